@@ -1,0 +1,51 @@
+# Debian 12, because it has the headless Java 17 that Spark runs on.
+ARG BASE_IMAGE=docker.io/library/python:3.11.14-slim-bookworm
+
+# --- what uv.lock names, and nothing else, in one environment -------------------------------------------------------
+FROM ${BASE_IMAGE} AS environment
+
+ARG UV_VERSION=0.13.8
+RUN pip install --no-cache-dir "uv==${UV_VERSION}"
+
+ENV UV_PROJECT_ENVIRONMENT=/opt/destination-datalake \
+    UV_PYTHON_DOWNLOADS=never \
+    UV_COMPILE_BYTECODE=1 \
+    UV_LINK_MODE=copy \
+    UV_NO_CACHE=1
+WORKDIR /source
+
+# The dependencies are a layer of their own: a change of the connector's code does not install them again.
+COPY pyproject.toml uv.lock ./
+RUN uv sync --frozen --no-dev --no-install-project --compile-bytecode
+
+COPY README.md LICENSE ./
+COPY destination_datalake ./destination_datalake
+RUN uv sync --frozen --no-dev --no-editable --compile-bytecode
+
+# --- the image ------------------------------------------------------------------------------------------------------
+FROM ${BASE_IMAGE}
+
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends openjdk-17-jre-headless \
+    && rm -rf /var/lib/apt/lists/*
+
+RUN groupadd --gid 1000 airbyte \
+    && useradd --uid 1000 --gid airbyte --home-dir /airbyte --create-home airbyte \
+    && mkdir /airbyte/work \
+    && chown airbyte:airbyte /airbyte /airbyte/work
+
+COPY --from=environment /opt/destination-datalake /opt/destination-datalake
+
+# A Java that maps its classes from an archive starts Spark in half the time. The archive fits only the very Java and
+# jars it was made with, so it is made here.
+RUN /opt/destination-datalake/bin/python -m destination_datalake.spark.archive
+
+USER airbyte
+WORKDIR /airbyte/work
+
+# The platform starts the connector from another directory and by this variable: an absolute path, equal to ENTRYPOINT.
+ENV AIRBYTE_ENTRYPOINT="/opt/destination-datalake/bin/destination-datalake"
+ENTRYPOINT ["/opt/destination-datalake/bin/destination-datalake"]
+
+LABEL io.airbyte.name="destination-datalake"
+LABEL io.airbyte.version="0.1.0"

@@ -1,0 +1,52 @@
+# Everything here works in a fresh clone: a target first brings what it needs. `make` alone lists the targets.
+
+UV_VERSION := 0.13.8
+WORKERS ?= 2
+ARGS ?=
+
+PYTHON := .venv/bin/python
+# No test may hang a build: the limit is seconds for one test, its fixtures included.
+PYTEST := .venv/bin/pytest --timeout 300
+SYNCED := .venv/.synced
+
+.DEFAULT_GOAL := help
+.PHONY: help setup jdk demo test test-unit lint types bench archive clean FORCE
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(SYNCED) ## create .venv: the connector, its console script and the dev tools
+
+# The stamp says that .venv is what uv.lock asks for; an environment whose Python has gone is made again.
+$(SYNCED): pyproject.toml uv.lock scripts/setup.sh $(if $(wildcard .venv/bin/python),,FORCE)
+	scripts/setup.sh $(UV_VERSION)
+	@touch $@
+
+jdk: # Spark needs a Java 17 or newer
+	@scripts/jdk.sh
+
+demo: jdk setup ## run spec, check and a sync against an embedded AWS (FORMAT=jsonl, TABLE_TYPE=hive)
+	$(PYTHON) -m demo
+
+test: jdk setup ## run all tests (WORKERS=2 processes at a time)
+	$(PYTEST) -n $(WORKERS)
+
+test-unit: setup ## run the tests that need no Java and no network
+	$(PYTEST) unit_tests
+
+lint: setup ## check style and formatting
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+
+types: setup ## check types, strictly
+	.venv/bin/mypy
+
+bench: jdk setup ## measure throughput, memory and start-up (ARGS="--quick")
+	$(PYTHON) -m benchmarks $(ARGS)
+
+archive: jdk setup ## write the JVM's class-data archive, which makes Spark start sooner
+	$(PYTHON) -m destination_datalake.spark.archive
+
+clean: ## remove what the other targets made, .venv included
+	rm -rf .venv .uv dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

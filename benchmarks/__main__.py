@@ -1,0 +1,176 @@
+"""`python -m benchmarks`: run every system on every workload in turn, print what was reached, save it as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.measure import Cost
+from benchmarks.report import Result, figures_table, targets, targets_table
+from benchmarks.systems import (
+    WITHOUT_ARCHIVE,
+    Ancestor,
+    BenchmarkError,
+    Command,
+    Connector,
+    Limit,
+    System,
+    build_archive,
+)
+from benchmarks.workload import FLAT, OPEN, WIDE, WIDE_SHARE, Workload
+
+SIZES = (1_000_000, 5_000_000)
+QUICK_SIZE = 100_000
+RESULTS = Path(__file__).with_name("results")
+
+OURS = Connector("ours")
+NO_ARCHIVE = Connector("ours, no archive", env=WITHOUT_ARCHIVE)
+HIVE = Connector("ours, Hive Parquet", {"table_type": "HIVE"})
+JSON_LINES = Connector("ours, JSON lines", {"table_type": "HIVE", "format": {"format_type": "JSONL"}})
+
+
+@dataclass(frozen=True)
+class Case:
+    """A system and what it is given."""
+
+    system: System
+    workload: Workload
+
+    @property
+    def label(self) -> str:
+        """What `--only` looks at and the progress shows."""
+        return f"{self.system.name}: {self.workload.name} {self.workload.records}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the chosen cases; 0 unless a system failed or lost a row. A missed target is a figure, not a failure."""
+    options = _options(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # like Ctrl-C: what was started is ended, on the way out
+    console = Console() if sys.stdout.isatty() else Console(width=120)
+    chosen = [case for case in _cases(options.records) if any(part in case.label for part in options.only)]
+    if any(isinstance(case.system, Connector) for case in chosen):
+        build_archive()
+    try:
+        if options.profile:
+            _profile([case for case in chosen if isinstance(case.system, Connector)], console)
+            return 0
+        results = _measure(chosen, options.runs, console)
+    except BenchmarkError as failure:
+        console.print(str(failure), style="red", markup=False)
+        return 1
+    reached = list(targets(results))
+    console.print(targets_table(reached))
+    console.print(figures_table(results))
+    document = {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": _machine(),
+        "runs": options.runs,
+        "targets": [vars(target) for target in reached],
+        "figures": [result.document() for result in results],
+    }
+    path = options.save or RESULTS / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document, indent=2) + "\n")
+    console.print(f"Saved as {path}")
+    return 0
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--records", type=int, nargs="+", default=list(SIZES), help="sizes of the flat workload")
+    parser.add_argument("--runs", type=int, default=3, help="runs of each case, interleaved")
+    parser.add_argument("--quick", action="store_true", help=f"one run, {QUICK_SIZE:,} records")
+    parser.add_argument("--only", nargs="+", default=[""], help="cases whose label contains one of these")
+    parser.add_argument("--save", type=Path, help="where to write the JSON instead of benchmarks/results/")
+    parser.add_argument("--profile", action="store_true", help="show where the connector's time goes instead")
+    options = parser.parse_args(arguments)
+    if options.quick:
+        options.records, options.runs = [QUICK_SIZE], 1
+    return options
+
+
+def _cases(sizes: Sequence[int]) -> Iterator[Case]:
+    smallest, largest = min(sizes), max(sizes)
+    nothing = Workload(FLAT, 1)
+    yield Case(Command("spec"), nothing)
+    yield Case(Command("check"), nothing)
+    yield Case(OURS, Workload(FLAT, 1000))
+    yield Case(NO_ARCHIVE, Workload(FLAT, 1000))
+    yield Case(Ancestor(), Workload(FLAT, smallest))
+    for size in sorted(set(sizes)):
+        yield Case(Limit(), Workload(FLAT, size))
+        yield Case(OURS, Workload(FLAT, size))
+    yield Case(HIVE, Workload(FLAT, largest))
+    yield Case(JSON_LINES, Workload(FLAT, largest))
+    yield Case(OURS, Workload(OPEN, largest))
+    yield Case(Limit(), Workload(WIDE, largest // WIDE_SHARE))
+    yield Case(OURS, Workload(WIDE, largest // WIDE_SHARE))
+    yield Case(OURS, Workload(FLAT, 10_000, streams=100))
+
+
+def _measure(cases: Sequence[Case], runs: int, console: Console) -> list[Result]:
+    """All cases once, then all of them again, so that a noisy minute of the machine does not fall on one of them."""
+    costs: list[list[Cost]] = [[] for _ in cases]
+    for turn in range(1, runs + 1):
+        for case, earlier in zip(cases, costs, strict=True):
+            cost = _run(case)
+            earlier.append(cost)
+            console.print(
+                f"run {turn}/{runs}  {case.label}: {cost.seconds:.2f} s (load {cost.load:.1f})", highlight=False
+            )
+    return [
+        Result(case.system.name, case.workload, case.workload.messages().stat().st_size, tuple(measured))
+        for case, measured in zip(cases, costs, strict=True)
+    ]
+
+
+def _run(case: Case) -> Cost:
+    with case.workload.messages().open("rb") as messages:  # into the page cache: the disk is not what is measured
+        while messages.read(1 << 24):
+            pass
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
+        return case.system.run(case.workload, Path(folder))
+
+
+def _profile(cases: Sequence[Case], console: Console) -> None:
+    """Each case once under the profiler: CPU by process, where the driver's threads were, what the connector logged."""
+    for case in cases:
+        assert isinstance(case.system, Connector)
+        with tempfile.TemporaryDirectory(prefix="benchmark-") as name:
+            folder = Path(name)
+            report = folder / "profile"
+            command = (sys.executable, "-m", "benchmarks.profiler", str(report))
+            cost = replace(case.system, command=command).run(case.workload, folder)
+            console.rule(case.label)
+            shares = ", ".join(f"{process} {seconds:.1f} s" for process, seconds in cost.cpu_by_process.items())
+            console.print(f"{cost.seconds:.2f} s; CPU: {shares}, moto {cost.cloud_cpu_seconds:.1f} s", highlight=False)
+            console.print(report.read_text(), markup=False, highlight=False, soft_wrap=True)
+            for line in (folder / "stdout").read_text().splitlines():
+                message = json.loads(line)
+                if message["type"] == "LOG":
+                    console.print(message["log"]["message"], markup=False, highlight=False, soft_wrap=True)
+
+
+def _machine() -> dict[str, object]:
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30), 1),
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in ("pyspark", "pyarrow", "pyiceberg", "airbyte-cdk", "moto")},
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

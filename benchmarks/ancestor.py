@@ -1,0 +1,80 @@
+"""The ancestor's way (destination-aws-datalake): the CDK's parser → 25,000 dicts → a pandas DataFrame → awswrangler.
+
+`python -m benchmarks.ancestor MESSAGES CATALOG URL` writes the message file as a dataset of Parquet files with a Glue
+table. What the ancestor does besides is left out, in its favour: a flush at every state, and a clean-up of every single
+record. Its own rate is therefore lower than what this measures.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import awswrangler as wr
+import boto3
+import pandas as pd  # type: ignore[import-untyped]
+from airbyte_cdk.destinations import Destination
+from airbyte_cdk.models import Type  # type: ignore[attr-defined]
+
+from benchmarks.cloud import BUCKET, DATABASE, KEY, REGION, SECRET
+
+BATCH_RECORDS = 25_000
+_PANDAS = {"integer": "Int64", "number": "float64", "boolean": "bool", "string": "string"}
+_GLUE = {"integer": "bigint", "number": "double", "boolean": "boolean", "string": "string"}
+
+
+class _Ancestor(Destination):
+    """Only there to lend its parser."""
+
+    def check(self, logger: Any, config: Any) -> Any:
+        raise NotImplementedError
+
+    def write(self, config: Any, configured_catalog: Any, input_messages: Any) -> Any:
+        raise NotImplementedError
+
+
+def main(messages: Path, catalog: Path, url: str) -> None:
+    """Append the records of the one stream of `catalog` to a Glue table of Parquet files."""
+    wr.config.s3_endpoint_url = wr.config.glue_endpoint_url = url
+    session = boto3.Session(aws_access_key_id=KEY, aws_secret_access_key=SECRET, region_name=REGION)
+    stream = json.loads(catalog.read_bytes())["streams"][0]["stream"]
+    properties: dict[str, dict[str, Any]] = stream["json_schema"]["properties"]
+    records: list[dict[str, Any]] = []
+    with messages.open("rb") as source:
+        for message in _Ancestor()._parse_input_stream(io.TextIOWrapper(source, encoding="utf-8")):
+            if message.type is Type.RECORD and message.record:
+                records.append(message.record.data)
+                if len(records) == BATCH_RECORDS:
+                    _append(records, stream["name"], properties, session)
+                    records.clear()
+    if records:
+        _append(records, stream["name"], properties, session)
+
+
+def _append(
+    records: list[dict[str, Any]], table: str, properties: dict[str, dict[str, Any]], session: boto3.Session
+) -> None:
+    kinds = {name: column["type"][1] for name, column in properties.items()}
+    instants = [name for name, column in properties.items() if column.get("format") == "date-time"]
+    frame = pd.DataFrame(records).astype({name: _PANDAS[kind] for name, kind in kinds.items()})
+    for name in instants:
+        frame[name] = pd.to_datetime(frame[name])
+    wr.s3.to_parquet(
+        df=frame,
+        path=f"s3://{BUCKET}/{DATABASE}/{table}/",
+        dataset=True,
+        database=DATABASE,
+        table=table,
+        mode="append",
+        use_threads=False,
+        dtype={name: "timestamp" if name in instants else _GLUE[kind] for name, kind in kinds.items()},
+        compression="snappy",
+        boto3_session=session,
+    )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])

@@ -1,0 +1,150 @@
+"""Run a command and say what it cost: wall time, CPU time and peak memory with all its processes. Linux only."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+SAMPLE_EVERY_MS = 200
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a command cost from its start to its exit.
+
+    `cpu_seconds` is the larger of what the kernel counted for reaped processes and the sum of the samples; the samples
+    also tell it apart by kind of process: the first one, JVMs, all others. `peak_bytes` is the largest sum of all
+    processes' proportional set sizes (memory shared among them counts once) in any sample, five of them a second.
+    """
+
+    seconds: float
+    cpu_seconds: float
+    cpu_by_process: Mapping[str, float]
+    peak_bytes: int
+    exit_code: int
+    load: float  # processes that wanted a core in the minute before: above zero, the machine was not ours alone
+    cloud_cpu_seconds: float = 0.0  # of the moto server, which is not among the processes above
+
+
+def measure(command: Sequence[str], *, stdin: Path | None, stdout: Path, stderr: Path, env: Mapping[str, str]) -> Cost:
+    """Run `command` to its end, its input piped through `cat` if there is one; what it leaves behind is killed."""
+    with stdout.open("wb") as out, stderr.open("wb") as err, _piped(stdin) as source:
+        load = os.getloadavg()[0]
+        started = time.perf_counter()
+        process = subprocess.Popen(command, stdin=source, stdout=out, stderr=err, env=env, start_new_session=True)
+        tree = _ProcessTree(process.pid)
+        ended = os.pidfd_open(process.pid)
+        try:
+            waiting = select.poll()
+            waiting.register(ended, select.POLLIN)
+            while not waiting.poll(SAMPLE_EVERY_MS):
+                tree.sample()
+            seconds = time.perf_counter() - started
+            _, status, reaped = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        finally:
+            os.close(ended)
+            tree.kill()
+    by_process = tree.cpu_by_process()
+    return Cost(
+        seconds=seconds,
+        cpu_seconds=max(reaped.ru_utime + reaped.ru_stime, sum(by_process.values())),
+        cpu_by_process=by_process,
+        peak_bytes=tree.peak_bytes,
+        exit_code=process.returncode,
+        load=load,
+    )
+
+
+@contextmanager
+def _piped(path: Path | None) -> Iterator[int]:
+    if path is None:
+        yield subprocess.DEVNULL
+        return
+    with subprocess.Popen(["cat", str(path)], stdout=subprocess.PIPE) as cat:
+        assert cat.stdout is not None
+        try:
+            yield cat.stdout.fileno()
+        finally:
+            cat.kill()
+
+
+@dataclass(frozen=True)
+class _Process:
+    """A line of /proc/PID/stat. `started` tells a process from a later one that got the same number."""
+
+    pid: int
+    name: str
+    parent: int
+    session: int
+    cpu_seconds: float
+    started: int
+
+
+class _ProcessTree:
+    """A process, its descendants and everything else in its session, orphans included."""
+
+    def __init__(self, root: int) -> None:
+        self.peak_bytes = 0
+        self._root = root
+        self._seen: dict[tuple[int, int], _Process] = {}
+
+    def sample(self) -> None:
+        members = self._members()
+        for process in members:
+            self._seen[process.pid, process.started] = process
+        self.peak_bytes = max(self.peak_bytes, sum(_proportional_set_size(process.pid) for process in members))
+
+    def cpu_by_process(self) -> dict[str, float]:
+        totals: dict[str, float] = {}
+        for process in self._seen.values():
+            kind = "driver" if process.pid == self._root else "jvm" if process.name == "java" else "workers"
+            totals[kind] = totals.get(kind, 0.0) + process.cpu_seconds
+        return totals
+
+    def kill(self) -> None:
+        for process in self._members():
+            os.kill(process.pid, signal.SIGKILL)
+
+    def _members(self) -> list[_Process]:
+        running = {process.pid: process for process in _processes()}
+
+        def belongs(process: _Process | None) -> bool:
+            while process is not None:
+                if process.session == self._root or (process.pid, process.started) in self._seen:
+                    return True
+                process = running.get(process.parent)
+            return False
+
+        return [process for process in running.values() if belongs(process)]
+
+
+def _processes() -> Iterator[_Process]:
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            try:
+                text = Path(entry.path, "stat").read_text()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            name, fields = text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2 :].split()
+            if fields[0] != "Z":
+                cpu_seconds = (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
+                yield _Process(int(entry.name), name, int(fields[1]), int(fields[3]), cpu_seconds, int(fields[19]))
+
+
+def _proportional_set_size(pid: int) -> int:
+    try:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+    return 0

@@ -1,0 +1,173 @@
+"""What the figures mean: the targets beside what was reached, then the absolute figures."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from statistics import median
+
+from rich.table import Table
+
+from benchmarks.measure import Cost
+from benchmarks.workload import WIDE_SHARE, Workload
+
+GIB = 1 << 30
+ANCESTOR_MEASURED = 1_800  # records/s of the ancestor itself, with its states every 10,000 records
+
+
+@dataclass(frozen=True)
+class Result:
+    """All runs of one system on one workload. Times are medians of the runs, memory is the worst of them."""
+
+    system: str
+    workload: Workload
+    message_bytes: int
+    costs: tuple[Cost, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Median wall time."""
+        return median(cost.seconds for cost in self.costs)
+
+    @property
+    def records_per_second(self) -> float:
+        """Records sent ÷ median wall time."""
+        return self.workload.records / self.seconds
+
+    @property
+    def bytes_per_second(self) -> float:
+        """Bytes of messages sent ÷ median wall time."""
+        return self.message_bytes / self.seconds
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Median CPU time of all the system's processes."""
+        return median(cost.cpu_seconds for cost in self.costs)
+
+    @property
+    def cloud_cpu_seconds(self) -> float:
+        """Median CPU time the moto server took from the same cores."""
+        return median(cost.cloud_cpu_seconds for cost in self.costs)
+
+    @property
+    def peak_bytes(self) -> int:
+        """Most memory of all the system's processes together."""
+        return max(cost.peak_bytes for cost in self.costs)
+
+    def document(self) -> dict[str, object]:
+        """Everything, for JSON."""
+        return {
+            "system": self.system,
+            "workload": self.workload.name,
+            "records": self.workload.records,
+            "message_bytes": self.message_bytes,
+            "median_seconds": self.seconds,
+            "records_per_second": self.records_per_second,
+            "megabytes_per_second": self.bytes_per_second / 1e6,
+            "median_cpu_seconds": self.cpu_seconds,
+            "median_cloud_cpu_seconds": self.cloud_cpu_seconds,
+            "peak_bytes": self.peak_bytes,
+            "runs": [asdict(cost) for cost in self.costs],
+        }
+
+
+@dataclass(frozen=True)
+class Target:
+    """One figure to reach; `value` is None when what it needs was not measured."""
+
+    what: str
+    wanted: str
+    reached: str
+    met: bool | None
+
+
+def targets(results: Iterable[Result]) -> Iterator[Target]:
+    """The project's targets, in the order of their importance."""
+    found = {(result.system, result.workload.name, result.workload.records): result for result in results}
+
+    def only(system: str, workload: str, records: int) -> Result | None:
+        return found.get((system, workload, records))
+
+    def ratio(mine: Result | None, other: Result | None, figure: Callable[[Result], float]) -> float | None:
+        return None if mine is None or other is None else figure(mine) / figure(other)
+
+    def speed(result: Result) -> float:
+        return result.records_per_second
+
+    def seconds(result: Result | None) -> float | None:
+        return None if result is None else result.seconds
+
+    ours, five, one = "ours", 5_000_000, 1_000_000
+    for records, share in ((five, 0.45), (one, 0.20)):
+        value = ratio(only(ours, "flat", records), only("limit", "flat", records), speed)
+        yield _target(f"{records:,} flat records: share of the limit's records/s", value, ">=", share)
+    value = ratio(only(ours, "flat", five), only("ancestor's way", "flat", one), speed)
+    yield _target("5,000,000 flat records: times the ancestor's way", value, ">=", 15)
+    largest = only(ours, "flat", five)
+    value = None if largest is None else largest.records_per_second / ANCESTOR_MEASURED
+    yield _target("5,000,000 flat records: times the ancestor itself (1,800 records/s)", value, ">=", 100)
+    yield _target("100 streams of 100 records: seconds", seconds(only(ours, "100 streams", 10_000)), "<", 45)
+    wide = five // WIDE_SHARE
+    value = ratio(only(ours, "wide", wide), only("limit", "wide", wide), lambda result: result.bytes_per_second)
+    yield _target("300 columns: share of the limit's bytes/s", value, ">=", 0.40)
+    for what, other in (
+        ("open-JSON columns", only(ours, "open", five)),
+        ("JSON lines output", only("ours, JSON lines", "flat", five)),
+    ):
+        yield _target(f"5,000,000 {what}: share of the flat Parquet speed", ratio(other, largest, speed), ">=", 0.50)
+    peaks = [result.peak_bytes / GIB for name, result in _of(found, ours)]
+    yield _target("peak memory of all processes: GiB", max(peaks, default=None), "<", 2)
+    value = ratio(only(ours, "flat", five), only(ours, "flat", one), lambda result: result.peak_bytes)
+    yield _target("peak memory: 5,000,000 ÷ 1,000,000 records", value, "<=", 1.1)
+    yield _target("spec: seconds", seconds(only("spec", "flat", 1)), "<", 1.5)
+    yield _target("check: seconds", seconds(only("check", "flat", 1)), "<", 4)
+    yield _target("1,000 records, no JVM archive: seconds", seconds(only("ours, no archive", "flat", 1000)), "<", 12)
+    yield _target("1,000 records, JVM archive: seconds", seconds(only(ours, "flat", 1000)), "<", 7)
+
+
+def _of(found: Mapping[tuple[str, str, int], Result], prefix: str) -> Iterator[tuple[str, Result]]:
+    return ((key[0], result) for key, result in found.items() if key[0].startswith(prefix))
+
+
+def _target(what: str, value: float | None, relation: str, bound: float) -> Target:
+    compare = {">=": operator.ge, "<": operator.lt, "<=": operator.le}[relation]
+    wanted = f"{ {'>=': '≥', '<': '<', '<=': '≤'}[relation] } {bound:g}"
+    if value is None:
+        return Target(what, wanted, "not measured", None)
+    return Target(what, wanted, f"{value:.2f}", compare(value, bound))
+
+
+def targets_table(reached: Iterable[Target]) -> Table:
+    """Targets beside what was reached."""
+    table = Table(title="Targets", title_justify="left")
+    table.add_column("target")
+    for heading in ("wanted", "reached", ""):
+        table.add_column(heading, justify="right")
+    marks = {True: "[green]ok", False: "[red]missed", None: "[dim]–"}
+    for target in reached:
+        table.add_row(target.what, target.wanted, target.reached, marks[target.met])
+    return table
+
+
+def figures_table(results: Iterable[Result]) -> Table:
+    """The absolute figures: medians, and the worst peak."""
+    table = Table(title="Figures (medians; peak: worst run)", title_justify="left")
+    table.add_column("system")
+    table.add_column("workload")
+    for heading in ("records", "s", "records/s", "MB/s", "CPU s", "moto CPU s", "peak MiB"):
+        table.add_column(heading, justify="right")
+    for result in results:
+        answers = result.system in ("spec", "check")
+        table.add_row(
+            result.system,
+            "" if answers else result.workload.name,
+            "" if answers else f"{result.workload.records:,}",
+            f"{result.seconds:.2f}",
+            "" if answers else f"{result.records_per_second:,.0f}",
+            "" if answers else f"{result.bytes_per_second / 1e6:.1f}",
+            f"{result.cpu_seconds:.1f}",
+            f"{result.cloud_cpu_seconds:.1f}",
+            f"{result.peak_bytes / (1 << 20):,.0f}" if result.peak_bytes else "",
+        )
+    return table

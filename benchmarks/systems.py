@@ -1,0 +1,168 @@
+"""What is measured: the connector through its command line, the limit, and the ancestor's way."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow.parquet as pq
+
+from benchmarks.cloud import BUCKET, DATABASE, KEY, REGION, SECRET, Cloud, cloud, environment
+from benchmarks.measure import Cost, measure
+from benchmarks.workload import Workload, cache_folder
+from destination_datalake.spark.archive import ARCHIVE_VARIABLE
+
+CONNECTOR = (str(Path(sys.executable).with_name("destination-datalake")),)
+
+
+ARCHIVE = cache_folder() / "spark.jsa"
+WITH_ARCHIVE = {ARCHIVE_VARIABLE: str(ARCHIVE)}
+WITHOUT_ARCHIVE = {ARCHIVE_VARIABLE: str(ARCHIVE.with_name("none"))}
+
+
+class BenchmarkError(Exception):
+    """A system failed, or what it left in the lake is not what was sent."""
+
+
+class System(Protocol):
+    """Something whose cost can be measured; `folder` is private to one run."""
+
+    @property
+    def name(self) -> str:
+        """How the tables call it."""
+        ...
+
+    def run(self, workload: Workload, folder: Path, /) -> Cost:
+        """Do the work once, on a fresh cloud, and fail unless all of it was done."""
+        ...
+
+
+@dataclass(frozen=True)
+class Connector:
+    """`cat messages | destination-datalake write …` from the start of the process to its exit.
+
+    The JVM's class-data archive is there, as it is in the image, unless `env` says otherwise.
+    """
+
+    name: str
+    options: Mapping[str, object] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=lambda: WITH_ARCHIVE)
+    command: tuple[str, ...] = CONNECTOR
+
+    def run(self, workload: Workload, folder: Path) -> Cost:
+        """Write the workload; every row must be readable and every state must have come back."""
+        catalog = _saved(folder / "catalog.json", workload.catalog())
+        with cloud() as lake:
+            config = _saved(folder / "config.json", _config(lake, self.options))
+            command = [*self.command, "write", "--config", config, "--catalog", catalog]
+            cost = _measured(command, workload.messages(), folder, self.env)
+            _require(_count_states(folder / "stdout") == workload.states, f"{self.name}: not every state came back")
+            for position, table in enumerate(workload.stream_names):
+                rows, sent = lake.rows(table), workload.records_of(position)
+                _require(rows == sent, f"{self.name}: table {table} has {rows} rows, {sent} were sent")
+            return replace(cost, cloud_cpu_seconds=lake.cpu_seconds())
+
+
+@dataclass(frozen=True)
+class Command:
+    """`spec` or `check`: no messages, only an answer."""
+
+    name: str
+
+    def run(self, _workload: Workload, folder: Path) -> Cost:
+        """Ask; the workload plays no part."""
+        with cloud() as lake:
+            arguments = ["--config", _saved(folder / "config.json", _config(lake, {}))] if self.name == "check" else []
+            cost = _measured([*CONNECTOR, self.name, *arguments], None, folder, {})
+        answer = (folder / "stdout").read_text()
+        _require('"SPEC"' in answer or '"SUCCEEDED"' in answer, f"{self.name}: no good answer: {answer}")
+        return cost
+
+
+@dataclass(frozen=True)
+class Limit:
+    """benchmarks/limit.py: what the machine and the libraries can do at best."""
+
+    name: str = "limit"
+
+    def run(self, workload: Workload, folder: Path) -> Cost:
+        """Encode the workload to local disk; every record must be in a file."""
+        catalog = _saved(folder / "catalog.json", workload.catalog())
+        files = folder / "files"
+        files.mkdir()
+        command = [sys.executable, "-m", "benchmarks.limit", str(workload.messages()), catalog, str(files)]
+        cost = _measured(command, None, folder, {})
+        rows = sum(pq.read_metadata(file).num_rows for file in files.iterdir())
+        _require(rows == workload.records, f"the limit wrote {rows} of {workload.records} rows")
+        return cost
+
+
+@dataclass(frozen=True)
+class Ancestor:
+    """benchmarks/ancestor.py: CDK, pandas, awswrangler."""
+
+    name: str = "ancestor's way"
+
+    def run(self, workload: Workload, folder: Path) -> Cost:
+        """Write the workload; every row must be readable."""
+        catalog = _saved(folder / "catalog.json", workload.catalog())
+        with cloud() as lake:
+            command = [sys.executable, "-m", "benchmarks.ancestor", str(workload.messages()), catalog, lake.url]
+            cost = _measured(command, None, folder, {})
+            (table,) = workload.stream_names
+            rows = lake.rows(table)
+            _require(rows == workload.records, f"the ancestor's way wrote {rows} of {workload.records} rows")
+            return replace(cost, cloud_cpu_seconds=lake.cpu_seconds())
+
+
+def build_archive() -> None:
+    """Make the class-data archive that the connector's runs use; takes some ten seconds."""
+    command = [sys.executable, "-m", "destination_datalake.spark.archive"]
+    subprocess.run(command, env=environment() | WITH_ARCHIVE, capture_output=True, check=True)
+
+
+def _config(lake: Cloud, options: Mapping[str, object]) -> dict[str, object]:
+    credentials = {
+        "credentials_title": "IAM User",
+        "aws_access_key_id": KEY,
+        "aws_secret_access_key": SECRET,
+    }
+    return {
+        "credentials": credentials,
+        "region": REGION,
+        "bucket_name": BUCKET,
+        "bucket_prefix": "lake",
+        "lakeformation_database_name": DATABASE,
+        "endpoint_url": lake.url,
+        **options,
+    }
+
+
+def _saved(path: Path, document: Mapping[str, object]) -> str:
+    path.write_text(json.dumps(document))
+    return str(path)
+
+
+def _measured(command: list[str], messages: Path | None, folder: Path, env: Mapping[str, str]) -> Cost:
+    own = environment() | {"TMPDIR": str(folder)} | dict(env)
+    stdout, stderr = folder / "stdout", folder / "stderr"
+    cost = measure(command, stdin=messages, stdout=stdout, stderr=stderr, env=own)
+    if cost.exit_code != 0:
+        said = "\n".join(path.read_text(errors="replace")[-3000:] for path in (stdout, stderr))
+        raise BenchmarkError(f"{' '.join(command)} ended with exit code {cost.exit_code}:\n{said}")
+    return cost
+
+
+def _count_states(stdout: Path) -> int:
+    with stdout.open("rb") as lines:
+        return sum(json.loads(line)["type"] == "STATE" for line in lines)
+
+
+def _require(met: bool, otherwise: str) -> None:
+    if not met:
+        raise BenchmarkError(otherwise)

@@ -1,0 +1,1 @@
+"""A demonstration of the connector that needs no AWS account."""

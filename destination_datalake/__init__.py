@@ -1,0 +1,1 @@
+"""Airbyte destination that lands any sync in an AWS data lake."""

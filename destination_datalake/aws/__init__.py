@@ -1,0 +1,1 @@
+"""Reaching AWS: access as a value that travels, failures in words, uploads."""

@@ -1,0 +1,328 @@
+"""What went wrong at AWS, told to the person who can mend it.
+
+botocore, and pyarrow's own S3 client, say which call failed and with what code. `explain` adds what that means here:
+the service, what we were doing, to what, whose turn it is, and whether trying again later can help.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from destination_datalake.protocol.errors import FailureType
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An AWS failure in words: `message` for the user, `detail` (what AWS said) for the log."""
+
+    message: str
+    failure_type: FailureType
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One failed call: the service's name, the operation, AWS's error code and text, and the HTTP status if known."""
+
+    service: str
+    operation: str
+    code: str
+    text: str
+    status: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """What a code means: the reason, what to do now, and whose failure it is."""
+
+    reason: str
+    remedy: str
+    failure_type: FailureType
+
+
+def explain(error: BaseException, *, doing: str, resource: str) -> Failure | None:
+    """Return what `error` means for `resource` ("s3://lake/raw", "table shop.orders"), or None if it is not AWS's.
+
+    `doing` completes "Cannot …": "write to", "create". AWS errors are found behind other libraries' exceptions too.
+    """
+    for cause in _causes(error):
+        if (failure := _explain(cause, doing, resource)) is not None:
+            return failure
+    return None
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        yield cause
+        cause = cause.__cause__ or cause.__context__
+
+
+def _explain(error: BaseException, doing: str, resource: str) -> Failure | None:
+    if (call := _call(error)) is not None:
+        rule = _rule(call)
+        where = f"{call.service}, {call.operation}"
+        detail = f"{call.code}: {call.text}"
+    elif (found := _without_answer(error)) is not None:
+        rule = found
+        where = "AWS"
+        detail = f"{type(error).__name__}: {error}"
+    else:
+        return None
+    return Failure(f"Cannot {doing} {resource} ({where}): {rule.reason}. {rule.remedy}", rule.failure_type, detail)
+
+
+# --- What AWS answered ------------------------------------------------------------------------------------------------
+
+_CREDENTIALS = "Check aws_access_key_id and aws_secret_access_key, and that the key is active."
+_CODES: Mapping[str, _Rule] = {
+    "NoSuchBucket": _Rule(
+        "the bucket does not exist", "Create the bucket, or correct bucket_name and region.", "config_error"
+    ),
+    "PermanentRedirect": _Rule("the bucket is in another region", "Set region to the bucket's region.", "config_error"),
+    "AuthorizationHeaderMalformed": _Rule(
+        "the bucket is in another region", "Set region to the bucket's region.", "config_error"
+    ),
+    "IllegalLocationConstraintException": _Rule(
+        "the bucket is in another region", "Set region to the bucket's region.", "config_error"
+    ),
+    "InvalidBucketName": _Rule("the bucket's name is not valid", "Correct bucket_name.", "config_error"),
+    "InvalidAccessKeyId": _Rule("AWS does not know the access key id", _CREDENTIALS, "config_error"),
+    "UnrecognizedClientException": _Rule("AWS does not know the access key id", _CREDENTIALS, "config_error"),
+    "InvalidClientTokenId": _Rule("AWS does not know the access key id", _CREDENTIALS, "config_error"),
+    "SignatureDoesNotMatch": _Rule(
+        "the secret access key does not belong to the access key id", _CREDENTIALS, "config_error"
+    ),
+    "InvalidSignatureException": _Rule(
+        "the secret access key does not belong to the access key id", _CREDENTIALS, "config_error"
+    ),
+    "ExpiredToken": _Rule(
+        "the credentials have expired",
+        "Provide credentials that last, such as an IAM role or an IAM user's keys.",
+        "config_error",
+    ),
+    "EntityNotFoundException": _Rule(
+        "it does not exist in the Glue Data Catalog", "Create it again, or correct the database's name.", "config_error"
+    ),
+    "GlueEncryptionException": _Rule(
+        "the Data Catalog is encrypted with a key we may not use",
+        "Allow kms:Encrypt, kms:Decrypt and kms:GenerateDataKey on the catalog's key.",
+        "config_error",
+    ),
+    "ResourceNumberLimitExceededException": _Rule(
+        "the account's quota in the Glue Data Catalog is reached", "Raise the quota or delete tables.", "config_error"
+    ),
+    "RequestTimeTooSkewed": _Rule(
+        "this machine's clock differs from AWS's by more than 15 minutes", "Set the clock.", "config_error"
+    ),
+    "RegionDisabledException": _Rule(
+        "STS is switched off in this region", "Activate the region in the account's settings.", "config_error"
+    ),
+}
+_SAME_AS: Mapping[str, str] = {
+    "ExpiredTokenException": "ExpiredToken",
+    "TokenRefreshRequired": "ExpiredToken",
+    "301": "PermanentRedirect",
+    "NotSignedUp": "InvalidAccessKeyId",
+}
+_DENIED = frozenset(
+    {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "AllAccessDisabled", "Forbidden", "403"}
+)
+_THROTTLED = frozenset(
+    {
+        "Throttling",
+        "ThrottlingException",
+        "ThrottledException",
+        "RequestThrottled",
+        "RequestThrottledException",
+        "TooManyRequestsException",
+        "RequestLimitExceeded",
+        "SlowDown",
+        "BandwidthLimitExceeded",
+        "LimitExceededException",
+        "ProvisionedThroughputExceededException",
+    }
+)
+_OWN_TROUBLE = frozenset(
+    {
+        "InternalError",
+        "InternalFailure",
+        "InternalServiceException",
+        "ServiceUnavailable",
+        "ServiceUnavailableException",
+        "RequestTimeout",
+        "RequestTimeoutException",
+        "OperationTimeoutException",
+        "ConcurrentModificationException",
+        "ConcurrentRunsExceededException",
+        "500",
+        "502",
+        "503",
+        "504",
+    }
+)
+
+
+def _rule(call: _Call) -> _Rule:
+    # Lake Formation answers through Glue, and through S3 when it is what hands out the keys.
+    if "lake formation" in call.text.lower() and (call.code in _DENIED or "permission" in call.text.lower()):
+        return _Rule(
+            f"Lake Formation does not permit it ({_required(call.text)})",
+            f"Grant {_lake_formation_grant(call.operation)} to the connector's identity in Lake Formation.",
+            "config_error",
+        )
+    if call.code in _DENIED:
+        return _Rule(
+            "access denied", f"Allow {_permission(call)} on it to the connector's identity in IAM.", "config_error"
+        )
+    code = _SAME_AS.get(call.code, call.code)
+    if code in _CODES:
+        return _CODES[code]
+    if code in _THROTTLED or call.status == 429:
+        return _Rule(
+            "AWS keeps asking us to slow down", "Try again later, or raise the account's quota.", "transient_error"
+        )
+    if code in _OWN_TROUBLE or call.status >= 500:
+        return _Rule("AWS could not answer", "Try again later.", "transient_error")
+    return _Rule(f"AWS refused with {call.code}", "The log holds AWS's own words.", "system_error")
+
+
+def _call(error: BaseException) -> _Call | None:
+    if isinstance(error, OSError):
+        return _arrow_call(str(error))
+    from botocore.exceptions import ClientError
+
+    if not isinstance(error, ClientError):
+        return None
+    said = error.response.get("Error", {})
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    operation = str(error.operation_name)
+    return _Call(_service(operation), operation, said.get("Code", "Unknown"), said.get("Message", ""), status)
+
+
+# "When reading information for key 'k' in bucket 'b': AWS Error ACCESS_DENIED during HeadObject operation: …"
+_ARROW = re.compile(
+    r"AWS Error (?P<code>[A-Z_]+)(?: \(HTTP status (?P<status>\d+)\))? during (?P<operation>\w+) operation"
+)
+_ARROW_CODES: Mapping[str, str] = {
+    "ACCESS_DENIED": "AccessDenied",
+    "NO_SUCH_BUCKET": "NoSuchBucket",
+    "INVALID_ACCESS_KEY_ID": "InvalidAccessKeyId",
+    "INVALID_CLIENT_TOKEN_ID": "InvalidClientTokenId",
+    "SIGNATURE_DOES_NOT_MATCH": "SignatureDoesNotMatch",
+    "INVALID_SIGNATURE": "SignatureDoesNotMatch",
+    "EXPIRED_TOKEN": "ExpiredToken",
+    "SLOW_DOWN": "SlowDown",
+    "THROTTLING": "Throttling",
+    "INTERNAL_FAILURE": "InternalFailure",
+    "SERVICE_UNAVAILABLE": "ServiceUnavailable",
+    "NETWORK_CONNECTION": "ServiceUnavailable",
+    "REQUEST_TIMEOUT": "RequestTimeout",
+    "REQUEST_TIME_TOO_SKEWED": "RequestTimeTooSkewed",
+}
+
+
+def _arrow_call(text: str) -> _Call | None:
+    found = _ARROW.search(text)
+    if found is None:
+        return None
+    status = int(found["status"] or 0)
+    code = "AccessDenied" if status == 403 else _ARROW_CODES.get(found["code"], found["code"])
+    return _Call("S3", found["operation"], code, text, status)
+
+
+# --- No answer at all -------------------------------------------------------------------------------------------------
+
+
+def _without_answer(error: BaseException) -> _Rule | None:
+    from botocore import exceptions
+
+    match error:
+        case exceptions.NoCredentialsError() | exceptions.PartialCredentialsError():
+            return _Rule(
+                "no AWS credentials were found",
+                "Set credentials to IAM User with its keys, or give the container a role.",
+                "config_error",
+            )
+        case exceptions.ProfileNotFound() | exceptions.CredentialRetrievalError():
+            return _Rule(
+                "the environment's AWS credentials cannot be read",
+                "Correct AWS_PROFILE or the container's role, or set credentials to IAM User.",
+                "config_error",
+            )
+        case exceptions.SSLError():
+            return _Rule("the secure connection failed", "Check endpoint_url and its certificate.", "transient_error")
+        case exceptions.ConnectionError():
+            return _Rule(
+                "no connection", "Check region, endpoint_url and the network, then try again.", "transient_error"
+            )
+        case exceptions.HTTPClientError():
+            return _Rule("the connection broke", "Try again later.", "transient_error")
+        case exceptions.ParamValidationError() | exceptions.InvalidRegionError():
+            return _Rule("the request is not one AWS accepts", "The log holds the details.", "system_error")
+        case exceptions.BotoCoreError():
+            return _Rule("the AWS client failed", "The log holds the details.", "system_error")
+    return None
+
+
+# --- Names ------------------------------------------------------------------------------------------------------------
+
+_S3 = re.compile(r"(Object|Objects|ObjectsV2|Bucket|Multipart\w*|UploadPart\w*|\w*MultipartUploads?)$")
+_STS = frozenset({"GetCallerIdentity", "AssumeRole"})
+# S3's permissions do not always bear the operation's name.
+_S3_PERMISSIONS: Mapping[str, str] = {
+    "HeadObject": "s3:GetObject",
+    "HeadBucket": "s3:ListBucket",
+    "ListObjects": "s3:ListBucket",
+    "ListObjectsV2": "s3:ListBucket",
+    "DeleteObjects": "s3:DeleteObject",
+    "CopyObject": "s3:GetObject and s3:PutObject",
+    "CreateMultipartUpload": "s3:PutObject",
+    "UploadPart": "s3:PutObject",
+    "CompleteMultipartUpload": "s3:PutObject",
+    "AbortMultipartUpload": "s3:AbortMultipartUpload",
+    "ListMultipartUploads": "s3:ListBucketMultipartUploads",
+    "ListParts": "s3:ListMultipartUploadParts",
+}
+_LAKE_FORMATION_GRANTS: Mapping[str, str] = {
+    "CreateDatabase": "CREATE_DATABASE on the catalog",
+    "GetDatabase": "DESCRIBE on the database",
+    "CreateTable": "CREATE_TABLE on the database, and DATA_LOCATION_ACCESS on the bucket's path,",
+    "GetTable": "DESCRIBE on the table",
+    "GetTables": "DESCRIBE on the database's tables",
+    "UpdateTable": "ALTER on the table",
+    "DeleteTable": "DROP on the table",
+    "BatchCreatePartition": "ALTER and INSERT on the table",
+    "CreatePartition": "ALTER and INSERT on the table",
+    "UpdatePartition": "ALTER on the table",
+}
+
+
+def _service(operation: str) -> str:
+    if operation in _STS:
+        return "STS"
+    return "S3" if operation in _S3_PERMISSIONS or _S3.search(operation) else "Glue"
+
+
+def _permission(call: _Call) -> str:
+    match call.service:
+        case "S3":
+            return _S3_PERMISSIONS.get(call.operation, f"s3:{call.operation}")
+        case "STS" if call.operation == "AssumeRole":
+            return "sts:AssumeRole, also in the role's trust policy,"
+        case service:
+            return f"{service.lower()}:{call.operation}"
+
+
+def _lake_formation_grant(operation: str) -> str:
+    return _LAKE_FORMATION_GRANTS.get(operation, "SUPER on the table")
+
+
+def _required(text: str) -> str:
+    """Return Lake Formation's own "Required Create Table on shop", or the whole of its text."""
+    found = re.search(r"[Rr]equired [^.;)]+", text)
+    return (found[0] if found else text).strip()

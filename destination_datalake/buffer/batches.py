@@ -1,0 +1,77 @@
+"""Batches: which streams' waiting records go to Spark now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from destination_datalake.buffer.buffer import Buffer
+from destination_datalake.buffer.segments import Segment
+from destination_datalake.buffer.triggers import AgeTrigger, SizeTrigger, SpaceTrigger
+from destination_datalake.protocol.catalog import StreamId
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Segments of one stream that are encoded by one Spark job and committed together."""
+
+    stream: StreamId
+    number: int
+    segments: tuple[Segment, ...]
+
+    @property
+    def first(self) -> int:
+        """The number of the batch's first record among all of the stream, from 0."""
+        return self.segments[0].first
+
+    @property
+    def records(self) -> int:
+        """How many records."""
+        return sum(segment.records for segment in self.segments)
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes of record lines."""
+        return sum(segment.bytes for segment in self.segments)
+
+
+class Cutter:
+    """Cuts batches: by size, by age of what waits, when the buffer is full, and at the end of input."""
+
+    def __init__(self, size: SizeTrigger, age: AgeTrigger, space: SpaceTrigger) -> None:
+        self._size = size
+        self._age = age
+        self._space = space
+        self._cut = 0
+
+    def cut(self, buffer: Buffer, now: float, *, ended: bool) -> list[Batch]:
+        """Take what is due out of the buffer: at least one batch if any is, and together about one batch's bytes.
+
+        Small streams that are due share a job, so that a hundred of them do not cost a hundred jobs.
+        """
+        batches: list[Batch] = []
+        room = self._size.batch_bytes
+        for stream in self._due(buffer, now, ended=ended):
+            self._cut += 1
+            batches.append(Batch(stream, self._cut, tuple(buffer.take(stream, room))))
+            room -= batches[-1].bytes
+            if room <= 0:
+                break
+        return batches
+
+    def wait(self, buffer: Buffer, now: float) -> float | None:
+        """Seconds until something becomes due by its age alone; None while nothing waits.
+
+        A state is never older than the oldest record it waits for, so this bounds the age of states as well.
+        """
+        since = [buffer.oldest(stream) for stream in buffer.waiting_streams()]
+        return min((self._age.remaining(moment, now) for moment in since if moment is not None), default=None)
+
+    def _due(self, buffer: Buffer, now: float, *, ended: bool) -> list[StreamId]:
+        waiting = buffer.waiting_streams()
+        if ended or self._space.due(buffer.used):
+            return waiting
+        return [
+            stream
+            for stream in waiting
+            if self._size.due(buffer.waiting(stream)) or self._age.due(buffer.oldest(stream), now)
+        ]

@@ -1,0 +1,54 @@
+"""Where executors read segments from: this machine's disk, or S3 when they run on other machines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlsplit
+
+from destination_datalake.buffer.segments import Segment
+
+if TYPE_CHECKING:
+    from destination_datalake.aws.access import AwsAccess
+
+
+class Staging(Protocol):
+    """Makes segments reachable for executors."""
+
+    def stage(self, segment: Segment) -> str:
+        """Return the place where executors find the segment."""
+
+    def clear(self, places: Iterable[str]) -> None:
+        """Forget places that no executor will read again."""
+
+
+class LocalStaging:
+    """Executors share our disk: the segment's own path will do."""
+
+    def stage(self, segment: Segment) -> str:
+        """Return the path."""
+        return str(segment.path)
+
+    def clear(self, places: Iterable[str]) -> None:
+        """Do nothing: the buffer deletes its own files."""
+
+
+class RemoteStaging:
+    """Executors are elsewhere: segments go to S3, under `folder` (an S3 URI of this sync's own)."""
+
+    def __init__(self, folder: str, access: AwsAccess) -> None:
+        self._folder = folder
+        self._access = access
+
+    def stage(self, segment: Segment) -> str:
+        """Upload the segment."""
+        uri = f"{self._folder}/{segment.path.name}"
+        where = urlsplit(uri)
+        self._access.client("s3").upload_file(str(segment.path), where.netloc, where.path.lstrip("/"))
+        return uri
+
+    def clear(self, places: Iterable[str]) -> None:
+        """Delete the objects."""
+        for place in places:
+            where = urlsplit(place)
+            self._access.client("s3").delete_object(Bucket=where.netloc, Key=where.path.lstrip("/"))

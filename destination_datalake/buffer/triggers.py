@@ -1,0 +1,42 @@
+"""When a stream's waiting records become a batch. Each rule is a value; the conductor asks them in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SizeTrigger:
+    """A batch is due once `batch_bytes` of the stream wait."""
+
+    batch_bytes: int
+
+    def due(self, waiting: int) -> bool:
+        """Whether `waiting` bytes make a batch."""
+        return waiting >= self.batch_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AgeTrigger:
+    """A batch is due once a record, or a state that needs it, has waited for `seconds`."""
+
+    seconds: float
+
+    def due(self, since: float | None, now: float) -> bool:
+        """Whether what waits since `since` has waited long enough."""
+        return since is not None and now - since >= self.seconds
+
+    def remaining(self, since: float, now: float) -> float:
+        """Seconds until it will be due."""
+        return max(0.0, since + self.seconds - now)
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceTrigger:
+    """What waits is due, however little, once the buffer holds `buffer_bytes`: reading stops until there is room."""
+
+    buffer_bytes: int
+
+    def due(self, used: int) -> bool:
+        """Whether the buffer is full."""
+        return used >= self.buffer_bytes

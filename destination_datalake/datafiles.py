@@ -1,0 +1,81 @@
+"""Data files: what their writers are told and what they answer. Values that travel between `spark` and `tables`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
+
+from destination_datalake.aws.access import AwsAccess
+from destination_datalake.aws.upload import HiddenObject
+from destination_datalake.schema.types import ColumnType, Field
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+FileFormat = Literal["parquet", "jsonl"]
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlan:
+    """How one stream's records become data files of its table.
+
+    `columns` are the stream's columns as the table has them (without the metadata columns); `field_ids` maps the
+    dotted path of a column to its Iceberg field id, and is empty for tables that go by name. `folder` is the S3 URI
+    that files are written under, without a slash at the end. `hidden` files are not visible before they are published.
+    """
+
+    format: FileFormat
+    codec: str
+    columns: tuple[Field, ...]
+    field_ids: Mapping[str, int]
+    folder: str
+    hidden: bool
+    target_bytes: int
+    generation: int | None
+    sync_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file that was written.
+
+    `size` is in bytes. `columns` has the types that the values needed, which may be wider than the plan's. `footer`
+    holds a Parquet file's metadata, so that nobody need read it again.
+    """
+
+    uri: str
+    size: int
+    rows: int
+    columns: tuple[Field, ...]
+    footer: bytes = field(repr=False)
+    hidden_object: HiddenObject | None
+
+    def withdraw(self, s3: S3Client) -> None:
+        """Remove the file, which no table will hold."""
+        if self.hidden_object is not None:
+            self.hidden_object.withdraw(s3)
+        else:
+            where = urlsplit(self.uri)
+            s3.delete_object(Bucket=where.netloc, Key=where.path.lstrip("/"))
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteTask:
+    """A Parquet file (`source`, an S3 URI) to be written again as `target`, with the types given for some columns."""
+
+    source: str
+    target: str
+    columns: Mapping[str, ColumnType]
+    access: AwsAccess
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A file that was written again."""
+
+    source: str
+    target: str
+    rows: int
+    size: int

@@ -1,0 +1,145 @@
+"""The connector as the Airbyte CDK knows it: spec, check, write.
+
+The CDK parses the command line, validates the configuration against the spec and gives failures their form. What it
+would read from stdin and print to stdout is done by our own `protocol` package, because the CDK's message classes drop
+fields, refuse valid messages and lose digits.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from collections.abc import Iterable, Mapping, MutableMapping
+from io import TextIOWrapper
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from airbyte_cdk import (
+    AirbyteConnectionStatus,
+    AirbyteMessage,
+    AirbyteTracedException,
+    ConfiguredAirbyteCatalog,
+    Destination,
+    FailureType,
+    Status,
+)
+from airbyte_cdk.models.airbyte_protocol_serializers import AirbyteMessageSerializer
+
+from destination_datalake.config import Config, stated
+from destination_datalake.protocol.errors import SyncRefused
+from destination_datalake.protocol.stdout import Stdout
+from destination_datalake.spark.engine import Engine, EngineSettings
+from destination_datalake.termination import Termination
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+_logger = logging.getLogger(__name__)
+
+
+class DestinationDatalake(Destination):
+    """Lands a sync in an AWS data lake."""
+
+    def __init__(
+        self, out: Stdout | None = None, spark: Engine | None = None, termination: Termination | None = None
+    ) -> None:
+        """Write protocol lines to `out`; to file descriptor 1 as it is, if there is none.
+
+        `spark` and `termination` are what a `write` runs with; it makes its own if there are none.
+        """
+        self._out = Stdout(1) if out is None else out
+        self._spark = spark
+        self._termination = termination
+        self.exit_code = 0
+
+    @staticmethod
+    def read_config(config_path: str) -> MutableMapping[str, Any]:
+        """Return the options in the file that say something.
+
+        Raises AirbyteTracedException (config_error) with a sentence per option that cannot be right, before the CDK
+        compares them with the spec in the terms of JSON schema.
+        """
+        options = _read_object(config_path, "configuration")
+        Config.parse(options)
+        return stated(options)
+
+    def run_cmd(self, parsed_args: Namespace) -> Iterable[AirbyteMessage]:
+        """Run a command as the CDK does; a check that finds the configuration wrong has answered, not failed."""
+        try:
+            yield from super().run_cmd(parsed_args)
+        except AirbyteTracedException as error:
+            status = error.as_connection_status_message()
+            if parsed_args.command != "check" or status is None:
+                raise
+            yield status
+
+    def run(self, args: list[str]) -> None:
+        """Run the command in `args` (without the program's name); `exit_code` says how it went.
+
+        Raises what the command raises, SystemExit for a wrong command line.
+        """
+        for message in self.run_cmd(self.parse_args(args)):
+            self._out.write_line(msgspec.json.encode(AirbyteMessageSerializer.dump(message)))
+
+    def check(self, logger: logging.Logger, config: Mapping[str, Any]) -> AirbyteConnectionStatus:
+        """Try out, for real, everything a sync needs; the message of a FAILED status names each thing to mend."""
+        from destination_datalake.check import find_problems
+
+        problems = find_problems(self._parse(config, logger), uuid.uuid4().hex)
+        if problems:
+            return AirbyteConnectionStatus(status=Status.FAILED, message="\n".join(problems))
+        return AirbyteConnectionStatus(status=Status.SUCCEEDED)
+
+    def write(
+        self,
+        config: Mapping[str, Any],
+        configured_catalog: ConfiguredAirbyteCatalog,
+        input_messages: Iterable[AirbyteMessage],
+    ) -> Iterable[AirbyteMessage]:
+        """Refuse: the CDK's message objects have already lost what this connector promises to keep."""
+        raise NotImplementedError("records are read from stdin by `run`, not from the CDK's message objects")
+
+    def _run_write(
+        self, config: Mapping[str, Any], configured_catalog_path: str, input_stream: TextIOWrapper
+    ) -> Iterable[AirbyteMessage]:
+        from destination_datalake.sync import run_sync
+
+        catalog = _read_object(configured_catalog_path, "configured catalog")
+        options = self._parse(config, _logger)
+        spark = self._spark or Engine.start(EngineSettings.of(options))
+        termination = self._termination or Termination()
+        try:
+            self.exit_code = run_sync(options, catalog, input_stream.fileno(), self._out, spark, termination)
+        except SyncRefused as error:
+            raise _refusal(error.message, FailureType(error.failure_type)) from error
+        finally:
+            spark.stop()
+        # All messages of a sync are written by the sync itself, as bytes.
+        return ()
+
+    def _parse(self, options: Mapping[str, Any], logger: logging.Logger) -> Config:
+        config = Config.parse(options)
+        self._out.mask(config.secrets())
+        for name in config.unread():
+            logger.warning("The option %s is not one of this connector's and is ignored.", name)
+        return config
+
+
+def _read_object(path: str, what: str) -> dict[str, Any]:
+    """Return the JSON object in the file at `path`. Nothing of its content is ever quoted: it may hold secrets."""
+    try:
+        content = json.loads(Path(path).read_bytes())
+    except OSError as error:
+        raise _refusal(f"The {what} file {path} cannot be read: {error.strerror}.") from error
+    except ValueError:
+        # JSON that is broken, or bytes that are not UTF-8; the error's own text could quote them.
+        raise _refusal(f"The {what} file {path} is not valid JSON.") from None
+    if not isinstance(content, dict):
+        raise _refusal(f"The {what} file {path} does not hold a JSON object.")
+    return content
+
+
+def _refusal(sentence: str, failure_type: FailureType = FailureType.config_error) -> AirbyteTracedException:
+    return AirbyteTracedException(message=sentence, internal_message=sentence, failure_type=failure_type)

@@ -1,0 +1,1 @@
+"""The Airbyte protocol: messages in, states and logs out. Knows neither AWS nor Spark."""

@@ -1,0 +1,122 @@
+"""The configured catalog: which streams a sync writes, and how (protocol: ConfiguredAirbyteCatalog)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+
+from destination_datalake.protocol.errors import SyncRefused
+
+
+class StreamId(NamedTuple):
+    """What tells two streams apart: the pair, with an absent namespace and an empty one being the same."""
+
+    namespace: str | None
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}.{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One stream of the configured catalog.
+
+    `generation` and `minimum_generation` are None when the platform does not support refreshes.
+    """
+
+    id: StreamId
+    json_schema: Mapping[str, Any]
+    overwrite: bool
+    generation: int | None
+    minimum_generation: int | None
+    sync_id: int | None
+
+    @property
+    def replaces(self) -> bool:
+        """Whether the records of this sync take the place of what the table held before (protocol: truncate refresh).
+
+        True for a literal `overwrite`, and for the pair of equal generation ids that the platform sends instead of it.
+        """
+        return self.overwrite or (self.minimum_generation or 0) > 0
+
+    def outdates(self, lowest_generation: int | None) -> bool:
+        """Whether the rows of a table must go, the oldest of them being of `lowest_generation` (None: nobody knows).
+
+        Not if all of them are of this very generation already, unless the sync mode is a literal `overwrite`.
+        """
+        if self.overwrite or not self.replaces:
+            return self.replaces
+        return lowest_generation is None or lowest_generation < (self.minimum_generation or 0)
+
+
+class _StreamMessage(msgspec.Struct):
+    name: str
+    json_schema: dict[str, Any] = {}
+    namespace: str | None = None
+
+
+class _ConfiguredStreamMessage(msgspec.Struct):
+    stream: _StreamMessage
+    destination_sync_mode: str = "append"
+    generation_id: int | None = None
+    minimum_generation_id: int | None = None
+    sync_id: int | None = None
+
+
+class _CatalogMessage(msgspec.Struct):
+    streams: list[_ConfiguredStreamMessage]
+
+
+def parse_catalog(catalog: object) -> tuple[Stream, ...]:
+    """The streams of a configured catalog, in its order; unknown keys are ignored.
+
+    Raises SyncRefused: config_error for a catalog a user can mend (no streams, duplicates, a sync mode this
+    connector does not offer), system_error for one that the platform must never send.
+    """
+    try:
+        configured = msgspec.convert(catalog, _CatalogMessage).streams
+    except msgspec.ValidationError as error:
+        raise SyncRefused(
+            f"The configured catalog is not valid: {error}. Refresh the source schema and save the connection."
+        ) from error
+    streams = tuple(_stream(entry) for entry in configured)
+    if not streams:
+        raise SyncRefused("The configured catalog has no streams. Select at least one stream to sync.")
+    _refuse_duplicates(streams)
+    return streams
+
+
+def _stream(entry: _ConfiguredStreamMessage) -> Stream:
+    identity = StreamId(entry.stream.namespace or None, entry.stream.name)
+    if entry.destination_sync_mode not in ("append", "overwrite"):
+        raise SyncRefused(
+            f"Stream {identity} asks for the destination sync mode {entry.destination_sync_mode!r}. "
+            "This destination offers overwrite and append: choose one of them for the stream."
+        )
+    generation, minimum = entry.generation_id, entry.minimum_generation_id
+    if minimum and generation is not None and minimum != generation:
+        raise SyncRefused(
+            f"Stream {identity}: cannot execute a hybrid refresh (minimum_generation_id {minimum}, "
+            f"generation_id {generation}). Both must be equal, or the minimum 0.",
+            "system_error",
+        )
+    return Stream(
+        id=identity,
+        json_schema=entry.stream.json_schema,
+        overwrite=entry.destination_sync_mode == "overwrite",
+        generation=generation,
+        minimum_generation=minimum,
+        sync_id=entry.sync_id,
+    )
+
+
+def _refuse_duplicates(streams: Sequence[Stream]) -> None:
+    seen: set[StreamId] = set()
+    for stream in streams:
+        if stream.id in seen:
+            raise SyncRefused(f"The configured catalog names stream {stream.id} twice. Remove one of the two.")
+        seen.add(stream.id)

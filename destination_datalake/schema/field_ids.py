@@ -1,0 +1,28 @@
+"""Iceberg field ids in Arrow schemas: how a data file says which columns it holds, whatever their names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+_KEY = "PARQUET:field_id"  # Arrow's own name for it: the Parquet writer stores it in the file's schema.
+
+
+def with_field_ids(schema: pa.Schema, ids: Mapping[str, int]) -> pa.Schema:
+    """The schema with the id of every field, nested ones too, taken from `ids` by dotted path ("items.element.price").
+
+    Raises KeyError for a field that has no id.
+    """
+    return pa.schema([_numbered(field, field.name, ids) for field in schema])
+
+
+def _numbered(field: pa.Field[Any], path: str, ids: Mapping[str, int]) -> pa.Field[Any]:
+    type_ = field.type
+    if pa.types.is_struct(type_):
+        children = [type_.field(i) for i in range(type_.num_fields)]
+        type_ = pa.struct([_numbered(child, f"{path}.{child.name}", ids) for child in children])
+    elif pa.types.is_list(type_):
+        type_ = pa.list_(_numbered(type_.value_field.with_name("element"), f"{path}.element", ids))
+    return field.with_type(type_).with_metadata({_KEY: str(ids[path])})

@@ -1,0 +1,283 @@
+"""The closed set of column types, and the rule from a stream's JSON schema to it.
+
+Every system we write to (Arrow, Glue, Iceberg) has one module beside this one that maps the whole set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeGuard, TypeVar
+from urllib.parse import unquote
+
+from destination_datalake.schema.names import Naming, unique_identifiers
+
+
+@dataclass(frozen=True, slots=True)
+class Boolean:
+    """true or false."""
+
+
+@dataclass(frozen=True, slots=True)
+class Int32:
+    """An integer that fits 32 bits; widens to `Int64`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Int64:
+    """An integer that fits 64 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Float32:
+    """A number that is exactly a 32-bit float; widens to `Float64`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Float64:
+    """A number as the nearest 64-bit float."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decimal:
+    """An exact number of at most `precision` digits, `scale` of them after the point."""
+
+    precision: int
+    scale: int
+
+
+@dataclass(frozen=True, slots=True)
+class String:
+    """Text, as received."""
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """A value whose schema is open, kept as its JSON text exactly as received. A string column in every catalog."""
+
+
+@dataclass(frozen=True, slots=True)
+class Date:
+    """A calendar day."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timestamp:
+    """A point in time in microseconds: UTC when `zoned`, a wall clock otherwise."""
+
+    zoned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Struct:
+    """An object whose schema names all its properties."""
+
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class List:
+    """An array whose items have one type."""
+
+    element: ColumnType
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column of a table, or a property of a `Struct`.
+
+    `source` is the key in the record, `name` the identifier in the catalog.
+    """
+
+    name: str
+    source: str
+    type: ColumnType
+
+
+ColumnType = Boolean | Int32 | Int64 | Float32 | Float64 | Decimal | String | Json | Date | Timestamp | Struct | List
+
+
+class NumericTypes(Enum):
+    """What `integer` and `number` start as; the option `numeric_types`."""
+
+    INT_FLOAT = "int/float"
+    BIGINT_DOUBLE = "bigint/double"
+    DECIMAL = "decimal"
+
+
+INTEGER: Mapping[NumericTypes, ColumnType] = {
+    NumericTypes.INT_FLOAT: Int32(),
+    NumericTypes.BIGINT_DOUBLE: Int64(),
+    NumericTypes.DECIMAL: Int64(),
+}
+NUMBER: Mapping[NumericTypes, ColumnType] = {
+    NumericTypes.INT_FLOAT: Float32(),
+    NumericTypes.BIGINT_DOUBLE: Float64(),
+    NumericTypes.DECIMAL: Decimal(38, 18),
+}
+
+WELL_KNOWN: Mapping[str, Mapping[str, object]] = {
+    "String": {"type": "string"},
+    "BinaryData": {"type": "string"},
+    "Date": {"type": "string", "format": "date"},
+    "TimestampWithTimezone": {"type": "string", "format": "date-time"},
+    "TimestampWithoutTimezone": {
+        "type": "string",
+        "format": "date-time",
+        "airbyte_type": "timestamp_without_timezone",
+    },
+    "TimeWithTimezone": {"type": "string"},
+    "TimeWithoutTimezone": {"type": "string"},
+    "Number": {"type": "number"},
+    "Integer": {"type": "integer"},
+    "Boolean": {"type": "boolean"},
+}
+"""Protocol v1's `WellKnownTypes.json#/definitions/…` in the words of v0."""
+
+_T = TypeVar("_T")
+_BIG = frozenset({"big_number", "big_integer"})
+_UNIONS = ("oneOf", "anyOf", "allOf")
+_WELL_KNOWN_REFERENCE = "WellKnownTypes.json#/definitions/"
+# Deeper than any source nests, and far from where Parquet readers and Python's own stack give up.
+_DEEPEST = 64
+
+
+def column_type(
+    json_schema: object,
+    numeric: NumericTypes,
+    root: object = None,
+    naming: Naming = unique_identifiers,
+) -> ColumnType:
+    """The column type for one property's JSON schema; never fails: what it cannot read is `Json`.
+
+    `root` is the document in which `$ref`s of the form `#/…` are looked up (the stream's schema; by default
+    `json_schema` itself). `naming` gives the identifiers of a struct's fields. A schema that contains itself is `Json`
+    from where it does so.
+    """
+    return _Reading(json_schema if root is None else root, numeric, naming).type_of(json_schema, (), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """One reading of a schema: what stays the same on the way down."""
+
+    root: object
+    numeric: NumericTypes
+    naming: Naming
+
+    def type_of(self, schema: object, seen: tuple[str, ...], depth: int) -> ColumnType:
+        """`seen` holds the references followed on the way here, `depth` counts structs and lists around it."""
+        if not _is_object(schema) or depth > _DEEPEST:
+            return Json()
+        reference = schema.get("$ref")
+        if isinstance(reference, str):  # whatever stands beside a reference does not count
+            return self._referred(reference, seen, depth)
+        if "type" not in schema:
+            return self._untyped(schema, seen, depth)
+        declared = schema["type"]
+        if isinstance(declared, list):
+            declared = _only(name for name in declared if name != "null")
+        read = _BY_TYPE.get(declared) if isinstance(declared, str) else None
+        return read(self, schema, seen, depth) if read else Json()
+
+    def _untyped(self, schema: Mapping[str, object], seen: tuple[str, ...], depth: int) -> ColumnType:
+        for key in _UNIONS:
+            branches = schema.get(key)
+            if isinstance(branches, list):
+                return self._union(branches, seen, depth)
+        return self.of_object(schema, seen, depth)
+
+    def _referred(self, reference: str, seen: tuple[str, ...], depth: int) -> ColumnType:
+        _, found, well_known = reference.partition(_WELL_KNOWN_REFERENCE)
+        if found:
+            return self.type_of(WELL_KNOWN.get(well_known), seen, depth)
+        if reference in seen:
+            return Json()
+        return self.type_of(_pointed(self.root, reference), (*seen, reference), depth)
+
+    def _union(self, branches: Sequence[object], seen: tuple[str, ...], depth: int) -> ColumnType:
+        return _only(self.type_of(branch, seen, depth) for branch in branches if not _is_null(branch)) or Json()
+
+    def of_string(self, schema: Mapping[str, object], _seen: tuple[str, ...], _depth: int) -> ColumnType:
+        airbyte_type = schema.get("airbyte_type")
+        match schema.get("format"):
+            case "date":
+                return Date()
+            case "date-time":
+                return Timestamp(zoned=airbyte_type != "timestamp_without_timezone")
+        # Times, base64 and formats nobody has told us about are text.
+        return String()
+
+    def of_number(self, schema: Mapping[str, object], seen: tuple[str, ...], depth: int) -> ColumnType:
+        if schema.get("airbyte_type") == "integer":
+            return self.of_integer(schema, seen, depth)
+        return String() if schema.get("airbyte_type") in _BIG else NUMBER[self.numeric]
+
+    def of_integer(self, schema: Mapping[str, object], _seen: tuple[str, ...], _depth: int) -> ColumnType:
+        return String() if schema.get("airbyte_type") in _BIG else INTEGER[self.numeric]
+
+    def of_boolean(self, _schema: Mapping[str, object], _seen: tuple[str, ...], _depth: int) -> ColumnType:
+        return Boolean()
+
+    def of_object(self, schema: Mapping[str, object], seen: tuple[str, ...], depth: int) -> ColumnType:
+        properties = schema.get("properties")
+        if not _is_object(properties) or not properties:
+            return Json()
+        names = self.naming(tuple(properties))
+        return Struct(
+            tuple(
+                Field(name, source, self.type_of(property_schema, seen, depth + 1))
+                for name, (source, property_schema) in zip(names, properties.items(), strict=True)
+            )
+        )
+
+    def of_array(self, schema: Mapping[str, object], seen: tuple[str, ...], depth: int) -> ColumnType:
+        items = schema.get("items")
+        if not items or not isinstance(items, list | dict):
+            return Json()
+        return List(
+            self._union(items, seen, depth + 1) if isinstance(items, list) else self.type_of(items, seen, depth + 1)
+        )
+
+
+_BY_TYPE: Mapping[str, Callable[[_Reading, Mapping[str, object], tuple[str, ...], int], ColumnType]] = {
+    "string": _Reading.of_string,
+    "number": _Reading.of_number,
+    "integer": _Reading.of_integer,
+    "int": _Reading.of_integer,
+    "boolean": _Reading.of_boolean,
+    "object": _Reading.of_object,
+    "array": _Reading.of_array,
+}
+
+
+def _is_object(schema: object) -> TypeGuard[Mapping[str, object]]:
+    return isinstance(schema, Mapping)
+
+
+def _is_null(schema: object) -> bool:
+    return _is_object(schema) and schema.get("type") in ("null", ["null"])
+
+
+def _only(things: Iterable[_T]) -> _T | None:
+    """The one thing that all of `things` are, or None if they differ or there are none."""
+    remaining = iter(things)
+    first = next(remaining, None)
+    return first if all(other == first for other in remaining) else None
+
+
+def _pointed(root: object, reference: str) -> object:
+    """What a local JSON pointer (`#/definitions/Address`) points to, or None if there is nothing there."""
+    if not reference.startswith("#"):
+        return None
+    place = root
+    for step in unquote(reference[1:]).split("/")[1:]:
+        key = step.replace("~1", "/").replace("~0", "~")
+        if _is_object(place):
+            place = place.get(key)
+        elif isinstance(place, list) and key.isdecimal() and int(key) < len(place):
+            place = place[int(key)]
+        else:
+            return None
+    return place

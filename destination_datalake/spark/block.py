@@ -1,0 +1,345 @@
+"""One block of record lines as Arrow columns, each column read in the way that its values have been found to need.
+
+Arrow parses the block in C++ against an explicit schema. It gives no half answers: one value that it does not take and
+the whole block is refused. So a column with such values is taken from Arrow: msgspec cuts its JSON texts out of the
+lines, they are turned into values in bulk, and only those that are not plain go through the careful path (`coerce`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from destination_datalake.schema.arrow import arrow_type
+from destination_datalake.schema.columns import CHANGE
+from destination_datalake.schema.types import (
+    Boolean,
+    ColumnType,
+    Date,
+    Decimal,
+    Field,
+    Float32,
+    Float64,
+    Int32,
+    Int64,
+    Json,
+    List,
+    String,
+    Struct,
+    Timestamp,
+)
+from destination_datalake.schema.width import widest
+from destination_datalake.spark.coerce import Change, Coercer, Floats, coercers, emitted_at, source_changes
+from destination_datalake.spark.plain import PLAIN, in_bulk
+
+_CHANGE_TYPE = arrow_type(CHANGE)
+CHANGES_TYPE = arrow_type(List(CHANGE))
+
+_SECONDS_BELOW = 100_000_000_000
+"""An `emitted_at` below this many "milliseconds" (March 1973) is in seconds, as PyAirbyte sends it."""
+
+_LATEST_EMITTED = 253_402_300_799_999
+"""9999-12-31T23:59:59.999Z in milliseconds."""
+
+Notes = dict[int, list[Change]]
+"""What had to be changed, by row."""
+
+
+class BlockRefused(Exception):
+    """A block holds something that cannot be read in this way."""
+
+
+_REFUSALS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class Reading(Enum):
+    """How a column's values are got at; each takes all that the one before it takes."""
+
+    NATIVE = "Arrow reads the values as what they are"
+    TEXT = "Arrow reads the numbers as strings: protocol v1 sends them so"
+    CUT = "msgspec cuts the JSON texts out of the lines"
+
+
+def first_reading(type_: ColumnType) -> Reading:
+    """How to begin with a column: open JSON, kept as text exactly as received, is nothing that Arrow can read."""
+    return Reading.CUT if _holds(type_, (Json,)) else Reading.NATIVE
+
+
+def next_reading(reading: Reading, type_: ColumnType) -> Reading | None:
+    """What to try when values of the column were refused, or None if there is nothing left to try."""
+    if reading is Reading.NATIVE and _holds(type_, _NUMBERS):
+        return Reading.TEXT
+    return None if reading is Reading.CUT else Reading.CUT
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Records as columns, every array as long as there are records.
+
+    `extracted_at` is timestamp[us, UTC]. `columns` are as wide as can be (integers 64 bit, floats double); what a file
+    stores is decided later. `changes` is None where no record has any; `changed_values` counts those made here.
+    """
+
+    extracted_at: pa.Array[Any]
+    columns: Sequence[pa.Array[Any]]
+    changes: pa.Array[Any] | None
+    changed_values: int
+
+    @property
+    def rows(self) -> int:
+        """How many records."""
+        return len(self.extracted_at)
+
+
+class BlockReader:
+    """Reads blocks for some columns, each in its own way, and the envelope natively or cut out of the lines."""
+
+    def __init__(
+        self, columns: Sequence[Field], readings: Sequence[Reading], envelope: Reading, floats: Floats
+    ) -> None:
+        self._columns = [
+            _Column(column, widest(column.type), reading, coercer)
+            for column, reading, coercer in zip(columns, readings, coercers(columns, floats), strict=True)
+        ]
+        self._envelope = envelope
+        self._parse_options = pj.ParseOptions(
+            explicit_schema=_arrow_schema([c for c in self._columns if c.reading is not Reading.CUT], envelope),
+            unexpected_field_behavior="ignore",
+        )
+        self._cut = [column for column in self._columns if column.reading is Reading.CUT]
+        self._lines = _cutter([c.field.source for c in self._cut]) if self._cut or envelope is Reading.CUT else None
+
+    def read(self, block: bytes) -> Decoded:
+        """Read whole lines, each ended by a newline, UTF-8 throughout.
+
+        Raises BlockRefused where something in them needs to be read in another way, and RecordRefused (only where the
+        envelope is cut) for a line that is no record.
+        """
+        try:
+            return self._read(block)
+        except _REFUSALS as error:
+            raise BlockRefused from error
+
+    def _read(self, block: bytes) -> Decoded:
+        options = pj.ReadOptions(use_threads=False, block_size=len(block) + 1)
+        source: Any = pa.BufferReader(block)
+        table = pj.read_json(source, read_options=options, parse_options=self._parse_options)
+        record: Any = table.column("record").chunk(0)
+        data = record.field("data")
+        _demand(data.null_count == 0)
+        cut = [line.record for line in self._lines.decode_lines(block)] if self._lines else []
+        _demand(not self._lines or len(cut) == len(record))
+        texts = {c.field.source: _texts([getattr(r.data, f"f{i}") for r in cut]) for i, c in enumerate(self._cut)}
+        notes: Notes = {}
+        columns = [
+            column.from_json(texts[column.field.source], notes)
+            if column.reading is Reading.CUT
+            else column.from_arrow(data.field(column.field.source), notes)
+            for column in self._columns
+        ]
+        if self._envelope is Reading.CUT:
+            extracted_at = timestamps(pa.array([emitted_at(bytes(r.emitted_at)) for r in cut], pa.int64()))
+            reported = [source_changes(bytes(r.meta)) for r in cut]
+            changes = pa.array([as_dicts(each) for each in reported], CHANGES_TYPE)
+        else:
+            extracted_at = _extracted_at(record.field("emitted_at"))
+            changes = record.field("meta").field("changes")
+        return Decoded(extracted_at, columns, _changes(changes, notes), sum(map(len, notes.values())))
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column and how it is read. `type` is as wide as can be; `coerce` is the careful path of one value."""
+
+    field: Field
+    type: ColumnType
+    reading: Reading
+    coerce: Coercer
+
+    def from_arrow(self, array: Any, notes: Notes) -> Any:
+        """The values, from what Arrow read."""
+        if type(self.type) in PLAIN and pa.types.is_string(array.type) and not isinstance(self.type, String):
+            return self._bulk(array, lambda row: msgspec.json.encode(array[row].as_py()), notes)
+        return _conform(array, self.type)
+
+    def from_json(self, texts: Any, notes: Notes) -> Any:
+        """The values, from their JSON texts."""
+        match self.type:
+            case Json():
+                return texts
+            case Boolean() | Struct() | List():
+                rows: Sequence[int] = range(len(texts))
+                values = [
+                    self._careful(row, text.encode(), notes) if text else None
+                    for row, text in zip(rows, texts.to_pylist(), strict=True)
+                ]
+                return pa.array(values, arrow_type(self.type))
+            case _:
+                # The text of a string without escapes is its content; a number needs no quotes to be one.
+                bare = pc.ascii_trim(texts, characters='"')
+                return self._bulk(bare, lambda row: texts[row].as_py().encode(), notes)
+
+    def _bulk(self, texts: Any, json_text: Callable[[int], bytes], notes: Notes) -> pa.Array[Any]:
+        values, odd = in_bulk(texts, self.type)
+        if odd is None:
+            return values
+        rows: Any = pc.indices_nonzero(odd).to_pylist()
+        careful = pa.array([self._careful(row, json_text(row), notes) for row in rows], values.type)
+        replaced: pa.Array[Any] = pc.replace_with_mask(values, odd, careful)
+        return replaced
+
+    def _careful(self, row: int, raw: bytes, notes: Notes) -> Any:
+        changes: list[Change] = []
+        value = self.coerce(raw, changes)
+        if changes:
+            notes.setdefault(row, []).extend(changes)
+        return value
+
+
+def timestamps(milliseconds: pa.Array[Any]) -> pa.Array[Any]:
+    """Milliseconds since 1970 (int64) as timestamp[us, UTC]."""
+    return milliseconds.cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC"))
+
+
+def as_dicts(changes: Sequence[Change]) -> list[dict[str, str | None]]:
+    """Changes as Arrow takes them."""
+    return [{"field": c.field, "change": c.change, "reason": c.reason} for c in changes]
+
+
+def _demand(condition: bool) -> None:
+    if not condition:
+        raise BlockRefused
+
+
+# --- What msgspec cuts out ----------------------------------------------------------------------------------------
+
+
+def _cutter(sources: Sequence[str]) -> Any:
+    """A msgspec decoder for the JSON texts of these keys, as members f0, f1, … of `record.data`."""
+    raw = msgspec.Raw
+    data = msgspec.defstruct(
+        "Data",
+        [(f"f{i}", raw, msgspec.field(name=source, default=raw())) for i, source in enumerate(sources)],
+        gc=False,
+    )
+    null = raw(b"null")
+    record = msgspec.defstruct("Record", [("data", data), ("emitted_at", raw, null), ("meta", raw, null)], gc=False)
+    return msgspec.json.Decoder(msgspec.defstruct("Line", [("record", record)], gc=False))
+
+
+def _texts(raws: Sequence[Any]) -> Any:
+    """JSON texts as strings; one that is absent, or null, is null. Raises ArrowInvalid if one is not UTF-8."""
+    offsets = np.zeros(len(raws) + 1, np.int32)
+    np.cumsum(np.fromiter(map(len, raws), np.int32, len(raws)), out=offsets[1:])
+    array: Any = pa.StringArray.from_buffers(len(raws), pa.py_buffer(offsets.data), pa.py_buffer(b"".join(raws)))
+    array.validate(full=True)
+    nothing = pc.or_(pc.equal(array, pa.scalar("")), pc.equal(array, pa.scalar("null")))
+    return pc.if_else(nothing, None, array) if pc.any(nothing).as_py() else array
+
+
+# --- What Arrow reads ---------------------------------------------------------------------------------------------
+
+_NUMBERS = (Int32, Int64, Float32, Float64, Decimal)
+
+
+def _holds(type_: ColumnType, kinds: tuple[type[ColumnType], ...]) -> bool:
+    match type_:
+        case Struct(fields):
+            return any(_holds(field.type, kinds) for field in fields)
+        case List(element):
+            return _holds(element, kinds)
+        case _:
+            return isinstance(type_, kinds)
+
+
+def _arrow_schema(columns: Sequence[_Column], envelope: Reading) -> pa.Schema:
+    data = pa.struct([pa.field(c.field.source, _read_type(c.type, c.reading)) for c in columns])
+    fields: list[pa.Field[Any]] = [pa.field("data", data)]
+    if envelope is Reading.NATIVE:
+        meta = pa.struct([pa.field("changes", CHANGES_TYPE)])
+        fields += [pa.field("emitted_at", pa.int64()), pa.field("meta", meta)]
+    return pa.schema([pa.field("record", pa.struct(fields))])
+
+
+def _read_type(type_: ColumnType, reading: Reading) -> pa.DataType:
+    """What Arrow's JSON parser is asked for.
+
+    Dates it cannot parse, and of a wall clock it would apply the offset. A decimal of 128 bits it lets wrap around when
+    the digits that the scale adds are too many; 256 bits hold them all, for `validate` to find.
+    """
+    match type_:
+        case Decimal(precision, scale) if reading is Reading.NATIVE:
+            return pa.decimal256(precision, scale)
+        case Date() | Timestamp():
+            return pa.string()
+        case Struct(fields):
+            return pa.struct([pa.field(f.source, _read_type(f.type, reading)) for f in fields])
+        case List(element):
+            return pa.list_(_read_type(element, reading))
+        case _:
+            is_text = reading is Reading.TEXT and isinstance(type_, _NUMBERS)
+            return pa.string() if is_text else arrow_type(type_)
+
+
+def _conform(array: Any, type_: ColumnType) -> Any:
+    """What Arrow read, as `arrow_type(type_)`. Raises BlockRefused where that needs a careful look."""
+    match type_:
+        case Struct(fields):
+            children = [_conform(array.field(f.source), f.type) for f in fields]
+            named = [pa.field(f.name, arrow_type(f.type)) for f in fields]
+            return pa.StructArray.from_arrays(children, fields=named, mask=array.is_null())
+        case List(element):
+            values = _conform(array.values, element)
+            return pa.ListArray.from_arrays(array.offsets, values, type=arrow_type(type_), mask=array.is_null())
+        case Date() | Timestamp() | Int64() | Float64() | Decimal() if pa.types.is_string(array.type):
+            values, odd = in_bulk(array, type_)
+            _demand(odd is None)
+            return values
+        case Float64():
+            _demand(pc.all(pc.is_finite(array)).as_py() is not False)  # NaN is no JSON, but Arrow takes it
+        case Decimal():
+            array.validate(full=True)
+            return array.cast(arrow_type(type_))
+    return array
+
+
+def _extracted_at(emitted: Any) -> pa.Array[Any]:
+    """From `emitted_at` in milliseconds, or seconds where the number is too small for milliseconds."""
+    bounds = pc.min_max(emitted)
+    low, high = bounds["min"].as_py(), bounds["max"].as_py()
+    _demand(emitted.null_count == 0 and low > -_SECONDS_BELOW and high <= _LATEST_EMITTED)
+    if low < _SECONDS_BELOW:
+        in_seconds = pc.less(emitted, pa.scalar(_SECONDS_BELOW))
+        emitted = pc.if_else(in_seconds, pc.multiply(emitted, pa.scalar(1000)), emitted)
+    return timestamps(emitted)
+
+
+def _changes(source: Any, notes: Notes) -> pa.Array[Any] | None:
+    """The source's own changes by row, then ours; None when there are none at all."""
+    reported = source.flatten()
+    _demand(reported.null_count == 0)
+    if not notes:
+        # By its offsets a null list has nothing in it, so without a mask it is an empty one.
+        return _lists(source.offsets, source.values) if len(reported) else None
+    if len(reported):
+        lists = [list(theirs or ()) for theirs in source.to_pylist()]
+        for row, changes in notes.items():
+            lists[row] += as_dicts(changes)
+        return pa.array(lists, CHANGES_TYPE)
+    rows = sorted(notes)
+    counts = np.zeros(len(source) + 1, np.int32)
+    counts[np.array(rows) + 1] = [len(notes[row]) for row in rows]
+    entries = [entry for row in rows for entry in as_dicts(notes[row])]
+    return _lists(pa.array(np.cumsum(counts, dtype=np.int32)), pa.array(entries, _CHANGE_TYPE))
+
+
+def _lists(offsets: Any, entries: Any) -> pa.Array[Any]:
+    return pa.ListArray.from_arrays(offsets, entries, type=CHANGES_TYPE)

@@ -1,0 +1,191 @@
+"""From blocks of record lines to Arrow columns, whatever the lines hold.
+
+Nearly all blocks are as their schema says and are read in C++ as they are (`block`). When one is refused, the decoder
+finds the columns that are to blame and reads those in another way from then on; the others keep their speed. Lines that
+are odd as a whole (JSON that only Python takes, bytes that are not UTF-8) are sorted out and read one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from destination_datalake.schema.arrow import arrow_type
+from destination_datalake.schema.types import Field
+from destination_datalake.schema.width import widest
+from destination_datalake.spark.block import (
+    CHANGES_TYPE,
+    BlockReader,
+    BlockRefused,
+    Decoded,
+    Reading,
+    as_dicts,
+    first_reading,
+    next_reading,
+    timestamps,
+)
+from destination_datalake.spark.coerce import Floats, RecordRefused, record_coercer
+
+FEW_LINES = 64
+"""So many lines are small enough to try a column on, or to read one by one when nothing else helps."""
+
+
+class BlockDecoder:
+    """Decodes blocks of RECORD lines for one stream's columns, and remembers how their columns have to be read."""
+
+    def __init__(self, columns: Sequence[Field], floats: Floats = Floats.ANY) -> None:
+        self._columns = tuple(columns)
+        self._floats = floats
+        self._careful = record_coercer(columns, floats)
+        self._arrow_types = [arrow_type(widest(column.type)) for column in columns]
+        self._readings = [first_reading(column.type) for column in columns]
+        self._envelope = Reading.NATIVE
+        self._reader = BlockReader(self._columns, self._readings, self._envelope, floats)
+        self._sorts = False
+
+    def decode(self, block: bytes) -> Iterator[Decoded]:
+        """Decode whole lines, each ended by a newline. What is yielded together holds every record, each once.
+
+        Records keep their order but for odd ones, which may come first. Raises RecordRefused for a line that is no
+        record.
+        """
+        if self._sorts or not _is_utf8(block):
+            block, odd = _sorted(block)
+            self._sorts = bool(odd)
+            if odd:
+                yield self._by_row(odd)
+        if block:
+            yield from self._decoded(block)
+
+    def _decoded(self, block: bytes) -> Iterator[Decoded]:
+        while True:
+            try:
+                yield self._reader.read(block)
+                return
+            except (BlockRefused, RecordRefused):
+                if not self._learn(block):
+                    break
+        sound, odd = _sorted(block)
+        if odd:
+            self._sorts = True
+            yield self._by_row(odd)
+            if sound:
+                yield from self._decoded(sound)
+        elif block.count(b"\n") <= FEW_LINES:
+            yield self._by_row(block.split(b"\n")[:-1])
+        else:
+            for half in _halves(block):
+                yield from self._decoded(half)
+
+    def _learn(self, block: bytes) -> bool:
+        """Change how columns are read that a refused block shows to need it; False if there is none."""
+        before = (self._envelope, *self._readings)
+        piece = self._refused_piece(block)
+        if self._refuses(piece, (), ()):
+            if self._envelope is Reading.CUT:
+                return False
+            self._envelope = Reading.CUT
+            if self._refuses(piece, (), ()):
+                self._envelope = Reading.NATIVE
+                return False
+        self._readings = [
+            self._reading_for(piece, column, reading)
+            for column, reading in zip(self._columns, self._readings, strict=True)
+        ]
+        self._reader = BlockReader(self._columns, self._readings, self._envelope, self._floats)
+        return before != (self._envelope, *self._readings)
+
+    def _refused_piece(self, block: bytes) -> bytes:
+        """A few lines of a refused block that are refused too, or more where no few are."""
+        while block.count(b"\n") > FEW_LINES:
+            refused = next((half for half in _halves(block) if _refused(self._reader, half)), None)
+            if refused is None:
+                break
+            block = refused
+        return block
+
+    def _reading_for(self, piece: bytes, column: Field, reading: Reading) -> Reading:
+        """The first way to read the column, from the present one on, that takes the piece; the present if none does."""
+        trial: Reading | None = reading
+        while trial is not None:
+            if not self._refuses(piece, (column,), (trial,)):
+                return trial
+            trial = next_reading(trial, column.type)
+        return reading
+
+    def _refuses(self, piece: bytes, columns: Sequence[Field], readings: Sequence[Reading]) -> bool:
+        return _refused(BlockReader(columns, readings, self._envelope, self._floats), piece)
+
+    def _by_row(self, lines: Sequence[bytes]) -> Decoded:
+        rows = [self._careful(line) for line in lines]
+        columns = [
+            pa.array([row.values[index] for row in rows], type_) for index, type_ in enumerate(self._arrow_types)
+        ]
+        milliseconds = pa.array([row.emitted_at for row in rows], pa.int64())
+        changes = [as_dicts(row.changes) for row in rows]
+        return Decoded(
+            timestamps(milliseconds),
+            columns,
+            pa.array(changes, CHANGES_TYPE) if any(changes) else None,
+            sum(len(row.changes) - row.reported for row in rows),
+        )
+
+
+def _refused(reader: BlockReader, block: bytes) -> bool:
+    try:
+        reader.read(block)
+    except (BlockRefused, RecordRefused):
+        return True
+    return False
+
+
+def _halves(block: bytes) -> tuple[bytes, bytes]:
+    """Two parts of whole lines, of about the same size, of a block of several lines."""
+    middle = block.find(b"\n", len(block) // 2) + 1
+    if middle == len(block):
+        middle = block.rfind(b"\n", 0, len(block) - 1) + 1
+    return block[:middle], block[middle:]
+
+
+def _is_utf8(block: bytes) -> bool:
+    """Whether the bytes are UTF-8, which Arrow's JSON parser takes on trust."""
+    if block.isascii():
+        return True
+    offsets = pa.py_buffer(np.array([0, len(block)], np.int32).data)
+    try:
+        pa.StringArray.from_buffers(1, offsets, pa.py_buffer(block)).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+class _AnyData(msgspec.Struct, gc=False):
+    """An object, whatever is in it."""
+
+
+class _AnyRecord(msgspec.Struct, gc=False):
+    data: _AnyData
+
+
+class _AnyLine(msgspec.Struct, gc=False):
+    record: _AnyRecord
+
+
+_SOUND = msgspec.json.Decoder(_AnyLine)
+
+
+def _sorted(block: bytes) -> tuple[bytes, list[bytes]]:
+    """The lines that are JSON, UTF-8 and a record, as a block, and the others."""
+    sound, odd = [], []
+    for line in block.split(b"\n")[:-1]:
+        try:
+            line.decode()
+            _SOUND.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            odd.append(line)
+        else:
+            sound.append(line)
+    return b"\n".join([*sound, b""]), odd

@@ -1,0 +1,171 @@
+"""What runs on the executors: reads segments, writes data files, answers with a small value per unit."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+
+from destination_datalake.aws.errors import explain
+from destination_datalake.aws.upload import Upload
+from destination_datalake.datafiles import DataFile, FilePlan
+from destination_datalake.schema.arrow import arrow_field
+from destination_datalake.schema.columns import METADATA_COLUMNS
+from destination_datalake.schema.field_ids import with_field_ids
+from destination_datalake.schema.types import Field
+from destination_datalake.spark.block import Decoded
+from destination_datalake.spark.coerce import Floats, RecordRefused
+from destination_datalake.spark.decode import BlockDecoder
+from destination_datalake.spark.files import FileWriter, extension, open_file
+from destination_datalake.spark.fit import fit
+from destination_datalake.spark.metadata import metadata_columns
+from destination_datalake.spark.plan import Encoded, EncodeTask, EncodeUnit, NotEncoded, UnitResult
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+    from destination_datalake.aws.access import AwsAccess
+
+BLOCK_BYTES = 8 * 1024 * 1024
+"""How much of a segment Arrow parses at a time; a longer line makes a longer block."""
+
+
+def encode(tasks: Iterable[EncodeTask]) -> Iterator[UnitResult]:
+    """Encode every unit of the tasks. A unit that fails is answered as such and does not stop the others."""
+    pa.set_cpu_count(1)  # Spark runs a task per core already.
+    for task in tasks:
+        for unit in task.units:
+            yield _encode_unit(unit, task.access)
+
+
+def _encode_unit(unit: EncodeUnit, access: AwsAccess) -> UnitResult:
+    files = _UnitFiles(unit.name, unit.plan, access.client("s3"))
+    # JSON has no word for NaN and the infinities.
+    decoder = BlockDecoder(unit.plan.columns, Floats.FINITE if unit.plan.format == "jsonl" else Floats.ANY)
+    changed_values = 0
+    try:
+        for segment in unit.segments:
+            for block in _blocks(segment, access):
+                for decoded in decoder.decode(block):
+                    files.write(decoded)
+                    changed_values += decoded.changed_values
+        written = files.close()
+    except Exception as error:
+        files.abort()
+        return _not_encoded(unit, error)
+    return Encoded(unit.stream, tuple(written), sum(file.rows for file in written), changed_values)
+
+
+def _not_encoded(unit: EncodeUnit, error: Exception) -> NotEncoded:
+    failure = explain(error, doing="write data files under", resource=unit.plan.folder)
+    if failure is not None:
+        return NotEncoded(unit.stream, failure.message, failure.detail, failure.failure_type)
+    if isinstance(error, RecordRefused):
+        return NotEncoded(
+            unit.stream, f"Stream {unit.stream} has a record that cannot be read: {error}.", "", "system_error"
+        )
+    message = f"Stream {unit.stream} could not be written: an unexpected {type(error).__name__} while encoding."
+    return NotEncoded(unit.stream, message, "".join(traceback.format_tb(error.__traceback__)), "system_error")
+
+
+class _UnitFiles:
+    """The files of one unit. A new one begins when the last is large enough, or when a column becomes wider."""
+
+    def __init__(self, name: str, plan: FilePlan, s3: S3Client) -> None:
+        self._name = name
+        self._plan = plan
+        self._s3 = s3
+        self._columns = plan.columns
+        self._schema = _stored_schema(plan.columns, plan)
+        self._upload: Upload | None = None
+        self._writer: FileWriter | None = None
+        self._rows = 0
+        self._finished: list[DataFile] = []
+
+    def write(self, decoded: Decoded) -> None:
+        """Append records to the open file, or begin one."""
+        fitted = tuple(
+            replace(column, type=fit(array, column.type))
+            for column, array in zip(self._columns, decoded.columns, strict=True)
+        )
+        if fitted != self._columns:
+            self._finish()
+            self._columns = fitted
+            self._schema = _stored_schema(fitted, self._plan)
+        metadata = metadata_columns(decoded, self._plan.generation, self._plan.sync_id)
+        own = [
+            array.cast(field.type, safe=False)
+            for array, field in zip(decoded.columns, list(self._schema)[len(metadata) :], strict=True)
+        ]
+        table = pa.Table.from_arrays([*metadata, *own], schema=self._schema)
+        if self._writer is None or self._upload is None:
+            ending = extension(self._plan.format, self._plan.codec)
+            where = urlsplit(f"{self._plan.folder}/{self._name}-{len(self._finished):04d}{ending}")
+            self._upload = Upload(self._s3, where.netloc, where.path.lstrip("/"), hidden=self._plan.hidden)
+            self._writer = open_file(self._plan.format, self._plan.codec, self._schema, self._upload)
+        self._writer.write(table)
+        self._rows += decoded.rows
+        if self._upload.written >= self._plan.target_bytes:
+            self._finish()
+
+    def close(self) -> list[DataFile]:
+        """Finish the last file and return them all."""
+        self._finish()
+        return self._finished
+
+    def abort(self) -> None:
+        """Leave nothing of the unit in S3."""
+        if self._upload is not None:
+            self._upload.abort()
+        for file in self._finished:
+            file.withdraw(self._s3)
+
+    def _finish(self) -> None:
+        if self._writer is None or self._upload is None:
+            return
+        footer = self._writer.close()
+        self._finished.append(
+            DataFile(
+                uri=self._upload.uri,
+                size=self._upload.written,
+                rows=self._rows,
+                columns=self._columns,
+                footer=footer,
+                hidden_object=self._upload.hidden_object,
+            )
+        )
+        self._writer = self._upload = None
+        self._rows = 0
+
+
+def _stored_schema(columns: Sequence[Field], plan: FilePlan) -> pa.Schema:
+    schema = pa.schema([arrow_field(column) for column in (*METADATA_COLUMNS, *columns)])
+    return with_field_ids(schema, plan.field_ids) if plan.field_ids else schema
+
+
+def _blocks(segment: str, access: AwsAccess) -> Iterator[bytes]:
+    """The segment's bytes in pieces of whole lines, about BLOCK_BYTES each."""
+    with _open_segment(segment, access) as file:
+        rest = b""
+        while piece := file.read(BLOCK_BYTES):
+            end = piece.rfind(b"\n") + 1
+            if not end:
+                rest += piece
+                continue
+            yield rest + piece[:end]
+            rest = piece[end:]
+        if rest:
+            yield rest + b"\n"
+
+
+def _open_segment(segment: str, access: AwsAccess) -> IO[bytes]:
+    if not segment.startswith("s3://"):
+        return Path(segment).open("rb", buffering=0)
+    where = urlsplit(segment)
+    body: IO[bytes] = access.client("s3").get_object(Bucket=where.netloc, Key=where.path.lstrip("/"))["Body"]  # type: ignore[assignment]
+    return body

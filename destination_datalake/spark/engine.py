@@ -1,0 +1,233 @@
+"""Spark: started in the background, given tasks, stopped without a trace.
+
+Tasks go through `SparkContext.parallelize(...).mapPartitions(...)`: no record crosses the JVM, so Spark SQL's session,
+planner and code generator would only cost start-up time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import psutil
+
+from destination_datalake.datafiles import RewriteTask, Rewritten
+from destination_datalake.spark.archive import archive_path
+from destination_datalake.spark.plan import EncodeTask, UnitResult
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+    from destination_datalake.config import Config
+
+_Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
+
+STOP_SECONDS = 20
+ORDERLY_SECONDS = 120
+"""How long a JVM may take that still has something to write."""
+
+_JVM_OPTIONS = (
+    # The driver JVM only schedules: the quick compiler and the smallest collector start fastest and use least memory.
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-Xss512k",
+)
+
+_DEFAULTS: Mapping[str, str] = {
+    "spark.app.name": "destination-datalake",
+    "spark.driver.memory": "512m",
+    "spark.python.daemon.module": "destination_datalake.spark.daemon",
+    "spark.python.worker.reuse": "true",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.task.maxFailures": "3",
+}
+
+_LOCAL_DEFAULTS: Mapping[str, str] = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+
+
+class SparkFailed(Exception):
+    """Spark did not start, or died. The text says what a user can do; the cause has the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """Where Spark runs. `conf` wins over our defaults."""
+
+    master: str
+    conf: Mapping[str, str]
+    jvm_options: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, config: Config) -> EngineSettings:
+        """Read the settings out of the connector's configuration."""
+        return cls(config.spark.master, config.spark.conf)
+
+
+@contextlib.contextmanager
+def _reported() -> Iterator[None]:
+    """Turn whatever Spark raises, or its JVM's silence, into SparkFailed."""
+    try:
+        yield
+    except Exception as error:
+        raise SparkFailed(
+            "Spark could not run a job. If the machine ran out of memory give it more, or lower batch_size_mb; "
+            "the sync can be run again and continues from its last state."
+        ) from error
+
+
+class Engine:
+    """A Spark that may still be starting. `encode` waits for it."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self._settings = settings
+        self._scratch = tempfile.mkdtemp(prefix="destination-datalake-spark-")
+        self._context: Future[SparkContext] = Future()
+        self._jvm: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    def start(cls, settings: EngineSettings) -> Engine:
+        """Start Spark in the background and return at once."""
+        engine = cls(settings)
+        threading.Thread(target=engine._start, name="spark-start", daemon=True).start()
+        return engine
+
+    @property
+    def local(self) -> bool:
+        """Whether executors share this machine's disk."""
+        return self._settings.master.startswith("local")
+
+    def parallelism(self) -> int:
+        """How many tasks run at once. Waits for Spark's start. Raises SparkFailed."""
+        context = self._context.result()
+        with _reported():
+            return int(context.defaultParallelism)
+
+    def encode(self, tasks: Sequence[EncodeTask]) -> list[UnitResult]:
+        """Run the tasks on the executors, as one Spark job. Raises SparkFailed if Spark cannot."""
+        from destination_datalake.spark.encode import encode
+
+        return self._run(encode, tasks)
+
+    def rewrite(self, tasks: Sequence[RewriteTask]) -> list[Rewritten]:
+        """Write files again on the executors, as one Spark job. Raises SparkFailed if Spark, or a file, cannot."""
+        from destination_datalake.spark.rewrite import rewrite
+
+        return self._run(rewrite, tasks)
+
+    def _run(self, work: Callable[[Iterable[_Task]], Iterable[_Result]], tasks: Sequence[_Task]) -> list[_Result]:
+        context = self._context.result()
+        with _reported():
+            return context.parallelize(tasks, len(tasks)).mapPartitions(work).collect()
+
+    def stop(self, *, orderly: bool = False) -> None:
+        """End Spark and wait until its JVM and workers are gone.
+
+        A local Spark holds nothing worth an orderly end, which takes it a second: it is killed. A cluster is told.
+        """
+        # From here on py4j, which logs every call that finds the JVM gone, tells nobody anything new.
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
+        if orderly or not self.local:
+            self._stop_orderly()
+        elif self._context.done() and self._context.exception() is None:
+            # PySpark's accumulator server would print a stack trace about the JVM's end, which is no accident.
+            self._context.result()._accumulatorServer.handle_error = _quietly  # type: ignore[method-assign, assignment]
+        _kill(self._family())
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _stop_orderly(self) -> None:
+        with contextlib.suppress(Exception):
+            self._context.result(timeout=STOP_SECONDS).stop()
+        if self._jvm is not None and self._jvm.stdin is not None:
+            self._jvm.stdin.close()  # The JVM ends itself at the end of its input.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._jvm.wait(ORDERLY_SECONDS)
+
+    def _family(self) -> list[psutil.Process]:
+        """The JVM, also one that is still starting, and the Python workers it started: our scratch folder marks it."""
+        family = []
+        for child in psutil.Process().children():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if any(self._scratch in argument for argument in child.cmdline()):
+                    family += [child, *child.children(recursive=True)]
+        return family
+
+    def _start(self) -> None:
+        try:
+            self._context.set_result(self._new_context())
+        except BaseException as error:
+            failure = SparkFailed(
+                "Spark did not start. It needs a Java runtime 17 or newer: set JAVA_HOME, or put java on the PATH."
+            )
+            failure.__cause__ = error
+            self._context.set_exception(failure)
+
+    def _new_context(self) -> SparkContext:
+        settings = self._settings
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
+        from pyspark import SparkConf, SparkContext
+        from pyspark.java_gateway import launch_gateway
+
+        conf = SparkConf(loadDefaults=False)
+        conf.setAll([*_DEFAULTS.items(), ("spark.local.dir", self._scratch), ("spark.master", settings.master)])
+        if self.local:
+            conf.setAll(list(_LOCAL_DEFAULTS.items()))
+        conf.set("spark.driver.extraJavaOptions", " ".join(self._java_options()))
+        conf.setAll(list(settings.conf.items()))
+        # A process group of its own: a signal meant for us must not take Spark away while we still commit.
+        gateway = launch_gateway(conf, {"process_group": 0})  # type: ignore[no-untyped-call]
+        self._jvm = gateway.proc
+        context = SparkContext(conf=conf, gateway=gateway)
+        context.setLogLevel("ERROR")
+        # One empty task a core starts the Python workers, so that the first real job finds them running.
+        context.parallelize([()] * context.defaultParallelism, context.defaultParallelism).foreach(_nothing)
+        return context
+
+    def _java_options(self) -> tuple[str, ...]:
+        scratch = f"-Djava.io.tmpdir={self._scratch}"
+        quiet = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}"
+        archive = archive_path()
+        shared = (f"-XX:SharedArchiveFile={archive}", "-Xlog:disable") if archive.exists() else ()
+        return (*_JVM_OPTIONS, scratch, quiet, *shared, *self._settings.jvm_options)
+
+
+def _kill(processes: Sequence[psutil.Process]) -> None:
+    """Kill the processes; return when they are gone."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    deadline = time.monotonic() + STOP_SECONDS
+    while any(map(_runs, processes)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def _runs(process: psutil.Process) -> bool:
+    """Whether the process does anything still. One that only waits for its new parent to notice its end does not."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def _quietly(*_: object) -> None:
+    """Say nothing about a connection that ended."""
+
+
+def _nothing(_: object) -> None:
+    """The body of an empty task."""

@@ -1,0 +1,168 @@
+"""Data files: Arrow tables in, one object in S3 out, as Parquet or JSON lines."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any, Protocol, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from destination_datalake.aws.upload import Upload
+from destination_datalake.datafiles import FileFormat
+
+ROW_GROUP_BYTES = 64 * 1024 * 1024
+"""Arrow bytes gathered before a row group is written: large enough to be read well, small enough for memory."""
+
+_SAMPLE_ROWS = 4096
+_DICTIONARY_BELOW = 0.5
+"""A column is dictionary-encoded if fewer of its sampled values than this share are distinct; else it only costs."""
+
+
+class FileWriter(Protocol):
+    """Writes one data file."""
+
+    def write(self, table: pa.Table) -> None:
+        """Append rows; every table has the schema the file was opened with."""
+
+    def close(self) -> bytes:
+        """Finish the file; return its Parquet footer, or nothing where the format has none."""
+
+
+def open_file(format: FileFormat, codec: str, schema: pa.Schema, upload: Upload) -> FileWriter:
+    """Begin a data file of the given schema. `codec` is the name the connector's option has for it."""
+    return _WRITERS[format](codec, schema, upload)
+
+
+def extension(format: FileFormat, codec: str) -> str:
+    """What the names of such files end in, with the dot."""
+    if format == "jsonl":
+        return ".jsonl.gz" if codec == "GZIP" else ".jsonl"
+    return ".parquet"
+
+
+class ParquetFile:
+    """A Parquet file whose row groups hold about ROW_GROUP_BYTES of Arrow data."""
+
+    def __init__(self, codec: str, schema: pa.Schema, upload: Upload) -> None:
+        self._compression = "none" if codec == "UNCOMPRESSED" else codec.lower()
+        self._schema = schema
+        self._upload = upload
+        self._writer: pq.ParquetWriter | None = None
+        self._gathered: list[pa.Table] = []
+        self._gathered_bytes = 0
+
+    def write(self, table: pa.Table) -> None:
+        """Append rows."""
+        self._gathered.append(table)
+        self._gathered_bytes += table.nbytes
+        if self._gathered_bytes >= ROW_GROUP_BYTES:
+            self._write_row_group()
+
+    def close(self) -> bytes:
+        """Write what is left, then the footer."""
+        self._write_row_group()
+        assert self._writer is not None
+        self._writer.close()
+        self._upload.close()
+        footer = io.BytesIO()
+        self._writer.writer.metadata.write_metadata_file(footer)
+        return footer.getvalue()
+
+    def _write_row_group(self) -> None:
+        table = pa.concat_tables(self._gathered) if self._gathered else self._schema.empty_table()
+        self._gathered.clear()
+        self._gathered_bytes = 0
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(
+                cast("IO[Any]", self._upload),
+                self._schema,
+                compression=self._compression,  # type: ignore[arg-type]
+                compression_level=1 if self._compression == "zstd" else None,
+                use_dictionary=_repetitive_columns(table),  # type: ignore[arg-type]  # Arrow's stubs know no list.
+                store_schema=False,
+            )
+        if table.num_rows:
+            self._writer.write_table(table, row_group_size=table.num_rows)
+
+
+def _repetitive_columns(table: pa.Table) -> list[str]:
+    """The top-level columns whose values repeat, judged by the first rows; nested columns always count as such."""
+    sample = table.slice(0, _SAMPLE_ROWS)
+    repetitive = []
+    for name in table.column_names:
+        column = sample.column(name)
+        if pa.types.is_nested(column.type):
+            repetitive += [f"{name}.{path}" for path in _leaves(column.type)]
+        elif sample.num_rows == 0 or pc.count_distinct(column).as_py() < sample.num_rows * _DICTIONARY_BELOW:
+            repetitive.append(name)
+    return repetitive
+
+
+def _leaves(type_: pa.DataType) -> list[str]:
+    """The paths of a nested type's leaves, as Parquet spells them."""
+    children = (
+        [("list.element", type_.value_type)]
+        if pa.types.is_list(type_)
+        else [(type_.field(i).name, type_.field(i).type) for i in range(type_.num_fields)]
+    )
+    paths = []
+    for name, child in children:
+        paths += [f"{name}.{rest}" for rest in _leaves(child)] if pa.types.is_nested(child) else [name]
+    return paths
+
+
+class JsonLinesFile:
+    """A file of JSON lines, plain or gzip. DuckDB turns Arrow data into JSON text, in C++."""
+
+    def __init__(self, codec: str, schema: pa.Schema, upload: Upload) -> None:
+        import duckdb
+
+        self._schema = schema
+        self._upload = upload
+        self._gzip = zlib.compressobj(level=1, wbits=31) if codec == "GZIP" else None
+        self._duckdb = duckdb.connect(config={"threads": "1", "memory_limit": "256MB"})
+
+    def write(self, table: pa.Table) -> None:
+        """Append rows. Timestamps are written as Hive's JSON SerDes read them: in UTC, without a zone."""
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory, "rows.jsonl")
+            self._duckdb.register("rows", _without_zones(table))
+            self._duckdb.execute(f"COPY rows TO '{path}' (FORMAT json)")
+            self._duckdb.unregister("rows")
+            text = path.read_bytes()
+        self._upload.write(self._gzip.compress(text) if self._gzip else text)
+
+    def close(self) -> bytes:
+        """Finish the object."""
+        self._duckdb.close()
+        if self._gzip:
+            self._upload.write(self._gzip.flush())
+        self._upload.close()
+        return b""
+
+
+def _without_zones(table: pa.Table) -> pa.Table:
+    return table.cast(pa.schema([field.with_type(_without_zone(field.type)) for field in table.schema]))
+
+
+def _without_zone(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(type_):
+        return pa.timestamp(type_.unit)
+    if pa.types.is_struct(type_):
+        fields = (type_.field(i) for i in range(type_.num_fields))
+        return pa.struct([field.with_type(_without_zone(field.type)) for field in fields])
+    if pa.types.is_list(type_):
+        return pa.list_(_without_zone(type_.value_type))
+    return type_
+
+
+_WRITERS: Mapping[FileFormat, Callable[[str, pa.Schema, Upload], FileWriter]] = {
+    "parquet": ParquetFile,
+    "jsonl": JsonLinesFile,
+}

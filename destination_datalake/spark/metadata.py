@@ -1,0 +1,49 @@
+"""The metadata columns that stand before a stream's own (protocol: reference for `_airbyte_*` columns)."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+
+from destination_datalake.schema.arrow import arrow_type
+from destination_datalake.schema.columns import CHANGE, METADATA_COLUMNS
+from destination_datalake.spark.block import CHANGES_TYPE, Decoded
+
+_NO_CHANGES = pa.array([], arrow_type(CHANGE))
+_META_TYPE = cast("pa.StructType", arrow_type(METADATA_COLUMNS[2].type))
+
+_HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint8).reshape(256, 2)
+_UUID_LENGTH = 36
+_DASHES = (8, 13, 18, 23)
+_DIGITS = np.array([i for i in range(_UUID_LENGTH) if i not in _DASHES])
+
+
+def metadata_columns(decoded: Decoded, generation: int | None, sync_id: int | None) -> list[pa.Array[Any]]:
+    """The four columns, in order: raw id, extracted at, meta, generation id."""
+    rows = decoded.rows
+    changes = decoded.changes
+    if changes is None:
+        offsets = pa.array(np.zeros(rows + 1, np.int32), pa.int32())
+        changes = pa.ListArray.from_arrays(offsets, _NO_CHANGES, type=CHANGES_TYPE)
+    meta = pa.StructArray.from_arrays([_constant(sync_id, rows), changes], fields=list(_META_TYPE))
+    return [raw_ids(rows), decoded.extracted_at, meta, _constant(generation, rows)]
+
+
+def raw_ids(rows: int) -> pa.StringArray:
+    """`rows` fresh UUIDs of version 7 (RFC 9562): they sort by time, which is kind to indexes and compression."""
+    octets = np.frombuffer(os.urandom(rows * 16), np.uint8).reshape(rows, 16).copy()
+    octets[:, :6] = np.frombuffer((time.time_ns() // 1_000_000).to_bytes(6, "big"), np.uint8)
+    octets[:, 6] = (octets[:, 6] & 0x0F) | 0x70
+    octets[:, 8] = (octets[:, 8] & 0x3F) | 0x80
+    text = np.full((rows, _UUID_LENGTH), ord("-"), np.uint8)
+    text[:, _DIGITS] = _HEX[octets].reshape(rows, 32)
+    offsets = np.arange(0, (rows + 1) * _UUID_LENGTH, _UUID_LENGTH, dtype=np.int32)
+    return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets.data), pa.py_buffer(text.data))
+
+
+def _constant(value: int | None, rows: int) -> pa.Array[Any]:
+    return pa.nulls(rows, pa.int64()) if value is None else pa.array(np.full(rows, value, np.int64))

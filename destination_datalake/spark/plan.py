@@ -1,0 +1,55 @@
+"""What an executor is told and what it answers: small values that travel, never records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from destination_datalake.aws.access import AwsAccess
+from destination_datalake.datafiles import DataFile, FilePlan
+from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.protocol.errors import FailureType
+
+
+@dataclass(frozen=True, slots=True)
+class EncodeUnit:
+    """Segments of one stream, to be read one after the other into as few files as `FilePlan.target_bytes` allows.
+
+    A segment is a path on the executors' local disk, or an S3 URI when they live on other machines. `name` begins the
+    names of the files.
+    """
+
+    stream: StreamId
+    name: str
+    segments: tuple[str, ...]
+    plan: FilePlan
+
+
+@dataclass(frozen=True, slots=True)
+class EncodeTask:
+    """What one Spark task does: units, of several streams where each is small."""
+
+    units: tuple[EncodeUnit, ...]
+    access: AwsAccess
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A unit that was encoded: every record of its segments is in one of `files`."""
+
+    stream: StreamId
+    files: tuple[DataFile, ...]
+    rows: int
+    changed_values: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotEncoded:
+    """A unit that could not be encoded; nothing of it is left in S3."""
+
+    stream: StreamId
+    message: str
+    internal_message: str
+    failure_type: FailureType
+
+
+UnitResult = Encoded | NotEncoded

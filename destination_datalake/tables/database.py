@@ -1,0 +1,19 @@
+"""Databases of the Glue Data Catalog."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mypy_boto3_glue import GlueClient
+
+
+def ensure_database(glue: GlueClient, name: str) -> None:
+    """Create the database unless it is there. Harmless when many do it at once."""
+    try:
+        glue.get_database(Name=name)
+    except glue.exceptions.EntityNotFoundException:
+        try:
+            glue.create_database(DatabaseInput={"Name": name, "Description": "Created by destination-datalake"})
+        except glue.exceptions.AlreadyExistsException:
+            return

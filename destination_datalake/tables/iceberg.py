@@ -1,0 +1,270 @@
+"""Iceberg tables in the Glue Data Catalog, committed by PyIceberg.
+
+Executors write Parquet files that carry the table's field ids; a commit adds them in one snapshot. A stream that
+replaces its table's content collects its files on a branch that starts empty, and publishing makes the branch's head
+the table's current snapshot: readers see the old rows or the new ones (Iceberg spec: snapshot references).
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+from pyiceberg.catalog.glue import GlueCatalog
+from pyiceberg.exceptions import (
+    NoSuchIcebergTableError,
+    NoSuchPropertyException,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.io.pyarrow import (
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+)
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.manifest import DataFileContent, FileFormat
+from pyiceberg.schema import Schema, index_by_name
+from pyiceberg.table import Table as PyIcebergTable
+from pyiceberg.table import Transaction
+from pyiceberg.table.update.snapshot import ManageSnapshots
+
+from destination_datalake.datafiles import DataFile, FilePlan
+from destination_datalake.schema.columns import METADATA_COLUMNS
+from destination_datalake.schema.evolution import AddColumn, Change, Widen, evolve
+from destination_datalake.schema.iceberg import from_iceberg, iceberg_field, iceberg_type
+from destination_datalake.schema.types import ColumnType, Field
+from destination_datalake.tables.base import Rewrite, TableConflict, TableName
+from destination_datalake.tables.database import ensure_database
+from destination_datalake.tables.fitting import fitting
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+
+    from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.protocol.catalog import Stream
+
+BRANCH = "airbyte_generation_"
+"""Begins the name of the branch that an unfinished replacement is kept on; the generation follows."""
+
+_GENERATION = "airbyte.generation-id"
+_LOWEST_GENERATION = "airbyte.lowest-generation-id"
+_SYNC = "airbyte.sync-id"
+
+_PROPERTIES: Mapping[str, str] = {
+    "format-version": "2",
+    "write.format.default": "parquet",
+    # One metadata file a commit adds up: keep the last hundred (Iceberg: table properties).
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+}
+
+
+class IcebergTable:
+    """A stream's Iceberg table. `plan` gives all but what only the table knows: columns, field ids and folder."""
+
+    def __init__(
+        self,
+        name: TableName,
+        stream: Stream,
+        columns: Sequence[Field],
+        location: str,
+        plan: FilePlan,
+        access: AwsAccess,
+    ) -> None:
+        self.name = name
+        self._stream = stream
+        self._columns = tuple(columns)
+        self._location = location
+        self._plan = plan
+        self._access = access
+        self._branch = "main"
+
+    def prepare(self) -> None:
+        """Create the table, or add and widen columns; settle the branches that earlier syncs left."""
+        ensure_database(self._access.client("glue"), self.name.database)
+        try:
+            table = self._load()
+        except (NoSuchIcebergTableError, NoSuchPropertyException) as error:
+            raise TableConflict(
+                f"Cannot write stream {self._stream.id} to table {self.name}: it exists and is not an Iceberg table. "
+                "Set table_type to HIVE, or choose another lakeformation_database_name or bucket_prefix."
+            ) from error
+        except NoSuchTableError:
+            table = self._create()
+        evolution = fitting(self.name, self._stream.id, _columns(table.metadata), self._columns)
+        if evolution.changes:
+            with table.transaction() as transaction:
+                _apply(transaction, evolution.changes)
+        self._use_schema(table.schema(), evolution.columns)
+        self._plan = replace(self._plan, folder=f"{table.location().rstrip('/')}/data")
+        self._settle_branches(table)
+
+    def plan(self) -> FilePlan:
+        """The plan, with columns as wide as they have become."""
+        return self._plan
+
+    def commit(self, files: Sequence[DataFile], _rewrite: Rewrite) -> bool:
+        """One snapshot with all the files, after the columns they outgrew were widened, in one metadata commit.
+
+        Files of the narrower and the wider type stand side by side (Iceberg spec: type promotion).
+        """
+        table = self._load()
+        with table.transaction() as transaction:
+            columns = self._plan.columns
+            for file in files:
+                evolution = evolve(_columns(transaction.table_metadata), file.columns)
+                _apply(transaction, evolution.changes)
+                columns = evolution.columns
+            self._append(transaction, [_iceberg_file(file, transaction.table_metadata) for file in files])
+        self._use_schema(table.schema(), columns)
+        return True
+
+    def publish(self) -> None:
+        """Make the branch the table's current state, empty if nothing was written, and drop the branch."""
+        if self._branch == "main":
+            return
+        table = self._load()
+        if self._branch not in table.metadata.refs:
+            with table.transaction() as transaction:
+                self._append(transaction, [])
+        head = table.metadata.refs[self._branch].snapshot_id
+        with table.manage_snapshots() as snapshots:
+            snapshots.set_current_snapshot(snapshot_id=head).remove_branch(self._branch)
+
+    def discard(self, files: Sequence[DataFile]) -> None:
+        """Delete the objects."""
+        for file in files:
+            file.withdraw(self._access.client("s3"))
+
+    def _load(self) -> PyIcebergTable:
+        return self._catalog().load_table(self.name)
+
+    def _catalog(self) -> GlueCatalog:
+        # Made anew each time: the properties hold credentials that expire.
+        glue = self._access.client("glue")
+        return GlueCatalog("glue", client=glue, **self._access.iceberg_properties())
+
+    def _create(self) -> PyIcebergTable:
+        ids = itertools.count(1)
+        fields = [iceberg_field(column, lambda: next(ids)) for column in (*METADATA_COLUMNS, *self._columns)]
+        properties = {**_PROPERTIES, "write.parquet.compression-codec": self._plan.codec.lower()}
+        try:
+            return self._catalog().create_table(
+                self.name, Schema(*fields), location=self._location, properties=properties
+            )
+        except TableAlreadyExistsError:
+            return self._load()
+
+    def _use_schema(self, schema: Schema, columns: Iterable[Field]) -> None:
+        """Take the field ids, and the types as the table now has them, into the plan."""
+        there = {field.name: from_iceberg(field.field_type) for field in schema.fields}
+        written = evolve(there, tuple(columns)).columns
+        self._plan = replace(self._plan, columns=written, field_ids=index_by_name(schema))
+
+    def _settle_branches(self, table: PyIcebergTable) -> None:
+        """Decide where this sync's files go, and what becomes of replacements that were never published.
+
+        Their records were acknowledged, so the platform will not send them again. A sync of the same generation goes
+        on with its branch. A newer replacement makes the older ones worthless. A sync that appends takes their rows in.
+        """
+        left = sorted(ref for ref in table.metadata.refs if ref.startswith(BRANCH))
+        adopted: list[list[IcebergFile]] = []
+        if self._replaces(table.metadata):
+            self._branch = f"{BRANCH}{self._stream.generation if self._stream.generation is not None else 'none'}"
+            keep = {self._branch} if self._stream.generation is not None else set()
+            outdated = [branch for branch in left if branch not in keep]
+            if table.current_snapshot() is None:
+                # PyIceberg makes no branch in a table without snapshots. This one says nothing of generations.
+                with table.transaction() as transaction, transaction.update_snapshot().fast_append():
+                    pass
+        else:
+            outdated = left
+            adopted = [self._files(table, branch) for branch in left]
+        if outdated:
+            # One commit: rows that were taken in and whose branch was still there would be taken in again.
+            with table.transaction() as transaction:
+                for files in adopted:
+                    self._append(transaction, files)
+                with ManageSnapshots(transaction) as snapshots:
+                    for branch in outdated:
+                        snapshots.remove_branch(branch)
+
+    def _replaces(self, metadata: TableMetadata) -> bool:
+        """Whether the old rows must go."""
+        snapshot = metadata.current_snapshot()
+        summary = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
+        return self._stream.outdates(_lowest_generation(summary))
+
+    @staticmethod
+    def _files(table: PyIcebergTable, branch: str) -> list[IcebergFile]:
+        """Return the data files that a branch holds."""
+        head = table.metadata.refs[branch].snapshot_id
+        return [task.file for task in table.scan(snapshot_id=head).plan_files()]
+
+    def _append(self, transaction: Transaction, files: Iterable[IcebergFile]) -> None:
+        head = transaction.table_metadata.snapshot_by_name(self._branch)
+        summary = self._summary(head.summary.additional_properties if head and head.summary else None)
+        update = transaction.update_snapshot(snapshot_properties=summary, branch=self._branch)
+        with update.fast_append() as append:
+            for file in files:
+                append.append_data_file(file)
+
+    def _summary(self, before: Mapping[str, str] | None) -> dict[str, str]:
+        """What a snapshot says of itself. `before` is what the branch's head said; None when this is the first."""
+        generation = self._stream.generation
+        lowest = generation if before is None else _lowest_generation(before)
+        if lowest is not None and generation is not None:
+            lowest = min(lowest, generation)
+        values = {_SYNC: self._stream.sync_id, _GENERATION: generation, _LOWEST_GENERATION: lowest}
+        return {key: str(value) for key, value in values.items() if value is not None}
+
+
+def _lowest_generation(summary: Mapping[str, str]) -> int | None:
+    value = summary.get(_LOWEST_GENERATION)
+    return None if value is None else int(value)
+
+
+def _columns(metadata: TableMetadata) -> dict[str, ColumnType | None]:
+    return {field.name: from_iceberg(field.field_type) for field in metadata.schema().fields}
+
+
+def _apply(transaction: Transaction, changes: Sequence[Change]) -> None:
+    if not changes:
+        return
+    new_ids = itertools.count(1_000_000)  # PyIceberg assigns the real ones.
+    with transaction.update_schema() as update:
+        for change in changes:
+            match change:
+                case AddColumn(path=path, field=field):
+                    new = iceberg_field(field, lambda: next(new_ids))
+                    update.add_column(path, new.field_type, doc=new.doc)
+                case Widen(path=path, type=type_):
+                    update.update_column(path, field_type=iceberg_type(type_, lambda: next(new_ids)))
+
+
+def _iceberg_file(file: DataFile, metadata: TableMetadata) -> IcebergFile:
+    """The manifest's entry for a file, from the footer that its writer sent along: nothing is read back from S3."""
+    schema = metadata.schema()
+    footer = pq.read_metadata(io.BytesIO(file.footer))
+    statistics = data_file_statistics_from_parquet_metadata(
+        parquet_metadata=footer,
+        stats_columns=compute_statistics_plan(schema, metadata.properties),
+        parquet_column_mapping=parquet_path_to_id_mapping(schema),
+    )
+    return IcebergFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=file.uri,
+        file_format=FileFormat.PARQUET,
+        partition=statistics.partition(metadata.spec(), schema),
+        file_size_in_bytes=file.size,
+        sort_order_id=None,
+        spec_id=metadata.default_spec_id,
+        equality_ids=None,
+        key_metadata=None,
+        **statistics.to_serialized_dict(),
+    )

@@ -1,0 +1,39 @@
+"""Which kind of table a stream gets, by configuration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from destination_datalake.datafiles import FilePlan
+from destination_datalake.schema.columns import stream_columns
+from destination_datalake.schema.types import NumericTypes
+
+if TYPE_CHECKING:
+    from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.config import Config
+    from destination_datalake.protocol.catalog import Stream
+    from destination_datalake.tables.base import Table, TableName
+
+
+def open_table(config: Config, stream: Stream, name: TableName, access: AwsAccess) -> Table:
+    """Return the stream's table. Nothing is asked of AWS before its `prepare`."""
+    columns = stream_columns(stream.json_schema, NumericTypes(config.numeric_types))
+    plan = FilePlan(
+        format="jsonl" if config.format.format_type == "JSONL" else "parquet",
+        codec=config.format.compression_codec,
+        columns=columns,
+        field_ids={},
+        folder="",
+        hidden=False,
+        target_bytes=config.target_file_size_mb * 1024 * 1024,
+        generation=stream.generation,
+        sync_id=stream.sync_id,
+    )
+    location = config.uri(name.database, name.table)
+    if config.table_type == "ICEBERG":
+        from destination_datalake.tables.iceberg import IcebergTable
+
+        return IcebergTable(name, stream, columns, location, plan, access)
+    from destination_datalake.tables.hive import HiveTable
+
+    return HiveTable(name, stream, columns, location, plan, access)

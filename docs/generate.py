@@ -1,0 +1,270 @@
+"""Writes the tables in these pages from the connector's own rules: `python -m docs.generate`.
+
+A table stands between `<!-- table: name -->` and `<!-- end -->`; the words around it are written by hand.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from destination_datalake.schema.arrow import arrow_type
+from destination_datalake.schema.evolution import TYPE_WORD, WIDER, AddColumn, Widen, evolve
+from destination_datalake.schema.glue import glue_type
+from destination_datalake.schema.iceberg import iceberg_type
+from destination_datalake.schema.names import identifier, unique_identifiers
+from destination_datalake.schema.types import (
+    WELL_KNOWN,
+    Boolean,
+    ColumnType,
+    Date,
+    Decimal,
+    Field,
+    Float32,
+    Float64,
+    Int32,
+    Int64,
+    Json,
+    List,
+    NumericTypes,
+    String,
+    Struct,
+    Timestamp,
+    column_type,
+)
+from destination_datalake.spark.coerce import Floats, coerce_value
+
+PAGES = Path(__file__).parent
+_EPOCH = datetime(1970, 1, 1)
+_TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+ONE_OF_EACH: Sequence[ColumnType] = (
+    Boolean(),
+    Int32(),
+    Int64(),
+    Float32(),
+    Float64(),
+    Decimal(38, 18),
+    String(),
+    Json(),
+    Date(),
+    Timestamp(zoned=True),
+    Timestamp(zoned=False),
+    Struct((Field("id", "id", Int32()), Field("tag", "tag", String()))),
+    List(String()),
+)
+
+_SCHEMAS = (
+    '{"type": "string"}',
+    '{"type": "string", "format": "date"}',
+    '{"type": "string", "format": "date-time"}',
+    '{"type": "string", "format": "date-time", "airbyte_type": "timestamp_without_timezone"}',
+    '{"type": "string", "format": "time"}',
+    '{"type": "string", "contentEncoding": "base64"}',
+    '{"type": "boolean"}',
+    '{"type": "integer"}',
+    '{"type": "number"}',
+    '{"type": "number", "airbyte_type": "integer"}',
+    '{"type": "number", "airbyte_type": "big_number"}',
+    '{"type": ["null", "integer"]}',
+    '{"type": ["string", "integer"]}',
+    '{"oneOf": [{"type": "integer"}, {"type": "null"}]}',
+    '{"oneOf": [{"type": "integer"}, {"type": "string"}]}',
+    '{"type": "object", "properties": {"id": {"type": "integer"}}}',
+    '{"type": "object"}',
+    '{"type": "array", "items": {"type": "string"}}',
+    '{"type": "array"}',
+    "{}",
+)
+
+_VALUES: Sequence[tuple[ColumnType, Sequence[str]]] = (
+    (Boolean(), ("true", '"true"', "1")),
+    (Int32(), ("42", '"42"', "42.0", "1.5", '"forty-two"', "2147483648", "9223372036854775808")),
+    (Float32(), ("56.78", '"56.78"', "1e400", '"NaN"', '"Infinity"', "true")),
+    (Decimal(38, 18), ("0.1", '"0.1"', "0.1234567890123456789", "123456789012345678901")),
+    (String(), ('" as it is "', "1.50", "true", '{"a":1}', '"\\ud800"')),
+    (Json(), ('{ "b":1, "a":[] }', "1.50", '"text"')),
+    (
+        Date(),
+        (
+            '"2024-02-29"',
+            '"2024/2/29"',
+            '"2024-02-29T00:00:00Z"',
+            '"2024-02-29T12:00:00Z"',
+            '"2023-02-29"',
+            '"0000-00-00"',
+            '"10000-01-01"',
+            "20240229",
+        ),
+    ),
+    (
+        Timestamp(zoned=True),
+        (
+            '"2024-02-29T12:00:00Z"',
+            '"2024-02-29T12:00:00+05:30"',
+            '"2024-02-29 12:00:00"',
+            '"2024-02-29"',
+            '"2024-02-29T12:00:00.123456789Z"',
+            '"0044-03-15T00:00:00Z BC"',
+            "1709208000",
+        ),
+    ),
+    (Timestamp(zoned=False), ('"2024-02-29T12:00:00"', '"2024-02-29T12:00:00+05:30"')),
+    (List(Int32()), ("[1, null]", '[1, "two"]', '"[1]"')),
+    (Struct((Field("id", "id", Int32()),)), ('{"id": 1}', '{"id": "x"}', '"{}"')),
+)
+
+_NAMES = (
+    "order",
+    "timestamp",
+    "CamelCase123Key",
+    "streamWithCamelCase",
+    "HTTPServerID",
+    "omega v2",
+    "9mega",
+    "path to $1,00,000",
+    "Foo.Bar",
+    "_id",
+    "name_",
+    "stream-with:spécial:character_names",
+    "Straße",
+    "Łódź",
+    "ключ",
+    "京都",
+    "@#$%",
+)
+_COLLIDING = ("a_b", "aB", "a b")
+
+
+def main() -> None:
+    """Rewrite the tables of every page."""
+    for page in sorted(PAGES.glob("*.md")):
+        page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def with_tables(text: str) -> str:
+    """The page with every table in it as the rules have it now. Raises KeyError for a table that nothing makes."""
+    return _TABLE.sub(lambda found: f"{found[1]}{TABLES[found[2]]()}{found[3]}", text)
+
+
+def _columns() -> str:
+    modes = tuple(NumericTypes)
+    rows = []
+    for text in _SCHEMAS:
+        schema = json.loads(text)
+        rows.append([_code(text), *(_code(_word(column_type(schema, mode))) for mode in modes)])
+    for name in WELL_KNOWN:
+        schema = {"$ref": f"WellKnownTypes.json#/definitions/{name}"}
+        rows.append([f"`$ref` … `{name}`", *(_code(_word(column_type(schema, mode))) for mode in modes)])
+    return _table(["JSON schema", *(f"`{mode.value}`" for mode in modes)], rows)
+
+
+def _systems() -> str:
+    def row(type_: ColumnType) -> list[str]:
+        ids = itertools.count(1)
+        parquet, iceberg = str(arrow_type(type_)), str(iceberg_type(type_, lambda: next(ids)))
+        meaning = (type(type_).__doc__ or "").splitlines()[0]
+        return [_code(_word(type_)), meaning, _code(parquet), _code(iceberg), _code(glue_type(type_))]
+
+    return _table(["column type", "holds", "Parquet (Arrow)", "Iceberg", "Glue"], map(row, ONE_OF_EACH))
+
+
+def _values() -> str:
+    rows = []
+    for type_, texts in _VALUES:
+        for text in texts:
+            value, changes = coerce_value(text.encode(), type_)
+            noted = ", ".join(f"{c.change} {c.reason}" + (f" at `{c.field}`" if c.field else "") for c in changes)
+            if not changes and coerce_value(text.encode(), type_, Floats.FINITE).changes:
+                noted = "in JSON lines: null, NULLED DESTINATION_SERIALIZATION_ERROR"
+            rows.append([_code(_word(type_)), _code(text), _code(_shown(type_, value)), noted])
+    return _table(["column", "sent", "kept", "in `_airbyte_meta.changes`"], rows)
+
+
+def _names() -> str:
+    return _table(["source", "column or table"], [[_code(name), _code(identifier(name))] for name in _NAMES])
+
+
+def _collisions() -> str:
+    pairs = zip(_COLLIDING, unique_identifiers(_COLLIDING), strict=True)
+    return _table(["fields of one record", "columns"], [[_code(source), _code(name)] for source, name in pairs])
+
+
+def _wider() -> str:
+    return _table(["from", "to"], [[_code(_word(a)), _code(_word(b))] for a, b in WIDER.items()])
+
+
+def _meetings() -> str:
+    """Table's type down, stream's type across: what becomes of the table."""
+    types = [type_ for type_ in ONE_OF_EACH if not isinstance(type_, Struct | List)]
+    header = ["table \\ stream", *(_code(_word(type_)) for type_ in types)]
+    return _table(header, [[_code(_word(there)), *(_meeting(there, sent) for sent in types)] for there in types])
+
+
+def _meeting(table: ColumnType, stream: ColumnType) -> str:
+    evolution = evolve({"x": table}, [Field("x", "x", stream)])
+    match evolution.changes:
+        case ():
+            return "same" if stream == table else "fits"
+        case (Widen(type=type_),):
+            return f"→ {_word(type_)}"
+        case (AddColumn(field=field),):
+            return _code(field.name)
+    raise AssertionError(evolution)
+
+
+def _suffixes() -> str:
+    words = [[_code(f"<name>__{word}"), kind.__name__] for kind, word in TYPE_WORD.items()]
+    return _table(["column", "for values of type"], words)
+
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    "columns": _columns,
+    "systems": _systems,
+    "values": _values,
+    "names": _names,
+    "collisions": _collisions,
+    "wider": _wider,
+    "meetings": _meetings,
+    "suffixes": _suffixes,
+}
+
+
+def _word(type_: ColumnType) -> str:
+    """The type in a catalog's words, and where Glue has one word for two, the one that tells them apart."""
+    match type_:
+        case Json():
+            return "JSON text"
+        case Timestamp(zoned=zoned):
+            return "timestamp, UTC" if zoned else "timestamp"
+    return glue_type(type_)
+
+
+def _shown(type_: ColumnType, value: object) -> str:
+    match type_, value:
+        case _, None:
+            return "null"
+        case Date(), int():
+            return str(_EPOCH.date() + timedelta(days=value))
+        case Timestamp(zoned=zoned), int():
+            return f"{_EPOCH + timedelta(microseconds=value)}{' UTC' if zoned else ''}"
+        case Decimal() | String() | Json(), _:
+            return str(value)
+    return json.dumps(value)
+
+
+def _code(text: str) -> str:
+    return f"`{text.replace('|', chr(92) + '|')}`"
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""The platform of the conformance suite: runs are forked and share one Spark (see `warm`)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from integration_tests.conformance.warehouse import Warehouse
+from integration_tests.conformance.warm import SharedSpark, WarmLaunch
+from integration_tests.conftest import TableKind
+from integration_tests.lake import Lake
+from integration_tests.platform import Platform
+
+
+@pytest.fixture(scope="session")
+def launch() -> Iterator[WarmLaunch]:
+    """How runs are started in this suite."""
+    with SharedSpark() as spark:
+        yield WarmLaunch(spark.gateway)
+
+
+@pytest.fixture
+def platform(tmp_path: Path, launch: WarmLaunch) -> Platform:
+    """Airbyte, about to run the connector in a process that starts at once."""
+    return Platform(tmp_path, launch)
+
+
+@pytest.fixture
+def container(tmp_path: Path) -> Platform:
+    """Airbyte, about to run the console script with a Spark of its own, as an image's container does."""
+    return Platform(tmp_path)
+
+
+@pytest.fixture
+def warehouse(lake: Lake, platform: Platform, table_kind: TableKind) -> Warehouse:
+    """A new lake for each kind of table, and the platform that syncs into it."""
+    return Warehouse(lake, platform, table_kind)

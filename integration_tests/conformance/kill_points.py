@@ -1,0 +1,58 @@
+"""Places in a run of the connector at which it can be made to die, as if the machine's power had failed.
+
+The connector knows nothing of them: a run that is to die gets the named function replaced by one that kills the process
+before, or after, its n-th call.
+"""
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from importlib import import_module
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class KillPoint:
+    """Before or after the `call`-th call (from 1) of `function`, given as `package.module:Class.method`."""
+
+    moment: Literal["before", "after"]
+    function: str
+    call: int = 1
+
+    def __str__(self) -> str:
+        ordinal = "" if self.call == 1 else f" (call {self.call})"
+        return f"{self.moment} {self.function.rpartition(':')[2]}{ordinal}"
+
+
+def arm(point: KillPoint) -> None:
+    """Make this process kill itself at the point. Raises AttributeError if there is no such function any more."""
+    module, _, path = point.function.partition(":")
+    owner: Any = import_module(module)
+    *parents, name = path.split(".")
+    for parent in parents:
+        owner = getattr(owner, parent)
+    setattr(owner, name, _dying(getattr(owner, name), point))
+
+
+def _dying(function: Callable[..., Any], point: KillPoint) -> Callable[..., Any]:
+    calls = 0
+    lock = threading.Lock()
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        with lock:
+            calls += 1
+            mine = calls
+        if point.moment == "before" and mine == point.call:
+            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            if point.moment == "after" and mine == point.call:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return call

@@ -1,0 +1,21 @@
+"""What every run of the connector imports sooner or later, imported once by the process that runs are forked from."""
+
+from importlib import import_module
+
+MODULES = (
+    "airbyte_cdk.exception_handler",
+    "awswrangler",
+    "boto3",
+    "destination_datalake.destination",
+    "destination_datalake.run",
+    "destination_datalake.spark.encode",
+    "destination_datalake.sync",
+    "destination_datalake.tables.hive",
+    "destination_datalake.tables.iceberg",
+    "integration_tests.conformance.warm",
+    "pyspark.accumulators",
+    "pyspark.java_gateway",
+)
+
+for module in MODULES:
+    import_module(module)

@@ -1,0 +1,248 @@
+"""When something fails: what is lost (nothing that was acknowledged), what is said, and to whom."""
+
+import json
+import os
+from dataclasses import replace
+from itertools import permutations
+from pathlib import Path
+
+import psutil
+import pytest
+
+from integration_tests.conformance.faulty_aws import Fault, FaultyAws, denied_uploads, slow_down, throttled_glue
+from integration_tests.conformance.warehouse import INTEGER, Warehouse, object_schema
+from integration_tests.conformance.warm import WarmLaunch
+from integration_tests.conftest import TABLE_KINDS, TableKind
+from integration_tests.lake import Lake
+from integration_tests.messages import configured_catalog, configured_stream, global_state, record, state, status
+from integration_tests.platform import Platform, Running
+
+SCHEMA = object_schema(id=INTEGER)
+ORDERS, USERS = configured_stream("orders", SCHEMA), configured_stream("users", SCHEMA)
+COMPLETE = status("orders", "COMPLETE")
+BOTH_COMPLETE = [COMPLETE, status("users", "COMPLETE")]
+
+
+def order(id: int) -> bytes:
+    return record("orders", {"id": id})
+
+
+def put_a_foreign_table(warehouse: Warehouse, name: str) -> None:
+    """Put a table into the catalog that no kind of ours can write: a view."""
+    glue, database = warehouse.lake.glue, warehouse.lake.database
+    glue.create_database(DatabaseInput={"Name": database})
+    glue.create_table(
+        DatabaseName=database,
+        TableInput={
+            "Name": name,
+            "TableType": "VIRTUAL_VIEW",
+            "StorageDescriptor": {"Columns": [{"Name": "id", "Type": "int"}], "Location": "s3://elsewhere/view/"},
+            "Parameters": {"table_type": "VIEW", "theirs": "yes"},
+        },
+    )
+
+
+def test_one_stream_s_failure_does_not_lose_another_s_data_and_states(warehouse: Warehouse) -> None:
+    """The table of `users` is not ours to write; `orders` lands as if nothing were wrong."""
+    put_a_foreign_table(warehouse, "users")
+    foreign = warehouse.lake.glue_table(warehouse.lake.database, "users")
+
+    run = warehouse.attempt(
+        [ORDERS, USERS],
+        [
+            record("users", {"id": 1}),
+            state("users", 1, id=1),
+            order(1),
+            state("orders", 1, id=2),
+            order(2),
+            state("orders", 2, id=3),
+            *BOTH_COMPLETE,
+        ],
+    )
+
+    assert run.exit_code == 1
+    (error,) = run.errors
+    assert error["stream_descriptor"] == {"name": "users"}
+    assert error["failure_type"] == "config_error"
+    assert f"{warehouse.lake.database}.users" in error["message"]
+    assert [answer.body["id"] for answer in run.states] == [2, 3]
+    assert warehouse.ids("orders") == [1, 2]
+    assert warehouse.lake.glue_table(warehouse.lake.database, "users") == foreign
+
+
+def test_a_global_state_is_not_acknowledged_while_a_stream_fails(warehouse: Warehouse) -> None:
+    """It speaks for all streams, also for the one whose records are nowhere."""
+    put_a_foreign_table(warehouse, "users")
+
+    run = warehouse.attempt([ORDERS, USERS], [order(1), record("users", {"id": 1}), global_state(1), *BOTH_COMPLETE])
+
+    assert run.exit_code == 1
+    assert run.states == []
+    assert warehouse.ids("orders") == [1]
+
+
+def test_every_failed_stream_is_named(warehouse: Warehouse) -> None:
+    """One TRACE ERROR each."""
+    put_a_foreign_table(warehouse, "orders")
+
+    run = warehouse.attempt([ORDERS, USERS], [order(1), record("users", {"id": 1}), COMPLETE])
+
+    assert run.exit_code == 1
+    found = {error["stream_descriptor"]["name"]: error["failure_type"] for error in run.errors}
+    assert found == {"orders": "config_error", "users": "transient_error"}
+    assert warehouse.ids("users") == [1]
+
+
+@pytest.mark.parametrize(
+    ("table_kind", "other"),
+    [pytest.param(*change, id=" to ".join(kind.name for kind in change)) for change in permutations(TABLE_KINDS, 2)],
+)
+def test_changing_the_kind_of_table_is_refused_and_changes_nothing(warehouse: Warehouse, other: TableKind) -> None:
+    """The message says which table and what to do."""
+    warehouse.sync([ORDERS], [order(1), COMPLETE])
+
+    run = replace(warehouse, kind=other).attempt([ORDERS], [order(2), state("orders", 2), COMPLETE])
+
+    assert run.exit_code == 1
+    (error,) = run.errors
+    assert error["failure_type"] == "config_error"
+    assert f"{warehouse.lake.database}.orders" in error["message"]
+    assert run.states == []
+    assert warehouse.ids("orders") == [1]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(throttled_glue("UpdateTable", 3), id="Glue throttles UpdateTable"),
+        pytest.param(throttled_glue("GetTable", 3), id="Glue throttles GetTable"),
+        pytest.param(throttled_glue("CreateTable", 2), id="Glue throttles CreateTable"),
+        pytest.param(slow_down("PUT", 3), id="S3 refuses PUT"),
+        pytest.param(slow_down("POST", 3), id="S3 refuses POST"),
+        pytest.param(slow_down("GET", 3), id="S3 refuses GET"),
+    ],
+)
+def test_an_aws_that_is_too_busy_for_a_while_is_asked_again(warehouse: Warehouse, fault: Fault) -> None:
+    """With backoff, and the sync ends well; nothing is there twice."""
+    with FaultyAws(warehouse.lake.endpoint_url, fault) as aws:
+        streams = [configured_stream("orders", SCHEMA, generation=1, minimum=1)]
+        run = warehouse.sync(streams, [order(1), state("orders", 1), COMPLETE], endpoint_url=aws.endpoint_url)
+
+    assert len(run.states) == 1
+    assert warehouse.ids("orders") == [1]
+
+
+def test_an_s3_that_refuses_for_good_fails_the_stream(warehouse: Warehouse) -> None:
+    """No state goes out, and the message says what may not be written."""
+    warehouse.sync([ORDERS], [order(1), COMPLETE])
+
+    with FaultyAws(warehouse.lake.endpoint_url, denied_uploads()) as aws:
+        run = warehouse.attempt([ORDERS], [order(2), state("orders", 2), COMPLETE], endpoint_url=aws.endpoint_url)
+
+    assert aws.refused > 0
+    assert run.exit_code == 1
+    (error,) = run.errors
+    assert error["failure_type"] == "config_error"
+    assert error["stream_descriptor"] == {"name": "orders"}
+    assert run.states == []
+    assert warehouse.ids("orders") == [1]
+
+
+@pytest.fixture
+def contained(lake: Lake, container: Platform, table_kind: TableKind) -> Warehouse:
+    """A warehouse whose runs have a Spark of their own."""
+    return Warehouse(lake, container, table_kind)
+
+
+def test_a_spark_that_dies_ends_the_sync_with_what_was_acknowledged_safe(contained: Warehouse) -> None:
+    """The platform is told to try again, and the next sync goes on."""
+    with contained.start([ORDERS], flush_interval_seconds=1) as running:
+        running.send([order(1), state("orders", 1, id=1)])
+        running.wait_for_state()
+
+        kill_the_jvm(running)
+        running.send([order(2), state("orders", 2, id=2), COMPLETE])
+        run = running.close()
+
+    assert run.exit_code == 1
+    assert {error["failure_type"] for error in run.errors} == {"transient_error"}
+    assert [answer.body["id"] for answer in run.states] == [1]
+    assert contained.ids("orders") == [1]
+
+
+def kill_the_jvm(running: Running) -> None:
+    children = psutil.Process(running.process.pid).children(recursive=True)
+    (jvm,) = (child for child in children if child.name() == "java")
+    jvm.kill()
+
+
+def test_sigterm_commits_what_was_read(warehouse: Warehouse) -> None:
+    """Exit code 143; what had been read is in the table and its state is out; nothing is replaced."""
+    warehouse.sync([configured_stream("orders", SCHEMA, generation=1)], [order(1), COMPLETE])
+    replacing = configured_stream("orders", SCHEMA, generation=2, minimum=2)
+
+    with warehouse.start([replacing, USERS], flush_interval_seconds=3600) as running:
+        running.send(
+            [
+                order(2),
+                state("orders", 2, id=1),
+                record("users", {"id": 3}),
+                state("users", 3, id=2),
+                state("gone", 0, id=3),
+            ]
+        )
+        running.wait_for_state()
+        run = running.terminate()
+
+    assert run.exit_code == 143
+    assert {answer.body["id"] for answer in run.states} == {1, 2, 3}
+    assert warehouse.ids("users") == [3]
+    assert warehouse.ids("orders") == [1]
+    warehouse.sync([replacing], [order(4), COMPLETE])
+    assert warehouse.ids("orders") == [2, 4]
+
+
+def test_sigterm_without_anything_read_ends_at_once(warehouse: Warehouse) -> None:
+    """Also while everything is still starting."""
+    with warehouse.start([ORDERS]) as running:
+        running.send([state("gone", 0)])
+        running.wait_for_state()
+        run = running.terminate()
+
+    assert run.exit_code == 143
+    assert run.errors == []
+
+
+def test_a_platform_that_stops_listening_ends_the_sync(
+    lake: Lake, launch: WarmLaunch, table_kind: TableKind, tmp_path: Path
+) -> None:
+    """Nothing can be acknowledged any more: the connector ends with a failure instead of waiting."""
+    options = {"config": lake.config(**table_kind.options), "catalog": configured_catalog(ORDERS)}
+    arguments = ["write"]
+    for name, content in options.items():
+        path = tmp_path / name
+        path.write_text(json.dumps(content))
+        arguments += [f"--{name}", str(path)]
+    with (tmp_path / "stderr").open("wb") as stderr:
+        process = launch(arguments, {**os.environ, "TMPDIR": str(tmp_path)}, stderr)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(state("orders", 0) + b"\n")
+    process.stdin.flush()
+    while b'"STATE"' not in process.stdout.readline():
+        pass
+
+    process.stdout.close()
+    process.stdin.write(b"\n".join([order(1), state("orders", 1), COMPLETE, b""]))
+    process.stdin.close()
+
+    assert process.wait(120) == 1
+
+
+def test_a_sync_with_no_input_at_all_is_incomplete(warehouse: Warehouse) -> None:
+    """A source that failed at once: the table is made, nothing else happens, and the platform is told."""
+    run = warehouse.attempt([ORDERS], [])
+
+    assert run.exit_code == 1
+    assert [error["failure_type"] for error in run.errors] == ["transient_error"]
+    assert warehouse.rows("orders") == []

@@ -1,0 +1,255 @@
+"""Records: whatever the platform or PyAirbyte may put around and inside them."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from integration_tests.conformance.warehouse import INTEGER, STRING, Warehouse, object_schema
+from integration_tests.messages import EMITTED_AT, configured_stream, record, state, status
+from integration_tests.platform import record_count
+
+SCHEMA = object_schema(id=INTEGER, name=STRING)
+ORDERS = configured_stream("orders", SCHEMA)
+COMPLETE = status("orders", "COMPLETE")
+
+
+def line(data: str, **beside: object) -> bytes:
+    """Return a RECORD of `orders` with this JSON text as its data and these members beside it."""
+    members = {"stream": "orders", "emitted_at": EMITTED_AT, **beside}
+    return f'{{"type":"RECORD","record":{{"data":{data},{json.dumps(members)[1:]}}}'.encode()
+
+
+def test_the_only_stream_of_a_name_is_found_without_its_namespace(warehouse: Warehouse) -> None:
+    """PyAirbyte leaves the namespace out of records, states and statuses."""
+    place = warehouse.lake.name("shop")
+    stream = configured_stream("orders", SCHEMA, namespace=place)
+
+    run = warehouse.sync(
+        [stream], [record("orders", {"id": 1}), line('{"id":2}', namespace=""), state("orders", 2), COMPLETE]
+    )
+
+    assert warehouse.ids("orders", place) == [1, 2]
+    assert record_count(run.states[0]) == 2
+
+
+def test_a_record_that_could_be_of_two_streams_ends_the_sync(warehouse: Warehouse) -> None:
+    """Guessing would put it in the wrong table."""
+    places = [warehouse.lake.name(name) for name in ("a", "b")]
+    streams = [configured_stream("orders", SCHEMA, namespace=place) for place in places]
+
+    run = warehouse.attempt(streams, [record("orders", {"id": 1})])
+
+    assert run.exit_code == 1
+    assert run.errors[0]["failure_type"] == "system_error"
+    assert "orders" in run.errors[0]["message"]
+
+
+def test_a_record_of_an_unknown_stream_ends_the_sync(warehouse: Warehouse) -> None:
+    """What came before it is committed and acknowledged."""
+    run = warehouse.attempt(
+        [ORDERS], [record("orders", {"id": 1}), state("orders", 1), record("strangers", {"id": "hush"}), COMPLETE]
+    )
+
+    assert run.exit_code == 1
+    assert [error["failure_type"] for error in run.errors] == ["system_error"]
+    assert "strangers" in run.errors[0]["message"]
+    assert len(run.states) == 1
+    assert warehouse.ids("orders") == [1]
+    assert b"hush" not in b"".join(message.raw for message in run.messages)
+
+
+@pytest.mark.parametrize(
+    "junk", [b"hush, not JSON", b'{"type":"RECORD"', b"[1]", b'{"hush":1}', b'{"type":"RECORD","record":{"data":{}}}']
+)
+def test_a_line_that_is_no_message_ends_the_sync_without_being_quoted(warehouse: Warehouse, junk: bytes) -> None:
+    """Skipping it could lose a record."""
+    run = warehouse.attempt([ORDERS], [record("orders", {"id": 1}), state("orders", 1), junk, COMPLETE])
+
+    assert run.exit_code == 1
+    assert [error["failure_type"] for error in run.errors] == ["system_error"]
+    assert "Line 3" in run.errors[0]["message"]
+    assert len(run.states) == 1
+    assert warehouse.ids("orders") == [1]
+    assert b"hush" not in b"".join(message.raw for message in run.messages)
+
+
+def test_messages_that_are_not_for_a_destination_are_ignored(warehouse: Warehouse) -> None:
+    """LOG, CONTROL, estimates, statuses in between, empty lines, and types nobody knows yet."""
+    others = [
+        b'{"type":"LOG","log":{"level":"INFO","message":"x"}}',
+        b'{"type":"CONTROL","control":{"type":"CONNECTOR_CONFIG","emitted_at":1,"connectorConfig":{"config":{}}}}',
+        b'{"type":"TRACE","trace":{"type":"ESTIMATE","emitted_at":1,"estimate":{"name":"orders","type":"STREAM"}}}',
+        b'{"type":"TRACE","trace":{"type":"ANALYTICS","emitted_at":1.5,"analytics":{"type":"t","value":null}}}',
+        status("orders", "STARTED"),
+        status("orders", "RUNNING"),
+        status("strangers", "COMPLETE"),
+        b'{"type":"CATALOG","catalog":{"streams":[]}}',
+        b'{"type":"BRAND_NEW","brand_new":{}}',
+        b'{"type":"BRAND_NEW","brand_new":{}}',
+        b"",
+    ]
+
+    run = warehouse.sync([ORDERS], [*others, record("orders", {"id": 1}), *others, COMPLETE])
+
+    assert warehouse.ids("orders") == [1]
+    assert len([text for text in run.logs if "BRAND_NEW" in text]) == 1
+
+
+@pytest.mark.parametrize(
+    ("emitted_at", "moment"),
+    [
+        (1_700_000_000_123, datetime(2023, 11, 14, 22, 13, 20, 123_000, UTC)),
+        (1_700_000_000_123.0, datetime(2023, 11, 14, 22, 13, 20, 123_000, UTC)),
+        (1_700_000_000, datetime(2023, 11, 14, 22, 13, 20, 0, UTC)),
+        (0, datetime(1970, 1, 1, tzinfo=UTC)),
+    ],
+    ids=["milliseconds", "float", "seconds", "zero"],
+)
+def test_emitted_at_is_when_the_record_was_extracted(warehouse: Warehouse, emitted_at: float, moment: datetime) -> None:
+    """Milliseconds by the protocol; PyAirbyte sends seconds, and others a float."""
+    warehouse.sync([ORDERS], [line('{"id":1}', emitted_at=emitted_at), COMPLETE])
+
+    assert warehouse.row("orders")["_airbyte_extracted_at"].replace(tzinfo=UTC) == moment
+
+
+def test_explicit_nulls_are_the_same_as_nothing(warehouse: Warehouse) -> None:
+    """PyAirbyte writes every optional member."""
+    nulls = {"log": None, "spec": None, "state": None, "trace": None, "catalog": None, "control": None}
+    body = {"namespace": None, "stream": "orders", "emitted_at": EMITTED_AT, "meta": None, "file_reference": None}
+    messages: list[dict[str, Any]] = [
+        {"type": "RECORD", "record": {**body, "data": {"id": 1, "name": None}}, **nulls},
+        {"type": "RECORD", "record": {**body, "data": {"id": 2}, "meta": {"changes": None}}, **nulls},
+        {
+            "type": "STATE",
+            "record": None,
+            "state": {
+                "type": "STREAM",
+                "stream": {"stream_descriptor": {"name": "orders", "namespace": None}, "stream_state": None},
+                "global_": None, "data": None, "sourceStats": None, "destinationStats": None,
+            },
+        },
+        {
+            "type": "TRACE",
+            "record": None,
+            "trace": {
+                "type": "STREAM_STATUS", "emitted_at": 1700000000.5, "error": None, "estimate": None, "analytics": None,
+                "stream_status": {
+                    "stream_descriptor": {"name": "orders", "namespace": None}, "status": "COMPLETE", "reasons": None,
+                },
+            },
+        },
+    ]  # fmt: skip
+
+    run = warehouse.sync([ORDERS], [json.dumps(message).encode() for message in messages])
+
+    assert warehouse.rows("orders") == [{"id": 1, "name": None}, {"id": 2, "name": None}]
+    assert record_count(run.states[0]) == 2
+
+
+def test_the_source_s_changes_come_before_ours(warehouse: Warehouse) -> None:
+    """`_airbyte_meta.changes` is the whole story, in order."""
+    reported = [{"field": "name", "change": "TRUNCATED", "reason": "SOURCE_FIELD_SIZE_LIMITATION"}]
+    quiet = line('{"id":1}', meta={"changes": reported})
+    loud = line('{"id":"two"}', meta={"changes": reported})
+
+    warehouse.sync([ORDERS], [quiet, loud, line('{"id":3}', meta={}), COMPLETE])
+
+    rows = {row["id"]: row["_airbyte_meta"]["changes"] for row in warehouse.whole_rows("orders")}
+    assert rows[1] == reported
+    assert rows[None] == [
+        *reported,
+        {"field": "id", "change": "NULLED", "reason": "DESTINATION_SERIALIZATION_ERROR"},
+    ]
+    assert rows[3] == []
+
+
+def test_undeclared_fields_are_not_columns(warehouse: Warehouse) -> None:
+    """The stream's schema says what a table has; the rest of a record is left out, also the connector's own names."""
+    data = {"id": 1, "undeclared": {"x": 1}, "_airbyte_raw_id": "theirs", "_airbyte_meta": {"mine": 1}, "name": "n"}
+
+    warehouse.sync([ORDERS], [record("orders", data), record("orders", {}), COMPLETE])
+
+    assert list(warehouse.lake.columns(warehouse.lake.database, "orders")) == [
+        "_airbyte_raw_id", "_airbyte_extracted_at", "_airbyte_meta", "_airbyte_generation_id", "id", "name",
+    ]  # fmt: skip
+    rows = {row["id"]: row for row in warehouse.whole_rows("orders")}
+    assert rows.keys() == {1, None}
+    assert rows[1]["_airbyte_raw_id"] != "theirs"
+    assert rows[1]["_airbyte_meta"] == {"sync_id": 1, "changes": []}
+
+
+def test_declared_fields_with_the_connector_s_own_names_give_way(warehouse: Warehouse) -> None:
+    """PyAirbyte's caches declare `_airbyte_*` columns; those stay the connector's."""
+    schema = object_schema(
+        id=INTEGER, _airbyte_raw_id=STRING, _airbyte_extracted_at=STRING, _airbyte_meta={"type": "object"}
+    )
+    data = {"id": 1, "_airbyte_raw_id": "theirs", "_airbyte_extracted_at": "then", "_airbyte_meta": {}}
+
+    warehouse.sync([configured_stream("orders", schema)], [record("orders", data), COMPLETE])
+
+    row = warehouse.row("orders")
+    assert row["_airbyte_raw_id"] != "theirs"
+    assert list(row) == ["_airbyte_raw_id", "_airbyte_extracted_at", "_airbyte_meta", "_airbyte_generation_id", "id"]
+
+
+def test_every_row_has_an_id_of_its_own(warehouse: Warehouse) -> None:
+    """`_airbyte_raw_id` tells rows apart, whatever they hold."""
+    warehouse.sync([ORDERS], [*(record("orders", {"id": 1}) for _ in range(500)), COMPLETE])
+
+    assert len({row["_airbyte_raw_id"] for row in warehouse.whole_rows("orders")}) == 500
+
+
+def test_a_record_of_megabytes_arrives_whole(warehouse: Warehouse) -> None:
+    """Longer than any block that is parsed at a time."""
+    text = "0123456789é\n" * 1_000_000
+
+    run = warehouse.sync(
+        [ORDERS], [record("orders", {"id": 1, "name": text}), record("orders", {"id": 2}), state("orders", 2), COMPLETE]
+    )
+
+    assert record_count(run.states[0]) == 2
+    assert {row["id"]: row["name"] for row in warehouse.rows("orders")} == {1: text, 2: None}
+
+
+def test_a_key_sent_twice_has_its_last_value(warehouse: Warehouse) -> None:
+    """As every JSON reader has it."""
+    warehouse.sync([ORDERS], [line('{"id":1,"name":"first","name":"last"}'), COMPLETE])
+
+    assert warehouse.row("orders")["name"] == "last"
+
+
+def test_streams_that_would_meet_in_one_table_are_refused(warehouse: Warehouse) -> None:
+    """Both are named; nothing is read."""
+    streams = [configured_stream(name, SCHEMA) for name in ("my-orders", "My Orders")]
+
+    run = warehouse.attempt(streams, [record("my-orders", {"id": 1})])
+
+    assert run.exit_code == 1
+    (error,) = run.errors
+    assert error["failure_type"] == "config_error"
+    assert "my-orders" in error["message"]
+    assert "My Orders" in error["message"]
+    assert warehouse.lake.tables() == []
+
+
+@pytest.mark.parametrize(
+    ("streams", "said"),
+    [
+        pytest.param([], "no streams", id="none"),
+        pytest.param([ORDERS, ORDERS], "twice", id="twice"),
+        pytest.param([ORDERS | {"destination_sync_mode": "append_dedup"}], "append_dedup", id="dedup"),
+    ],
+)
+def test_a_catalog_that_cannot_work_is_refused(
+    warehouse: Warehouse, streams: list[dict[str, object]], said: str
+) -> None:
+    """Before anything is read or written."""
+    run = warehouse.attempt(streams, [record("orders", {"id": 1})])
+
+    assert run.exit_code == 1
+    (error,) = run.errors
+    assert error["failure_type"] == "config_error"
+    assert said in error["message"]
+    assert warehouse.lake.tables() == []

@@ -1,0 +1,92 @@
+"""The test world: an AWS account, a lake in it, the platform, and the kinds of table that a sync can end in."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from integration_tests.aws_server import AwsServer
+from integration_tests.lake import Lake
+from integration_tests.platform import Platform
+
+ACCEPTANCE = Path(__file__).parent / "acceptance"
+
+
+@dataclass(frozen=True)
+class TableKind:
+    """A kind of table: the options that choose it, and what it can do. Tests ask what it can, never which it is."""
+
+    name: str
+    options: Mapping[str, object]
+    promotes_in_place: bool
+    """A wider type for a column is a change of the catalog alone."""
+    keeps_zones: bool
+    """A reader can tell a timestamp with a zone from one without."""
+    is_typed: bool
+    """The data files carry types of their own."""
+
+
+TABLE_KINDS = (
+    TableKind(
+        "iceberg",
+        {"format": {"format_type": "Parquet"}, "table_type": "ICEBERG"},
+        promotes_in_place=True,
+        keeps_zones=True,
+        is_typed=True,
+    ),
+    TableKind(
+        "hive-parquet",
+        {"format": {"format_type": "Parquet"}, "table_type": "HIVE"},
+        promotes_in_place=False,
+        keeps_zones=True,
+        is_typed=True,
+    ),
+    TableKind(
+        "hive-jsonl",
+        {"format": {"format_type": "JSONL"}, "table_type": "HIVE"},
+        promotes_in_place=True,
+        keeps_zones=False,
+        is_typed=False,
+    ),
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--airbyte-data",
+        type=Path,
+        metavar="DIR",
+        help="folder with Airbyte's test data (v0/, v1/); the acceptance suite is collected only with it",
+    )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    without_data = config.getoption("--airbyte-data") is None
+    return True if without_data and collection_path == ACCEPTANCE else None
+
+
+@pytest.fixture(scope="session")
+def aws() -> Iterator[AwsServer]:
+    """An AWS account that the tests of a session share; names keep them apart."""
+    with AwsServer() as server:
+        yield server
+
+
+@pytest.fixture
+def lake(aws: AwsServer) -> Lake:
+    """A new bucket and a database name nobody else uses."""
+    return Lake(aws.endpoint_url)
+
+
+@pytest.fixture
+def platform(tmp_path: Path) -> Platform:
+    """Airbyte, about to run the connector."""
+    return Platform(tmp_path)
+
+
+@pytest.fixture(params=TABLE_KINDS, ids=lambda kind: kind.name)
+def table_kind(request: pytest.FixtureRequest) -> TableKind:
+    """Each kind of table in turn; give `**table_kind.options` to `lake.config`."""
+    kind: TableKind = request.param
+    return kind

@@ -1,0 +1,396 @@
+"""The Airbyte platform, as the connector meets it: a command line, a pipe of messages, signals, and a strict reader.
+
+Every run gets a temporary directory of its own, and after every run three promises are checked: stdout held protocol
+lines only, no process of the run is alive, and (unless it was killed) its temporary directory is empty.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Protocol, Self
+
+import psutil
+
+COMMAND = str(Path(sys.executable).with_name("destination-datalake"))
+"""The console script, installed beside the interpreter that runs the tests."""
+
+PATIENCE = 180.0
+"""Seconds that anything may take before the platform gives up on the connector."""
+
+_GONE_WITHIN = 5.0
+"""Seconds that the processes of a run may stay after the connector's own has ended."""
+
+_BODIES: Mapping[str, tuple[str, frozenset[str]]] = {
+    "SPEC": ("spec", frozenset({"connectionSpecification"})),
+    "CONNECTION_STATUS": ("connectionStatus", frozenset({"status"})),
+    "LOG": ("log", frozenset({"level", "message"})),
+    "STATE": ("state", frozenset()),
+    "TRACE": ("trace", frozenset({"type", "emitted_at"})),
+}
+"""What a destination may say: message type → (its member, what that member must hold)."""
+
+
+class ProtocolError(AssertionError):
+    """The connector did what a destination must not do."""
+
+
+class Process(Protocol):
+    """A connector's process: what the platform needs of `subprocess.Popen`."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def stdin(self) -> IO[bytes] | None: ...
+    @property
+    def stdout(self) -> IO[bytes] | None: ...
+    @property
+    def returncode(self) -> int | Any: ...
+    def send_signal(self, sig: int) -> None: ...
+    def kill(self) -> None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
+class Launch(Protocol):
+    """A way to start the connector with these arguments, this environment and this stderr, and pipes for the rest."""
+
+    def __call__(self, arguments: Sequence[str], environment: Mapping[str, str], stderr: IO[bytes]) -> Process: ...
+
+
+def launch_command(arguments: Sequence[str], environment: Mapping[str, str], stderr: IO[bytes]) -> Process:
+    """Run the console script, as the image's entry point does."""
+    return subprocess.Popen(
+        [COMMAND, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, env=environment
+    )
+
+
+@dataclass(frozen=True)
+class Message:
+    """One line of the connector's stdout."""
+
+    raw: bytes
+    """The line as it was written, without its newline."""
+    type: str
+    body: Mapping[str, Any]
+    """The member that the type names, for example `state` of a STATE."""
+
+    @classmethod
+    def parse(cls, raw: bytes) -> Self:
+        """Read a line; raises ProtocolError unless it is one of a destination's messages."""
+        try:
+            message = json.loads(raw)
+            key, required = _BODIES[message["type"]]
+            body = message[key]
+            complete = isinstance(body, dict) and required <= body.keys()
+        except (ValueError, LookupError, TypeError):
+            complete = False
+        if not complete:
+            raise ProtocolError(f"not a message that a destination may write to stdout: {raw[:500]!r}")
+        return cls(raw, message["type"], body)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run of the connector left to see once it has ended."""
+
+    exit_code: int
+    messages: Sequence[Message]
+    stderr: str
+    seconds: float
+
+    @property
+    def states(self) -> list[Message]:
+        """The states released, in order."""
+        return self._of("STATE")
+
+    @property
+    def logs(self) -> list[str]:
+        """The texts of the LOG messages, each after its level: `INFO: …`."""
+        return [f"{message.body['level']}: {message.body['message']}" for message in self._of("LOG")]
+
+    @property
+    def errors(self) -> list[Mapping[str, Any]]:
+        """The `error` bodies of the TRACE messages."""
+        return [trace.body["error"] for trace in self._of("TRACE") if trace.body["type"] == "ERROR"]
+
+    @property
+    def traces(self) -> list[Message]:
+        """The TRACE messages, errors included."""
+        return self._of("TRACE")
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """The one SPEC."""
+        return self._only("SPEC")
+
+    @property
+    def connection_status(self) -> Mapping[str, Any]:
+        """The one CONNECTION_STATUS."""
+        return self._only("CONNECTION_STATUS")
+
+    def report(self) -> str:
+        """Tell what a user would have seen, for a failing assertion."""
+        errors = "\n".join(json.dumps(error) for error in self.errors)
+        logs = "\n".join(self.logs[-30:])
+        return f"exit code {self.exit_code}\n{errors}\n{logs}\n--- stderr\n{self.stderr[-6000:]}"
+
+    def _of(self, kind: str) -> list[Message]:
+        return [message for message in self.messages if message.type == kind]
+
+    def _only(self, kind: str) -> Mapping[str, Any]:
+        found = self._of(kind)
+        if len(found) != 1:
+            raise ProtocolError(f"{len(found)} messages of type {kind}, one was asked for\n{self.report()}")
+        return found[0].body
+
+
+class Running:
+    """A connector at work: its stdin stays open until `close`, `terminate` or `kill`.
+
+    Leaving the `with` block kills what is still there.
+    """
+
+    def __init__(self, arguments: Sequence[str], workdir: Path, secrets: Sequence[str], launch: Launch) -> None:
+        """Start `destination-datalake` with these arguments; everything it leaves behind is looked for in `workdir`."""
+        self._workdir = workdir
+        self._secrets = secrets
+        self._tmp = workdir / "tmp"
+        self._tmp.mkdir()
+        self._stderr = (workdir / "stderr").open("wb")
+        self._messages: list[Message] = []
+        self._broken: ProtocolError | None = None
+        self._news = threading.Condition()
+        self._killed = False
+        self._started = time.monotonic()
+        self.process = launch(arguments, _environment(self._tmp), self._stderr)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.process.kill()
+        for process in self._family():
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        self.process.wait()
+        self._close_stdin()
+        self._reader.join(_GONE_WITHIN)
+        assert self.process.stdout is not None
+        if not self._reader.is_alive():
+            self.process.stdout.close()
+        self._stderr.close()
+
+    def send(self, lines: Iterable[bytes]) -> None:
+        """Write lines to the connector's stdin; blocks while it does not read. A connector that is gone is no error."""
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            for line in lines:
+                self.process.stdin.write(line + b"\n")
+            self.process.stdin.flush()
+
+    def wait_for_states(self, count: int, timeout: float = PATIENCE) -> list[Message]:
+        """Wait until the connector has released `count` states in all and return them, in order.
+
+        Raises TimeoutError after `timeout` seconds, and ProtocolError when the connector ends before.
+        """
+        return self._wait(lambda: [m for m in self._messages if m.type == "STATE"], count, timeout)
+
+    def wait_for_state(self, timeout: float = PATIENCE) -> Message:
+        """Wait for the first state and return it."""
+        return self.wait_for_states(1, timeout)[0]
+
+    def wait_for_log(self, text: str, timeout: float = PATIENCE) -> Message:
+        """Wait for a LOG message that contains the text and return it."""
+        return self._wait(
+            lambda: [m for m in self._messages if m.type == "LOG" and text in m.body["message"]], 1, timeout
+        )[0]
+
+    def close(self, timeout: float = PATIENCE) -> Run:
+        """End the input, wait for the connector to end, and check what it left behind."""
+        self._close_stdin()
+        return self._end(timeout)
+
+    def terminate(self, timeout: float = 60.0) -> Run:
+        """Send SIGTERM, stdin still open, and wait: the platform's patience is 60 seconds."""
+        self.process.send_signal(signal.SIGTERM)
+        return self._end(timeout)
+
+    def kill(self) -> Run:
+        """Send SIGKILL, as an out-of-memory killer would. What it leaves on disk is nobody's fault."""
+        self._killed = True
+        self.process.kill()
+        return self._end(PATIENCE)
+
+    def perish(self) -> Run:
+        """End the input of a connector that is to be killed from within, and wait for that, as `kill` does."""
+        self._killed = True
+        self._close_stdin()
+        return self._end(PATIENCE)
+
+    # The rest is the platform's own business
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            try:
+                if not line.endswith(b"\n"):
+                    raise ProtocolError(f"the last line of stdout is torn: {line[:500]!r}")
+                message = Message.parse(line[:-1])
+            except ProtocolError as error:
+                self._broken = self._broken or error
+                continue
+            with self._news:
+                self._messages.append(message)
+                self._news.notify_all()
+        with self._news:
+            self._news.notify_all()
+
+    def _wait(self, look: Callable[[], list[Message]], count: int, timeout: float) -> list[Message]:
+        ended_by = time.monotonic() + timeout
+        with self._news:
+            while len(found := look()) < count:
+                if not self._reader.is_alive():
+                    raise ProtocolError(f"the connector ended; of {count} messages {len(found)} came\n{self._tail()}")
+                if time.monotonic() > ended_by:
+                    raise TimeoutError(f"of {count} messages {len(found)} came in {timeout} s\n{self._tail()}")
+                self._news.wait(0.5)
+        return found
+
+    def _end(self, timeout: float) -> Run:
+        try:
+            self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"the connector did not end within {timeout} s\n{self._tail()}") from None
+        seconds = time.monotonic() - self._started
+        left = self._family_after(PATIENCE if self._killed else _GONE_WITHIN)
+        if left:
+            raise ProtocolError(f"processes outlive the connector: {left}\n{self._tail()}")
+        self._reader.join(_GONE_WITHIN)
+        if self._reader.is_alive():
+            raise ProtocolError("the connector has ended, but somebody still holds its stdout open")
+        if self._broken:
+            raise self._broken
+        run = Run(self.process.returncode, tuple(self._messages), self._tail(None), seconds)
+        self._check(run)
+        return run
+
+    def _check(self, run: Run) -> None:
+        files = sorted(str(path.relative_to(self._tmp)) for path in self._tmp.rglob("*"))
+        if files and not self._killed:
+            raise ProtocolError(f"temporary files left behind: {files[:20]}\n{run.report()}")
+        said = b"\n".join(message.raw for message in run.messages).decode() + run.stderr
+        if any(secret in said for secret in self._secrets):
+            raise ProtocolError("a secret of the configuration was written to stdout or stderr")
+
+    def _family(self) -> list[psutil.Process]:
+        """Return the run's living processes: those with its temporary directory in their environment.
+
+        Children of children that were adopted by init are found too, which a walk down the process tree would miss.
+        """
+        family = []
+        for process in psutil.process_iter():
+            with suppress(psutil.NoSuchProcess, psutil.AccessDenied, OSError):
+                if process.environ().get("TMPDIR") == str(self._tmp) and process.status() != psutil.STATUS_ZOMBIE:
+                    family.append(process)
+        return family
+
+    def _family_after(self, patience: float) -> list[psutil.Process]:
+        ended_by = time.monotonic() + patience
+        while (family := self._family()) and time.monotonic() < ended_by:
+            time.sleep(0.1)
+        return family
+
+    def _close_stdin(self) -> None:
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            self.process.stdin.close()
+
+    def _tail(self, characters: int | None = 6000) -> str:
+        text = (self._workdir / "stderr").read_text(errors="replace")
+        return text if characters is None else text[-characters:]
+
+
+class Platform:
+    """Airbyte, with one folder to keep configurations, catalogs and temporary directories in."""
+
+    def __init__(self, folder: Path, launch: Launch = launch_command) -> None:
+        """Remember the folder, in which each run gets one of its own, and how runs are started."""
+        self._folder = folder
+        self._launch = launch
+
+    def spec(self) -> Run:
+        """Run `spec`."""
+        with self._start(["spec"], {}) as running:
+            return running.close()
+
+    def check(self, config: Mapping[str, object]) -> Run:
+        """Run `check`."""
+        with self._start(["check"], {"config": config}) as running:
+            return running.close()
+
+    def write(self, config: Mapping[str, object], catalog: Mapping[str, object], lines: Iterable[bytes]) -> Run:
+        """Run `write` on these lines from first to last."""
+        with self.start(config, catalog) as running:
+            running.send(lines)
+            return running.close()
+
+    def start(self, config: Mapping[str, object], catalog: Mapping[str, object]) -> Running:
+        """Start `write` and leave the conversation to the caller; use it as a `with` block."""
+        return self._start(["write"], {"config": config, "catalog": catalog})
+
+    def _start(self, arguments: Sequence[str], files: Mapping[str, Mapping[str, object]]) -> Running:
+        workdir = Path(tempfile.mkdtemp(dir=self._folder))
+        for name, content in files.items():
+            path = workdir / f"{name}.json"
+            path.write_text(json.dumps(content, ensure_ascii=False))
+            arguments = [*arguments, f"--{name}", str(path)]
+        return Running(arguments, workdir, _secrets(files.get("config", {})), self._launch)
+
+
+def same_text(left: bytes, right: bytes) -> bool:
+    """Tell whether two JSON texts differ in nothing but the white space between their tokens."""
+    return _TOKENS.findall(left) == _TOKENS.findall(right)
+
+
+def without_stats(state: bytes) -> bytes:
+    """Return a STATE line without the `destinationStats` that the connector added to it."""
+    return _STATS.sub(lambda found: found["comma"] if found["before"] and found["after"] else b"", state, count=1)
+
+
+def record_count(state: Message) -> float:
+    """Return `destinationStats.recordCount`; raises ProtocolError unless it is spelled with a decimal point."""
+    if not _COUNT.search(state.raw):
+        raise ProtocolError(f"a state without a decimal destinationStats.recordCount: {state.raw!r}")
+    count: float = state.body["destinationStats"]["recordCount"]
+    return count
+
+
+_TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[^\s"{}\[\]:,]+|[{}\[\]:,]')
+_STATS = re.compile(rb'(?P<before>,)?\s*"destinationStats"\s*:\s*\{[^{}]*\}\s*(?P<after>(?P<comma>,))?')
+_COUNT = re.compile(rb'"recordCount"\s*:\s*\d+\.\d+')
+
+
+def _secrets(config: Mapping[str, object]) -> list[str]:
+    credentials = config.get("credentials")
+    secret = credentials.get("aws_secret_access_key") if isinstance(credentials, Mapping) else None
+    return [secret] if isinstance(secret, str) else []
+
+
+def _environment(tmp: Path) -> dict[str, str]:
+    """Return the environment of a container: nothing that reaches AWS but the configuration."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "SPARK_", "PYSPARK_"))}
+    return inherited | {"TMPDIR": str(tmp), "AWS_EC2_METADATA_DISABLED": "true"}

@@ -1,0 +1,192 @@
+"""Bad input through the command line: what is said, what has been acknowledged, and what is in the lake afterwards."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from integration_tests.lake import PREFIX, Lake
+from integration_tests.messages import configured_catalog, configured_stream, record, state, status
+from integration_tests.platform import Platform, Run, record_count
+
+SCHEMA: Mapping[str, Any] = {"type": "object", "properties": {"id": {"type": "integer"}, "name": {"type": "string"}}}
+APPENDED = configured_stream("orders", SCHEMA)
+REPLACED = configured_stream("users", SCHEMA, generation=1, minimum=1)
+COMPLETE = [status("orders", "COMPLETE"), status("users", "COMPLETE")]
+SECRET = "the customer's name"
+
+
+def ids(lake: Lake, table: str) -> list[int]:
+    return sorted(row["id"] for row in lake.rows(lake.database, table))
+
+
+def assert_failed_once(run: Run, failure_type: str) -> str:
+    """The run failed with one TRACE ERROR; return what it tells the user."""
+    assert run.exit_code == 1, run.report()
+    assert [error["failure_type"] for error in run.errors] == [failure_type], run.report()
+    message: str = run.errors[0]["message"]
+    return message
+
+
+# --- Lines that end the sync
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        pytest.param(
+            f"Exception in thread: {SECRET}".encode(), "is not an Airbyte message: JSON is malformed", id="not JSON"
+        ),
+        pytest.param(
+            f'{{"type":"RECORD","record":{{"stream":"orders","emitted_at":1,"daten":"{SECRET}"}}}}'.encode(),
+            "is not an Airbyte message: Object missing required field `data`",
+            id="not a message",
+        ),
+        pytest.param(
+            record("payments", {"name": SECRET}),
+            "a record for stream payments, which the configured catalog does not have",
+            id="a record of another stream",
+        ),
+        pytest.param(
+            f'{{"type":"STATE","state":{{"type":"STREAM","data":"{SECRET}"}}}}'.encode(),
+            "a STATE without the member 'stream'",
+            id="a state without its stream",
+        ),
+    ],
+)
+def test_a_line_that_cannot_be_understood_fails_the_sync_after_what_stood_before_it_is_safe(
+    lake: Lake, platform: Platform, bad: bytes, said: str
+) -> None:
+    before = [
+        record("orders", {"id": 1, "name": SECRET}),
+        record("users", {"id": 1, "name": SECRET}),
+        b"",
+        state("orders", 1),
+        record("orders", {"id": 2, "name": SECRET}),
+    ]
+    after = [record("orders", {"id": 3, "name": SECRET}), state("orders", 3), *COMPLETE]
+
+    run = platform.write(lake.config(), configured_catalog(APPENDED, REPLACED), [*before, bad, *after])
+
+    message = assert_failed_once(run, "system_error")
+    assert message.startswith("Line 6 of the input")
+    assert said in message
+    assert SECRET not in "\n".join([*run.logs, run.stderr, *map(str, run.errors)])
+    # What was acknowledged is in the table, and so is what was merely received; what was not read is not.
+    assert [record_count(released) for released in run.states] == [1.0]
+    assert run.states[0].body["stream"]["stream_state"] == {"cursor": 1}
+    assert ids(lake, "orders") == [1, 2]
+    # An overwrite that was not completed shows nothing of itself.
+    assert ids(lake, "users") == []
+    assert lake.unfinished_uploads() == []
+
+
+# --- Lines that do not
+
+
+def test_what_a_destination_need_not_know_is_ignored_with_one_warning_for_each_unknown_type(
+    lake: Lake, platform: Platform
+) -> None:
+    unknown = [
+        b'{"type":"NEWS","news":{"headline":"%s"}}' % SECRET.encode(),
+        b'{"type":"WEATHER"}',
+        b'{"type":"NEWS","record":"%s"}' % SECRET.encode(),
+        b'{"type":"NEWS","news":NaN}',
+    ]
+    known = [
+        b'{"type":"LOG","log":{"level":"INFO","message":"%s"}}' % SECRET.encode(),
+        b'{"type":"CONTROL","control":{"type":"CONNECTOR_CONFIG"}}',
+        b'{"type":"TRACE","trace":{"type":"ESTIMATE","emitted_at":1,"estimate":{"name":"orders","type":"STREAM"}}}',
+        b'{"type":"TRACE","trace":{"type":"ANALYTICS","emitted_at":1,"analytics":{"type":"x"}}}',
+        status("payments", "COMPLETE"),
+        state("payments", 7),
+        b"",
+        b"   ",
+    ]
+    odd_records = [
+        record("orders", {"id": 2, "name": "b"}) + b"\r",
+        record("orders", {"id": 3, "name": float("nan")}),
+        b'{"type":"RECORD","record":{"stream":"orders","data":{"id":4,"name":"\\ud83d"},"emitted_at":1.7e12}}',
+        b'{"type":"RECORD","record":{"stream":"orders","data":{"id":5,"id":6},"emitted_at":1700000000000}}',
+        record("orders", {}),
+    ]
+    lines = [*unknown, record("orders", {"id": 1, "name": "a"}), *known, *odd_records, state("orders", 1), *COMPLETE]
+
+    run = platform.write(lake.config(), configured_catalog(APPENDED, REPLACED), lines)
+
+    assert (run.exit_code, run.errors) == (0, []), run.report()
+    assert [log for log in run.logs if not log.startswith("INFO")] == [
+        "WARN: Messages of the unknown type 'NEWS' are ignored.",
+        "WARN: Messages of the unknown type 'WEATHER' are ignored.",
+    ]
+    assert [record_count(released) for released in run.states] == [0.0, 6.0]
+    rows = lake.rows(lake.database, "orders")
+    assert len(rows) == 6
+    assert {row["id"]: row["name"] for row in rows if row["id"] in (1, 2)} == {1: "a", 2: "b"}
+    changed = {row["id"]: row["_airbyte_meta"]["changes"] for row in rows if row["_airbyte_meta"]["changes"]}
+    assert set(changed) == {3, 4}
+    assert ids(lake, "users") == []
+
+
+# --- Syncs that cannot be
+
+ORDER_LINES = (configured_stream("orderLines", SCHEMA), configured_stream("order_lines", SCHEMA))
+
+
+@pytest.mark.parametrize(
+    ("options", "streams", "failure_type", "said"),
+    [
+        pytest.param(
+            {"format": {"format_type": "JSONL"}, "table_type": "ICEBERG"},
+            [APPENDED],
+            "config_error",
+            ["table_type ICEBERG cannot hold format_type JSONL", "Set table_type to HIVE, or format_type to Parquet"],
+            id="JSON lines in an Iceberg table",
+        ),
+        pytest.param(
+            {"bucket_name": None, "region": "Frankfurt"},
+            [APPENDED],
+            "config_error",
+            ["bucket_name is missing", "region Frankfurt is not valid. It must be the code of the bucket's region"],
+            id="options missing and wrong",
+        ),
+        pytest.param(
+            {},
+            ORDER_LINES,
+            "config_error",
+            ["Streams orderLines and order_lines would both be written to table", "Rename one"],
+            id="two streams in one table",
+        ),
+        pytest.param(
+            {},
+            [APPENDED | {"destination_sync_mode": "append_dedup", "primary_key": [["id"]]}],
+            "config_error",
+            ["Stream orders asks for the destination sync mode 'append_dedup'", "offers overwrite and append"],
+            id="a sync mode that is not offered",
+        ),
+        pytest.param({}, [], "config_error", ["no streams"], id="no streams"),
+        pytest.param(
+            {},
+            [configured_stream("orders", SCHEMA, generation=3, minimum=2)],
+            "system_error",
+            ["hybrid refresh"],
+            id="a hybrid refresh",
+        ),
+    ],
+)
+def test_a_sync_that_cannot_work_is_refused_before_anything_is_read(
+    lake: Lake,
+    platform: Platform,
+    options: Mapping[str, object],
+    streams: list[dict[str, object]],
+    failure_type: str,
+    said: list[str],
+) -> None:
+    # Were it read, this line would be the failure.
+    run = platform.write(lake.config(**options), configured_catalog(*streams), [b"not a message"])
+
+    message = assert_failed_once(run, failure_type)
+    for text in said:
+        assert text in message
+    assert run.states == []
+    assert (lake.tables(), lake.objects(PREFIX)) == ([], {})

@@ -1,0 +1,236 @@
+"""Types through the command line: what a source sends, and what other engines read, whatever the kind of table."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from integration_tests.conftest import TableKind
+from integration_tests.lake import Lake
+from integration_tests.messages import configured_catalog, configured_stream, record, state, status
+from integration_tests.platform import Platform, Run
+
+PROPERTIES: dict[str, Any] = {
+    "id": {"type": "integer"},
+    "flag": {"type": ["null", "boolean"]},
+    "small": {"type": "integer"},
+    "large": {"type": "integer"},
+    "ratio": {"type": "number"},
+    "exact": {"type": "number"},
+    "text": {"type": "string"},
+    "day": {"type": "string", "format": "date"},
+    "instant": {"type": "string", "format": "date-time"},
+    "clock": {"type": "string", "format": "date-time", "airbyte_type": "timestamp_without_timezone"},
+    "timeOfDay": {"type": "string", "format": "time"},
+    "bigNumber": {"type": "number", "airbyte_type": "big_number"},
+    "customer": {
+        "type": "object",
+        "properties": {"firstName": {"type": "string"}, "born": {"type": "string", "format": "date"}},
+    },
+    "points": {"type": "array", "items": {"type": "number"}},
+    "anything": {},
+    "open": {"type": "object"},
+    "either": {"oneOf": [{"type": "string"}, {"type": "integer"}]},
+}
+SCHEMA: dict[str, Any] = {"type": "object", "properties": PROPERTIES}
+
+GLUE_TYPES = {
+    "id": "int",
+    "flag": "boolean",
+    "small": "int",
+    "large": "bigint",  # starts as int; a value needed more
+    "ratio": "float",
+    "exact": "double",  # starts as float; a value needed more
+    "text": "string",
+    "day": "date",
+    "instant": "timestamp",
+    "clock": "timestamp",
+    "time_of_day": "string",
+    "big_number": "string",
+    "customer": "struct<first_name:string,born:date>",
+    "points": "array<double>",
+    "anything": "string",
+    "open": "string",
+    "either": "string",
+}
+
+SENT: dict[str, Any] = {
+    "id": 1,
+    "flag": True,
+    "small": 2**31 - 1,
+    "large": 2**63 - 1,
+    "ratio": 0.5,
+    "exact": 0.1,
+    "text": " Zoë\n\x00",
+    "day": "1582-10-04",
+    "instant": "9999-12-31T23:59:59.999999Z",
+    "clock": "0001-01-01T00:00:00",
+    "timeOfDay": "23:59:59.123456789+05:00",
+    "bigNumber": "12345678901234567890.123",
+    "customer": {"firstName": "Ada", "born": "1815-12-10"},
+    "points": [0.1, None, 1e300],
+    "anything": [1, {"b": None, "a": "x"}],
+    "open": {},
+    "either": 5,
+}
+KEPT: dict[str, Any] = {
+    "id": 1,
+    "flag": True,
+    "small": 2**31 - 1,
+    "large": 2**63 - 1,
+    "ratio": 0.5,
+    "exact": 0.1,
+    "text": " Zoë\n\x00",
+    "day": date(1582, 10, 4),
+    "instant": datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC),
+    "clock": datetime(1, 1, 1),
+    "time_of_day": "23:59:59.123456789+05:00",
+    "big_number": "12345678901234567890.123",
+    "customer": {"first_name": "Ada", "born": date(1815, 12, 10)},
+    "points": [0.1, None, 1e300],
+    "anything": '[1,{"b":null,"a":"x"}]',
+    "open": "{}",
+    "either": "5",
+}
+
+IN_OTHER_WORDS: dict[str, Any] = {
+    "id": "2",
+    "small": "-7.0",
+    "large": 1e3,
+    "ratio": "1.5",
+    "exact": "1e-3",
+    "text": 1.5,
+    "day": "2024/2/29",
+    "instant": "2024-02-29 12:00:00+05:30",
+    "clock": "2024-02-29T12:00:00+05:30",
+    "customer": {"born": None, "undeclared": 1},
+    "points": ["2.5"],
+}
+IN_OUR_WORDS: dict[str, Any] = {
+    "id": 2,
+    "small": -7,
+    "large": 1000,
+    "ratio": 1.5,
+    "exact": 0.001,
+    "text": "1.5",
+    "day": date(2024, 2, 29),
+    "instant": datetime(2024, 2, 29, 6, 30, tzinfo=UTC),
+    "clock": datetime(2024, 2, 29, 12),
+    "customer": {"first_name": None, "born": None},
+    "points": [2.5],
+}
+
+ODD: dict[str, Any] = {
+    "id": 3,
+    "flag": "true",
+    "small": 1.5,
+    "large": 2**63,
+    "ratio": "much",
+    "day": "2023-02-29",
+    "instant": "2024-02-29T12:00:00.123456789Z",
+    "clock": "10000-01-01T00:00:00",
+    "customer": {"firstName": ["Ada"], "born": 1815},
+    "points": [1, "two"],
+}
+ODD_KEPT: dict[str, Any] = {
+    "id": 3,
+    "instant": datetime(2024, 2, 29, 12, 0, 0, 123_456, UTC),
+    "customer": {"first_name": '["Ada"]', "born": None},
+    "points": [1.0, None],
+}
+WRONG_TYPE, OUT_OF_RANGE = "DESTINATION_SERIALIZATION_ERROR", "DESTINATION_FIELD_SIZE_LIMITATION"
+ODD_CHANGES = [
+    ("flag", "NULLED", WRONG_TYPE),
+    ("small", "NULLED", WRONG_TYPE),
+    ("large", "NULLED", OUT_OF_RANGE),
+    ("ratio", "NULLED", WRONG_TYPE),
+    ("day", "NULLED", WRONG_TYPE),
+    ("instant", "TRUNCATED", OUT_OF_RANGE),
+    ("clock", "NULLED", OUT_OF_RANGE),
+    ("customer.born", "NULLED", WRONG_TYPE),
+    ("points.1", "NULLED", WRONG_TYPE),
+]
+
+
+def write(
+    platform: Platform, lake: Lake, kind: TableKind, schema: dict[str, Any], lines: list[bytes], **options: object
+) -> Run:
+    catalog = configured_catalog(configured_stream("things", schema))
+    run = platform.write(lake.config(**kind.options, **options), catalog, [*lines, status("things", "COMPLETE")])
+    assert run.exit_code == 0, run.report()
+    return run
+
+
+def rows(
+    lake: Lake, kind: TableKind, columns: list[str]
+) -> dict[int, tuple[dict[str, Any], list[tuple[str, str, str]]]]:
+    """By id: the values of these columns, timestamps of zoned columns in UTC, and the changes."""
+    found = {}
+    for row in lake.rows(lake.database, "things"):
+        values = {name: row[name] for name in columns}
+        if not kind.keeps_zones and values.get("instant"):
+            values["instant"] = values["instant"].replace(tzinfo=UTC)
+        changes = [(c["field"], c["change"], c["reason"]) for c in row["_airbyte_meta"]["changes"]]
+        found[row["id"]] = (values, changes)
+    return found
+
+
+def test_every_type_is_read_by_other_engines_as_it_was_sent(
+    lake: Lake, platform: Platform, table_kind: TableKind
+) -> None:
+    # Given a record as it should be, one that says the same in other words, an odd one and one with nothing in it
+    records = [SENT, IN_OTHER_WORDS, ODD, {"id": 4}]
+    lines = [record("things", data) for data in records]
+    # When
+    run = write(platform, lake, table_kind, SCHEMA, [*lines, state("things", 1)])
+    # Then values are what they were, or the row says what became of them
+    assert len(run.states) == 1
+    nothing = dict.fromkeys(GLUE_TYPES)
+    found = rows(lake, table_kind, list(GLUE_TYPES))
+    assert found[1] == (KEPT, [])
+    assert found[2] == ({**nothing, **IN_OUR_WORDS}, [])
+    assert found[3] == ({**nothing, **ODD_KEPT}, ODD_CHANGES)
+    assert found[4] == ({**nothing, "id": 4}, [])
+    # And columns are as wide as the values needed, no wider
+    columns = lake.columns(lake.database, "things")
+    assert {name: type_ for name, type_ in columns.items() if name in GLUE_TYPES} == GLUE_TYPES
+
+
+def test_with_decimals_numbers_keep_every_digit(lake: Lake, platform: Platform, table_kind: TableKind) -> None:
+    numbers = {name: PROPERTIES[name] for name in ("id", "small", "exact", "points")}
+    lines = [record("things", {"id": 1, "small": 7, "exact": 0.1, "points": [0.5]})]
+
+    write(platform, lake, table_kind, {"properties": numbers}, lines, numeric_types="decimal")
+
+    types = ["bigint", "bigint", "decimal(38,18)", "array<decimal(38,18)>"]
+    assert [lake.columns(lake.database, "things")[name] for name in numbers] == types
+    kept = {"small": 7, "exact": Decimal("0.1"), "points": [Decimal("0.5")]}
+    assert rows(lake, table_kind, list(kept)) == {1: (kept, [])}
+
+
+def test_numbers_that_json_has_no_word_for_are_kept_where_files_are_typed_and_on_record_elsewhere(
+    lake: Lake, platform: Platform, table_kind: TableKind
+) -> None:
+    # Given NaN and the infinities as protocol v1 sends them, and bare, as Python's sources do
+    lines = [record("things", {"id": 1, "ratio": "NaN"}), record("things", {"id": 2, "points": ["Infinity", 1]})]
+    lines += [json.dumps(json.loads(lines[0])).replace('"NaN"', "-Infinity").replace('"id": 1', '"id": 3').encode()]
+    # When
+    write(platform, lake, table_kind, SCHEMA, lines)
+    # Then
+    found = rows(lake, table_kind, ["ratio", "points"])
+    if table_kind.is_typed:
+        assert math.isnan(found[1][0]["ratio"])
+        assert found[2] == ({"ratio": None, "points": [math.inf, 1.0]}, [])
+        assert found[3] == ({"ratio": -math.inf, "points": None}, [])
+    else:
+        assert found[1] == ({"ratio": None, "points": None}, [("ratio", "NULLED", WRONG_TYPE)])
+        assert found[2] == ({"ratio": None, "points": [None, 1.0]}, [("points.0", "NULLED", WRONG_TYPE)])
+        assert found[3] == ({"ratio": None, "points": None}, [("ratio", "NULLED", WRONG_TYPE)])
+        for key in lake.data_files(lake.database, "things"):
+            body = lake.s3.get_object(Bucket=lake.bucket, Key=key)["Body"].read()
+            assert [json.loads(line, parse_constant=pytest.fail) for line in body.splitlines()]

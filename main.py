@@ -1,0 +1,8 @@
+"""Runs the connector from a checkout: `python main.py spec | check | write`."""
+
+import sys
+
+from destination_datalake.run import run
+
+if __name__ == "__main__":
+    sys.exit(run())

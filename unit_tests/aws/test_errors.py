@@ -1,0 +1,126 @@
+"""AWS's failures in words: what, where, why, what now, and whether trying again can help."""
+
+from __future__ import annotations
+
+import pytest
+from botocore import exceptions
+
+from destination_datalake.aws.errors import explain
+
+
+def answer(operation: str, code: str, text: str = "said AWS", status: int = 400) -> exceptions.ClientError:
+    return exceptions.ClientError(
+        {"Error": {"Code": code, "Message": text}, "ResponseMetadata": {"HTTPStatusCode": status}},  # type: ignore[typeddict-item]
+        operation,
+    )
+
+
+LAKE_FORMATION = "Insufficient Lake Formation permission(s): Required Create Table on shop"
+
+
+@pytest.mark.parametrize(
+    ("error", "failure_type", "words"),
+    [
+        (
+            answer("PutObject", "AccessDenied"),
+            "config_error",
+            "(S3, PutObject): access denied. Allow s3:PutObject on it",
+        ),
+        (answer("HeadObject", "403"), "config_error", "Allow s3:GetObject on it"),
+        (answer("ListObjectsV2", "AccessDenied"), "config_error", "Allow s3:ListBucket"),
+        (answer("CreateMultipartUpload", "AccessDenied"), "config_error", "Allow s3:PutObject"),
+        (
+            answer("CreateTable", "AccessDeniedException"),
+            "config_error",
+            "(Glue, CreateTable): access denied. Allow glue:",
+        ),
+        (
+            answer("AssumeRole", "AccessDenied"),
+            "config_error",
+            "(STS, AssumeRole): access denied. Allow sts:AssumeRole, al",
+        ),
+        (
+            answer("CreateTable", "AccessDeniedException", LAKE_FORMATION),
+            "config_error",
+            "Required Create Table on shop",
+        ),
+        (
+            answer("CreateTable", "AccessDeniedException", LAKE_FORMATION),
+            "config_error",
+            "Grant CREATE_TABLE on the dat",
+        ),
+        (
+            answer("PutObject", "NoSuchBucket", status=404),
+            "config_error",
+            "the bucket does not exist. Create the bucket",
+        ),
+        (answer("PutObject", "PermanentRedirect", status=301), "config_error", "Set region to the bucket's region"),
+        (answer("GetCallerIdentity", "InvalidClientTokenId"), "config_error", "does not know the access key id"),
+        (answer("PutObject", "InvalidAccessKeyId"), "config_error", "Check aws_access_key_id"),
+        (answer("PutObject", "SignatureDoesNotMatch"), "config_error", "does not belong to the access key id"),
+        (answer("GetTable", "ExpiredTokenException"), "config_error", "the credentials have expired"),
+        (answer("GetTable", "EntityNotFoundException"), "config_error", "does not exist in the Glue Data Catalog"),
+        (answer("UpdateTable", "ThrottlingException"), "transient_error", "slow down. Try again later"),
+        (answer("PutObject", "SlowDown", status=503), "transient_error", "slow down"),
+        (answer("PutObject", "InternalError", status=500), "transient_error", "AWS could not answer. Try again later."),
+        (answer("GetTable", "SomethingNew", status=502), "transient_error", "AWS could not answer"),
+        (answer("GetTable", "SomethingNew"), "system_error", "AWS refused with SomethingNew"),
+        (exceptions.NoCredentialsError(), "config_error", "no AWS credentials were found"),
+        (exceptions.ProfileNotFound(profile="dev"), "config_error", "Correct AWS_PROFILE"),
+        (exceptions.EndpointConnectionError(endpoint_url="http://x"), "transient_error", "no connection. Check region"),
+        (
+            exceptions.SSLError(endpoint_url="https://x", error=OSError("bad")),
+            "transient_error",
+            "Check endpoint_url and its cert",
+        ),
+        (exceptions.ReadTimeoutError(endpoint_url="http://x"), "transient_error", "the connection broke"),
+        (exceptions.ParamValidationError(report="no"), "system_error", "not one AWS accepts"),
+        (
+            OSError("When reading 'k' in bucket 'b': AWS Error ACCESS_DENIED during HeadObject operation: No response"),
+            "config_error",
+            "(S3, HeadObject): access denied. Allow s3:GetObject",
+        ),
+        (
+            OSError("AWS Error UNKNOWN (HTTP status 403) during ListObjectsV2 operation: No body"),
+            "config_error",
+            "Allow s3:ListBucket",
+        ),
+        (OSError("AWS Error SLOW_DOWN during PutObject operation: x"), "transient_error", "slow down"),
+        (OSError("AWS Error NETWORK_CONNECTION during PutObject operation: x"), "transient_error", "Try again later"),
+    ],
+)
+def test_each_failure_says_what_where_why_and_what_now(error: Exception, failure_type: str, words: str) -> None:
+    failure = explain(error, doing="write to", resource="s3://lake/raw")
+
+    assert failure is not None
+    assert failure.message.startswith("Cannot write to s3://lake/raw (")
+    assert words in failure.message
+    assert failure.message.endswith(".")
+    assert failure.failure_type == failure_type
+
+
+def test_what_aws_said_is_kept_for_the_log() -> None:
+    failure = explain(
+        answer("PutObject", "AccessDenied", "User x is not …"), doing="write to", resource="s3://lake/raw"
+    )
+
+    assert failure is not None
+    assert failure.detail == "AccessDenied: User x is not …"
+
+
+def test_an_aws_failure_is_found_behind_a_library_s_own() -> None:
+    try:
+        try:
+            raise answer("UpdateTable", "AccessDeniedException")
+        except exceptions.ClientError as error:
+            raise RuntimeError("commit failed") from error
+    except RuntimeError as wrapped:
+        failure = explain(wrapped, doing="commit to", resource="table shop.orders")
+
+    assert failure is not None
+    assert "Allow glue:UpdateTable" in failure.message
+
+
+@pytest.mark.parametrize("error", [ValueError("AWS Error"), OSError("disk full"), KeyError("x")])
+def test_what_is_not_aws_s_is_left_to_others(error: Exception) -> None:
+    assert explain(error, doing="write to", resource="s3://lake/raw") is None

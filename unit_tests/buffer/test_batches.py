@@ -1,0 +1,144 @@
+"""When waiting records become a batch: by size, by age, for want of space, and at the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from destination_datalake.buffer.batches import Batch, Cutter
+from destination_datalake.buffer.buffer import Buffer
+from destination_datalake.buffer.triggers import AgeTrigger, SizeTrigger, SpaceTrigger
+from destination_datalake.protocol.catalog import StreamId
+
+ORDERS, ITEMS, USERS = StreamId(None, "orders"), StreamId(None, "items"), StreamId(None, "users")
+
+
+class Waiting:
+    """A buffer with a clock that a test turns: segments of 10 bytes, batches of 20, due after 60 s, full at 100."""
+
+    def __init__(self, directory: Path) -> None:
+        self.now = 0.0
+        self.buffer = Buffer(directory, 10, lambda: self.now)
+        self.cutter = Cutter(SizeTrigger(20), AgeTrigger(60), SpaceTrigger(100))
+        self._received = {ORDERS: 0, ITEMS: 0, USERS: 0}
+
+    def receive(self, stream: StreamId, count: int = 1) -> None:
+        """Ten bytes a record."""
+        for _ in range(count):
+            self.buffer.append(stream, b"123456789\n", 1, self._received[stream])
+            self._received[stream] += 1
+
+    def cut(self, *, ended: bool = False) -> list[Batch]:
+        return self.cutter.cut(self.buffer, self.now, ended=ended)
+
+    def wait(self) -> float | None:
+        return self.cutter.wait(self.buffer, self.now)
+
+
+@pytest.fixture
+def waiting(tmp_path: Path) -> Waiting:
+    return Waiting(tmp_path)
+
+
+def contents(batches: list[Batch]) -> list[tuple[StreamId, int, int]]:
+    """Whose, from which record, how many."""
+    return [(batch.stream, batch.first, batch.records) for batch in batches]
+
+
+def test_little_that_is_young_waits(waiting: Waiting) -> None:
+    waiting.receive(ORDERS)
+    waiting.receive(ITEMS)
+
+    assert waiting.cut() == []
+
+
+def test_a_batch_s_worth_is_cut_and_the_rest_stays(waiting: Waiting) -> None:
+    waiting.receive(ORDERS, 3)
+    waiting.receive(ITEMS)
+
+    [batch] = waiting.cut()
+
+    assert (batch.stream, batch.first, batch.records, batch.bytes, batch.number) == (ORDERS, 0, 2, 20, 1)
+    assert waiting.cut() == []
+
+
+def test_what_has_waited_long_enough_is_cut_however_little(waiting: Waiting) -> None:
+    waiting.receive(ORDERS)
+    waiting.now = 59.9
+    waiting.receive(ITEMS)
+    assert waiting.cut() == []
+    waiting.now = 60.0
+
+    assert contents(waiting.cut()) == [(ORDERS, 0, 1)]
+    assert waiting.cut() == []
+
+
+def test_a_full_buffer_is_emptied_the_longest_waiting_first(waiting: Waiting) -> None:
+    for number, stream in enumerate([ITEMS, ORDERS, USERS]):
+        waiting.now = float(number)
+        waiting.receive(stream)
+    waiting.buffer.used = 100  # The rest is in batches on their way.
+
+    assert contents(waiting.cut()) == [(ITEMS, 0, 1), (ORDERS, 0, 1)]
+    assert contents(waiting.cut()) == [(USERS, 0, 1)]
+
+
+def test_at_the_end_everything_is_cut_about_a_batch_s_bytes_at_a_time(waiting: Waiting) -> None:
+    waiting.receive(ORDERS, 5)
+    waiting.receive(ITEMS)
+
+    cuts = []
+    while batches := waiting.cut(ended=True):
+        cuts.append(contents(batches))
+
+    assert cuts == [[(ORDERS, 0, 2)], [(ORDERS, 2, 2)], [(ORDERS, 4, 1), (ITEMS, 0, 1)]]
+    assert waiting.cut(ended=True) == []
+
+
+def test_small_streams_share_a_cut(waiting: Waiting) -> None:
+    waiting.receive(ORDERS)
+    waiting.receive(ITEMS)
+    waiting.now = 60
+
+    assert contents(waiting.cut()) == [(ORDERS, 0, 1), (ITEMS, 0, 1)]
+
+
+def test_batches_are_numbered_in_the_order_they_are_cut(waiting: Waiting) -> None:
+    waiting.receive(ORDERS, 4)
+    waiting.receive(ITEMS)
+
+    batches = waiting.cut() + waiting.cut() + waiting.cut(ended=True)
+
+    assert [batch.number for batch in batches] == [1, 2, 3]
+
+
+def test_a_record_larger_than_a_batch_is_a_batch(waiting: Waiting) -> None:
+    waiting.buffer.append(ORDERS, b"x" * 500 + b"\n", 1, 0)
+
+    assert contents(waiting.cut()) == [(ORDERS, 0, 1)]
+
+
+def test_the_wait_ends_when_the_oldest_record_is_old_enough(waiting: Waiting) -> None:
+    assert waiting.wait() is None
+    waiting.receive(ITEMS)
+    waiting.now = 20.0
+    waiting.receive(ORDERS)
+    waiting.now = 50.0
+    assert waiting.wait() == 10.0
+
+    waiting.now = 70.0
+    assert waiting.wait() == 0.0
+    waiting.cut()
+    assert waiting.wait() == 10.0
+
+
+@pytest.mark.parametrize(("since", "due"), [(None, False), (40.1, False), (40.0, True), (0.0, True)])
+def test_age_is_due_after_its_seconds(since: float | None, due: bool) -> None:
+    assert AgeTrigger(60).due(since, now=100.0) is due
+
+
+@pytest.mark.parametrize(("trigger", "least"), [(SizeTrigger(7), 7), (SpaceTrigger(7), 7)])
+def test_size_and_space_are_due_from_their_bound(trigger: SizeTrigger | SpaceTrigger, least: int) -> None:
+    assert not trigger.due(least - 1)
+    assert trigger.due(least)

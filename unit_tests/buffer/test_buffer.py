@@ -1,0 +1,123 @@
+"""Records on local disk: every byte once, in order, and the space they take."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from destination_datalake.buffer.buffer import Buffer
+from destination_datalake.buffer.segments import Segment
+from destination_datalake.protocol.catalog import StreamId
+
+ORDERS, ITEMS = StreamId(None, "orders"), StreamId("shop", "items")
+
+
+@pytest.fixture
+def buffer(tmp_path: Path) -> Buffer:
+    """A buffer whose segments hold ten bytes and whose clock counts the segments opened."""
+    return Buffer(tmp_path, 10, itertools.count().__next__)
+
+
+def test_records_grow_a_segment_until_it_is_full(buffer: Buffer) -> None:
+    buffer.append(ORDERS, b"aaa\n", 1, 0)
+    buffer.append(ORDERS, b"b\nc\nd\n", 3, 1)
+    buffer.append(ORDERS, b"e\n", 1, 4)
+
+    full, rest = buffer.take(ORDERS, 1000)
+
+    assert full == Segment(ORDERS, full.path, first=0, records=4, bytes=10, since=0)
+    assert rest == Segment(ORDERS, rest.path, first=4, records=1, bytes=2, since=1)
+    assert (full.path.read_bytes(), rest.path.read_bytes()) == (b"aaa\nb\nc\nd\n", b"e\n")
+
+
+def test_segments_are_nobody_else_s_to_read(buffer: Buffer) -> None:
+    buffer.append(ORDERS, b"a\n", 1, 0)
+
+    assert buffer.take(ORDERS, 10)[0].path.stat().st_mode & 0o077 == 0
+
+
+def test_a_batch_takes_at_least_one_segment_and_no_more_than_fit(buffer: Buffer) -> None:
+    for first in range(4):
+        buffer.append(ORDERS, b"123456789\n", 1, first)
+
+    assert [segment.first for segment in buffer.take(ORDERS, 1)] == [0]
+    assert [segment.first for segment in buffer.take(ORDERS, 25)] == [1, 2]
+    assert [segment.first for segment in buffer.take(ORDERS, 25)] == [3]
+    assert buffer.take(ORDERS, 25) == []
+
+
+def test_an_open_segment_is_left_to_grow_when_sealed_ones_fill_the_batch(buffer: Buffer) -> None:
+    for first in range(2):
+        buffer.append(ORDERS, b"123456789\n", 1, first)
+    buffer.append(ORDERS, b"a\n", 1, 2)
+
+    assert len(buffer.take(ORDERS, 20)) == 2
+    buffer.append(ORDERS, b"b\n", 1, 3)
+    assert [segment.path.read_bytes() for segment in buffer.take(ORDERS, 20)] == [b"a\nb\n"]
+
+
+def test_space_is_used_until_segments_are_discarded(buffer: Buffer, tmp_path: Path) -> None:
+    buffer.append(ORDERS, b"123456789\n", 1, 0)
+    buffer.append(ITEMS, b"abc\n", 1, 0)
+    taken = buffer.take(ORDERS, 100)
+    assert buffer.used == 14
+
+    buffer.discard(taken)
+
+    assert buffer.used == 4
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"abc\n"]
+
+
+def test_streams_wait_in_the_order_of_their_oldest_records(buffer: Buffer) -> None:
+    buffer.append(ITEMS, b"123456789\n", 1, 0)
+    buffer.append(ORDERS, b"a\n", 1, 0)
+    buffer.append(ITEMS, b"a\n", 1, 1)
+    assert buffer.waiting_streams() == [ITEMS, ORDERS]
+    assert (buffer.oldest(ITEMS), buffer.oldest(ORDERS)) == (0, 1)
+    assert (buffer.waiting(ITEMS), buffer.waiting(ORDERS)) == (12, 2)
+
+    buffer.take(ITEMS, 10)
+
+    assert buffer.waiting_streams() == [ORDERS, ITEMS]
+    assert (buffer.oldest(ITEMS), buffer.waiting(ITEMS)) == (2, 2)
+
+
+def test_nothing_waits_in_an_empty_buffer(buffer: Buffer) -> None:
+    assert (buffer.waiting_streams(), buffer.oldest(ORDERS), buffer.waiting(ORDERS), buffer.used) == ([], None, 0, 0)
+    assert buffer.take(ORDERS, 100) == []
+
+
+@given(
+    happenings=st.lists(
+        st.tuples(st.sampled_from(["append", "append", "take"]), st.sampled_from([ORDERS, ITEMS]), st.integers(1, 30))
+    )
+)
+def test_every_record_leaves_once_in_order_and_counted(
+    happenings: list[tuple[str, StreamId, int]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    buffer = Buffer(tmp_path_factory.mktemp("buffer"), 10, itertools.count().__next__)
+    sent: dict[StreamId, list[bytes]] = defaultdict(list)
+    left: dict[StreamId, list[Segment]] = defaultdict(list)
+    for what, stream, size in happenings:
+        if what == "append":
+            line = b"x" * size + b"\n"
+            buffer.append(stream, line, 1, len(sent[stream]))
+            sent[stream].append(line)
+        else:
+            left[stream] += buffer.take(stream, size)
+    for stream in (ORDERS, ITEMS):
+        while taken := buffer.take(stream, 1000):
+            left[stream] += taken
+
+        assert b"".join(segment.path.read_bytes() for segment in left[stream]) == b"".join(sent[stream])
+        counted = [0, *itertools.accumulate(segment.records for segment in left[stream])]
+        assert [segment.first for segment in left[stream]] == counted[:-1]
+        assert counted[-1] == len(sent[stream])
+        assert all(segment.bytes == segment.path.stat().st_size for segment in left[stream])
+        buffer.discard(left[stream])
+    assert buffer.used == 0

@@ -1,0 +1,182 @@
+"""Reading messages: the fast way and the careful way say the same, and blame the right line without quoting it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from destination_datalake.protocol.messages import MalformedLine, Message, MessageReader, Records
+
+Read = tuple[str, str | None, str, bytes]
+"""One line as it was read: its type, a record's namespace and stream (or nothing), its bytes."""
+
+
+def record(
+    stream: str = "orders", data: str = '{"id":1}', *, namespace: str | None = None, emitted_at: str = "1"
+) -> bytes:
+    where = "" if namespace is None else f'"namespace":{json.dumps(namespace)},'
+    body = f'{where}"stream":"{stream}","data":{data},"emitted_at":{emitted_at}'
+    return f'{{"type":"RECORD","record":{{{body}}}}}'.encode()
+
+
+def read_lines(chunks: Iterable[bytes]) -> tuple[list[Read], str | None]:
+    """All that was read line by line, and what was said about the line that ended it, if one did."""
+    reader = MessageReader()
+    read: list[Read] = []
+    try:
+        for chunk in chunks:
+            for item in reader.read(chunk):
+                match item:
+                    case Records(namespace, stream, text, count):
+                        lines = text.split(b"\n")
+                        assert (len(lines), lines[-1]) == (count + 1, b"")
+                        read += [("RECORD", namespace, stream, line) for line in lines[:-1]]
+                    case Message(kind, line, _):
+                        read.append((kind, None, "", line))
+    except MalformedLine as error:
+        return read, str(error)
+    return read, None
+
+
+STATE = b'{"type":"STATE","state":{"type":"STREAM","stream":{"stream_descriptor":{"name":"orders"}}}}'
+USUAL = [
+    record(),
+    record("orders", '{"id":2,"deep":{"a":[1,{"b":null}]}}'),
+    record("orders", namespace="shop"),
+    record("orders", namespace=""),
+    record("items", emitted_at="1700000000000.5"),
+    STATE,
+    b'{"type":"TRACE","trace":{"type":"STREAM_STATUS"}}',
+    b'{"record":null,"type":"LOG"}',
+    b'{"type":"NEWS","number":123456789012345678901234567890}',
+]
+BLANK = [b"", b"  ", b"\r", b"\t"]
+ODD = [
+    record(data='{"x":NaN,"y":-Infinity}'),
+    record(data='{"x":"\\ud83d"}'),
+    record() + b"\r",
+    b"\xef\xbb\xbf" + STATE,
+    b'{"type":"NEWS","record":[1]}',
+    record("items", emitted_at="1e400"),
+]
+MALFORMED = [
+    b"Traceback (most recent call last):",
+    b'{"type":"RECORD"}',
+    b'{"type":"RECORD","record":null}',
+    b'{"type":"RECORD","record":{"stream":"orders","data":[],"emitted_at":1}}',
+    b"[]",
+]
+
+
+@given(lines=st.lists(st.sampled_from(USUAL + BLANK + ODD + MALFORMED)))
+def test_a_chunk_is_read_as_its_lines_are_one_by_one(lines: list[bytes]) -> None:
+    """The odd lines send the whole chunk down the careful path; alone, a usual line goes down the fast one."""
+    at_once = read_lines([b"".join(line + b"\n" for line in lines)] if lines else [])
+    one_by_one = read_lines(line + b"\n" for line in lines)
+
+    assert at_once == one_by_one
+    good = [line for line in lines if line.strip()]
+    stop = next((index for index, line in enumerate(good) if line in MALFORMED), len(good))
+    assert [line for *_, line in at_once[0]] == good[:stop]
+
+
+@given(lines=st.lists(st.sampled_from(USUAL), min_size=1))
+def test_records_of_a_stream_that_follow_each_other_come_together(lines: list[bytes]) -> None:
+    items = list(MessageReader().read(b"\n".join(lines)))
+
+    streams = [(item.namespace, item.stream) if isinstance(item, Records) else None for item in items]
+    assert not any(stream == following is not None for stream, following in pairwise(streams))
+    assert sum(item.count if isinstance(item, Records) else 1 for item in items) == len(lines)
+
+
+def test_a_record_keeps_its_bytes_and_its_stream() -> None:
+    first, second = record(namespace="shop", data='{ "n" : 1.0 }'), record(namespace="shop")
+
+    [records] = MessageReader().read(first + b"\n" + second + b"\n")
+
+    assert records == Records("shop", "orders", first + b"\n" + second + b"\n", 2)
+
+
+def test_the_last_line_of_the_input_needs_no_newline() -> None:
+    assert list(MessageReader().read(record())) == [Records(None, "orders", record() + b"\n", 1)]
+
+
+def test_an_absent_namespace_a_null_and_an_empty_one_are_read_as_sent() -> None:
+    lines = [record(), record().replace(b'{"stream"', b'{"namespace":null,"stream"'), record(namespace="")]
+
+    read, _ = read_lines([b"\n".join(lines)])
+
+    assert [namespace for _, namespace, _, _ in read] == [None, None, ""]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "{}",
+        '{"x":NaN}',
+        '{"x":Infinity,"y":-Infinity}',
+        '{"x":"\\ud800"}',
+        '{"x":1e999}',
+        '{"x":123456789012345678901234567890}',
+        '{"x":1,"x":2}',
+        '{"type":"STATE","record":{"stream":"other"}}',
+        '{"x":"' + "y" * 3_000_000 + '"}',
+    ],
+)
+def test_what_a_record_s_data_holds_is_not_the_reader_s_business(data: str) -> None:
+    line = record(data=data)
+
+    assert list(MessageReader().read(line)) == [Records(None, "orders", line + b"\n", 1)]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"secret", "JSON is malformed"),
+        (b'{"type":"RECORD","record":{"stream":"secret"', "truncated"),
+        (b"null", "Expected `object`, got `null`"),
+        (b'["secret"]', "Expected `object`, got `array`"),
+        (b'"secret"', "Expected `object`, got `str`"),
+        (b'{"secret":1}', "missing required field `type`"),
+        (b'{"type":7}', "Expected `str`, got `int` - at `$.type`"),
+        (b'{"type":null,"secret":1}', "Expected `str`, got `null`"),
+        (b'{"type":"RECORD","secret":1}', "a RECORD without a record"),
+        (b'{"type":"RECORD","record":null,"secret":1}', "a RECORD without a record"),
+        (b'{"type":"RECORD","record":"secret"}', "Expected `object | null`, got `str`"),
+        (record(data="null"), "Expected `object`, got `null` - at `$.record.data`"),
+        (record(data='["secret"]'), "Expected `object`, got `array` - at `$.record.data`"),
+        (record(emitted_at='"secret"'), "Expected `int | float`, got `str` - at `$.record.emitted_at`"),
+        (b'{"type":"RECORD","record":{"stream":"secret","emitted_at":1}}', "missing required field `data`"),
+        (b'{"type":"RECORD","record":{"stream":"secret","data":{}}}', "missing required field `emitted_at`"),
+        (b'{"type":"RECORD","record":{"data":{"secret":1},"emitted_at":1}}', "missing required field `stream`"),
+        (record(data='{"secret":"\x01"}'), "JSON is malformed"),
+        (record(data='{"secret":' + "[" * 100_000 + "]" * 100_000 + "}"), "recursion"),
+        (record("secret") + record(), "trailing characters"),
+    ],
+)
+def test_a_line_that_is_no_message_is_named_with_its_reason_and_without_its_content(line: bytes, reason: str) -> None:
+    before = [record(), b"", STATE]
+
+    read, said = read_lines([b"\n".join([*before, line, record()])])
+
+    assert [text for *_, text in read] == [record(), STATE]
+    assert said is not None
+    assert said.startswith(f"Line 4 of the input ({len(line)} bytes) is not an Airbyte message: ")
+    assert reason in said
+    assert "secret" not in said
+
+
+@pytest.mark.parametrize("odd", [b"", b"\r", record(data='{"x":NaN}')])
+def test_lines_are_counted_from_the_first_of_the_input_blank_ones_included(odd: bytes) -> None:
+    reader = MessageReader()
+
+    first = list(reader.read(b"\n".join([STATE, odd, STATE])))
+    second = list(reader.read(STATE + b"\n"))
+
+    assert [item.number for item in first + second if isinstance(item, Message)] == [1, 3, 4]
+    assert reader.lines_read == 4

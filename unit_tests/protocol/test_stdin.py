@@ -1,0 +1,131 @@
+"""Standard input as chunks of whole lines, from any kind of input, until its end or until somebody wakes us."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from destination_datalake.protocol.stdin import READ_BYTES, chunks
+
+
+class Pipe:
+    """Two ends of a pipe, closed when the test is over."""
+
+    def __init__(self) -> None:
+        self.read_end, self._write_end = os.pipe()
+        self._writing = True
+
+    def write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._write_end, view) :]
+
+    def close_writer(self) -> None:
+        if self._writing:
+            self._writing = False
+            os.close(self._write_end)
+
+    def close(self) -> None:
+        self.close_writer()
+        os.close(self.read_end)
+
+
+@pytest.fixture
+def stdin() -> Iterator[Pipe]:
+    pipe = Pipe()
+    yield pipe
+    pipe.close()
+
+
+@pytest.fixture
+def wake() -> Iterator[Pipe]:
+    pipe = Pipe()
+    yield pipe
+    pipe.close()
+
+
+@given(pieces=st.lists(st.sampled_from([b"a", b"bc\n", b"\n", b"d\ne", b"\r\n"])))
+def test_chunks_are_whole_lines_and_together_the_input(pieces: list[bytes]) -> None:
+    stdin, wake = Pipe(), Pipe()
+    for piece in pieces:
+        stdin.write(piece)
+    stdin.close_writer()
+
+    read = list(chunks(stdin.read_end, wake.read_end))
+
+    assert b"".join(read) == b"".join(pieces)
+    assert all(chunk.endswith(b"\n") for chunk in read[:-1])
+    assert all(read)
+    stdin.close()
+    wake.close()
+
+
+def test_a_line_that_arrives_in_pieces_is_one_line(stdin: Pipe, wake: Pipe) -> None:
+    read = chunks(stdin.read_end, wake.read_end)
+
+    stdin.write(b"first\nsec")
+    assert next(read) == b"first\n"
+    stdin.write(b"ond\nth")
+    assert next(read) == b"second\n"
+    stdin.write(b"ird")
+    stdin.close_writer()
+    assert list(read) == [b"third"]
+
+
+def test_a_quiet_input_does_not_hold_back_what_came_before(stdin: Pipe, wake: Pipe) -> None:
+    stdin.write(b"a\nb\n")
+
+    assert next(chunks(stdin.read_end, wake.read_end)) == b"a\nb\n"
+
+
+def test_a_line_longer_than_any_read_is_one_line(stdin: Pipe, wake: Pipe) -> None:
+    line = b"x" * (3 * READ_BYTES + 7) + b"\n"
+
+    def send() -> None:
+        stdin.write(line + b"next\n")
+        stdin.close_writer()
+
+    writer = threading.Thread(target=send)
+    writer.start()
+    read = list(chunks(stdin.read_end, wake.read_end))
+    writer.join()
+
+    assert b"".join(read) == line + b"next\n"
+    assert read[0].startswith(line)
+
+
+def test_waking_ends_the_reading_though_the_input_is_quiet_and_open(stdin: Pipe, wake: Pipe) -> None:
+    stdin.write(b"whole\nunfinished")
+    read = chunks(stdin.read_end, wake.read_end)
+    assert next(read) == b"whole\n"
+
+    threading.Timer(0.05, wake.write, [b"!"]).start()
+
+    assert list(read) == []
+
+
+def test_waking_comes_before_more_input(stdin: Pipe, wake: Pipe) -> None:
+    stdin.write(b"more\n")
+    wake.write(b"!")
+
+    assert list(chunks(stdin.read_end, wake.read_end)) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"a\n", b"a\nb", b"x\n" * READ_BYTES])
+def test_a_file_is_read_as_a_pipe_is(content: bytes, tmp_path: Path, wake: Pipe) -> None:
+    path = tmp_path / "messages.jsonl"
+    path.write_bytes(content)
+
+    with path.open("rb") as file:
+        assert b"".join(chunks(file.fileno(), wake.read_end)) == content
+
+
+def test_an_input_that_is_empty_has_no_chunks(wake: Pipe) -> None:
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123 (a device, not a path of ours)
+        assert list(chunks(nothing.fileno(), wake.read_end)) == []

@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from destination_datalake.schema.evolution import AddColumn, Change, Widen, applied, evolve, widened
+from destination_datalake.schema.types import (
+    Boolean,
+    ColumnType,
+    Date,
+    Decimal,
+    Field,
+    Float32,
+    Float64,
+    Int32,
+    Int64,
+    Json,
+    List,
+    String,
+    Struct,
+    Timestamp,
+)
+from unit_tests.schema.strategies import ONE_OF_EACH, column_types, names
+
+
+def column(name: str, type_: ColumnType) -> Field:
+    return Field(name, name.title(), type_)
+
+
+def a_struct(**fields: ColumnType) -> Struct:
+    return Struct(tuple(column(name, type_) for name, type_ in fields.items()))
+
+
+@pytest.mark.parametrize("type_", ONE_OF_EACH)
+def test_a_table_that_is_as_the_stream_needs_it_stays(type_: ColumnType) -> None:
+    evolution = evolve({"x": type_, "theirs": None}, [column("x", type_)])
+    assert evolution.changes == ()
+    assert evolution.columns == (column("x", type_),)
+
+
+def test_a_column_the_table_lacks_is_added_at_the_end() -> None:
+    evolution = evolve({"id": Int64()}, [column("new", String()), column("id", Int64())])
+    assert evolution.changes == (AddColumn((), column("new", String())),)
+    assert evolution.columns == (column("new", String()), column("id", Int64()))
+    assert list(applied({"id": Int64()}, evolution.changes)) == ["id", "new"]
+
+
+def test_a_column_the_stream_lacks_stays_in_the_table() -> None:
+    evolution = evolve({"gone": String(), "id": Int64()}, [column("id", Int64())])
+    assert evolution.changes == ()
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide"),
+    [(Int32(), Int64()), (Float32(), Float64()), (Decimal(10, 2), Decimal(38, 2))],
+)
+def test_a_narrower_table_is_widened_and_a_wider_one_is_written_in_its_own_type(
+    narrow: ColumnType, wide: ColumnType
+) -> None:
+    grown = evolve({"x": narrow}, [column("x", wide)])
+    assert grown.changes == (Widen(("x",), wide),)
+    assert grown.columns == (column("x", wide),)
+    kept = evolve({"x": wide}, [column("x", narrow)])
+    assert kept.changes == ()
+    assert kept.columns == (column("x", wide),)
+
+
+@pytest.mark.parametrize(
+    ("table", "stream", "redirected"),
+    [
+        (String(), Int32(), "x__int"),
+        (String(), Int64(), "x__bigint"),
+        (Int32(), String(), "x__string"),
+        (Int32(), Json(), "x__json"),
+        (Int32(), Float32(), "x__float"),
+        (Float64(), Int64(), "x__bigint"),
+        (Int64(), Float64(), "x__double"),
+        (Float64(), Decimal(38, 18), "x__decimal"),
+        (Decimal(38, 9), Decimal(38, 18), "x__decimal"),
+        (String(), Boolean(), "x__boolean"),
+        (String(), Date(), "x__date"),
+        (Date(), Timestamp(zoned=True), "x__timestamp"),
+        (Timestamp(zoned=False), Timestamp(zoned=True), "x__timestamp"),
+        (String(), a_struct(a=Int32()), "x__struct"),
+        (a_struct(a=Int32()), a_struct(a=String()), "x__struct"),
+        (String(), List(String()), "x__list"),
+        (List(String()), List(Int32()), "x__list"),
+        (None, String(), "x__string"),
+    ],
+)
+def test_values_a_column_cannot_hold_get_a_column_of_their_own(
+    table: ColumnType | None, stream: ColumnType, redirected: str
+) -> None:
+    evolution = evolve({"x": table}, [column("x", stream)])
+    expected = Field(redirected, "X", stream)
+    assert evolution.changes == (AddColumn((), expected),)
+    assert evolution.columns == (expected,)
+
+
+@pytest.mark.parametrize(
+    ("there", "stream", "home", "changes"),
+    [
+        ({"x__int": Int32()}, Int32(), Field("x__int", "X", Int32()), ()),
+        ({"x__int": Int64()}, Int32(), Field("x__int", "X", Int64()), ()),
+        ({"x__int": Int32()}, Int64(), Field("x__int", "X", Int64()), (Widen(("x__int",), Int64()),)),
+        ({"x__bigint": Int64()}, Int32(), Field("x__bigint", "X", Int64()), ()),
+        (
+            {"x__int": Boolean()},
+            Int32(),
+            Field("x__int__int", "X", Int32()),
+            (AddColumn((), Field("x__int__int", "X", Int32())),),
+        ),
+    ],
+)
+def test_values_that_went_elsewhere_once_go_there_again(
+    there: dict[str, ColumnType | None], stream: ColumnType, home: Field, changes: tuple[Change, ...]
+) -> None:
+    evolution = evolve({"x": String(), **there}, [column("x", stream)])
+    assert evolution.columns == (home,)
+    assert evolution.changes == changes
+
+
+def test_a_column_of_the_stream_is_not_taken_for_another_ones_values() -> None:
+    stream = [column("x", Int32()), column("x__int", Int32())]
+    evolution = evolve({"x": String()}, stream)
+    assert [field.name for field in evolution.columns] == ["x__int__int", "x__int"]
+    evolution = evolve({"x": String(), "x__int": Int32()}, stream)
+    assert [field.name for field in evolution.columns] == ["x__int__int", "x__int"]
+
+
+def test_text_and_json_text_share_a_column_since_no_catalog_tells_them_apart() -> None:
+    assert evolve({"x": String()}, [column("x", Json())]).columns == (column("x", Json()),)
+    assert evolve({"x": Json()}, [column("x", String())]).changes == ()
+
+
+def test_a_long_column_name_is_still_one_after_it_is_redirected() -> None:
+    (home,) = evolve({"x" * 255: String()}, [column("x" * 255, Int32())]).columns
+    assert len(home.name) == 255
+    assert home.name != "x" * 255
+
+
+def test_a_structs_fields_are_added_and_widened_by_path() -> None:
+    table = {"order": a_struct(id=Int32(), gone=String(), buyer=a_struct(age=Int32()))}
+    stream = [column("order", a_struct(id=Int64(), note=String(), buyer=a_struct(age=Int32(), name=String())))]
+    evolution = evolve(table, stream)
+    assert evolution.changes == (
+        Widen(("order", "id"), Int64()),
+        AddColumn(("order",), column("note", String())),
+        AddColumn(("order", "buyer"), column("name", String())),
+    )
+    assert evolution.columns == tuple(stream)
+    assert applied(table, evolution.changes) == {
+        "order": a_struct(id=Int64(), gone=String(), buyer=a_struct(age=Int32(), name=String()), note=String())
+    }
+
+
+def test_a_wider_field_of_a_struct_is_written_in_the_tables_type() -> None:
+    evolution = evolve({"o": a_struct(id=Int64(), x=Float64())}, [column("o", a_struct(x=Float32(), id=Int32()))])
+    assert evolution.changes == ()
+    assert evolution.columns == (column("o", a_struct(x=Float64(), id=Int64())),)
+
+
+def test_a_lists_elements_change_under_the_word_element() -> None:
+    table: dict[str, ColumnType | None] = {"ids": List(Int32()), "items": List(a_struct(n=Float32()))}
+    stream = [column("ids", List(Int64())), column("items", List(a_struct(n=Float64(), sku=String())))]
+    evolution = evolve(table, stream)
+    assert evolution.changes == (
+        Widen(("ids", "element"), Int64()),
+        Widen(("items", "element", "n"), Float64()),
+        AddColumn(("items", "element"), column("sku", String())),
+    )
+    assert applied(table, evolution.changes) == {field.name: field.type for field in stream}
+
+
+def test_a_conflict_inside_a_struct_leaves_the_whole_column_alone() -> None:
+    evolution = evolve({"o": a_struct(a=Int32(), b=Int32())}, [column("o", a_struct(a=Int64(), b=String(), c=Date()))])
+    assert evolution.changes == (AddColumn((), Field("o__struct", "O", a_struct(a=Int64(), b=String(), c=Date()))),)
+
+
+unique_columns = st.lists(st.builds(column, names, column_types), max_size=6, unique_by=lambda field: field.name)
+
+
+@given(st.dictionaries(names, st.none() | column_types, max_size=6), unique_columns)
+def test_an_evolved_table_needs_no_further_change_and_has_lost_nothing(
+    table: dict[str, ColumnType | None], stream: list[Field]
+) -> None:
+    evolution = evolve(table, stream)
+    after = applied(table, evolution.changes)
+    assert list(after)[: len(table)] == list(table)
+    assert [field.source for field in evolution.columns] == [field.source for field in stream]
+    assert len({field.name for field in evolution.columns}) == len(stream)
+    again = evolve(after, stream)
+    assert again.changes == ()
+    assert again.columns == evolution.columns
+    assert evolve(after, evolution.columns).changes == ()
+
+
+@pytest.mark.parametrize(
+    ("path", "needed", "expected"),
+    [
+        (("n",), Int64(), column("n", Int64())),
+        (("f",), Float64(), column("f", Float64())),
+        (("list", "element"), Int64(), column("list", List(Int64()))),
+        (("o", "deep", "element", "n"), Int64(), column("o", a_struct(deep=List(a_struct(n=Int64()))))),
+    ],
+)
+def test_what_the_data_needs_widens_the_column_at_its_path(
+    path: tuple[str, ...], needed: ColumnType, expected: Field
+) -> None:
+    columns = [
+        column("n", Int32()),
+        column("f", Float32()),
+        column("list", List(Int32())),
+        column("o", a_struct(deep=List(a_struct(n=Int32())))),
+    ]
+    evolution = widened(columns, {path: needed})
+    assert evolution.changes == (Widen(path, needed),)
+    assert evolution.columns == tuple(expected if each.name == expected.name else each for each in columns)
+
+
+def test_widening_twice_is_widening_once_whatever_the_order_of_the_batches() -> None:
+    once = widened([column("n", Int32())], {("n",): Int64()})
+    assert widened(once.columns, {("n",): Int64()}).changes == ()
+    assert widened(once.columns, {("n",): Int32()}) == widened(once.columns, {})
+
+
+@pytest.mark.parametrize(
+    ("path", "needed", "message"),
+    [
+        (("absent",), Int64(), "no column absent"),
+        ((), Int64(), "no column"),
+        (("n", "inside"), Int64(), "no column n.inside"),
+        (("list", "other"), Int64(), "no column list.other"),
+        (("o", "other"), Int64(), "no column o.other"),
+        (("n",), Float64(), "cannot become"),
+        (("n",), String(), "cannot become"),
+        (("o",), a_struct(n=Int64()), "cannot become"),
+    ],
+)
+def test_a_widening_that_values_would_not_survive_is_refused(
+    path: tuple[str, ...], needed: ColumnType, message: str
+) -> None:
+    columns = [column("n", Int32()), column("list", List(Int32())), column("o", a_struct(n=Int32()))]
+    with pytest.raises(ValueError, match=message):
+        widened(columns, {path: needed})
+
+
+def test_changes_to_columns_that_are_not_there_change_nothing() -> None:
+    assert applied({"x": None}, [Widen(("x",), Int64()), Widen(("y",), Int64())]) == {"x": None}

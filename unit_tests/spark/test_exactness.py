@@ -1,0 +1,354 @@
+"""Every value lands exactly as it was sent, or its row says what became of it: laws over random columns and records."""
+
+from __future__ import annotations
+
+import decimal
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from destination_datalake.datafiles import FileFormat, FilePlan
+from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.schema.arrow import arrow_type
+from destination_datalake.schema.types import (
+    Boolean,
+    ColumnType,
+    Date,
+    Decimal,
+    Field,
+    Float32,
+    Float64,
+    Int32,
+    Int64,
+    Json,
+    List,
+    String,
+    Struct,
+    Timestamp,
+)
+from destination_datalake.schema.width import widest
+from destination_datalake.spark.coerce import Change, Floats, coerce_value, record_coercer
+from destination_datalake.spark.decode import BlockDecoder
+from destination_datalake.spark.encode import encode
+from destination_datalake.spark.plan import Encoded, EncodeTask, EncodeUnit
+from unit_tests.cloud import BUCKET, Cloud
+from unit_tests.cloud import cloud as an_account
+from unit_tests.schema.strategies import ONE_OF_EACH, column_types, decimals, everyday_types, json_texts, strange_texts
+
+EPOCH = datetime(1970, 1, 1)
+
+few_columns = st.lists(everyday_types, min_size=1, max_size=3).map(
+    lambda types: [Field(f"c{i}", f"C {i}", type_) for i, type_ in enumerate(types)]
+)
+
+
+def a_line(values: Mapping[str, str], number: int, emitted_at: str | None = None, rest: str = "") -> bytes:
+    """A RECORD line; `values` are JSON texts by key."""
+    data = ",".join(f"{json.dumps(key)}: {text}" for key, text in values.items())
+    when = str(1_700_000_000_000 + number) if emitted_at is None else emitted_at
+    return f'{{"type":"RECORD","record":{{"stream":"s","data":{{{data}}},"emitted_at":{when}{rest}}}}}\n'.encode()
+
+
+# --- What was sent
+
+
+class Oracle:
+    """Compares what was kept with what was sent, knowing nothing of how it was read."""
+
+    def __init__(self, changes: Iterable[Change], floats: Floats = Floats.ANY) -> None:
+        self._changes = {change.field: change.change for change in changes}
+        self._floats = floats
+
+    def holds(self, sent: Any, kept: Any, type_: ColumnType, place: str) -> bool:
+        """Whether the value at this place is the one that was sent, or a change says that it is not."""
+        change = self._changes.get(place)
+        if kept is None:
+            return (sent is None) == (change is None)
+        if change is not None:
+            return change == "TRUNCATED" and self._is_close(sent, kept)
+        match type_:
+            case Struct(fields):
+                return all(
+                    self.holds(sent.get(f.source), kept[f.name], f.type, joined(place, f.source)) for f in fields
+                )
+            case List(element):
+                pairs = enumerate(zip(sent, kept, strict=True))
+                return all(self.holds(s, k, element, joined(place, str(i))) for i, (s, k) in pairs)
+        return self._is_same(sent, kept, type_)
+
+    def _is_same(self, sent: Any, kept: Any, type_: ColumnType) -> bool:
+        match type_:
+            case Boolean():
+                return kept is sent
+            case Int32() | Int64() | Decimal():
+                return bool(decimal.Decimal(sent) == kept)
+            case Float32() | Float64():
+                if not math.isfinite(kept):
+                    return self._floats is Floats.ANY and str(kept) == str(sent).replace("Infinity", "inf").lower()
+                return bool(float(decimal.Decimal(sent)) == kept)
+            case String() if isinstance(sent, str):
+                return bool(kept == sent)
+            case String() | Json():
+                return bool(exactly(kept) == sent)
+            case Date():
+                return bool(moment(sent).replace(tzinfo=None) == datetime.combine(kept, datetime.min.time()))
+            case Timestamp(zoned=True):
+                aware = moment(sent)
+                return bool((aware if aware.tzinfo else aware.replace(tzinfo=UTC)) == kept)
+            case Timestamp():
+                return bool(moment(sent).replace(tzinfo=None) == kept)
+        raise AssertionError(type_)
+
+    def _is_close(self, sent: Any, kept: Any) -> bool:
+        """Cut values are the nearest that the column can hold, or the beginning of what was sent."""
+        if isinstance(kept, decimal.Decimal):
+            return abs(decimal.Decimal(sent) - kept) <= decimal.Decimal(1).scaleb(kept.as_tuple().exponent)  # type: ignore[arg-type]
+        return isinstance(kept, date) and str(sent).startswith(f"{kept.year:04}")
+
+
+def joined(place: str, step: str) -> str:
+    return f"{place}.{step}" if place else step
+
+
+def exactly(text: str) -> Any:
+    """A JSON text with every digit of its numbers."""
+    return json.loads(text, parse_int=decimal.Decimal, parse_float=decimal.Decimal)
+
+
+def moment(text: str) -> datetime:
+    """An ISO 8601 date or time, as Python reads it; it knows no commas, no era, no single digits."""
+    return datetime.fromisoformat(text)
+
+
+def as_python(value: Any, type_: ColumnType) -> Any:
+    """What the careful path keeps, in Python's own terms."""
+    match type_, value:
+        case _, None:
+            return None
+        case Date(), _:
+            return EPOCH.date() + timedelta(days=value)
+        case Timestamp(zoned=zoned), _:
+            instant = EPOCH + timedelta(microseconds=value)
+            return instant.replace(tzinfo=UTC) if zoned else instant
+        case Struct(fields), _:
+            return {f.name: as_python(value[f.name], f.type) for f in fields}
+        case List(element), _:
+            return [as_python(each, element) for each in value]
+    return value
+
+
+def sent_to(types: st.SearchStrategy[ColumnType]) -> st.SearchStrategy[tuple[ColumnType, str]]:
+    """A column's type and a JSON text for it."""
+    return types.flatmap(lambda column_type: st.tuples(st.just(column_type), json_texts(column_type)))
+
+
+@settings(max_examples=10_000)
+@given(sent_to(st.sampled_from(ONE_OF_EACH)) | sent_to(decimals), st.sampled_from(Floats))
+def test_a_value_is_kept_exactly_or_its_place_is_on_record(sent: tuple[ColumnType, str], floats: Floats) -> None:
+    kept_or_on_record(*sent, floats)
+
+
+@given(sent_to(column_types), st.sampled_from(Floats))
+def test_a_value_inside_others_is_kept_exactly_or_its_place_is_on_record(
+    sent: tuple[ColumnType, str], floats: Floats
+) -> None:
+    kept_or_on_record(*sent, floats)
+
+
+def kept_or_on_record(column_type: ColumnType, text: str, floats: Floats) -> None:
+    value, changes = coerce_value(text.encode(), column_type, floats)
+
+    oracle = Oracle((Change(change.field or "", change.change, change.reason) for change in changes), floats)
+    assert oracle.holds(exactly(text), as_python(value, column_type), column_type, "")
+
+
+# --- However it is read
+
+odd_envelopes = st.sampled_from(
+    [
+        ("1700000000", ""),
+        ("1700000000.5", ""),
+        ("1.7e12", ""),
+        (None, ',"meta":null'),
+        (None, ',"meta":{"changes":[null]}'),
+        (None, ',"meta":{"changes":[{"field":"C 0","change":"NULLED","reason":"SOURCE_RETRIEVAL_ERROR"}]}'),
+        (None, ',"meta":{"changes":[{"field":"C 0","change":"NULLED","reason":"DESTINATION_TYPECAST_ERROR"}]}'),
+        (None, ',"meta":{"changes":[{"field":5}]}'),
+        (None, ',"undeclared":"\\udc00"'),
+    ]
+)
+envelopes = st.one_of(st.just((None, "")), st.just((None, "")), st.just((None, "")), odd_envelopes)
+
+
+@settings(max_examples=1000)
+@given(st.data(), few_columns)
+def test_one_decoder_reads_block_after_block_as_if_each_record_were_read_alone(
+    data: st.DataObject, columns: list[Field]
+) -> None:
+    # Given a decoder that learns from each block, and blocks of which some hold only what sources usually send
+    decoder, coerce = BlockDecoder(columns), record_coercer(columns)
+    record = st.tuples(
+        st.fixed_dictionaries({}, optional={column.source: strange_texts(column.type) for column in columns}), envelopes
+    )
+    blocks = data.draw(st.lists(st.lists(record, min_size=1, max_size=6), min_size=1, max_size=3))
+    for block in blocks:
+        lines = [a_line(values, n, at, rest) for n, (values, (at, rest)) in enumerate(block)]
+        # When
+        decoded = list(decoder.decode(b"".join(lines)))
+        # Then
+        alone = [coerce(line.rstrip(b"\n")) for line in lines]
+        wanted = [
+            [at * 1000 for at, _, _, _ in alone],
+            *(pylist([row.values[i] for row in alone], c.type) for i, c in enumerate(columns)),
+            [[change._asdict() for change in row.changes] for row in alone],
+        ]
+        found: list[list[Any]] = [[] for _ in wanted]
+        for part in decoded:
+            changes = part.changes.to_pylist() if part.changes is not None else [[]] * part.rows
+            at: Any = part.extracted_at.cast(pa.int64())
+            parts = [at.to_pylist(), *(c.to_pylist() for c in part.columns), changes]
+            for column, values in zip(found, parts, strict=True):
+                column += values
+        assert sorted(map(repr, zip(*found, strict=True))) == sorted(map(repr, zip(*wanted, strict=True)))
+        assert sum(part.changed_values for part in decoded) == sum(len(row.changes) - row.reported for row in alone)
+
+
+def pylist(values: Sequence[Any], type_: ColumnType) -> list[Any]:
+    """The values as Arrow gives them back."""
+    array: Any = pa.array(values, arrow_type(widest(type_)))
+    return list(array.to_pylist())
+
+
+# --- As other engines read the files
+
+
+@pytest.fixture(scope="module")
+def cloud() -> Iterator[Cloud]:
+    with an_account() as account:
+        yield account
+
+
+def files_of(
+    cloud: Cloud, folder: Path, lines: Sequence[bytes], columns: Sequence[Field], format: FileFormat
+) -> Sequence[Path]:
+    """The data files that these lines become, as local files; the account is left empty."""
+    codec = "UNCOMPRESSED" if format == "jsonl" else "ZSTD"
+    plan = FilePlan(format, codec, tuple(columns), {}, f"s3://{BUCKET}/t", False, 1 << 27, 3, 4)
+    segment = folder / "segment"
+    segment.write_bytes(b"".join(lines))
+    unit = EncodeUnit(StreamId(None, "s"), "part", (str(segment),), plan)
+    [result] = encode([EncodeTask((unit,), cloud.access)])
+    assert isinstance(result, Encoded), result
+    paths = []
+    for key, content in cloud.objects().items():
+        paths.append(folder / Path(key).name)
+        paths[-1].write_bytes(content)
+        cloud.access.client("s3").delete_object(Bucket=BUCKET, Key=key)
+    assert sum(file.rows for file in result.files) == len(lines)
+    return paths
+
+
+def by_pyarrow(paths: Sequence[Path]) -> list[dict[str, Any]]:
+    return [row for path in paths for row in pq.ParquetFile(path).read().to_pylist()]
+
+
+def by_duckdb(paths: Sequence[Path], columns: Sequence[Field]) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    with duckdb.connect() as engine:
+        engine.execute("SET TimeZone = 'UTC'")
+        for path in paths:
+            if path.suffix == ".parquet":
+                relation = engine.read_parquet(str(path))
+            else:
+                empty = engine.from_arrow(pa.schema([(c.name, json_type(c.type)) for c in columns]).empty_table())
+                types = dict(zip(empty.columns, map(str, empty.types), strict=True))
+                meta = "STRUCT(sync_id BIGINT, changes STRUCT(field VARCHAR, change VARCHAR, reason VARCHAR)[])"
+                own = {"_airbyte_extracted_at": "TIMESTAMP", "_airbyte_meta": meta}
+                relation = engine.read_json(str(path), format="newline_delimited", columns={**own, **types})
+            found = relation.to_arrow_table().to_pylist()
+            if path.suffix != ".parquet":
+                written = [json.loads(line, parse_float=decimal.Decimal) for line in path.read_text().splitlines()]
+                found = [
+                    {**row, **{c.name: with_decimals(row[c.name], text[c.name], c.type) for c in columns}}
+                    for row, text in zip(found, written, strict=True)
+                ]
+            rows += found
+    return rows
+
+
+def with_decimals(value: Any, written: Any, type_: ColumnType) -> Any:
+    """The value with its decimals as the file spells them, because DuckDB's JSON reader takes a detour over floats."""
+    match type_, value:
+        case _, None:
+            return None
+        case Decimal(), _:
+            return decimal.Decimal(written)
+        case Struct(fields), _:
+            return {f.name: with_decimals(value[f.name], written[f.name], f.type) for f in fields}
+        case List(element), _:
+            return [with_decimals(each, text, element) for each, text in zip(value, written, strict=True)]
+    return value
+
+
+def json_type(type_: ColumnType) -> pa.DataType:
+    """The type in which a reader of JSON lines finds the values: wide numbers, clocks in UTC without a zone."""
+    match type_:
+        case Timestamp():
+            return pa.timestamp("us")
+        case Struct(fields):
+            return pa.struct([pa.field(f.name, json_type(f.type)) for f in fields])
+        case List(element):
+            return pa.list_(json_type(element))
+    return arrow_type(widest(type_))
+
+
+def as_typed(value: Any, type_: ColumnType) -> Any:
+    """The value with what JSON lines leave out put back: the zone."""
+    match type_, value:
+        case _, None:
+            return None
+        case Timestamp(zoned=True), datetime(tzinfo=None):
+            return value.replace(tzinfo=UTC)
+        case Struct(fields), _:
+            return {f.name: as_typed(value[f.name], f.type) for f in fields}
+        case List(element), _:
+            return [as_typed(each, element) for each in value]
+    return value
+
+
+@pytest.mark.parametrize("format", ["parquet", "jsonl"])
+def test_other_engines_read_from_the_files_what_was_sent(
+    cloud: Cloud, format: FileFormat, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    @settings(max_examples=60)
+    @given(st.data(), few_columns)
+    def law(data: st.DataObject, columns: list[Field]) -> None:
+        folder = tmp_path_factory.mktemp("files")
+        record = st.fixed_dictionaries({}, optional={c.source: json_texts(c.type) for c in columns})
+        records = data.draw(st.lists(record, min_size=1, max_size=30))
+        lines = [a_line(values, number) for number, values in enumerate(records)]
+
+        paths = files_of(cloud, folder, lines, columns, format)
+
+        readings = [by_duckdb(paths, columns)] + ([by_pyarrow(paths)] if format == "parquet" else [])
+        for rows in readings:
+            assert len(rows) == len(records)
+            for row in rows:
+                sent = records[int(row["_airbyte_extracted_at"].timestamp() * 1000 + 0.5) % 1000]
+                changes = [Change(**change) for change in row["_airbyte_meta"]["changes"]]
+                oracle = Oracle(changes, Floats.FINITE if format == "jsonl" else Floats.ANY)
+                for column in columns:
+                    value = exactly(sent.get(column.source, "null"))
+                    assert oracle.holds(value, as_typed(row[column.name], column.type), column.type, column.source)
+
+    law()

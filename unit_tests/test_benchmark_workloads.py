@@ -1,0 +1,82 @@
+"""The benchmark's message files: what a platform would send, the same every time, of the size they claim."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.workload import FLAT, OPEN, WIDE, Shape, Workload
+
+WORKLOADS = [
+    pytest.param(Workload(FLAT, 25_000), id="flat"),
+    pytest.param(Workload(OPEN, 20_000), id="open"),
+    pytest.param(Workload(WIDE, 30), id="wide"),
+    pytest.param(Workload(FLAT, 250, streams=100), id="many streams"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+
+def messages(workload: Workload) -> Iterator[dict[str, Any]]:
+    with workload.messages().open("rb") as lines:
+        yield from map(json.loads, lines)
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_every_stream_gets_its_records_and_they_fit_its_schema(workload: Workload) -> None:
+    received: Counter[str] = Counter()
+    for message in messages(workload):
+        if message["type"] == "RECORD":
+            received[message["record"]["stream"]] += 1
+            assert message["record"]["data"].keys() == workload.shape.properties.keys()
+
+    assert received.total() == workload.records
+    assert received == {name: workload.records_of(i) for i, name in enumerate(workload.stream_names)}
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_the_states_account_for_every_record_and_come_before_the_complete_statuses(workload: Workload) -> None:
+    kinds = [(message["type"], message) for message in messages(workload)]
+    states = [message["state"] for kind, message in kinds if kind == "STATE"]
+
+    assert len(states) == workload.states
+    assert sum(state["sourceStats"]["recordCount"] for state in states) == workload.records
+    assert [kind for kind, _ in kinds][-len(workload.stream_names) - 1 :] == ["STATE"] + ["TRACE"] * workload.streams
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_the_catalog_declares_exactly_the_streams_that_are_sent(workload: Workload) -> None:
+    catalog: Any = workload.catalog()
+
+    assert tuple(stream["stream"]["name"] for stream in catalog["streams"]) == workload.stream_names
+
+
+def test_the_same_workload_is_the_same_bytes_wherever_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Workload(FLAT, 1_000).messages()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
+    (tmp_path / "elsewhere").mkdir()
+    there = Workload(FLAT, 1_000).messages()
+
+    assert here != there
+    assert here.read_bytes() == there.read_bytes()
+
+
+@pytest.mark.parametrize(("shape", "characters"), [(FLAT, 430), (OPEN, 430), (WIDE, 7_780)])
+def test_a_record_weighs_what_the_benchmark_says(shape: Shape, characters: int) -> None:
+    records = 400
+
+    weight = Workload(shape, records).messages().stat().st_size / records
+
+    assert weight == pytest.approx(characters, rel=0.02)
+
+
+def test_the_wide_workload_has_three_hundred_columns() -> None:
+    assert len(WIDE.properties) == 300

@@ -1,0 +1,241 @@
+"""The configuration: what is accepted, what it comes to mean, and what is said about what is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from airbyte_cdk import AirbyteTracedException, FailureType
+from hypothesis import given
+from hypothesis import strategies as st
+
+from destination_datalake.config import Config, DefaultChain, IamRole, IamUser
+
+KEYS = {"credentials_title": "IAM User", "aws_access_key_id": "AKIA1234", "aws_secret_access_key": "s3cr3t/9876"}
+ROLE = {"credentials_title": "IAM Role", "role_arn": "arn:aws:iam::123456789012:role/airbyte"}
+
+
+def options(**changes: Any) -> dict[str, Any]:
+    """The smallest configuration, with changes; a change to ... leaves the option out."""
+    smallest = {"credentials": KEYS, "region": "eu-west-1", "bucket_name": "lake", "lakeformation_database_name": "raw"}
+    return {key: value for key, value in {**smallest, **changes}.items() if value is not ...}
+
+
+def refusal(given_options: dict[str, Any]) -> str:
+    with pytest.raises(AirbyteTracedException) as caught:
+        Config.parse(given_options)
+    assert caught.value.failure_type == FailureType.config_error
+    assert caught.value.message is not None
+    return caught.value.message
+
+
+def test_the_smallest_configuration_makes_widening_iceberg_tables_of_parquet() -> None:
+    config = Config.parse(options())
+
+    assert (config.format.format_type, config.format.compression_codec) == ("Parquet", "ZSTD")
+    assert (config.table_type, config.numeric_types) == ("ICEBERG", "int/float")
+    assert (config.batch_size_mb, config.flush_interval_seconds) == (256, 300)
+    assert (config.target_file_size_mb, config.buffer_size_mb) == (128, 4096)
+    assert (config.spark.master, config.spark.conf, config.endpoint_url) == ("local[*]", {}, None)
+    assert config.unread() == ()
+
+
+@pytest.mark.parametrize(
+    ("given_options", "table_type", "codec"),
+    [
+        ({"format": {"format_type": "Parquet"}}, "ICEBERG", "ZSTD"),
+        ({"format": {"format_type": "Parquet"}, "table_type": "HIVE"}, "HIVE", "SNAPPY"),
+        ({"table_type": "HIVE"}, "HIVE", "SNAPPY"),
+        ({"format": {"format_type": "JSONL"}}, "HIVE", "UNCOMPRESSED"),
+        ({"format": {"format_type": "JSONL", "compression_codec": "GZIP"}}, "HIVE", "GZIP"),
+        ({"format": {"format_type": "Parquet", "compression_codec": "SNAPPY"}}, "ICEBERG", "SNAPPY"),
+        ({"format": {"format_type": "Parquet", "compression_codec": None}}, "ICEBERG", "ZSTD"),
+    ],
+)
+def test_table_type_and_compression_follow_the_format_unless_they_are_chosen(
+    given_options: dict[str, Any], table_type: str, codec: str
+) -> None:
+    config = Config.parse(options(**given_options))
+
+    assert (config.table_type, config.format.compression_codec) == (table_type, codec)
+
+
+@pytest.mark.parametrize(
+    ("credentials", "kind"),
+    [
+        (KEYS, IamUser),
+        (ROLE, IamRole),
+        ({**ROLE, "external_id": "airbyte-1", "session_duration_seconds": 900}, IamRole),
+        ({"credentials_title": "Default chain"}, DefaultChain),
+    ],
+)
+def test_credentials_are_told_apart_by_their_title(credentials: dict[str, Any], kind: type) -> None:
+    assert isinstance(Config.parse(options(credentials=credentials)).credentials, kind)
+
+
+def test_a_configuration_of_the_older_connector_loads_unchanged() -> None:
+    older = {
+        "aws_account_id": "123456789012",
+        "credentials": ROLE,
+        "region": "eu-central-1",
+        "bucket_name": "my-lake",
+        "bucket_prefix": "/airbyte/raw/",
+        "lakeformation_database_name": "Raw_Data",
+        "lakeformation_database_default_tag_key": "",
+        "lakeformation_database_default_tag_values": "private,public",
+        "lakeformation_governed_tables": False,
+        "format": {"format_type": "Parquet", "compression_codec": "SNAPPY"},
+        "partitioning": "NO PARTITIONING",
+        "glue_catalog_float_as_decimal": True,
+    }
+
+    config = Config.parse(older)
+
+    assert config.uri("raw_data", "orders") == "s3://my-lake/airbyte/raw/raw_data/orders"
+    assert config.lakeformation_database_name == "raw_data"
+    assert config.numeric_types == "decimal"
+    assert config.unread() == ()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"partitioning": "DATE"},
+        {"partitioning": "YEAR/MONTH/DAY"},
+        {"lakeformation_governed_tables": True},
+        {"lakeformation_database_default_tag_key": "pii_level"},
+    ],
+)
+def test_an_older_option_that_would_change_what_happens_is_refused_and_not_ignored(changes: dict[str, Any]) -> None:
+    said = refusal(options(**changes))
+
+    assert said.startswith(next(iter(changes)))
+    assert "not supported yet by this version" in said
+
+
+@pytest.mark.parametrize(
+    ("prefix", "key"),
+    [
+        (None, "db/t"),
+        ("", "db/t"),
+        ("/", "db/t"),
+        ("raw", "raw/db/t"),
+        ("/raw/", "raw/db/t"),
+        (" lake//raw ", "lake/raw/db/t"),
+    ],
+)
+def test_the_prefix_needs_no_particular_slashes(prefix: str | None, key: str) -> None:
+    assert Config.parse(options(bucket_prefix=prefix)).key("db", "t") == key
+
+
+@given(st.text(alphabet=st.sampled_from("ab/ "), max_size=12))
+def test_normalising_a_prefix_twice_changes_nothing_more(prefix: str) -> None:
+    once = Config.parse(options(bucket_prefix=prefix)).bucket_prefix
+
+    assert Config.parse(options(bucket_prefix=once)).bucket_prefix == once
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"region": ...}, "region is missing. It must be the code of the bucket's region, such as eu-west-1."),
+        ({"region": ""}, "region is missing."),
+        ({"region": "Ireland"}, "region Ireland is not valid. It must be the code"),
+        ({"bucket_name": "s3://lake"}, "bucket_name s3://lake is not valid. It must be the bucket's name alone"),
+        ({"bucket_name": "Lake_"}, "bucket_name Lake_ is not valid."),
+        ({"bucket_prefix": "s3://lake/raw"}, "bucket_prefix s3://lake/raw is not valid. It must be folders"),
+        ({"bucket_prefix": "raw/*"}, "bucket_prefix raw/* is not valid."),
+        ({"aws_account_id": "1234"}, "aws_account_id 1234 is not valid. It must be an AWS account id of 12 digits."),
+        ({"aws_account_id": 123456789012}, "aws_account_id 123456789012 is not valid."),
+        ({"lakeformation_database_name": "a.b"}, "lakeformation_database_name a.b is not valid."),
+        ({"credentials": ...}, "credentials is missing. It must be an object whose credentials_title is IAM Role"),
+        ({"credentials": {}}, "credentials says no kind. It must be an object whose credentials_title"),
+        ({"credentials": {"credentials_title": "Root"}}, "credentials is not valid. It must be an object whose"),
+        (
+            {"credentials": {"credentials_title": "IAM Role"}},
+            "credentials.role_arn is missing. It must be a role's ARN",
+        ),
+        (
+            {"credentials": {**ROLE, "role_arn": "airbyte"}},
+            "credentials.role_arn is not valid. It must be a role's ARN",
+        ),
+        (
+            {"credentials": {**ROLE, "session_duration_seconds": 60}},
+            "credentials.session_duration_seconds is not valid.",
+        ),
+        ({"format": {"format_type": "CSV"}}, "format is not valid. It must be an object whose format_type is"),
+        (
+            {"format": {"format_type": "JSONL", "compression_codec": "ZSTD"}},
+            "format.compression_codec ZSTD is not valid. It must be one of UNCOMPRESSED, GZIP.",
+        ),
+        ({"format": "Parquet"}, "format Parquet is not valid."),
+        ({"table_type": "DELTA"}, "table_type DELTA is not valid. It must be ICEBERG or HIVE."),
+        ({"numeric_types": "int"}, "numeric_types int is not valid."),
+        ({"batch_size_mb": 0}, "batch_size_mb 0 is not valid. It must be a whole number of megabytes from 1 to 4096."),
+        ({"batch_size_mb": "256"}, "batch_size_mb 256 is not valid."),
+        ({"flush_interval_seconds": 0}, "flush_interval_seconds 0 is not valid."),
+        ({"target_file_size_mb": -1}, "target_file_size_mb -1 is not valid."),
+        ({"buffer_size_mb": 1}, "buffer_size_mb 1 is"),
+        ({"spark": {"master": "mesos://x"}}, "spark.master is not valid. It must be local[*]"),
+        ({"spark": {"conf": {"spark.ui.port": 4040}}}, "spark.conf.spark.ui.port is not valid."),
+        ({"endpoint_url": "localhost:9000"}, "endpoint_url is not valid. It must be the address"),
+        ({"endpoint_url": "http://user:pass@localhost"}, "endpoint_url is not valid."),
+        (
+            {"format": {"format_type": "JSONL"}, "table_type": "ICEBERG"},
+            "table_type ICEBERG cannot hold format_type JSONL: Iceberg tables are made of Parquet files. Set",
+        ),
+        (
+            {"numeric_types": "int/float", "glue_catalog_float_as_decimal": True},
+            "glue_catalog_float_as_decimal true asks for decimal columns, numeric_types int/float for others.",
+        ),
+        ({"batch_size_mb": 512, "buffer_size_mb": 256}, "buffer_size_mb 256 is smaller than batch_size_mb 512"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_sentence_with_the_option_and_what_it_must_be(
+    changes: dict[str, Any], sentence: str
+) -> None:
+    assert sentence in refusal(options(**changes))
+
+
+def test_all_problems_are_said_at_once() -> None:
+    said = refusal({"region": "Ireland", "partitioning": "DAY"})
+
+    for option in ("credentials", "region Ireland", "bucket_name", "lakeformation_database_name", "partitioning DAY"):
+        assert f"\n{option}" in said
+
+
+def test_an_option_nobody_knows_is_named_and_does_no_harm() -> None:
+    config = Config.parse(options(colour="green", credentials={**KEYS, "mfa": "1"}, spark={"jars": "x"}))
+
+    assert sorted(config.unread()) == ["colour", "credentials.mfa", "spark.jars"]
+
+
+@pytest.mark.parametrize("wrong", [{"region": 1}, {"credentials": {**KEYS, "aws_access_key_id": 12}}])
+def test_no_sentence_and_no_repr_shows_a_secret(wrong: dict[str, Any]) -> None:
+    config = Config.parse(options())
+
+    assert KEYS["aws_secret_access_key"] not in repr(config) + str(config) + refusal(options(**wrong))
+
+
+def test_the_secrets_are_known_so_that_logs_can_mask_them() -> None:
+    conf = {"spark.hadoop.fs.s3a.secret.key": "hidden", "spark.driver.memory": "1g"}
+
+    assert Config.parse(options(spark={"conf": conf})).secrets() == ("AKIA1234", "s3cr3t/9876", "hidden")
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(option=st.sampled_from(sorted(Config.model_fields)), value=json_values)
+def test_any_json_value_in_any_option_is_either_accepted_or_refused_in_words(option: str, value: Any) -> None:
+    try:
+        Config.parse(options(**{option: value}))
+        said = "accepted"
+    except AirbyteTracedException as error:
+        said = error.message or ""
+
+    assert said

@@ -1,0 +1,75 @@
+"""What a sync tells people: while it runs, and when it ends."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.protocol.stdout import Stdout
+from destination_datalake.report import Progress, Reporter, StreamProgress, progress_lines, progress_table, summary
+
+ORDERS = StreamProgress(
+    StreamId("shop", "orders"), received=3000, received_bytes=3_000_000, committed=2000, files=2, file_bytes=500_000
+)
+QUIET = StreamProgress(StreamId(None, "quiet"))
+PROGRESS = Progress((ORDERS, QUIET), seconds=2.0, buffered_bytes=1_500_000, states_released=4, states_held=1)
+
+
+def test_progress_is_told_for_the_whole_and_for_each_stream_that_has_received_anything() -> None:
+    assert list(progress_lines(PROGRESS)) == [
+        "Progress after 2 s: 1.5 MB/s received, 1.5 MB buffered, 4 states released, 1 held.",
+        "Stream shop.orders: 3000 records received, 2000 committed.",
+    ]
+
+
+def test_the_summary_tells_of_every_stream_even_of_one_that_received_nothing() -> None:
+    assert list(summary(PROGRESS)) == [
+        "Stream shop.orders: 3000 records received, 2000 committed in 2 files of 0.5 MB.",
+        "Stream quiet: 0 records received, 0 committed in 0 files of 0.0 MB.",
+        "2000 records committed in 2.0 s (1000 records/s), 4 states released.",
+    ]
+
+
+def test_the_summary_tells_of_changed_values_and_of_failure() -> None:
+    failed = replace(PROGRESS, streams=(replace(ORDERS, changed_values=7, failed=True),))
+
+    assert next(iter(summary(failed))) == (
+        "Stream shop.orders: 3000 records received, 2000 committed in 2 files of 0.5 MB, "
+        "7 values changed (see _airbyte_meta), FAILED."
+    )
+
+
+def test_a_sync_that_has_only_just_begun_can_be_told_of() -> None:
+    begun = Progress((), seconds=0.0, buffered_bytes=0, states_released=0, states_held=0)
+
+    assert list(progress_lines(begun)) == [
+        "Progress after 0 s: 0.0 MB/s received, 0.0 MB buffered, 0 states released, 0 held."
+    ]
+    assert list(summary(begun)) == ["0 records committed in 0.0 s (0 records/s), 0 states released."]
+
+
+@pytest.mark.parametrize("text", ["shop.orders", "3,000", "2,000", "1.5", "quiet", "1 held"])
+def test_the_terminal_shows_the_same_as_a_table(text: str) -> None:
+    screen = io.StringIO()
+
+    Console(file=screen, width=100).print(progress_table(PROGRESS))
+
+    assert text in screen.getvalue()
+
+
+def test_the_reporter_ends_with_the_summary() -> None:
+    read_end, write_end = os.pipe()
+
+    with Reporter(Stdout(write_end), lambda: PROGRESS):
+        pass
+    os.close(write_end)
+
+    with open(read_end, "rb") as reader:  # noqa: PTH123 (a descriptor, not a path)
+        messages = [json.loads(line)["log"] for line in reader]
+    assert messages == [{"level": "INFO", "message": line} for line in summary(PROGRESS)]
