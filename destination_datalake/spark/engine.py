@@ -100,12 +100,14 @@ class Engine:
         self._scratch = tempfile.mkdtemp(prefix="destination-datalake-spark-")
         self._context: Future[SparkContext] = Future()
         self._jvm: subprocess.Popen[bytes] | None = None
+        self._starting = threading.Thread(target=self._start, name="spark-start", daemon=True)
+        self._stopped = threading.Event()
 
     @classmethod
     def start(cls, settings: EngineSettings) -> Engine:
         """Start Spark in the background and return at once."""
         engine = cls(settings)
-        threading.Thread(target=engine._start, name="spark-start", daemon=True).start()
+        engine._starting.start()
         return engine
 
     @property
@@ -148,7 +150,13 @@ class Engine:
         elif self._context.done() and self._context.exception() is None:
             # PySpark's accumulator server would print a stack trace about the JVM's end, which is no accident.
             self._context.result()._accumulatorServer.handle_error = _quietly  # type: ignore[method-assign, assignment]
+        self._stopped.set()
+        deadline = time.monotonic() + STOP_SECONDS
         _kill(self._family())
+        while self._starting.is_alive() and time.monotonic() < deadline:
+            # A start in progress clears up behind itself when it finds its JVM gone, or may yet bring one up.
+            self._starting.join(0.05)
+            _kill(self._family())
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _stop_orderly(self) -> None:
@@ -191,6 +199,8 @@ class Engine:
             conf.setAll(list(_LOCAL_DEFAULTS.items()))
         conf.set("spark.driver.extraJavaOptions", " ".join(self._java_options()))
         conf.setAll(list(settings.conf.items()))
+        if self._stopped.is_set():
+            raise InterruptedError("Spark is not needed any more")
         # A process group of its own: a signal meant for us must not take Spark away while we still commit.
         gateway = launch_gateway(conf, {"process_group": 0})  # type: ignore[no-untyped-call]
         self._jvm = gateway.proc
