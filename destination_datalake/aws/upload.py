@@ -56,7 +56,8 @@ class Upload:
         self._bucket = bucket
         self._key = key
         self._hidden = hidden
-        self._pending = bytearray()
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
         self._upload_id: str | None = None
         self._etags: list[str] = []
         self.closed = False
@@ -89,13 +90,15 @@ class Upload:
 
     def write(self, data: bytes) -> int:
         """Take bytes; a part goes up whenever one is full."""
-        view = memoryview(data).cast("B")
-        self._pending += view
-        self.written += len(view)
-        while len(self._pending) >= PART_BYTES:
-            self._send(bytes(self._pending[:PART_BYTES]))
-            del self._pending[:PART_BYTES]
-        return len(view)
+        self._pending.append(bytes(data))
+        self._pending_bytes += len(data)
+        self.written += len(data)
+        while self._pending_bytes >= PART_BYTES:
+            pending = self._take()
+            self._send(pending[:PART_BYTES])
+            self._pending = [pending[PART_BYTES:]]
+            self._pending_bytes = len(pending) - PART_BYTES
+        return len(data)
 
     def close(self) -> None:
         """Send the rest. The object is then visible, or its `hidden_object` can be published."""
@@ -103,11 +106,10 @@ class Upload:
             return
         self.closed = True
         if self._upload_id is None and not self._hidden:
-            self._s3.put_object(Bucket=self._bucket, Key=self._key, Body=bytes(self._pending))
+            self._s3.put_object(Bucket=self._bucket, Key=self._key, Body=self._take())
             return
-        if self._pending or self._upload_id is None:
-            self._send(bytes(self._pending))
-        self._pending.clear()
+        if self._pending_bytes or self._upload_id is None:
+            self._send(self._take())
         assert self._upload_id is not None
         finished = HiddenObject(self._bucket, self._key, self._upload_id, tuple(self._etags))
         if self._hidden:
@@ -118,9 +120,15 @@ class Upload:
     def abort(self) -> None:
         """Forget what was written; parts that went up are dropped."""
         self.closed = True
-        self._pending.clear()
+        self._take()
         if self._upload_id is not None:
             HiddenObject(self._bucket, self._key, self._upload_id, ()).withdraw(self._s3)
+
+    def _take(self) -> bytes:
+        taken = b"".join(self._pending)
+        self._pending.clear()
+        self._pending_bytes = 0
+        return taken
 
     def _send(self, part: bytes) -> None:
         if self._upload_id is None:

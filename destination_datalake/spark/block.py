@@ -117,7 +117,7 @@ class BlockReader:
         self._cut = [column for column in self._columns if column.reading is Reading.CUT]
         self._lines = _cutter([c.field.source for c in self._cut]) if self._cut or envelope is Reading.CUT else None
 
-    def read(self, block: bytes) -> Decoded:
+    def read(self, block: bytes | memoryview) -> Decoded:
         """Read whole lines, each ended by a newline, UTF-8 throughout.
 
         Raises BlockRefused where something in them needs to be read in another way, and RecordRefused (only where the
@@ -128,9 +128,9 @@ class BlockReader:
         except _REFUSALS as error:
             raise BlockRefused from error
 
-    def _read(self, block: bytes) -> Decoded:
+    def _read(self, block: bytes | memoryview) -> Decoded:
         options = pj.ReadOptions(use_threads=False, block_size=len(block) + 1)
-        source: Any = pa.BufferReader(block)
+        source: Any = pa.BufferReader(pa.py_buffer(block))
         table = pj.read_json(source, read_options=options, parse_options=self._parse_options)
         record: Any = table.column("record").chunk(0)
         data = record.field("data")

@@ -46,28 +46,29 @@ class BlockDecoder:
         self._reader = BlockReader(self._columns, self._readings, self._envelope, floats)
         self._sorts = False
 
-    def decode(self, block: bytes) -> Iterator[Decoded]:
+    def decode(self, block: bytes | memoryview) -> Iterator[Decoded]:
         """Decode whole lines, each ended by a newline. What is yielded together holds every record, each once.
 
         Records keep their order but for odd ones, which may come first. Raises RecordRefused for a line that is no
         record.
         """
         if self._sorts or not _is_utf8(block):
-            block, odd = _sorted(block)
+            block, odd = _sorted(bytes(block))
             self._sorts = bool(odd)
             if odd:
                 yield self._by_row(odd)
         if block:
             yield from self._decoded(block)
 
-    def _decoded(self, block: bytes) -> Iterator[Decoded]:
+    def _decoded(self, text: bytes | memoryview) -> Iterator[Decoded]:
         while True:
             try:
-                yield self._reader.read(block)
+                yield self._reader.read(text)
                 return
             except (BlockRefused, RecordRefused):
-                if not self._learn(block):
+                if not self._learn(bytes(text)):
                     break
+        block = bytes(text)
         sound, odd = _sorted(block)
         if odd:
             self._sorts = True
@@ -150,10 +151,8 @@ def _halves(block: bytes) -> tuple[bytes, bytes]:
     return block[:middle], block[middle:]
 
 
-def _is_utf8(block: bytes) -> bool:
+def _is_utf8(block: bytes | memoryview) -> bool:
     """Whether the bytes are UTF-8, which Arrow's JSON parser takes on trust."""
-    if block.isascii():
-        return True
     offsets = pa.py_buffer(np.array([0, len(block)], np.int32).data)
     try:
         pa.StringArray.from_buffers(1, offsets, pa.py_buffer(block)).validate(full=True)

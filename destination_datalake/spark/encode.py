@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import mmap
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -148,24 +149,20 @@ def _stored_schema(columns: Sequence[Field], plan: FilePlan) -> pa.Schema:
     return with_field_ids(schema, plan.field_ids) if plan.field_ids else schema
 
 
-def _blocks(segment: str, access: AwsAccess) -> Iterator[bytes]:
-    """The segment's bytes in pieces of whole lines, about BLOCK_BYTES each."""
-    with _open_segment(segment, access) as file:
-        rest = b""
-        while piece := file.read(BLOCK_BYTES):
-            end = piece.rfind(b"\n") + 1
-            if not end:
-                rest += piece
-                continue
-            yield rest + piece[:end]
-            rest = piece[end:]
-        if rest:
-            yield rest + b"\n"
+def _blocks(segment: str, access: AwsAccess) -> Iterator[memoryview]:
+    """The segment's bytes in pieces of whole lines, about BLOCK_BYTES each, not copied."""
+    content = _content(segment, access)
+    text = memoryview(content)
+    start = 0
+    while start < len(text):
+        end = content.rfind(b"\n", start, start + BLOCK_BYTES) + 1 or content.find(b"\n", start) + 1 or len(text)
+        yield text[start:end]
+        start = end
 
 
-def _open_segment(segment: str, access: AwsAccess) -> IO[bytes]:
+def _content(segment: str, access: AwsAccess) -> mmap.mmap | bytes:
     if not segment.startswith("s3://"):
-        return Path(segment).open("rb", buffering=0)
+        with Path(segment).open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     where = urlsplit(segment)
-    body: IO[bytes] = access.client("s3").get_object(Bucket=where.netloc, Key=where.path.lstrip("/"))["Body"]  # type: ignore[assignment]
-    return body
+    return access.client("s3").get_object(Bucket=where.netloc, Key=where.path.lstrip("/"))["Body"].read()

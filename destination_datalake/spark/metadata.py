@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import uuid
 from typing import Any, cast
 
 import numpy as np
@@ -16,10 +17,10 @@ from destination_datalake.spark.block import CHANGES_TYPE, Decoded
 _NO_CHANGES = pa.array([], arrow_type(CHANGE))
 _META_TYPE = cast("pa.StructType", arrow_type(METADATA_COLUMNS[2].type))
 
-_HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint8).reshape(256, 2)
 _UUID_LENGTH = 36
-_DASHES = (8, 13, 18, 23)
-_DIGITS = np.array([i for i in range(_UUID_LENGTH) if i not in _DASHES])
+_COUNTED_DIGITS = 8
+_HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint16)
+"""The two digits of every byte, as one number each."""
 
 
 def metadata_columns(decoded: Decoded, generation: int | None, sync_id: int | None) -> list[pa.Array[Any]]:
@@ -34,13 +35,18 @@ def metadata_columns(decoded: Decoded, generation: int | None, sync_id: int | No
 
 
 def raw_ids(rows: int) -> pa.StringArray:
-    """`rows` fresh UUIDs of version 7 (RFC 9562): they sort by time, which is kind to indexes and compression."""
-    octets = np.frombuffer(os.urandom(rows * 16), np.uint8).reshape(rows, 16).copy()
-    octets[:, :6] = np.frombuffer((time.time_ns() // 1_000_000).to_bytes(6, "big"), np.uint8)
-    octets[:, 6] = (octets[:, 6] & 0x0F) | 0x70
-    octets[:, 8] = (octets[:, 8] & 0x3F) | 0x80
-    text = np.full((rows, _UUID_LENGTH), ord("-"), np.uint8)
-    text[:, _DIGITS] = _HEX[octets].reshape(rows, 32)
+    """Fresh UUIDs of version 7, ascending, for the rows of one block.
+
+    They are monotonic (RFC 9562, 6.2, method 2): one moment and one random number for all of them, whose last 32 bits
+    count. Neighbours differ in their last digits only, so they cost a file next to nothing; random ones would be a
+    sixth of it.
+    """
+    octets = bytearray((time.time_ns() // 1_000_000).to_bytes(6, "big") + os.urandom(6) + bytes(4))
+    octets[6] = (octets[6] & 0x0F) | 0x70
+    octets[8] = (octets[8] & 0x3F) | 0x80
+    text = np.tile(np.frombuffer(str(uuid.UUID(bytes=bytes(octets))).encode(), np.uint8), (rows, 1))
+    counters = np.arange(rows, dtype=">u4").view(np.uint8).reshape(rows, _COUNTED_DIGITS // 2)
+    text[:, -_COUNTED_DIGITS:] = _HEX[counters].view(np.uint8)
     offsets = np.arange(0, (rows + 1) * _UUID_LENGTH, _UUID_LENGTH, dtype=np.int32)
     return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets.data), pa.py_buffer(text.data))
 

@@ -190,8 +190,8 @@ def test_a_value_that_has_to_be_changed_is_counted_and_noted(cloud: Cloud, segme
     ]
 
 
-def test_no_records_are_no_files(cloud: Cloud, segments: Segments) -> None:
-    assert encoded(cloud, [segments.of()]) == Encoded(ORDERS, (), rows=0, changed_values=0)
+def test_no_records_are_no_files(cloud: Cloud) -> None:
+    assert encoded(cloud, []) == Encoded(ORDERS, (), rows=0, changed_values=0)
     assert cloud.objects() == {}
 
 

@@ -27,6 +27,7 @@ def test_raw_ids_are_different_uuids_of_version_7_made_now() -> None:
     assert [str(id_) for id_ in ids] == texts
     assert len(set(ids)) == 2000
     assert {(id_.version, id_.variant) for id_ in ids} == {(7, uuid.RFC_4122)}
+    assert [id_.int for id_ in ids[:1000]] == sorted(id_.int for id_ in ids[:1000])
     assert all(before <= id_.int >> 80 <= after for id_ in ids)
 
 
