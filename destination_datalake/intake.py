@@ -21,9 +21,9 @@ class RefusedMessage(Exception):
 
 @dataclass(slots=True)
 class StreamRecords:
-    """Record lines of one stream: their bytes in pieces, and how many lines."""
+    """Record lines of one stream: their bytes in pieces, good for as long as the chunk is, and how many lines."""
 
-    pieces: list[bytes] = field(default_factory=list)
+    pieces: list[bytes | memoryview] = field(default_factory=list)
     count: int = 0
 
 
@@ -51,7 +51,7 @@ class Intake:
         self._found: dict[tuple[str | None, str], StreamId] = {}
         self._unknown_types: set[str] = set()
 
-    def steps(self, chunk: bytes) -> Iterator[Gathered | State]:
+    def steps(self, chunk: bytes | memoryview) -> Iterator[Gathered | State]:
         """What the chunk's lines mean, in their order.
 
         Raises MalformedLine or RefusedMessage at the first line that cannot be taken, after all before it was yielded.

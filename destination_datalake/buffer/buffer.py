@@ -27,7 +27,7 @@ class Buffer:
         self._segments = 0
         self.used = 0
 
-    def append(self, stream: StreamId, lines: bytes, records: int, first: int) -> bool:
+    def append(self, stream: StreamId, lines: bytes | memoryview, records: int, first: int) -> bool:
         """Add record lines to the stream's open segment; `first` is the number of the first of them in the stream.
 
         True if that may make a batch due: a segment was begun, whose age now counts, or sealed.

@@ -36,7 +36,7 @@ class OpenSegment:
         self._path = path
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
-    def append(self, lines: bytes, records: int) -> None:
+    def append(self, lines: bytes | memoryview, records: int) -> None:
         """Add whole lines."""
         view = memoryview(lines)
         while view:

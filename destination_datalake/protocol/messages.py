@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import numpy as np
 
 
 class MalformedLine(Exception):
@@ -39,11 +40,14 @@ class _Envelope(msgspec.Struct, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Consecutive RECORD lines of one stream: their bytes, each line ended by a newline, and how many they are."""
+    """Consecutive RECORD lines of one stream: their bytes, each line ended by a newline, and how many they are.
+
+    `lines` may be a view of the chunk that was read, and is good for as long as that is.
+    """
 
     namespace: str | None
     stream: str
-    lines: bytes
+    lines: bytes | memoryview
     count: int
 
 
@@ -56,6 +60,8 @@ class Message:
     number: int
 
 
+_NEWLINE, _OPENING, _CLOSING = b"\n{}"
+
 _decoder = msgspec.json.Decoder(_Envelope)
 
 
@@ -65,48 +71,53 @@ class MessageReader:
     def __init__(self) -> None:
         self.lines_read = 0
 
-    def read(self, chunk: bytes) -> Iterator[Records | Message]:
+    def read(self, chunk: bytes | memoryview) -> Iterator[Records | Message]:
         """Read whole lines; the last needs no newline.
 
         Raises MalformedLine at the first line that is no message, after all that stands before it was yielded.
         """
-        if not chunk.endswith(b"\n"):
-            chunk += b"\n"
-        count = chunk.count(b"\n")
+        if not chunk:
+            return
+        text = chunk if chunk[-1:] == b"\n" else bytes(chunk) + b"\n"
         try:
-            envelopes = _decoder.decode_lines(chunk)
+            envelopes = _decoder.decode_lines(text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             envelopes = []
-        if len(envelopes) == count:
-            yield from self._grouped(chunk, envelopes)
+        octets = np.frombuffer(text, np.uint8)
+        if len(envelopes) == np.count_nonzero(octets == _NEWLINE):
+            yield from self._grouped(text, octets, envelopes)
         else:
-            yield from self._line_by_line(chunk)
+            yield from self._line_by_line(bytes(text))
 
-    def _grouped(self, chunk: bytes, envelopes: list[_Envelope]) -> Iterator[Records | Message]:
-        """Cut the chunk wherever the stream changes or a message that is no record stands."""
+    def _grouped(
+        self, text: bytes | memoryview, octets: np.ndarray[Any, np.dtype[np.uint8]], envelopes: list[_Envelope]
+    ) -> Iterator[Records | Message]:
+        """Cut the text wherever the stream changes or a message that is no record stands."""
         runs = _runs(envelopes)
         first = envelopes[0]
         if len(runs) == 1 and first.type == "RECORD" and first.record is not None:
             self.lines_read += len(envelopes)
-            yield Records(first.record.namespace, first.record.stream, chunk, len(envelopes))
+            yield Records(first.record.namespace, first.record.stream, text, len(envelopes))
             return
-        lines = chunk.split(b"\n")
-        if not all(line.startswith(b"{") and line.endswith(b"}") for line in lines[:-1]):
+        ends = np.flatnonzero(octets == _NEWLINE) + 1
+        starts = np.concatenate(([0], ends[:-1]))
+        if not (np.all(octets[starts] == _OPENING) and np.all(octets[ends - 2] == _CLOSING)):
             # As many messages as lines need not be one on each: two may share a line where another is blank.
-            yield from self._line_by_line(chunk)
+            yield from self._line_by_line(bytes(text))
             return
         for start, end in runs:
             head = envelopes[start]
             if head.type == "RECORD" and head.record is not None:
                 self.lines_read += end - start
-                text = b"\n".join(lines[start:end]) + b"\n"
-                yield Records(head.record.namespace, head.record.stream, text, end - start)
+                lines = text[starts[start] : ends[end - 1]]
+                yield Records(head.record.namespace, head.record.stream, lines, end - start)
                 continue
             for index in range(start, end):
                 self.lines_read += 1
+                line = bytes(text[starts[index] : ends[index] - 1])
                 if envelopes[index].type == "RECORD":
-                    raise MalformedLine(self.lines_read, len(lines[index]), "a RECORD without a record")
-                yield Message(envelopes[index].type, lines[index], self.lines_read)
+                    raise MalformedLine(self.lines_read, len(line), "a RECORD without a record")
+                yield Message(envelopes[index].type, line, self.lines_read)
 
     def _line_by_line(self, chunk: bytes) -> Iterator[Records | Message]:
         for line in chunk.split(b"\n")[:-1]:

@@ -12,32 +12,42 @@ READ_BYTES = 1024 * 1024
 QUIET_SECONDS = 1.0
 
 
-def chunks(stdin: int, wake: int) -> Iterator[bytes]:
+def chunks(stdin: int, wake: int) -> Iterator[memoryview]:
     """Whole lines as they come, about READ_BYTES at a time; the last chunk may lack its newline.
 
-    An empty chunk says that nothing has come for a second. Ends with the input, or as soon as `wake` (a file
-    descriptor) becomes readable; an unfinished line is then dropped, as nothing has acknowledged it.
+    A chunk is a view of a buffer that the next one overwrites. An empty chunk says that nothing has come for a second.
+    Ends with the input, or as soon as `wake` (a file descriptor) becomes readable; an unfinished line is then dropped,
+    as nothing has acknowledged it.
     """
     with contextlib.suppress(OSError, AttributeError):
         # A larger pipe means fewer turns between the writer and us; not every input is a pipe.
         fcntl.fcntl(stdin, fcntl.F_SETPIPE_SZ, READ_BYTES)
-    parts: list[bytes] = []
+    buffer = bytearray(READ_BYTES)
+    filled = 0
     while True:
         readable, _, _ = select.select([stdin, wake], [], [], QUIET_SECONDS)
         if wake in readable:
             return
         if not readable:
-            yield b""
+            yield memoryview(b"")
             continue
-        piece = os.read(stdin, READ_BYTES)
-        if not piece:
+        came = os.readv(stdin, [memoryview(buffer)[filled:]])
+        if not came:
             break
-        end = piece.rfind(b"\n") + 1
+        end = buffer.rfind(b"\n", filled, filled + came) + 1
+        filled += came
         if end:
-            parts.append(piece[:end])
-            yield b"".join(parts)
-            parts = [piece[end:]] if end < len(piece) else []
-        else:
-            parts.append(piece)
-    if rest := b"".join(parts):
-        yield rest
+            yield memoryview(buffer)[:end]
+            rest = buffer[end:filled]
+            buffer = buffer if len(buffer) == READ_BYTES else _sized(len(rest))
+            buffer[: len(rest)] = rest
+            filled = len(rest)
+        elif filled == len(buffer):
+            buffer = buffer + bytes(filled)
+    if filled:
+        yield memoryview(buffer)[:filled]
+
+
+def _sized(length: int) -> bytearray:
+    """A buffer for what is left of a longer one: a long line has gone, and its space need not stay."""
+    return bytearray(max(READ_BYTES, 2 * length))

@@ -33,7 +33,7 @@ def read_lines(chunks: Iterable[bytes]) -> tuple[list[Read], str | None]:
             for item in reader.read(chunk):
                 match item:
                     case Records(namespace, stream, text, count):
-                        lines = text.split(b"\n")
+                        lines = bytes(text).split(b"\n")
                         assert (len(lines), lines[-1]) == (count + 1, b"")
                         read += [("RECORD", namespace, stream, line) for line in lines[:-1]]
                     case Message(kind, line, _):
@@ -176,6 +176,7 @@ def test_lines_are_counted_from_the_first_of_the_input_blank_ones_included(odd: 
     reader = MessageReader()
 
     first = list(reader.read(b"\n".join([STATE, odd, STATE])))
+    assert list(reader.read(b"")) == []  # a quiet second is no line
     second = list(reader.read(STATE + b"\n"))
 
     assert [item.number for item in first + second if isinstance(item, Message)] == [1, 3, 4]

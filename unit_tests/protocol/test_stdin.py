@@ -57,7 +57,7 @@ def test_chunks_are_whole_lines_and_together_the_input(pieces: list[bytes]) -> N
         stdin.write(piece)
     stdin.close_writer()
 
-    read = list(chunks(stdin.read_end, wake.read_end))
+    read = list(map(bytes, chunks(stdin.read_end, wake.read_end)))
 
     assert b"".join(read) == b"".join(pieces)
     assert all(chunk.endswith(b"\n") for chunk in read[:-1])
@@ -67,7 +67,7 @@ def test_chunks_are_whole_lines_and_together_the_input(pieces: list[bytes]) -> N
 
 
 def test_a_line_that_arrives_in_pieces_is_one_line(stdin: Pipe, wake: Pipe) -> None:
-    read = chunks(stdin.read_end, wake.read_end)
+    read = map(bytes, chunks(stdin.read_end, wake.read_end))
 
     stdin.write(b"first\nsec")
     assert next(read) == b"first\n"
@@ -81,7 +81,7 @@ def test_a_line_that_arrives_in_pieces_is_one_line(stdin: Pipe, wake: Pipe) -> N
 def test_a_quiet_input_does_not_hold_back_what_came_before(stdin: Pipe, wake: Pipe) -> None:
     stdin.write(b"a\nb\n")
 
-    assert next(chunks(stdin.read_end, wake.read_end)) == b"a\nb\n"
+    assert bytes(next(chunks(stdin.read_end, wake.read_end))) == b"a\nb\n"
 
 
 def test_a_line_longer_than_any_read_is_one_line(stdin: Pipe, wake: Pipe) -> None:
@@ -93,7 +93,7 @@ def test_a_line_longer_than_any_read_is_one_line(stdin: Pipe, wake: Pipe) -> Non
 
     writer = threading.Thread(target=send)
     writer.start()
-    read = list(chunks(stdin.read_end, wake.read_end))
+    read = list(map(bytes, chunks(stdin.read_end, wake.read_end)))
     writer.join()
 
     assert b"".join(read) == line + b"next\n"
@@ -102,7 +102,7 @@ def test_a_line_longer_than_any_read_is_one_line(stdin: Pipe, wake: Pipe) -> Non
 
 def test_waking_ends_the_reading_though_the_input_is_quiet_and_open(stdin: Pipe, wake: Pipe) -> None:
     stdin.write(b"whole\nunfinished")
-    read = chunks(stdin.read_end, wake.read_end)
+    read = map(bytes, chunks(stdin.read_end, wake.read_end))
     assert next(read) == b"whole\n"
 
     threading.Timer(0.05, wake.write, [b"!"]).start()
@@ -123,7 +123,7 @@ def test_a_file_is_read_as_a_pipe_is(content: bytes, tmp_path: Path, wake: Pipe)
     path.write_bytes(content)
 
     with path.open("rb") as file:
-        assert b"".join(chunks(file.fileno(), wake.read_end)) == content
+        assert b"".join(map(bytes, chunks(file.fileno(), wake.read_end))) == content
 
 
 def test_an_input_that_is_empty_has_no_chunks(wake: Pipe) -> None:
