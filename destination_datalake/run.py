@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import pkgutil
@@ -55,6 +56,8 @@ def _run_command(arguments: Sequence[str], out: Stdout) -> int:
 
         # Again, because loading the CDK has put its own handler in place of ours.
         route_logging(out)
+        # What is loaded now stays: the collector need not look at it again and again while records are read.
+        gc.freeze()
         destination = DestinationDatalake(out, spark, termination)
         destination.run(list(arguments))
     finally:

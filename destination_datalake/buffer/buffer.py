@@ -15,7 +15,8 @@ MiB = 1024 * 1024
 class Buffer:
     """Keeps records on disk by stream. Not thread-safe: its owner locks.
 
-    A segment is sealed when it holds `segment_bytes`. `used` counts all bytes on disk, from `append` to `discard`.
+    A segment is sealed when it holds `segment_bytes`. `used` counts the bytes that wait or are being landed, from
+    `append` to `discard`; the files in `directory` are never more than were needed at once.
     """
 
     def __init__(self, directory: Path, segment_bytes: int, clock: Callable[[], float]) -> None:
@@ -24,7 +25,8 @@ class Buffer:
         self._clock = clock
         self._open: dict[StreamId, OpenSegment] = {}
         self._sealed: dict[StreamId, deque[Segment]] = {}
-        self._segments = 0
+        self._files = 0
+        self._spare: list[Path] = []
         self.used = 0
 
     def append(self, stream: StreamId, lines: bytes | memoryview, records: int, first: int) -> bool:
@@ -35,9 +37,7 @@ class Buffer:
         segment = self._open.get(stream)
         begun = segment is None
         if segment is None:
-            self._segments += 1
-            path = self._directory / f"{self._segments:08d}.jsonl"
-            segment = self._open[stream] = OpenSegment(stream, path, first, self._clock())
+            segment = self._open[stream] = OpenSegment(stream, self._file(), first, self._clock())
         segment.append(lines, records)
         self.used += len(lines)
         if segment.bytes >= self._segment_bytes:
@@ -82,10 +82,20 @@ class Buffer:
         return taken
 
     def discard(self, segments: Iterable[Segment]) -> None:
-        """Delete segments that are committed, or that nobody will commit, and give their space back."""
+        """Give back the space of segments that are committed, or that nobody will commit.
+
+        Their files are written again by segments to come: pages that the system already has for a file cost it a
+        fraction of new ones.
+        """
         for segment in segments:
-            segment.path.unlink(missing_ok=True)
+            self._spare.append(segment.path)
             self.used -= segment.bytes
+
+    def _file(self) -> Path:
+        if self._spare:
+            return self._spare.pop()
+        self._files += 1
+        return self._directory / f"{self._files:08d}.jsonl"
 
     def _seal(self, stream: StreamId) -> None:
         self._sealed.setdefault(stream, deque()).append(self._open.pop(stream).seal())

@@ -25,7 +25,10 @@ class Segment:
 
 
 class OpenSegment:
-    """A segment that still grows. Lines go to the file as they come: nothing is kept in memory."""
+    """A segment that still grows. Lines go to the file as they come: nothing is kept in memory.
+
+    The file at `path` may be there already: what it held is overwritten, and cut off by `seal`.
+    """
 
     def __init__(self, stream: StreamId, path: Path, first: int, since: float) -> None:
         self.stream = stream
@@ -34,7 +37,7 @@ class OpenSegment:
         self.records = 0
         self.bytes = 0
         self._path = path
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def append(self, lines: bytes | memoryview, records: int) -> None:
         """Add whole lines."""
@@ -46,5 +49,6 @@ class OpenSegment:
 
     def seal(self) -> Segment:
         """Close the file and hand it over."""
+        os.ftruncate(self._file, self.bytes)
         os.close(self._file)
         return Segment(self.stream, self._path, self.first, self.records, self.bytes, self.since)

@@ -4,6 +4,7 @@ Workers are forked from this process, so they start with everything loaded and s
 `spark.python.daemon.module`).
 """
 
+import gc
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
@@ -24,4 +25,6 @@ if __name__ == "__main__":
     sys.meta_path.insert(0, _WithoutPandas())
     import destination_datalake.spark.encode  # noqa: F401
 
+    # Workers share what is loaded: no collection may touch, and so copy, its pages.
+    gc.freeze()
     daemon.manager()

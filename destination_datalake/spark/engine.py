@@ -199,6 +199,8 @@ class Engine:
             conf.setAll(list(_LOCAL_DEFAULTS.items()))
         conf.set("spark.driver.extraJavaOptions", " ".join(self._java_options()))
         conf.setAll(list(settings.conf.items()))
+        # A second copy of a task would write the same objects, maybe from segments whose files have been taken again.
+        conf.set("spark.speculation", "false")
         if self._stopped.is_set():
             raise InterruptedError("Spark is not needed any more")
         # A process group of its own: a signal meant for us must not take Spark away while we still commit.

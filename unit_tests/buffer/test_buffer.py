@@ -61,7 +61,7 @@ def test_an_open_segment_is_left_to_grow_when_sealed_ones_fill_the_batch(buffer:
     assert [segment.path.read_bytes() for segment in buffer.take(ORDERS, 20)] == [b"a\nb\n"]
 
 
-def test_space_is_used_until_segments_are_discarded(buffer: Buffer, tmp_path: Path) -> None:
+def test_space_is_used_until_segments_are_discarded(buffer: Buffer) -> None:
     buffer.append(ORDERS, b"123456789\n", 1, 0)
     buffer.append(ITEMS, b"abc\n", 1, 0)
     taken = buffer.take(ORDERS, 100)
@@ -70,7 +70,19 @@ def test_space_is_used_until_segments_are_discarded(buffer: Buffer, tmp_path: Pa
     buffer.discard(taken)
 
     assert buffer.used == 4
-    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"abc\n"]
+
+
+def test_a_discarded_segment_s_file_is_written_again(buffer: Buffer, tmp_path: Path) -> None:
+    # Given more segments than were ever kept at once, the later ones shorter
+    for first, line in enumerate([b"123456789\n", b"abc\n", b"d\n"]):
+        buffer.append(ORDERS, line, 1, first)
+
+        [segment] = buffer.take(ORDERS, 100)
+
+        # Then each holds its own records alone, all in the same file
+        assert segment.path.read_bytes() == line
+        buffer.discard([segment])
+        assert list(tmp_path.iterdir()) == [segment.path]
 
 
 def test_streams_wait_in_the_order_of_their_oldest_records(buffer: Buffer) -> None:
