@@ -143,8 +143,10 @@ class Engine:
 
         A local Spark holds nothing worth an orderly end, which takes it a second: it is killed. A cluster is told.
         """
-        # From here on py4j, which logs every call that finds the JVM gone, tells nobody anything new.
+        # From here on py4j, which logs every call that finds the JVM gone (a garbage collection makes such calls), and
+        # part of that to the root logger, tells nobody anything new.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
+        logging.getLogger().addFilter(_not_of_py4j)
         if orderly or not self.local:
             self._stop_orderly()
         elif self._context.done() and self._context.exception() is None:
@@ -206,6 +208,10 @@ class Engine:
         # A process group of its own: a signal meant for us must not take Spark away while we still commit.
         gateway = launch_gateway(conf, {"process_group": 0})  # type: ignore[no-untyped-call]
         self._jvm = gateway.proc
+        if conf.get("spark.master") == "local[*]":
+            # The JVM knows what a container may use. One task more than cores, because tasks wait for S3 as well.
+            cores = gateway.jvm.java.lang.Runtime.getRuntime().availableProcessors()
+            conf.set("spark.master", f"local[{cores + 1}]")
         context = SparkContext(conf=conf, gateway=gateway)
         context.setLogLevel("ERROR")
         # One empty task a core starts the Python workers, so that the first real job finds them running.
@@ -239,6 +245,10 @@ def _runs(process: psutil.Process) -> bool:
 
 def _quietly(*_: object) -> None:
     """Say nothing about a connection that ended."""
+
+
+def _not_of_py4j(record: logging.LogRecord) -> bool:
+    return f"{os.sep}py4j{os.sep}" not in record.pathname
 
 
 def _nothing(_: object) -> None:
