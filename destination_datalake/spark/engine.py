@@ -105,7 +105,11 @@ class Engine:
 
     @classmethod
     def start(cls, settings: EngineSettings) -> Engine:
-        """Start Spark in the background and return at once."""
+        """Start Spark in the background; return as soon as its JVM is about to be launched."""
+        # Only one thread at a time runs Python: loaded in the background, beside whatever the caller does next, PySpark
+        # would take twice as long, and the JVM would start so much later.
+        import pyspark.java_gateway  # noqa: F401
+
         engine = cls(settings)
         engine._starting.start()
         return engine
