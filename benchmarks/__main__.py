@@ -29,7 +29,7 @@ from benchmarks.systems import (
     System,
     build_archive,
 )
-from benchmarks.workload import FLAT, OPEN, WIDE, WIDE_SHARE, Workload
+from benchmarks.workload import FLAT, FLAWED, OPEN, QUOTED, WIDE, WIDE_SHARE, Workload
 
 SIZES = (1_000_000, 5_000_000)
 QUICK_SIZE = 100_000
@@ -115,6 +115,8 @@ def _cases(sizes: Sequence[int]) -> Iterator[Case]:
     yield Case(HIVE, Workload(FLAT, largest))
     yield Case(JSON_LINES, Workload(FLAT, largest))
     yield Case(OURS, Workload(OPEN, largest))
+    for shape in (*FLAWED.values(), QUOTED):
+        yield Case(OURS, Workload(shape, largest))
     yield Case(Limit(), Workload(WIDE, largest // WIDE_SHARE))
     yield Case(OURS, Workload(WIDE, largest // WIDE_SHARE))
     yield Case(OURS, Workload(FLAT, 10_000, streams=100))

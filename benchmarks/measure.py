@@ -8,11 +8,10 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-SAMPLE_EVERY_MS = 200
+SAMPLE_EVERY_MS = 500
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -22,7 +21,7 @@ class Cost:
 
     `cpu_seconds` is the larger of what the kernel counted for reaped processes and the sum of the samples; the samples
     also tell it apart by kind of process: the first one, JVMs, all others. `peak_bytes` is the largest sum of all
-    processes' proportional set sizes (memory shared among them counts once) in any sample, five of them a second.
+    processes' proportional set sizes (memory shared among them counts once) in any sample, two of them a second.
     """
 
     seconds: float
@@ -35,8 +34,11 @@ class Cost:
 
 
 def measure(command: Sequence[str], *, stdin: Path | None, stdout: Path, stderr: Path, env: Mapping[str, str]) -> Cost:
-    """Run `command` to its end, its input piped through `cat` if there is one; what it leaves behind is killed."""
-    with stdout.open("wb") as out, stderr.open("wb") as err, _piped(stdin) as source:
+    """Run `command` to its end, its input a file if there is one; what it leaves behind is killed.
+
+    Every system reads the file itself: whoever fills a pipe, a source or the platform, does that on other machines.
+    """
+    with stdout.open("wb") as out, stderr.open("wb") as err, (stdin or Path(os.devnull)).open("rb") as source:
         load = os.getloadavg()[0]
         started = time.perf_counter()
         process = subprocess.Popen(command, stdin=source, stdout=out, stderr=err, env=env, start_new_session=True)
@@ -62,19 +64,6 @@ def measure(command: Sequence[str], *, stdin: Path | None, stdout: Path, stderr:
         exit_code=process.returncode,
         load=load,
     )
-
-
-@contextmanager
-def _piped(path: Path | None) -> Iterator[int]:
-    if path is None:
-        yield subprocess.DEVNULL
-        return
-    with subprocess.Popen(["cat", str(path)], stdout=subprocess.PIPE) as cat:
-        assert cat.stdout is not None
-        try:
-            yield cat.stdout.fileno()
-        finally:
-            cat.kill()
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ class System(Protocol):
 
 @dataclass(frozen=True)
 class Connector:
-    """`cat messages | destination-datalake write …` from the start of the process to its exit.
+    """`destination-datalake write … < messages` from the start of the process to its exit.
 
     The JVM's class-data archive is there, as it is in the image, unless `env` says otherwise.
     """
@@ -61,11 +61,12 @@ class Connector:
             config = _saved(folder / "config.json", _config(lake, self.options))
             command = [*self.command, "write", "--config", config, "--catalog", catalog]
             cost = _measured(command, workload.messages(), folder, self.env)
+            cost = replace(cost, cloud_cpu_seconds=lake.cpu_seconds())
             _require(_count_states(folder / "stdout") == workload.states, f"{self.name}: not every state came back")
             for position, table in enumerate(workload.stream_names):
                 rows, sent = lake.rows(table), workload.records_of(position)
                 _require(rows == sent, f"{self.name}: table {table} has {rows} rows, {sent} were sent")
-            return replace(cost, cloud_cpu_seconds=lake.cpu_seconds())
+            return cost
 
 
 @dataclass(frozen=True)
@@ -114,10 +115,12 @@ class Ancestor:
         with cloud() as lake:
             command = [sys.executable, "-m", "benchmarks.ancestor", str(workload.messages()), catalog, lake.url]
             cost = _measured(command, None, folder, {})
+            cost = replace(cost, cloud_cpu_seconds=lake.cpu_seconds())
+            _require(_count_states(folder / "stdout") == workload.states, f"{self.name}: not every state came back")
             (table,) = workload.stream_names
             rows = lake.rows(table)
             _require(rows == workload.records, f"the ancestor's way wrote {rows} of {workload.records} rows")
-            return replace(cost, cloud_cpu_seconds=lake.cpu_seconds())
+            return cost
 
 
 def build_archive() -> None:

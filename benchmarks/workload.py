@@ -8,7 +8,7 @@ import random
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 POOL = 20_000  # distinct record tails; identifiers, hashes and scores differ in every record
@@ -32,11 +32,17 @@ _HEAD: Properties = {"id": _INTEGER, "ref": _STRING, "email": _STRING, "score": 
 
 @dataclass(frozen=True)
 class Shape:
-    """The columns of a stream, and one random record's share of them that comes from the pool."""
+    """The columns of a stream, and one random record's share of them that comes from the pool.
+
+    `quoted` numbers are sent as strings, as version 1 of the protocol does. Of every `flawed_every` records one has a
+    text where a number belongs.
+    """
 
     name: str
     properties: Properties
     tail: Callable[[random.Random], dict[str, object]]
+    quoted: bool = False
+    flawed_every: int | None = None
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,7 @@ class Workload:
     def stream_names(self) -> tuple[str, ...]:
         """Names that are the same as identifiers in a catalog."""
         if self.streams == 1:
-            return (self.shape.name,)
+            return (self.shape.name.replace(" ", "_"),)
         return tuple(f"{self.shape.name}_{number:03d}" for number in range(self.streams))
 
     def records_of(self, stream: int) -> int:
@@ -75,7 +81,7 @@ class Workload:
     def messages(self) -> Path:
         """The message file, written at the first call; a change of this module's text makes a new one."""
         folder = cache_folder()
-        stem = f"{self.shape.name}-{self.streams}x{self.records}"
+        stem = f"{self.shape.name.replace(' ', '_')}-{self.streams}x{self.records}"
         path = folder / f"{stem}-{zlib.crc32(Path(__file__).read_bytes()):08x}.jsonl"
         if not path.exists():
             for outdated in folder.glob(f"{stem}-*"):
@@ -104,13 +110,15 @@ class Workload:
         for number in range(self.records):
             # An odd factor visits every 64-bit number once: a cheap, repeatable source of values that do not compress.
             mixed = number * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF
-            yield b'%b{"id":%d,"ref":"%016x%016x","email":"user%d@example.com","score":%.15f,%b,"emitted_at":%d}}\n' % (
+            flawed = self.shape.flawed_every is not None and number % self.shape.flawed_every == 0
+            score = b'"a text"' if flawed else _number(b"%.15f" % ((mixed >> 11) / (1 << 53)), quoted=self.shape.quoted)
+            yield b'%b{"id":%b,"ref":"%016x%016x","email":"user%d@example.com","score":%b,%b,"emitted_at":%d}}\n' % (
                 heads[number % self.streams],
-                number,
+                _number(b"%d" % number, quoted=self.shape.quoted),
                 mixed,
                 mixed ^ number << 20,
                 mixed >> 40,
-                (mixed >> 11) / (1 << 53),
+                score,
                 tails[number % len(tails)],
                 FIRST_EMITTED_AT + number,
             )
@@ -130,6 +138,10 @@ def cache_folder() -> Path:
     folder = Path(tempfile.gettempdir()) / "destination-datalake-benchmarks"
     folder.mkdir(exist_ok=True)
     return folder
+
+
+def _number(digits: bytes, *, quoted: bool) -> bytes:
+    return b'"%b"' % digits if quoted else digits
 
 
 def _json(value: object) -> bytes:
@@ -231,6 +243,16 @@ FLAT = Shape(
         "status": _STRING,
     },
     _flat_tail,
+)
+FLAWED = {every: replace(FLAT, name=f"one bad in {every}", flawed_every=every) for every in (1000, 10)}
+QUOTED = replace(
+    FLAT,
+    name="numbers as strings",
+    tail=lambda dice: {
+        name: str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+        for name, value in _flat_tail(dice).items()
+    },
+    quoted=True,
 )
 OPEN = Shape(
     "open",

@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from benchmarks.workload import FLAT, OPEN, WIDE, Shape, Workload
+from benchmarks.workload import FLAT, FLAWED, OPEN, QUOTED, WIDE, Shape, Workload
 
 WORKLOADS = [
     pytest.param(Workload(FLAT, 25_000), id="flat"),
     pytest.param(Workload(OPEN, 20_000), id="open"),
     pytest.param(Workload(WIDE, 30), id="wide"),
     pytest.param(Workload(FLAT, 250, streams=100), id="many streams"),
+    pytest.param(Workload(FLAWED[10], 200), id="flawed"),
+    pytest.param(Workload(QUOTED, 200), id="numbers as strings"),
 ]
 
 
@@ -80,3 +82,19 @@ def test_a_record_weighs_what_the_benchmark_says(shape: Shape, characters: int) 
 
 def test_the_wide_workload_has_three_hundred_columns() -> None:
     assert len(WIDE.properties) == 300
+
+
+@pytest.mark.parametrize("every", FLAWED)
+def test_a_flawed_workload_has_a_text_for_a_number_as_often_as_it_says(every: int) -> None:
+    scores = [m["record"]["data"]["score"] for m in messages(Workload(FLAWED[every], 3000)) if m["type"] == "RECORD"]
+
+    assert sum(isinstance(score, str) for score in scores) == 3000 / every
+
+
+def test_quoted_numbers_are_all_strings() -> None:
+    records = [m["record"]["data"] for m in messages(Workload(QUOTED, 100)) if m["type"] == "RECORD"]
+
+    assert not any(
+        isinstance(value, int | float) and value not in (True, False) for r in records for value in r.values()
+    )
+    assert float(records[7]["score"]) > 0
