@@ -88,16 +88,16 @@ class Upload:
     def flush(self) -> None:
         """Do nothing: parts have a least size."""
 
-    def write(self, data: bytes) -> int:
+    def write(self, data: bytes | memoryview) -> int:
         """Take bytes; a part goes up whenever one is full."""
-        self._pending.append(bytes(data))
-        self._pending_bytes += len(data)
+        rest = data
+        while len(rest) >= (room := PART_BYTES - self._pending_bytes):
+            self._pending.append(bytes(rest[:room]))
+            self._send(self._take())
+            rest = rest[room:]
+        self._pending.append(bytes(rest))
+        self._pending_bytes += len(rest)
         self.written += len(data)
-        while self._pending_bytes >= PART_BYTES:
-            pending = self._take()
-            self._send(pending[:PART_BYTES])
-            self._pending = [pending[PART_BYTES:]]
-            self._pending_bytes = len(pending) - PART_BYTES
         return len(data)
 
     def close(self) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import io
-import tempfile
 import zlib
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
 import pyarrow as pa
@@ -130,13 +128,13 @@ class JsonLinesFile:
 
     def write(self, table: pa.Table) -> None:
         """Append rows. Timestamps are written as Hive's JSON SerDes read them: in UTC, without a zone."""
-        with tempfile.TemporaryDirectory() as directory:
-            path = Path(directory, "rows.jsonl")
-            self._duckdb.register("rows", _without_zones(table))
-            self._duckdb.execute(f"COPY rows TO '{path}' (FORMAT json)")
-            self._duckdb.unregister("rows")
-            text = path.read_bytes()
-        self._upload.write(self._gzip.compress(text) if self._gzip else text)
+        self._duckdb.register("rows", _without_zones(table))
+        lines = self._duckdb.sql("SELECT to_json(rows)::VARCHAR || chr(10) FROM rows").to_arrow_table().column(0)
+        self._duckdb.unregister("rows")
+        for chunk in lines.chunks:
+            # One string after the other, without anything between them: the lines as they are.
+            text = memoryview(chunk.buffers()[2])[: pc.sum(pc.binary_length(chunk)).as_py()]
+            self._upload.write(self._gzip.compress(text) if self._gzip else text)
 
     def close(self) -> bytes:
         """Finish the object."""
