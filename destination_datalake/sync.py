@@ -22,7 +22,7 @@ from destination_datalake.aws.access import AwsAccess
 from destination_datalake.buffer.batches import Batch, Cutter
 from destination_datalake.buffer.buffer import Buffer, MiB
 from destination_datalake.buffer.staging import LocalStaging, RemoteStaging
-from destination_datalake.buffer.triggers import AgeTrigger, SizeTrigger, SpaceTrigger
+from destination_datalake.buffer.triggers import AgeTrigger, AheadTrigger, SizeTrigger, SpaceTrigger
 from destination_datalake.intake import Gathered, Intake, RefusedMessage
 from destination_datalake.landing import JOBS_AT_ONCE, Landed, Landing, StreamFailure
 from destination_datalake.protocol.catalog import Stream, StreamId, parse_catalog
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
 SEGMENT_BYTES = 16 * MiB
 """Small enough that a batch divides evenly among the cores, large enough that opening it costs nothing."""
+
+BATCHES_AHEAD = 2
+"""Whole batches that wait while jobs run: the next job finds one, whatever the source does meanwhile."""
 
 TERMINATION_SECONDS = 45
 """After SIGTERM the platform waits 60 s; what has not landed by then is left for the next sync."""
@@ -95,6 +98,7 @@ class _Sync:
         batch_bytes = config.batch_size_mb * MiB
         self._buffer = Buffer(segments, min(SEGMENT_BYTES, batch_bytes), time.monotonic)
         self._space = SpaceTrigger(config.buffer_size_mb * MiB)
+        self._ahead = AheadTrigger(batch_bytes, BATCHES_AHEAD)
         age = AgeTrigger(float(config.flush_interval_seconds))
         self._cutter = Cutter(SizeTrigger(batch_bytes), age, self._space)
         self._statuses = Statuses(streams)
@@ -167,9 +171,11 @@ class _Sync:
             self._release_locked()
 
     def _wait_for_room(self) -> bool:
-        """Wait while the buffer is full. Returns False when there is no point in reading on."""
+        """Wait while the buffer is full or Spark has enough to do. False when there is no point in reading on."""
         with self._changed:
-            while self._space.due(self._buffer.used) and not self._termination.requested:
+            while not self._termination.requested and (
+                self._space.due(self._buffer.used) or self._ahead.due(self._buffer.waiting_sizes())
+            ):
                 self._changed.notify_all()
                 self._changed.wait(0.5)
             return len(self._failures) < len(self._streams) and self._fatal is None
@@ -193,6 +199,7 @@ class _Sync:
                     batches = self._cutter.cut(self._buffer, now, ended=self._ended)
                     if batches:
                         self._jobs_running += 1
+                        self._changed.notify_all()
                         return batches
                     if self._ended:
                         return None

@@ -25,6 +25,7 @@ class Buffer:
         self._clock = clock
         self._open: dict[StreamId, OpenSegment] = {}
         self._sealed: dict[StreamId, deque[Segment]] = {}
+        self._waiting: dict[StreamId, int] = {}
         self._files = 0
         self._spare: list[Path] = []
         self.used = 0
@@ -39,6 +40,7 @@ class Buffer:
         if segment is None:
             segment = self._open[stream] = OpenSegment(stream, self._file(), first, self._clock())
         segment.append(lines, records)
+        self._waiting[stream] = self.waiting(stream) + len(lines)
         self.used += len(lines)
         if segment.bytes >= self._segment_bytes:
             self._seal(stream)
@@ -47,9 +49,11 @@ class Buffer:
 
     def waiting(self, stream: StreamId) -> int:
         """Bytes of the stream that no batch has taken yet."""
-        open_segment = self._open.get(stream)
-        sealed = sum(segment.bytes for segment in self._sealed.get(stream, ()))
-        return sealed + (open_segment.bytes if open_segment else 0)
+        return self._waiting.get(stream, 0)
+
+    def waiting_sizes(self) -> Iterable[int]:
+        """Bytes of each stream that no batch has taken yet."""
+        return self._waiting.values()
 
     def waiting_streams(self) -> list[StreamId]:
         """The streams with records that no batch has taken yet, the longest waiting first."""
@@ -79,6 +83,7 @@ class Buffer:
         while queue and (not taken or size + queue[0].bytes <= at_most):
             taken.append(queue.popleft())
             size += taken[-1].bytes
+        self._waiting[stream] = self.waiting(stream) - size
         return taken
 
     def discard(self, segments: Iterable[Segment]) -> None:

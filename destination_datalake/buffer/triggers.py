@@ -1,7 +1,8 @@
-"""When a stream's waiting records become a batch. Each rule is a value; the conductor asks them in order."""
+"""When a stream's waiting records become a batch, and when reading waits. Each rule is a value."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -40,3 +41,18 @@ class SpaceTrigger:
     def due(self, used: int) -> bool:
         """Whether the buffer is full."""
         return used >= self.buffer_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AheadTrigger:
+    """Reading is far enough ahead once whole batches of `batch_bytes` wait, `batches` of them in all streams together.
+
+    More would make Spark no faster, and has the disk write what is about to be deleted.
+    """
+
+    batch_bytes: int
+    batches: int
+
+    def due(self, waiting: Iterable[int]) -> bool:
+        """Whether reading should wait; `waiting` has the bytes of each stream that no batch has taken yet."""
+        return sum(size // self.batch_bytes for size in waiting) >= self.batches

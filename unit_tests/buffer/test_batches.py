@@ -8,7 +8,7 @@ import pytest
 
 from destination_datalake.buffer.batches import Batch, Cutter
 from destination_datalake.buffer.buffer import Buffer
-from destination_datalake.buffer.triggers import AgeTrigger, SizeTrigger, SpaceTrigger
+from destination_datalake.buffer.triggers import AgeTrigger, AheadTrigger, SizeTrigger, SpaceTrigger
 from destination_datalake.protocol.catalog import StreamId
 
 ORDERS, ITEMS, USERS = StreamId(None, "orders"), StreamId(None, "items"), StreamId(None, "users")
@@ -142,3 +142,17 @@ def test_age_is_due_after_its_seconds(since: float | None, due: bool) -> None:
 def test_size_and_space_are_due_from_their_bound(trigger: SizeTrigger | SpaceTrigger, least: int) -> None:
     assert not trigger.due(least - 1)
     assert trigger.due(least)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "due"),
+    [
+        pytest.param([], False, id="nothing waits"),
+        pytest.param([19], False, id="nearly two batches of a stream"),
+        pytest.param([20], True, id="two batches of a stream"),
+        pytest.param([10, 3, 15], True, id="a batch of each of two streams"),
+        pytest.param([9] * 100, False, id="many streams, none with a whole batch"),
+    ],
+)
+def test_reading_is_far_enough_ahead_once_whole_batches_wait(waiting: list[int], due: bool) -> None:
+    assert AheadTrigger(batch_bytes=10, batches=2).due(waiting) is due

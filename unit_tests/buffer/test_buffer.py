@@ -91,7 +91,7 @@ def test_streams_wait_in_the_order_of_their_oldest_records(buffer: Buffer) -> No
     buffer.append(ITEMS, b"a\n", 1, 1)
     assert buffer.waiting_streams() == [ITEMS, ORDERS]
     assert (buffer.oldest(ITEMS), buffer.oldest(ORDERS)) == (0, 1)
-    assert (buffer.waiting(ITEMS), buffer.waiting(ORDERS)) == (12, 2)
+    assert (buffer.waiting(ITEMS), buffer.waiting(ORDERS), sorted(buffer.waiting_sizes())) == (12, 2, [2, 12])
 
     buffer.take(ITEMS, 10)
 
@@ -131,5 +131,6 @@ def test_every_record_leaves_once_in_order_and_counted(
         assert [segment.first for segment in left[stream]] == counted[:-1]
         assert counted[-1] == len(sent[stream])
         assert all(segment.bytes == segment.path.stat().st_size for segment in left[stream])
+        assert buffer.waiting(stream) == 0
         buffer.discard(left[stream])
     assert buffer.used == 0
