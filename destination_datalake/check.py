@@ -49,7 +49,7 @@ def _probe_identity(config: Config, access: AwsAccess, problems: list[str]) -> N
 def _probe_bucket(config: Config, access: AwsAccess, unique: str, problems: list[str]) -> None:
     s3 = access.client("s3")
     bucket, key = config.bucket_name, config.key("_staging", f"check-{unique}")
-    address = f"s3://{bucket}/{key}"
+    address = config.uri("_staging", f"check-{unique}")
 
     with _noting(problems, "upload in parts to", address):
         upload = s3.create_multipart_upload(Bucket=bucket, Key=key)

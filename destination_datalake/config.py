@@ -14,6 +14,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
+from destination_datalake.aws.address import S3Address
+
 # Options of earlier configurations that nothing here reads yet, with the value that changes nothing (None: none).
 _INHERITED: Mapping[str, object] = {
     "partitioning": "NO PARTITIONING",
@@ -194,7 +196,7 @@ class Config(_Options):
 
     def uri(self, *names: str) -> str:
         """Return the s3:// address of `key(*names)`."""
-        return f"s3://{self.bucket_name}/{self.key(*names)}"
+        return str(S3Address(self.bucket_name, self.key(*names)))
 
 
 _SECRET_SETTING = re.compile(r"secret|password|token|access[._-]?key", re.IGNORECASE)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
-from urllib.parse import urlsplit
 
 from destination_datalake.aws.access import AwsAccess
+from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.upload import HiddenObject
 from destination_datalake.schema.types import ColumnType, Field
 
@@ -57,8 +57,8 @@ class DataFile:
         if self.hidden_object is not None:
             self.hidden_object.withdraw(s3)
         else:
-            where = urlsplit(self.uri)
-            s3.delete_object(Bucket=where.netloc, Key=where.path.lstrip("/"))
+            where = S3Address.parse(self.uri)
+            s3.delete_object(Bucket=where.bucket, Key=where.key)
 
 
 @dataclass(frozen=True, slots=True)

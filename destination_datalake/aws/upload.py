@@ -11,6 +11,8 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from destination_datalake.aws.address import S3Address
+
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
@@ -67,7 +69,7 @@ class Upload:
     @property
     def uri(self) -> str:
         """Where the object is, or will be."""
-        return f"s3://{self._bucket}/{self._key}"
+        return str(S3Address(self._bucket, self._key))
 
     def writable(self) -> bool:
         """Say yes, as Arrow asks."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
-from urllib.parse import urlsplit
 
+from destination_datalake.aws.address import S3Address
 from destination_datalake.buffer.segments import Segment
 
 if TYPE_CHECKING:
@@ -43,12 +43,12 @@ class RemoteStaging:
     def stage(self, segment: Segment) -> str:
         """Upload the segment."""
         uri = f"{self._folder}/{segment.path.name}"
-        where = urlsplit(uri)
-        self._access.client("s3").upload_file(str(segment.path), where.netloc, where.path.lstrip("/"))
+        where = S3Address.parse(uri)
+        self._access.client("s3").upload_file(str(segment.path), where.bucket, where.key)
         return uri
 
     def clear(self, places: Iterable[str]) -> None:
         """Delete the objects."""
         for place in places:
-            where = urlsplit(place)
-            self._access.client("s3").delete_object(Bucket=where.netloc, Key=where.path.lstrip("/"))
+            where = S3Address.parse(place)
+            self._access.client("s3").delete_object(Bucket=where.bucket, Key=where.key)

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.errors import explain
 from destination_datalake.aws.upload import Upload
 from destination_datalake.datafiles import DataFile, FilePlan
@@ -106,8 +106,8 @@ class _UnitFiles:
         table = pa.Table.from_arrays([*metadata, *own], schema=self._schema)
         if self._writer is None or self._upload is None:
             ending = extension(self._plan.format, self._plan.codec)
-            where = urlsplit(f"{self._plan.folder}/{self._name}-{len(self._finished):04d}{ending}")
-            self._upload = Upload(self._s3, where.netloc, where.path.lstrip("/"), hidden=self._plan.hidden)
+            where = S3Address.parse(f"{self._plan.folder}/{self._name}-{len(self._finished):04d}{ending}")
+            self._upload = Upload(self._s3, where.bucket, where.key, hidden=self._plan.hidden)
             self._writer = open_file(self._plan.format, self._plan.codec, self._schema, self._upload)
         self._writer.write(table)
         self._rows += decoded.rows
@@ -164,5 +164,5 @@ def _content(segment: str, access: AwsAccess) -> mmap.mmap | bytes:
     if not segment.startswith("s3://"):
         with Path(segment).open("rb") as file:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    where = urlsplit(segment)
-    return access.client("s3").get_object(Bucket=where.netloc, Key=where.path.lstrip("/"))["Body"].read()
+    where = S3Address.parse(segment)
+    return access.client("s3").get_object(Bucket=where.bucket, Key=where.key)["Body"].read()

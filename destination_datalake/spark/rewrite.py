@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any, cast
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.upload import Upload
 from destination_datalake.datafiles import RewriteTask, Rewritten
 from destination_datalake.schema.arrow import arrow_type
@@ -24,11 +24,11 @@ def rewrite(tasks: Iterable[RewriteTask]) -> Iterator[Rewritten]:
 
 def _rewritten(task: RewriteTask) -> Rewritten:
     s3 = task.access.client("s3")
-    source, target = urlsplit(task.source), urlsplit(task.target)
-    body = s3.get_object(Bucket=source.netloc, Key=source.path.lstrip("/"))["Body"].read()
+    source, target = S3Address.parse(task.source), S3Address.parse(task.target)
+    body = s3.get_object(Bucket=source.bucket, Key=source.key)["Body"].read()
     old = pq.ParquetFile(pa.BufferReader(body))
     schema = _widened(old.schema_arrow, task.columns)
-    upload = Upload(s3, target.netloc, target.path.lstrip("/"), hidden=False)
+    upload = Upload(s3, target.bucket, target.key, hidden=False)
     try:
         codec = old.metadata.row_group(0).column(0).compression.lower() if old.num_row_groups else "snappy"
         codec = "none" if codec == "uncompressed" else codec

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
+from destination_datalake.aws.address import S3Address
 from destination_datalake.datafiles import DataFile, FilePlan, RewriteTask
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.evolution import AddColumn, Change, applied, evolve
@@ -358,9 +358,9 @@ class HiveTable:
         """Copy the files of an unpublished replacement into the table. Same names: doing it twice does no harm."""
         s3 = self._access.client("s3")
         for uri in list(self._objects(left)):
-            source = urlsplit(uri)
-            target = urlsplit(f"{location}/{uri.rpartition('/')[2]}")
-            s3.copy({"Bucket": source.netloc, "Key": source.path.lstrip("/")}, target.netloc, target.path.lstrip("/"))
+            source = S3Address.parse(uri)
+            target = S3Address.parse(f"{location}/{uri.rpartition('/')[2]}")
+            s3.copy({"Bucket": source.bucket, "Key": source.key}, target.bucket, target.key)
 
         def forget(entry: dict[str, Any]) -> None:
             for key in _UNPUBLISHED_MARKS:
@@ -375,16 +375,16 @@ class HiveTable:
         self._delete(uri for uri in everything if not _under(uri, keep))
 
     def _objects(self, prefix: str) -> Iterable[str]:
-        where = urlsplit(prefix)
+        where = S3Address.parse(prefix)
         pages = self._access.client("s3").get_paginator("list_objects_v2")
-        for page in pages.paginate(Bucket=where.netloc, Prefix=where.path.lstrip("/")):
+        for page in pages.paginate(Bucket=where.bucket, Prefix=where.key):
             for entry in page.get("Contents", []):
-                yield f"s3://{where.netloc}/{entry['Key']}"
+                yield str(S3Address(where.bucket, entry["Key"]))
 
     def _delete(self, uris: Iterable[str]) -> None:
         for uri in list(uris):
-            where = urlsplit(uri)
-            self._access.client("s3").delete_object(Bucket=where.netloc, Key=where.path.lstrip("/"))
+            where = S3Address.parse(uri)
+            self._access.client("s3").delete_object(Bucket=where.bucket, Key=where.key)
 
     def _take_back(self, files: Sequence[DataFile]) -> None:
         for file in files:
