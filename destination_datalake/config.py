@@ -26,6 +26,8 @@ _INHERITED: Mapping[str, object] = {
 _UNUSED_ALONE = frozenset({"lakeformation_database_default_tag_values"})
 
 TableType = Literal["ICEBERG", "HIVE"]
+DatabaseStrategy = Literal["namespace", "single"]
+NamingStyle = Literal["snake_case", "preserve"]
 NumericTypes = Literal["int/float", "bigint/double", "decimal"]
 ParquetCodec = Literal["UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD"]
 JsonlCodec = Literal["UNCOMPRESSED", "GZIP"]
@@ -91,6 +93,13 @@ class Jsonl(_Options):
     compression_codec: Annotated[JsonlCodec, Expects("one of UNCOMPRESSED, GZIP")]
 
 
+class Naming(_Options):
+    """How names of streams and fields become names of databases, tables and columns."""
+
+    style: Annotated[NamingStyle, Expects("snake_case or preserve")] = "snake_case"
+    split_numbers: Annotated[bool, Expects("true or false")] = False
+
+
 class Spark(_Options):
     """Where Spark runs, and its own settings."""
 
@@ -143,6 +152,13 @@ class Config(_Options):
     table_type: Annotated[TableType, Expects("ICEBERG or HIVE")]
     numeric_types: Annotated[NumericTypes, Expects("int/float, bigint/double or decimal")]
     glue_catalog_float_as_decimal: Annotated[bool, Expects("true or false")] = False
+    database_strategy: Annotated[DatabaseStrategy, Expects("namespace or single")] = "namespace"
+    table_prefix: Annotated[
+        str,
+        Field(pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$", max_length=64),
+        Expects("at most 64 letters, digits and underscores, the first no digit"),
+    ] = ""
+    naming: Annotated[Naming, Expects("an object with style and split_numbers")] = Field(default_factory=Naming)
     batch_size_mb: Annotated[int, Field(ge=1, le=4096), Expects("a whole number of megabytes from 1 to 4096")] = 256
     flush_interval_seconds: Annotated[
         int, Field(ge=1, le=3600), Expects("a whole number of seconds from 1 to 3600")
@@ -211,7 +227,7 @@ def stated(options: Mapping[str, Any]) -> dict[str, Any]:
     tidy: dict[str, Any] = {}
     for key, given in options.items():
         value = _tidied(given)
-        if key == "lakeformation_database_name" and isinstance(value, str):
+        if key in ("lakeformation_database_name", "table_prefix") and isinstance(value, str):
             # Glue's names are lower-case, whatever case they are asked for in.
             value = value.lower()
         elif key == "bucket_prefix" and isinstance(value, str) and "://" not in value:
@@ -265,6 +281,12 @@ def _contradictions(given: Mapping[str, Any]) -> Iterator[str]:
         yield (
             f"glue_catalog_float_as_decimal true asks for decimal columns, numeric_types {numeric_types} for others. "
             "Set numeric_types to decimal, or glue_catalog_float_as_decimal to false."
+        )
+    naming = given.get("naming")
+    if isinstance(naming, dict) and naming.get("style") == "preserve" and naming.get("split_numbers") is True:
+        yield (
+            "naming.split_numbers true cuts names into words, which naming.style preserve does not. "
+            "Set naming.style to snake_case, or naming.split_numbers to false."
         )
     batch, buffer = given.get("batch_size_mb", 256), given.get("buffer_size_mb", 4096)
     if isinstance(batch, int) and isinstance(buffer, int) and buffer < batch:

@@ -32,7 +32,7 @@ from destination_datalake.protocol.statuses import Statuses
 from destination_datalake.protocol.stdin import chunks
 from destination_datalake.protocol.stdout import StdoutClosedError
 from destination_datalake.report import Progress, Reporter, StreamProgress
-from destination_datalake.tables.naming import table_names
+from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.opening import open_table
 
 if TYPE_CHECKING:
@@ -67,9 +67,12 @@ def run_sync(
     committed and its states are out. Raises SyncRefused before anything is read if the catalog cannot work.
     """
     streams = parse_catalog(catalog)
-    names = table_names(streams, config.lakeformation_database_name)
+    naming = TableNaming.of(config)
+    tables = naming.tables_of(streams)
     access = AwsAccess.of(config)
-    openers = {stream.id: partial(open_table, config, stream, names[stream.id], access) for stream in streams}
+    openers = {
+        stream.id: partial(open_table, config, naming.naming, stream, tables[stream.id], access) for stream in streams
+    }
     sync_name = uuid.uuid4().hex[:12]
     staging = LocalStaging() if engine.local else RemoteStaging(config.uri("_staging", sync_name), access)
     with tempfile.TemporaryDirectory(prefix="destination-datalake-", ignore_cleanup_errors=True) as directory:

@@ -16,7 +16,7 @@ from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.evolution import TYPE_WORD, WIDER, AddColumn, Widen, evolve
 from destination_datalake.schema.glue import glue_type
 from destination_datalake.schema.iceberg import iceberg_type
-from destination_datalake.schema.names import identifier, unique_identifiers
+from destination_datalake.schema.names import PRESERVE, SNAKE_CASE, SNAKE_CASE_NUMBERS
 from destination_datalake.schema.types import (
     WELL_KNOWN,
     Boolean,
@@ -131,10 +131,14 @@ _NAMES = (
     "_id",
     "name_",
     "stream-with:spécial:character_names",
+    "Cízǔ",
     "Straße",
     "Łódź",
     "ключ",
     "京都",
+    "हिन्दी",
+    "こんにちは",
+    "🎉",
     "@#$%",
 )
 _COLLIDING = ("a_b", "aB", "a b")
@@ -186,11 +190,15 @@ def _values() -> str:
 
 
 def _names() -> str:
-    return _table(["source", "column or table"], [[_code(name), _code(identifier(name))] for name in _NAMES])
+    def row(name: str) -> list[str]:
+        default, divided, kept = (each.identifier(name) for each in (SNAKE_CASE, SNAKE_CASE_NUMBERS, PRESERVE))
+        return [_code(name), _code(default), _code(divided) if divided != default else "", _code(kept)]
+
+    return _table(["source", "`snake_case`", "with `split_numbers`", "`preserve`"], map(row, _NAMES))
 
 
 def _collisions() -> str:
-    pairs = zip(_COLLIDING, unique_identifiers(_COLLIDING), strict=True)
+    pairs = zip(_COLLIDING, SNAKE_CASE.columns(_COLLIDING), strict=True)
     return _table(["fields of one record", "columns"], [[_code(source), _code(name)] for source, name in pairs])
 
 

@@ -34,6 +34,8 @@ def test_the_smallest_configuration_makes_widening_iceberg_tables_of_parquet() -
 
     assert (config.format.format_type, config.format.compression_codec) == ("Parquet", "ZSTD")
     assert (config.table_type, config.numeric_types) == ("ICEBERG", "int/float")
+    assert (config.database_strategy, config.table_prefix) == ("namespace", "")
+    assert (config.naming.style, config.naming.split_numbers) == ("snake_case", False)
     assert (config.batch_size_mb, config.flush_interval_seconds) == (256, 300)
     assert (config.target_file_size_mb, config.buffer_size_mb) == (128, 4096)
     assert (config.spark.master, config.spark.conf, config.endpoint_url) == ("local[*]", {}, None)
@@ -171,6 +173,13 @@ def test_normalising_a_prefix_twice_changes_nothing_more(prefix: str) -> None:
         ({"format": "Parquet"}, "format Parquet is not valid."),
         ({"table_type": "DELTA"}, "table_type DELTA is not valid. It must be ICEBERG or HIVE."),
         ({"numeric_types": "int"}, "numeric_types int is not valid."),
+        ({"database_strategy": "one"}, "database_strategy one is not valid. It must be namespace or single."),
+        ({"table_prefix": "raw-"}, "table_prefix raw- is not valid. It must be at most 64 letters, digits and"),
+        ({"table_prefix": "1_"}, "table_prefix 1_ is not valid."),
+        ({"naming": "preserve"}, "naming preserve is not valid. It must be an object with style and split_numbers."),
+        ({"naming": {"style": "camel"}}, "naming.style camel is not valid. It must be snake_case or preserve."),
+        ({"naming": {"split_numbers": "no"}}, "naming.split_numbers no is not valid. It must be true or false."),
+        ({"naming": {"style": "preserve", "split_numbers": True}}, "naming.split_numbers true cuts names into words"),
         ({"batch_size_mb": 0}, "batch_size_mb 0 is not valid. It must be a whole number of megabytes from 1 to 4096."),
         ({"batch_size_mb": "256"}, "batch_size_mb 256 is not valid."),
         ({"flush_interval_seconds": 0}, "flush_interval_seconds 0 is not valid."),

@@ -14,7 +14,7 @@ from airbyte_cdk.models.airbyte_protocol_serializers import AirbyteMessageSerial
 from airbyte_cdk.test.standard_tests._spec_lint import find_secret_marking_errors
 from pydantic import BaseModel
 
-from destination_datalake.config import Config, DefaultChain, IamRole, IamUser, Jsonl, Parquet, Spark, stated
+from destination_datalake.config import Config, DefaultChain, IamRole, IamUser, Jsonl, Naming, Parquet, Spark, stated
 from destination_datalake.destination import DestinationDatalake
 from destination_datalake.run import spec_message
 
@@ -67,6 +67,7 @@ def variants(option: str) -> list[dict[str, Any]]:
         pytest.param(variants("credentials")[1], IamUser, id="IAM User"),
         pytest.param(variants("credentials")[2], DefaultChain, id="Default chain"),
         pytest.param(variants("format")[0], Parquet, id="Parquet"),
+        pytest.param(CONNECTION["properties"]["naming"], Naming, id="Naming"),
         pytest.param(CONNECTION["properties"]["spark"], Spark, id="Spark"),
     ],
 )
@@ -86,7 +87,7 @@ def test_json_lines_differ_from_the_configuration_only_in_a_default_that_depends
 def test_the_top_level_of_the_spec_and_the_configuration_agree() -> None:
     written, required = rules_in(CONNECTION)
     held, needed = rules_of(Config)
-    for nested in ("credentials", "format", "spark"):
+    for nested in ("credentials", "format", "naming", "spark"):
         assert written.pop(nested) == {"type": "object"}
         held.pop(nested)
 
@@ -101,7 +102,8 @@ def test_options_stand_in_order_in_groups_that_exist_each_with_title_and_descrip
     assert [option["order"] for option in options_in_order] == list(range(len(options_in_order)))
     used = [option["group"] for option in options_in_order]
     assert set(used) == set(groups)
-    for nested in [CONNECTION, *variants("credentials"), *variants("format"), CONNECTION["properties"]["spark"]]:
+    plain = [CONNECTION["properties"][name] for name in ("naming", "spark")]
+    for nested in [CONNECTION, *variants("credentials"), *variants("format"), *plain]:
         for name, option in nested["properties"].items():
             assert option["title"], name
             assert option.get("description") or "const" in option, name
@@ -148,6 +150,8 @@ def test_the_quick_answer_to_spec_is_the_class_s_answer() -> None:
         {"partitioning": "NO PARTITIONING", "lakeformation_governed_tables": False, "colour": "green"},
         {"spark": {"master": "local[2]", "conf": {"spark.ui.enabled": "false"}}},
         {"credentials": {"credentials_title": "Default chain"}},
+        {"table_prefix": "Raw_", "database_strategy": "single", "naming": {"style": "preserve"}},
+        {"table_prefix": "", "naming": {"split_numbers": True}},
     ],
 )
 def test_what_the_configuration_accepts_the_spec_accepts(given_options: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from destination_datalake.schema.names import METADATA_NAMES, Naming, unique_identifiers
+from destination_datalake.schema.names import METADATA_NAMES, SNAKE_CASE, Naming
 from destination_datalake.schema.types import (
     Field,
     Int64,
@@ -41,7 +41,7 @@ METADATA_COLUMNS = (
 def stream_columns(
     json_schema: Mapping[str, object],
     numeric: NumericTypes,
-    naming: Naming = unique_identifiers,
+    naming: Naming = SNAKE_CASE,
 ) -> tuple[Field, ...]:
     """The stream's own columns, in the order of its JSON schema.
 
@@ -52,7 +52,7 @@ def stream_columns(
     if not isinstance(properties, Mapping):
         return ()
     columns = {source: schema for source, schema in properties.items() if source not in METADATA_NAMES}
-    names = naming(tuple(columns))
+    names = naming.columns(tuple(columns))
     return tuple(
         Field(name, source, column_type(schema, numeric, json_schema, naming))
         for name, (source, schema) in zip(names, columns.items(), strict=True)

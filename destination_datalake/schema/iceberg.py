@@ -22,6 +22,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from destination_datalake.schema.names import comment_of
 from destination_datalake.schema.types import (
     Boolean,
     ColumnType,
@@ -80,13 +81,16 @@ def iceberg_type(column_type: ColumnType, next_id: NextId) -> IcebergType:
 
 
 def iceberg_field(field: Field, next_id: NextId) -> NestedField:
-    """The column or struct field, optional; its doc is the key in the record where that is spelled differently."""
+    """The column or struct field, optional; its doc is the key in the record where that is spelled differently.
+
+    PyIceberg makes the doc Glue's comment, so it is no longer than that can be.
+    """
     return NestedField(
         field_id=next_id(),
         name=field.name,
         field_type=iceberg_type(field.type, next_id),
         required=False,
-        doc=None if field.source == field.name else field.source,
+        doc=None if field.source == field.name else comment_of(field.source),
     )
 
 

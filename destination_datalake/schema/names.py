@@ -1,15 +1,18 @@
 """Names of streams and fields as identifiers of a catalog.
 
-An identifier is made of `a`–`z`, `0`–`9` and `_`, never starts with a digit and is at most 255 bytes long: what the
-Glue Data Catalog, Iceberg, Athena and Spark all accept without quoting.
+Whatever the style, an identifier is lower-case, made of letters, digits and `_`, not empty and at most 255 bytes of
+UTF-8 long: what the Glue Data Catalog, Iceberg, Hive and Athena all take. A dot in particular is in none of them, so
+that dotted paths, in which Parquet and Iceberg name nested fields, are never ambiguous.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import count
 
 from anyascii import anyascii
@@ -18,46 +21,126 @@ METADATA_NAMES = ("_airbyte_raw_id", "_airbyte_extracted_at", "_airbyte_meta", "
 """The columns this connector writes before a stream's own, in their order."""
 
 LONGEST = 255
-"""Bytes of the longest name that Glue takes for a database, table or column."""
+"""Bytes of the longest name that Glue takes for a database, table or column, and of the longest comment."""
 
-Naming = Callable[[Sequence[str]], tuple[str, ...]]
-"""From the distinct sources of one level (a table's fields, a struct's) to as many distinct identifiers."""
+Spelling = Callable[[str], str]
+"""A name from a source as a style spells it, however long; empty if it leaves nothing of the name."""
 
 _RUN = re.compile(r"[A-Za-z0-9]+")
 # Two places where a run of letters and digits is cut: "camelCase" before the C, "HTTPServer" before the S.
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+# And with `split_numbers` where digits begin and end.
+_WORD_OR_NUMBER = re.compile(rf"{_WORD.pattern}|(?<=[A-Za-z])(?=[0-9])|(?<=[0-9])(?=[A-Za-z])")
+_LEADING_UNDERSCORES = re.compile("_*")
+_NOT_IN_A_LINE = re.compile("[\x00-\x08\x0a-\x1f\ud800-\udfff\ufffe\uffff]")
+"""What Glue's "single-line string pattern" leaves out."""
 _SUFFIX_DIGITS = 8
 
 
-def identifier(text: str) -> str:
-    """The snake_case identifier for a name from a source.
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """A style of identifiers: how it spells a name, and how inside a struct, whose type Hive and Spark must parse."""
 
-    Runs of letters and digits are joined by `_`, camelCase is cut into words, digits stay with the letters before
-    them, leading underscores are kept, a leading digit gets a `_`. Letters outside ASCII are romanised (`spécial`
-    becomes `special`, `京都` `jing_dou`). Words that SQL reserves are left as they
-    are: Glue and Iceberg take them. A text that leaves nothing becomes `unnamed_` and a hash of the text; one that
-    leaves more than 255 bytes is cut and ends in a hash of the text.
+    spelling: Spelling
+    spelling_inside: Spelling
+
+    def identifier(self, source: str) -> str:
+        """The identifier of a database, a table or a column.
+
+        A source that leaves nothing becomes `unnamed_` and a hash of the source; one that leaves more than 255 bytes is
+        cut and ends in such a hash.
+        """
+        return _identifier(source, self.spelling)
+
+    def columns(self, sources: Sequence[str]) -> tuple[str, ...]:
+        """One identifier for each column of a table, no two alike, none the name of a metadata column.
+
+        Where several sources meet in one identifier, the one that is spelled like it keeps it and the others get a
+        suffix from a hash of their own spelling. A source's identifier therefore depends on which others are present,
+        never on their order. Raises ValueError if two sources are the same text.
+        """
+        return _distinct(sources, self.spelling)
+
+    def fields(self, sources: Sequence[str]) -> tuple[str, ...]:
+        """The same for the fields of a struct."""
+        return _distinct(sources, self.spelling_inside)
+
+
+def _snake_case(text: str, cut: re.Pattern[str]) -> str:
+    """Romanise, join the words by `_`, keep leading underscores, put one before a leading digit."""
+    words = "_".join(cut.sub("_", run) for run in _RUN.findall(anyascii(text))).lower()
+    underscores = _LEADING_UNDERSCORES.match(text)
+    assert underscores is not None
+    return (underscores[0] or "_" * words[:1].isdigit()) + words if words else ""
+
+
+def _preserved(text: str) -> str:
+    """Lower the letters and keep them with digits and combining marks of all scripts; all else becomes `_`."""
+    lowered = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).lower())
+    kept = "".join(c if unicodedata.category(c) in _LETTERS_DIGITS_MARKS else "_" for c in lowered)
+    return kept if any(unicodedata.category(c) in _LETTERS_DIGITS for c in kept) else ""
+
+
+def _preserved_inside(text: str) -> str:
+    """The same with only those characters that Hive's type language takes, and no leading digit, for Spark's sake.
+
+    Hive (TypeInfoUtils.isTypeChar), and Athena like it, take letters and digits of one UTF-16 unit and no marks. Spark
+    would read `1e5` in `struct<1e5:int>` as a number.
     """
-    latin = anyascii(text)
-    words = "_".join(_WORD.sub("_", run) for run in _RUN.findall(latin)).lower()
-    if not words:
-        return f"unnamed_{_hash(text)}"
-    underscores = len(text) - len(text.lstrip("_"))
-    prefix = "_" * underscores or ("_" if words[0].isdigit() else "")
-    return bounded(prefix + words, text)
+    kept = "".join(c if c <= "\uffff" and unicodedata.category(c) in _LETTERS_DIGITS else "_" for c in _preserved(text))
+    if not kept.strip("_"):
+        return ""
+    return f"_{kept}" if kept[0].isdigit() else kept
 
 
-def unique_identifiers(sources: Sequence[str]) -> tuple[str, ...]:
-    """One identifier for each source, no two alike, none the name of a metadata column.
+_LETTERS_DIGITS = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Nd"})
+_LETTERS_DIGITS_MARKS = _LETTERS_DIGITS | {"Mn", "Mc", "Me"}
 
-    Where several sources meet in one identifier, the one that is spelled like it keeps it and the others get a suffix
-    from a hash of their own spelling. A source's identifier therefore depends on which others are present, never on
-    their order. Raises ValueError if two sources are the same text.
-    """
+
+def _snake_case_words(text: str) -> str:
+    return _snake_case(text, _WORD)
+
+
+def _snake_case_numbers(text: str) -> str:
+    return _snake_case(text, _WORD_OR_NUMBER)
+
+
+SNAKE_CASE = Naming(_snake_case_words, _snake_case_words)
+"""`camelCase` is cut into words, digits stay with the letters before them, letters outside ASCII are romanised."""
+
+SNAKE_CASE_NUMBERS = Naming(_snake_case_numbers, _snake_case_numbers)
+"""The same, and numbers are words of their own."""
+
+PRESERVE = Naming(_preserved, _preserved_inside)
+"""Letters and digits of every script stay as they are, in lower case."""
+
+
+def suffixed(name: str, suffix: str) -> str:
+    """`name_suffix`, with the name cut, between two characters, so that the whole is at most 255 bytes of UTF-8."""
+    return f"{_cut(name, LONGEST - len(suffix.encode()) - 1)}_{suffix}"
+
+
+def bounded(name: str, source: str) -> str:
+    """The name itself, or, if it is longer than 255 bytes, its beginning and a hash of the source."""
+    return name if len(name.encode()) <= LONGEST else suffixed(name, _hash(source))
+
+
+def comment_of(source: str) -> str:
+    """The source as Glue takes it for a comment: one line of at most 255 bytes, an ellipsis where it is cut."""
+    line = _NOT_IN_A_LINE.sub("\ufffd", source)
+    return line if len(line.encode()) <= LONGEST else f"{_cut(line, LONGEST - len('…'.encode()))}…"
+
+
+def _identifier(source: str, spelling: Spelling) -> str:
+    spelled = spelling(source)
+    return bounded(spelled, source) if spelled else f"unnamed_{_hash(source)}"
+
+
+def _distinct(sources: Sequence[str], spelling: Spelling) -> tuple[str, ...]:
     if len(set(sources)) != len(sources):
         repeated = sorted(source for source, times in Counter(sources).items() if times > 1)
         raise ValueError(f"the same name is given twice: {', '.join(map(repr, repeated))}")
-    plain = [identifier(source) for source in sources]
+    plain = [_identifier(source, spelling) for source in sources]
     takers = Counter(plain)
 
     def keeps(source: str, name: str) -> bool:
@@ -74,14 +157,8 @@ def unique_identifiers(sources: Sequence[str]) -> tuple[str, ...]:
     raise AssertionError("unreachable")
 
 
-def suffixed(name: str, suffix: str) -> str:
-    """`name_suffix`, with the name cut so that the whole is at most 255 bytes."""
-    return f"{name[: LONGEST - len(suffix) - 1]}_{suffix}"
-
-
-def bounded(name: str, source: str) -> str:
-    """The name itself, or, if it is longer than 255 bytes, its beginning and a hash of the source."""
-    return name if len(name) <= LONGEST else suffixed(name, _hash(source))
+def _cut(text: str, size: int) -> str:
+    return text.encode()[:size].decode(errors="ignore")
 
 
 def _hash(text: str, rounds: int = 1) -> str:

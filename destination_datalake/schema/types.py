@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TypeGuard, TypeVar
 from urllib.parse import unquote
 
-from destination_datalake.schema.names import Naming, unique_identifiers
+from destination_datalake.schema.names import SNAKE_CASE, Naming
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def column_type(
     json_schema: object,
     numeric: NumericTypes,
     root: object = None,
-    naming: Naming = unique_identifiers,
+    naming: Naming = SNAKE_CASE,
 ) -> ColumnType:
     """The column type for one property's JSON schema; never fails: what it cannot read is `Json`.
 
@@ -224,7 +224,7 @@ class _Reading:
         properties = schema.get("properties")
         if not _is_object(properties) or not properties:
             return Json()
-        names = self.naming(tuple(properties))
+        names = self.naming.fields(tuple(properties))
         return Struct(
             tuple(
                 Field(name, source, self.type_of(property_schema, seen, depth + 1))

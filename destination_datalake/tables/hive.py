@@ -23,8 +23,10 @@ from destination_datalake.schema.evolution import AddColumn, Change, applied, ev
 from destination_datalake.schema.glue import glue_type, parse_glue_type
 from destination_datalake.schema.types import ColumnType, Field
 from destination_datalake.tables.base import Rewrite, TableConflict, TableName
+from destination_datalake.tables.creation import create_hive_table, glue_column
 from destination_datalake.tables.database import ensure_database
 from destination_datalake.tables.fitting import fitting
+from destination_datalake.tables.holding import holding
 
 if TYPE_CHECKING:
     from mypy_boto3_glue.type_defs import TableTypeDef
@@ -131,7 +133,7 @@ class HiveTable:
         """Make the table's columns as wide as needed, and the plan's with them."""
         changes = evolve(self._files_hold, needed).changes
         if changes and self._layout.promotes:
-            self._update(lambda entry: _change_columns(entry, changes, self._columns))
+            self._update(lambda entry: _change_columns(entry, changes))
             self._files_hold = applied(self._files_hold, changes)
         elif changes:
             self._widen(changes, rewrite)
@@ -181,29 +183,9 @@ class HiveTable:
             file.withdraw(self._access.client("s3"))
 
     def _create(self) -> TableTypeDef:
-        # Imported here: it brings pandas along, which takes a second that Iceberg tables need not wait for.
-        import awswrangler as wr
-
-        columns = {column.name: glue_type(column.type) for column in (*METADATA_COLUMNS, *self._columns)}
-        comments = {column.name: column.source for column in self._columns if column.name != column.source}
-        session = self._access.session()
-        wr.config.glue_endpoint_url = self._access.endpoint_url
-        parameters = {"airbyte.stream": str(self._stream.id)}
-        location = f"{self._root}/data/"
-        if self._plan.format == "jsonl":
-            wr.catalog.create_json_table(
-                self.name.database, self.name.table, location, columns,
-                parameters=parameters, columns_comments=comments, mode="append",
-                compression="gzip" if self._plan.codec == "GZIP" else None,
-                serde_library=_JSON_SERDE, boto3_session=session,
-            )  # fmt: skip
-        else:
-            wr.catalog.create_parquet_table(
-                self.name.database, self.name.table, location, columns,
-                parameters=parameters, columns_comments=comments, mode="append",
-                compression=None if self._plan.codec == "UNCOMPRESSED" else self._plan.codec.lower(),
-                boto3_session=session,
-            )  # fmt: skip
+        columns = (*METADATA_COLUMNS, *self._columns)
+        parameters = holding(self._stream.id)
+        create_hive_table(self.name, columns, f"{self._root}/data/", parameters, self._plan, self._access)
         return self._access.client("glue").get_table(DatabaseName=self.name.database, Name=self.name.table)["Table"]
 
     def _refuse_foreign(self, table: TableTypeDef) -> None:
@@ -234,7 +216,7 @@ class HiveTable:
         evolution = fitting(self.name, self._stream.id, there, self._columns)
         now = [c for c in evolution.changes if isinstance(c, AddColumn) or self._layout.promotes]
         if now:
-            self._update(lambda entry: _change_columns(entry, now, self._columns))
+            self._update(lambda entry: _change_columns(entry, now))
         self._files_hold = applied(there, now)
         self._plan = replace(self._plan, columns=evolution.columns)
 
@@ -408,21 +390,18 @@ class HiveTable:
                     raise
 
 
-def _change_columns(entry: dict[str, Any], changes: Sequence[Change], stream: Sequence[Field]) -> None:
+def _change_columns(entry: dict[str, Any], changes: Sequence[Change]) -> None:
     """Apply changes to a Glue table's columns; order, comments and columns of others stay as they are."""
     columns = entry["StorageDescriptor"]["Columns"]
     before = {column["Name"]: parse_glue_type(column.get("Type", "")) for column in columns}
     after = applied(before, changes)
-    sources = {field.name: field.source for field in stream}
     for column in columns:
         type_ = after[column["Name"]]
         if type_ is not None and type_ != before[column["Name"]]:
             column["Type"] = glue_type(type_)
     for change in changes:
         if isinstance(change, AddColumn) and not change.parent:
-            name = change.field.name
-            comment = {"Comment": sources[name]} if sources.get(name, name) != name else {}
-            columns.append({"Name": name, "Type": glue_type(change.field.type), **comment})
+            columns.append(glue_column(change.field))
 
 
 def _set_types(entry: dict[str, Any], types: Mapping[str, ColumnType | None]) -> None:

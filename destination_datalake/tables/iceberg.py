@@ -41,6 +41,7 @@ from destination_datalake.schema.types import ColumnType, Field
 from destination_datalake.tables.base import Rewrite, TableConflict, TableName
 from destination_datalake.tables.database import ensure_database
 from destination_datalake.tables.fitting import fitting
+from destination_datalake.tables.holding import holding
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -152,7 +153,8 @@ class IcebergTable:
     def _create(self) -> PyIcebergTable:
         ids = itertools.count(1)
         fields = [iceberg_field(column, lambda: next(ids)) for column in (*METADATA_COLUMNS, *self._columns)]
-        properties = {**_PROPERTIES, "write.parquet.compression-codec": self._plan.codec.lower()}
+        codec = {"write.parquet.compression-codec": self._plan.codec.lower()}
+        properties = {**_PROPERTIES, **codec, **holding(self._stream.id)}
         try:
             return self._catalog().create_table(
                 self.name, Schema(*fields), location=self._location, properties=properties

@@ -3,31 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
 
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.protocol.errors import SyncRefused
-from destination_datalake.schema.names import identifier
+from destination_datalake.schema.names import PRESERVE, SNAKE_CASE, SNAKE_CASE_NUMBERS, Naming, bounded
 from destination_datalake.tables.base import TableName
 
+if TYPE_CHECKING:
+    from destination_datalake.config import Config, DatabaseStrategy
 
-def table_names(streams: Sequence[Stream], default_database: str) -> Mapping[StreamId, TableName]:
-    """Every stream's table: its namespace is the database, or `default_database` where it has none.
+_NAMINGS: Mapping[tuple[str, bool], Naming] = {
+    ("snake_case", False): SNAKE_CASE,
+    ("snake_case", True): SNAKE_CASE_NUMBERS,
+    ("preserve", False): PRESERVE,
+}
+"""By `naming.style` and `naming.split_numbers`."""
 
-    Raises SyncRefused (config_error) naming the streams that would meet in one table.
-    """
-    names = {stream.id: _table_name(stream.id, default_database) for stream in streams}
-    owners: dict[TableName, StreamId] = {}
-    for stream, name in names.items():
-        other = owners.setdefault(name, stream)
-        if other is not stream:
-            raise SyncRefused(
-                f"Streams {other} and {stream} would both be written to table {name}: their names differ only in "
-                "letters that table names cannot keep apart. Rename one with a stream prefix or another namespace in "
-                "the connection's settings, or sync them in two connections with different databases."
+
+@dataclass(frozen=True, slots=True)
+class TableNaming:
+    """What the options say of databases' and tables' names."""
+
+    database: str
+    strategy: DatabaseStrategy
+    table_prefix: str
+    naming: Naming
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Take it from the options."""
+        naming = _NAMINGS[config.naming.style, config.naming.split_numbers]
+        return cls(config.lakeformation_database_name, config.database_strategy, config.table_prefix, naming)
+
+    def table_of(self, stream: StreamId) -> TableName:
+        """Where the stream goes: its namespace is the database, unless it has none or all go to one."""
+        namespace = stream.namespace if self.strategy == "namespace" else None
+        database = self.naming.identifier(namespace) if namespace else self.database
+        table = bounded(f"{self.table_prefix}{self.naming.identifier(stream.name)}", stream.name)
+        return TableName(database, table)
+
+    def tables_of(self, streams: Sequence[Stream]) -> Mapping[StreamId, TableName]:
+        """Every stream's table. Raises SyncRefused (config_error) naming two streams that would meet in one."""
+        names = {stream.id: self.table_of(stream.id) for stream in streams}
+        owners: dict[TableName, StreamId] = {}
+        for stream, name in names.items():
+            other = owners.setdefault(name, stream)
+            if other is not stream:
+                raise SyncRefused(self._meeting(other, stream, name))
+        return names
+
+    def _meeting(self, one: StreamId, other: StreamId, name: TableName) -> str:
+        meet = f"Streams {one} and {other} would both be written to table {name}: "
+        if self.strategy == "single" and one.namespace != other.namespace:
+            return (
+                f"{meet}database_strategy single leaves their namespaces out. Set database_strategy to namespace, "
+                "rename one with a stream prefix in the connection's settings, or sync them in two connections with "
+                "different table_prefix."
             )
-    return names
-
-
-def _table_name(stream: StreamId, default_database: str) -> TableName:
-    database = identifier(stream.namespace) if stream.namespace else default_database
-    return TableName(database, identifier(stream.name))
+        return (
+            f"{meet}their names differ only in letters that table names cannot keep apart. Rename one with a stream "
+            "prefix or another namespace in the connection's settings, or sync them in two connections with different "
+            "databases or table_prefix."
+        )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from destination_datalake.datafiles import FilePlan
 from destination_datalake.schema.columns import stream_columns
+from destination_datalake.schema.names import Naming
 from destination_datalake.schema.types import NumericTypes
 
 if TYPE_CHECKING:
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
     from destination_datalake.tables.base import Table, TableName
 
 
-def open_table(config: Config, stream: Stream, name: TableName, access: AwsAccess) -> Table:
+def open_table(config: Config, naming: Naming, stream: Stream, name: TableName, access: AwsAccess) -> Table:
     """Return the stream's table. Nothing is asked of AWS before its `prepare`."""
-    columns = stream_columns(stream.json_schema, NumericTypes(config.numeric_types))
+    columns = stream_columns(stream.json_schema, NumericTypes(config.numeric_types), naming)
     plan = FilePlan(
         format="jsonl" if config.format.format_type == "JSONL" else "parquet",
         codec=config.format.compression_codec,

@@ -1,39 +1,84 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.schema.names import METADATA_NAMES, bounded, identifier, suffixed, unique_identifiers
+from destination_datalake.schema.names import (
+    METADATA_NAMES,
+    PRESERVE,
+    SNAKE_CASE,
+    SNAKE_CASE_NUMBERS,
+    Naming,
+    bounded,
+    comment_of,
+    suffixed,
+)
 
-any_text = st.text() | st.text(alphabet=st.characters(), max_size=5) | st.text("aB_9 é-", max_size=6)
+STYLES = (SNAKE_CASE, SNAKE_CASE_NUMBERS, PRESERVE)
+style = pytest.mark.parametrize("naming", STYLES, ids=["snake_case", "split_numbers", "preserve"])
+
+any_text = (
+    st.text()
+    | st.text(alphabet=st.characters(), max_size=5)
+    | st.text("aB_9 é-", max_size=6)
+    | st.text("京İςßΣǅ\u0301ि०𠮷🎉ſ", max_size=6)
+    | st.integers(80, 300).map("京".__mul__)
+)
+
+
+# RudderStack's own (reference: seeds-systems.md 1.6): input, its name, its name with underscoreDivideNumbers.
+@pytest.mark.parametrize(
+    ("text", "expected", "divided"),
+    [
+        ("omega v2", "omega_v2", "omega_v_2"),
+        ("9mega", "_9mega", "_9_mega"),
+        ("9mega________-________90", "_9mega_90", "_9_mega_90"),
+        ("CamelCase123Key", "camel_case123_key", "camel_case_123_key"),
+        ("&4yasdfa(84224_fs9##_____*3q", "_4yasdfa_84224_fs9_3q", "_4_yasdfa_84224_fs_9_3_q"),
+        ("path to $1,00,000", "path_to_1_00_000", "path_to_1_00_000"),
+        ("ome$ga", "ome_ga", "ome_ga"),
+        ("mega&", "mega", "mega"),
+        ("__abc_123_def_456", "__abc_123_def_456", "__abc_123_def_456"),
+        ("omega v2 ", "omega_v2", "omega_v_2"),
+        ("k3_namespace", "k3_namespace", "k_3_namespace"),
+    ],
+)
+def test_the_vectors_of_rudderstack(text: str, expected: str, divided: str) -> None:
+    assert SNAKE_CASE.identifier(text) == expected
+    assert SNAKE_CASE_NUMBERS.identifier(text) == divided
+
+
+@pytest.mark.parametrize(
+    ("text", "theirs", "ours"),
+    [
+        ("Cízǔ", "c_z", "cizu"),  # letters are romanised, not dropped
+        ("@#$%", "", "unnamed_1a483835"),  # no column is dropped
+        ("___", "stringempty", "unnamed_bda25155"),  # two empty namespaces do not meet
+        ("group", "_group", "group"),  # every catalog takes reserved words
+        ("timestamp", "_timestamp", "timestamp"),
+    ],
+)
+def test_the_vectors_of_rudderstack_that_were_decided_otherwise(text: str, theirs: str, ours: str) -> None:
+    assert SNAKE_CASE.identifier(text) == SNAKE_CASE_NUMBERS.identifier(text) == ours != theirs
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("order", "order"),
-        ("timestamp", "timestamp"),
-        ("omega v2", "omega_v2"),
-        ("9mega", "_9mega"),
-        ("9mega________-________90", "_9mega_90"),
-        ("CamelCase123Key", "camel_case123_key"),
         ("streamWithCamelCase", "stream_with_camel_case"),
         ("STREAM_WITH_ALL_CAPS", "stream_with_all_caps"),
         ("HTTPServerID", "http_server_id"),
-        ("&4yasdfa(84224_fs9##_____*3q", "_4yasdfa_84224_fs9_3q"),
-        ("path to $1,00,000", "path_to_1_00_000"),
-        ("ome$ga", "ome_ga"),
-        ("mega&", "mega"),
-        ("__abc_123_def_456", "__abc_123_def_456"),
         ("_id", "_id"),
         ("name_", "name"),
         ("Foo.Bar", "foo_bar"),
         ("stream-with:spécial:character_names", "stream_with_special_character_names"),
-        ("Cízǔ", "cizu"),
+        ("99namespace", "_99namespace"),  # Airbyte's S3A-1
         ("Straße", "strasse"),
         ("Łódź", "lodz"),
         ("smørrebrød", "smorrebrod"),
@@ -41,79 +86,152 @@ any_text = st.text() | st.text(alphabet=st.characters(), max_size=5) | st.text("
         ("id_ключ", "id_klyuch"),
         ("京都", "jing_dou"),
         ("名前", "ming_qian"),
+        ("🎉", "tada"),
     ],
 )
 def test_a_name_becomes_snake_case(text: str, expected: str) -> None:
-    assert identifier(text) == expected
+    assert SNAKE_CASE.identifier(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "@#$%", "___", "\ud800"])
-def test_a_name_that_leaves_nothing_gets_a_stable_one(text: str) -> None:
-    assert re.fullmatch(r"unnamed_[0-9a-f]{8}", identifier(text))
-    assert identifier(text) == identifier(text)
+@pytest.mark.parametrize(
+    ("text", "column", "field"),
+    [
+        ("order", "order", "order"),
+        ("streamWithCamelCase", "streamwithcamelcase", "streamwithcamelcase"),
+        ("omega v2", "omega_v2", "omega_v2"),
+        ("a - b", "a___b", "a___b"),
+        ("Foo.Bar", "foo_bar", "foo_bar"),
+        ("name_", "name_", "name_"),
+        ("$price", "_price", "_price"),
+        ("Spécial", "spécial", "spécial"),
+        ("spe\u0301cial", "spécial", "spécial"),
+        ("Straße", "straße", "straße"),
+        ("КЛЮЧ", "ключ", "ключ"),
+        ("京都", "京都", "京都"),
+        ("m²", "m_", "m_"),
+        ("id🎉", "id_", "id_"),
+        # A type such as struct<1e5:int> is parsed by engines that take less there than in a column's name.
+        ("1e5", "1e5", "_1e5"),
+        ("हिन्दी", "हिन्दी", "ह_न_द_"),
+        ("𠮷野", "𠮷野", "_野"),
+    ],
+)
+def test_a_name_is_preserved_as_far_as_catalogs_take_it(text: str, column: str, field: str) -> None:
+    assert PRESERVE.columns([text]) == (column,)
+    assert PRESERVE.fields([text]) == (field,)
 
 
-def test_unnamed_names_differ_like_their_sources() -> None:
-    assert identifier("@#$%") != identifier("$%")
-    assert identifier("@#$%") == "unnamed_1a483835"  # the same in every release: tables depend on it
+@style
+@pytest.mark.parametrize("text", ["", "@#$%", "___", "\ud800", "\u0301"])
+def test_a_name_that_leaves_nothing_gets_a_stable_one(naming: Naming, text: str) -> None:
+    assert re.fullmatch(r"unnamed_[0-9a-f]{8}", naming.identifier(text))
+    assert naming.identifier(text) == naming.identifier(text)
 
 
-def test_a_long_name_is_cut_to_255_bytes_and_told_from_its_like() -> None:
-    one, other = identifier("x" * 300), identifier("x" * 301)
-    assert len(one) == len(other) == 255
+@style
+def test_unnamed_names_differ_like_their_sources(naming: Naming) -> None:
+    assert naming.identifier("@#$%") != naming.identifier("$%")
+    assert naming.identifier("@#$%") == "unnamed_1a483835"  # the same in every release: tables depend on it
+
+
+@style
+@pytest.mark.parametrize("letter", ["x", "京"])
+def test_a_long_name_is_cut_to_255_bytes_and_told_from_its_like(naming: Naming, letter: str) -> None:
+    one, other = naming.identifier(letter * 300), naming.identifier(letter * 301)
     assert one != other
-    assert identifier("x" * 255) == "x" * 255
+    assert {len(name.encode()) for name in (one, other)} <= {253, 254, 255}
+    assert naming.identifier("x" * 255) == "x" * 255
 
 
 def test_a_suffix_fits_into_the_bound() -> None:
     assert suffixed("abc", "1234") == "abc_1234"
     assert len(suffixed("x" * 255, "1234")) == 255
+    assert suffixed("京" * 85, "1234") == "京" * 83 + "_1234"
     assert bounded("short", "source") == "short"
 
 
 @given(any_text)
-def test_an_identifier_is_one_that_every_catalog_takes(text: str) -> None:
-    assert re.fullmatch(r"[a-z_][a-z0-9_]{0,254}", identifier(text))
+def test_a_snake_case_identifier_is_one_that_needs_no_quotes(text: str) -> None:
+    for naming in (SNAKE_CASE, SNAKE_CASE_NUMBERS):
+        assert re.fullmatch(r"[a-z_][a-z0-9_]{0,254}", naming.identifier(text))
+
+
+@given(any_text)
+def test_a_preserved_identifier_is_made_of_lower_case_letters_and_digits(text: str) -> None:
+    [column], [field] = PRESERVE.columns([text]), PRESERVE.fields([text])
+    for name in (column, field):
+        assert name == name.lower() == unicodedata.normalize("NFC", name)
+        assert 0 < len(name.encode()) <= 255
+    assert {unicodedata.category(c)[0] for c in column} <= set("LNMP")
+    assert set("._").intersection(column) <= {"_"}
+    # What Hive's type parser takes: Character.isLetterOrDigit of one UTF-16 unit.
+    assert all(c == "_" or (c <= "\uffff" and unicodedata.category(c)[0] in "LN") for c in field)
+    assert not field[0].isdigit()
 
 
 @given(any_text)
 def test_an_identifier_stays_what_it_is(text: str) -> None:
-    assert identifier(identifier(text)) == identifier(text)
+    for naming in (SNAKE_CASE, PRESERVE):  # numbers in a hash are words too, where numbers are words
+        assert naming.identifier(naming.identifier(text)) == naming.identifier(text)
 
 
-def test_of_colliding_names_the_one_spelled_so_keeps_the_identifier() -> None:
-    plain, camel, spaced = unique_identifiers(["a_b", "aB", "a b"])
+@style
+def test_of_colliding_names_the_one_spelled_so_keeps_the_identifier(naming: Naming) -> None:
+    plain, spaced, dashed = naming.columns(["a_b", "a b", "a-b"])
     assert plain == "a_b"
-    assert re.fullmatch(r"a_b_[0-9a-f]{8}", camel)
     assert re.fullmatch(r"a_b_[0-9a-f]{8}", spaced)
-    assert camel != spaced
+    assert re.fullmatch(r"a_b_[0-9a-f]{8}", dashed)
+    assert spaced != dashed
+    assert naming.fields(["a_b", "a b", "a-b"]) == (plain, spaced, dashed)
 
 
-def test_names_that_collide_with_no_other_have_no_suffix() -> None:
-    assert unique_identifiers(["id", "createdAt"]) == ("id", "created_at")
+@style
+def test_names_that_collide_with_no_other_have_no_suffix(naming: Naming) -> None:
+    assert naming.columns(["id", "created_at"]) == ("id", "created_at")
 
 
-def test_a_suffixed_name_that_somebody_else_spells_out_is_suffixed_again() -> None:
-    _, camel, _ = unique_identifiers(["a_b", "aB", "a b"])
-    names = unique_identifiers(["a_b", "aB", "a b", camel])
-    assert names[3] == camel
+@pytest.mark.parametrize("naming", [SNAKE_CASE, PRESERVE])
+def test_a_suffixed_name_that_somebody_else_spells_out_is_suffixed_again(naming: Naming) -> None:
+    _, spaced, _ = naming.columns(["a_b", "a b", "a-b"])
+    names = naming.columns(["a_b", "a b", "a-b", spaced])
+    assert names[3] == spaced
     assert len(set(names)) == 4
 
 
-def test_metadata_names_are_never_given_away() -> None:
-    given_names = unique_identifiers([*METADATA_NAMES, "_airbyteMeta", "_airbyte-raw-id"])
+@style
+def test_metadata_names_are_never_given_away(naming: Naming) -> None:
+    given_names = naming.columns([*METADATA_NAMES, "_airbyte_Meta", "_airbyte_raw-id"])
     assert not set(given_names) & set(METADATA_NAMES)
     assert len(set(given_names)) == 6
 
 
 def test_a_name_given_twice_is_refused() -> None:
     with pytest.raises(ValueError, match="the same name is given twice: 'a'"):
-        unique_identifiers(["a", "b", "a"])
+        SNAKE_CASE.columns(["a", "b", "a"])
 
 
 @given(st.lists(any_text, unique=True), st.randoms(use_true_random=False))
 def test_identifiers_are_unique_and_do_not_depend_on_the_order(sources: list[str], random: Random) -> None:
-    names = dict(zip(sources, unique_identifiers(sources), strict=True))
-    assert len(set(names.values())) == len(sources)
     shuffled = random.sample(sources, len(sources))
-    assert dict(zip(shuffled, unique_identifiers(shuffled), strict=True)) == names
+    for each in (each for naming in STYLES for each in (naming.columns, naming.fields)):
+        names = dict(zip(sources, each(sources), strict=True))
+        assert len(set(names.values())) == len(sources)
+        assert all(len(name.encode()) <= 255 for name in names.values())
+        assert dict(zip(shuffled, each(shuffled), strict=True)) == names
+
+
+@pytest.mark.parametrize(
+    ("source", "comment"),
+    [
+        ("placedAt", "placedAt"),
+        ('"a".b?#%\t🎉', '"a".b?#%\t🎉'),
+        ("two\nlines\x00", "two\ufffdlines\ufffd"),
+        ("\ud800", "\ufffd"),
+        ("x" * 255, "x" * 255),
+        ("x" * 256, "x" * 252 + "…"),
+        ("京" * 86, "京" * 84 + "…"),
+    ],
+)
+def test_a_comment_is_one_line_of_at_most_255_bytes(source: str, comment: str) -> None:
+    assert comment_of(source) == comment
+    assert len(comment.encode()) <= 255

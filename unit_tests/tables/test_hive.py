@@ -13,6 +13,7 @@ from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.types import Field, Int64, List, String, Struct
 from destination_datalake.tables.base import TableConflict, TableName
 from destination_datalake.tables.hive import HiveTable
+from destination_datalake.tables.holding import held_stream
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.cloud import cloud as an_account
 
@@ -138,7 +139,7 @@ def test_a_new_table_has_the_metadata_columns_then_the_stream_s_and_is_read_as_w
     assert made["StorageDescriptor"]["SerdeInfo"]["SerializationLibrary"] == serde
     assert made["StorageDescriptor"]["InputFormat"] == input_format
     assert made["StorageDescriptor"]["Location"] == f"{ROOT}/data/"
-    assert (made["TableType"], made["Parameters"]["airbyte.stream"]) == ("EXTERNAL_TABLE", "shop.Orders")
+    assert (made["TableType"], held_stream(made["Parameters"])) == ("EXTERNAL_TABLE", ("shop", "Orders"))
 
 
 def test_a_table_of_somebody_else_s_gets_what_is_missing_and_keeps_the_rest(cloud: Cloud) -> None:

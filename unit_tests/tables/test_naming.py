@@ -3,34 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
+from destination_datalake.config import Config
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.protocol.errors import SyncRefused
+from destination_datalake.schema.names import PRESERVE, SNAKE_CASE, SNAKE_CASE_NUMBERS
 from destination_datalake.tables.base import TableName
-from destination_datalake.tables.naming import table_names
+from destination_datalake.tables.naming import TableNaming
+
+DEFAULT = TableNaming("lake", "namespace", "", SNAKE_CASE)
+PREFIXED = replace(DEFAULT, table_prefix="raw_")
+SINGLE = replace(DEFAULT, strategy="single")
+PRESERVING = replace(DEFAULT, naming=PRESERVE)
 
 
-def names(*streams: tuple[str | None, str]) -> Sequence[TableName]:
+def names(*streams: tuple[str | None, str], naming: TableNaming = DEFAULT) -> Sequence[TableName]:
     configured = [Stream(StreamId(*each), {}, False, None, None, None) for each in streams]
-    return list(table_names(configured, "lake").values())
+    return list(naming.tables_of(configured).values())
 
 
 @pytest.mark.parametrize(
-    ("namespace", "name", "table"),
+    ("naming", "namespace", "name", "table"),
     [
-        (None, "orders", "lake.orders"),
-        ("shop", "orders", "shop.orders"),
-        ("Web Shop", "OrderLines", "web_shop.order_lines"),
-        ("público", "spécial", "publico.special"),
-        ("2024", "1st", "_2024._1st"),
+        (DEFAULT, None, "orders", "lake.orders"),
+        (DEFAULT, "shop", "orders", "shop.orders"),
+        (DEFAULT, "Web Shop", "OrderLines", "web_shop.order_lines"),
+        (DEFAULT, "público", "spécial", "publico.special"),
+        (DEFAULT, "2024", "1st", "_2024._1st"),
+        (PREFIXED, "shop", "1st", "shop.raw__1st"),
+        (SINGLE, "shop", "OrderLines", "lake.order_lines"),
+        (PRESERVING, "Público", "OrderLines", "público.orderlines"),
+        (replace(PRESERVING, table_prefix="raw_", strategy="single"), "shop", "京 都", "lake.raw_京_都"),
+        (replace(DEFAULT, naming=SNAKE_CASE_NUMBERS), "k3", "v2", "k_3.v_2"),
     ],
 )
-def test_a_stream_s_table_is_its_name_in_the_database_of_its_namespace(
-    namespace: str | None, name: str, table: str
+def test_a_stream_s_table_is_as_the_options_say(
+    naming: TableNaming, namespace: str | None, name: str, table: str
 ) -> None:
-    assert [str(each) for each in names((namespace, name))] == [table]
+    assert [str(each) for each in names((namespace, name), naming=naming)] == [table]
+
+
+def test_a_prefix_counts_among_the_255_bytes() -> None:
+    [long] = names((None, "x" * 255), naming=PREFIXED)
+
+    assert len(long.table) == 255
+    assert long.table.startswith("raw_xxx")
 
 
 def test_streams_of_one_name_in_different_namespaces_are_different_tables() -> None:
@@ -42,22 +62,47 @@ def test_streams_of_one_name_in_different_namespaces_are_different_tables() -> N
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "table"),
+    ("naming", "one", "other", "table", "remedy"),
     [
-        ((None, "orderLines"), (None, "order_lines"), "lake.order_lines"),
-        (("Shop", "a"), ("shop", "a"), "shop.a"),
-        ((None, "a"), ("lake", "A"), "lake.a"),
-        ((None, "a b"), (None, "a-b"), "lake.a_b"),
+        (DEFAULT, (None, "orderLines"), (None, "order_lines"), "lake.order_lines", "Rename one with a stream prefix"),
+        (DEFAULT, ("Shop", "a"), ("shop", "a"), "shop.a", "Rename one with a stream prefix"),
+        (DEFAULT, (None, "a"), ("lake", "A"), "lake.a", "Rename one with a stream prefix"),
+        (DEFAULT, (None, "a b"), (None, "a-b"), "lake.a_b", "Rename one with a stream prefix"),
+        (PRESERVING, (None, "aB"), (None, "ab"), "lake.ab", "Rename one with a stream prefix"),
+        (PREFIXED, (None, "a b"), (None, "a-b"), "lake.raw_a_b", "Rename one with a stream prefix"),
+        (SINGLE, ("shop", "a"), ("store", "a"), "lake.a", "Set database_strategy to namespace"),
+        (SINGLE, ("shop", "a b"), ("shop", "a-b"), "lake.a_b", "Rename one with a stream prefix"),
     ],
 )
 def test_streams_that_would_meet_in_one_table_are_refused_by_name(
-    one: tuple[str | None, str], other: tuple[str | None, str], table: str
+    naming: TableNaming, one: tuple[str | None, str], other: tuple[str | None, str], table: str, remedy: str
 ) -> None:
     with pytest.raises(SyncRefused) as refused:
-        names(one, ("elsewhere", "a"), other)
+        names(one, ("elsewhere", "z"), other, naming=naming)
 
     assert refused.value.failure_type == "config_error"
     assert (
         f"Streams {StreamId(*one)} and {StreamId(*other)} would both be written to table {table}"
         in refused.value.message
     )
+    assert remedy in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("options", "naming"),
+    [
+        ({}, DEFAULT),
+        ({"database_strategy": "single", "table_prefix": "Raw_"}, replace(SINGLE, table_prefix="raw_")),
+        ({"naming": {"split_numbers": True}}, replace(DEFAULT, naming=SNAKE_CASE_NUMBERS)),
+        ({"naming": {"style": "preserve"}}, PRESERVING),
+    ],
+)
+def test_the_options_that_decide(options: dict[str, object], naming: TableNaming) -> None:
+    smallest = {
+        "credentials": {"credentials_title": "Default chain"},
+        "region": "eu-west-1",
+        "bucket_name": "bucket",
+        "lakeformation_database_name": "lake",
+    }
+
+    assert TableNaming.of(Config.parse({**smallest, **options})) == naming
