@@ -4,7 +4,6 @@ from importlib import import_module
 
 MODULES = (
     "airbyte_cdk.exception_handler",
-    "awswrangler",
     "boto3",
     "destination_datalake.destination",
     "destination_datalake.run",
