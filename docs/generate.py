@@ -198,7 +198,7 @@ def _names() -> str:
 
 
 def _collisions() -> str:
-    pairs = zip(_COLLIDING, SNAKE_CASE.columns(_COLLIDING), strict=True)
+    pairs = zip(_COLLIDING, SNAKE_CASE.identifiers(_COLLIDING), strict=True)
     return _table(["fields of one record", "columns"], [[_code(source), _code(name)] for source, name in pairs])
 
 

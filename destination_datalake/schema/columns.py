@@ -52,7 +52,7 @@ def stream_columns(
     if not isinstance(properties, Mapping):
         return ()
     columns = {source: schema for source, schema in properties.items() if source not in METADATA_NAMES}
-    names = naming.columns(tuple(columns))
+    names = naming.identifiers(tuple(columns))
     return tuple(
         Field(name, source, column_type(schema, numeric, json_schema, naming))
         for name, (source, schema) in zip(names, columns.items(), strict=True)

@@ -50,20 +50,22 @@ class Naming:
         A source that leaves nothing becomes `unnamed_` and a hash of the source; one that leaves more than 255 bytes is
         cut and ends in such a hash.
         """
-        return _identifier(source, self.spelling)
+        spelled = self.spelling(source)
+        return bounded(spelled, source) if spelled else f"unnamed_{_hash(source)}"
 
-    def columns(self, sources: Sequence[str]) -> tuple[str, ...]:
+    def identifiers(self, sources: Sequence[str]) -> tuple[str, ...]:
         """One identifier for each column of a table, no two alike, none the name of a metadata column.
 
         Where several sources meet in one identifier, the one that is spelled like it keeps it and the others get a
         suffix from a hash of their own spelling. A source's identifier therefore depends on which others are present,
         never on their order. Raises ValueError if two sources are the same text.
         """
-        return _distinct(sources, self.spelling)
+        return _distinct(sources, [self.identifier(source) for source in sources])
 
-    def fields(self, sources: Sequence[str]) -> tuple[str, ...]:
-        """The same for the fields of a struct."""
-        return _distinct(sources, self.spelling_inside)
+    @property
+    def inside(self) -> Naming:
+        """The naming of a struct's fields."""
+        return Naming(self.spelling_inside, self.spelling_inside)
 
 
 def _snake_case(text: str, cut: re.Pattern[str]) -> str:
@@ -131,16 +133,10 @@ def comment_of(source: str) -> str:
     return line if len(line.encode()) <= LONGEST else f"{_cut(line, LONGEST - len('…'.encode()))}…"
 
 
-def _identifier(source: str, spelling: Spelling) -> str:
-    spelled = spelling(source)
-    return bounded(spelled, source) if spelled else f"unnamed_{_hash(source)}"
-
-
-def _distinct(sources: Sequence[str], spelling: Spelling) -> tuple[str, ...]:
+def _distinct(sources: Sequence[str], plain: Sequence[str]) -> tuple[str, ...]:
     if len(set(sources)) != len(sources):
         repeated = sorted(source for source, times in Counter(sources).items() if times > 1)
         raise ValueError(f"the same name is given twice: {', '.join(map(repr, repeated))}")
-    plain = [_identifier(source, spelling) for source in sources]
     takers = Counter(plain)
 
     def keeps(source: str, name: str) -> bool:

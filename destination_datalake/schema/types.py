@@ -152,7 +152,7 @@ def column_type(
     """The column type for one property's JSON schema; never fails: what it cannot read is `Json`.
 
     `root` is the document in which `$ref`s of the form `#/…` are looked up (the stream's schema; by default
-    `json_schema` itself). `naming` gives the identifiers of a struct's fields. A schema that contains itself is `Json`
+    `json_schema` itself). `naming` is the table's. A schema that contains itself is `Json`
     from where it does so.
     """
     return _Reading(json_schema if root is None else root, numeric, naming).type_of(json_schema, (), 0)
@@ -224,7 +224,7 @@ class _Reading:
         properties = schema.get("properties")
         if not _is_object(properties) or not properties:
             return Json()
-        names = self.naming.fields(tuple(properties))
+        names = self.naming.inside.identifiers(tuple(properties))
         return Struct(
             tuple(
                 Field(name, source, self.type_of(property_schema, seen, depth + 1))

@@ -117,8 +117,8 @@ def test_a_name_becomes_snake_case(text: str, expected: str) -> None:
     ],
 )
 def test_a_name_is_preserved_as_far_as_catalogs_take_it(text: str, column: str, field: str) -> None:
-    assert PRESERVE.columns([text]) == (column,)
-    assert PRESERVE.fields([text]) == (field,)
+    assert PRESERVE.identifiers([text]) == (column,)
+    assert PRESERVE.inside.identifiers([text]) == (field,)
 
 
 @style
@@ -158,7 +158,7 @@ def test_a_snake_case_identifier_is_one_that_needs_no_quotes(text: str) -> None:
 
 @given(any_text)
 def test_a_preserved_identifier_is_made_of_lower_case_letters_and_digits(text: str) -> None:
-    [column], [field] = PRESERVE.columns([text]), PRESERVE.fields([text])
+    [column], [field] = PRESERVE.identifiers([text]), PRESERVE.inside.identifiers([text])
     for name in (column, field):
         assert name == name.lower() == unicodedata.normalize("NFC", name)
         assert 0 < len(name.encode()) <= 255
@@ -177,43 +177,43 @@ def test_an_identifier_stays_what_it_is(text: str) -> None:
 
 @style
 def test_of_colliding_names_the_one_spelled_so_keeps_the_identifier(naming: Naming) -> None:
-    plain, spaced, dashed = naming.columns(["a_b", "a b", "a-b"])
+    plain, spaced, dashed = naming.identifiers(["a_b", "a b", "a-b"])
     assert plain == "a_b"
     assert re.fullmatch(r"a_b_[0-9a-f]{8}", spaced)
     assert re.fullmatch(r"a_b_[0-9a-f]{8}", dashed)
     assert spaced != dashed
-    assert naming.fields(["a_b", "a b", "a-b"]) == (plain, spaced, dashed)
+    assert naming.inside.identifiers(["a_b", "a b", "a-b"]) == (plain, spaced, dashed)
 
 
 @style
 def test_names_that_collide_with_no_other_have_no_suffix(naming: Naming) -> None:
-    assert naming.columns(["id", "created_at"]) == ("id", "created_at")
+    assert naming.identifiers(["id", "created_at"]) == ("id", "created_at")
 
 
 @pytest.mark.parametrize("naming", [SNAKE_CASE, PRESERVE])
 def test_a_suffixed_name_that_somebody_else_spells_out_is_suffixed_again(naming: Naming) -> None:
-    _, spaced, _ = naming.columns(["a_b", "a b", "a-b"])
-    names = naming.columns(["a_b", "a b", "a-b", spaced])
+    _, spaced, _ = naming.identifiers(["a_b", "a b", "a-b"])
+    names = naming.identifiers(["a_b", "a b", "a-b", spaced])
     assert names[3] == spaced
     assert len(set(names)) == 4
 
 
 @style
 def test_metadata_names_are_never_given_away(naming: Naming) -> None:
-    given_names = naming.columns([*METADATA_NAMES, "_airbyte_Meta", "_airbyte_raw-id"])
+    given_names = naming.identifiers([*METADATA_NAMES, "_airbyte_Meta", "_airbyte_raw-id"])
     assert not set(given_names) & set(METADATA_NAMES)
     assert len(set(given_names)) == 6
 
 
 def test_a_name_given_twice_is_refused() -> None:
     with pytest.raises(ValueError, match="the same name is given twice: 'a'"):
-        SNAKE_CASE.columns(["a", "b", "a"])
+        SNAKE_CASE.identifiers(["a", "b", "a"])
 
 
 @given(st.lists(any_text, unique=True), st.randoms(use_true_random=False))
 def test_identifiers_are_unique_and_do_not_depend_on_the_order(sources: list[str], random: Random) -> None:
     shuffled = random.sample(sources, len(sources))
-    for each in (each for naming in STYLES for each in (naming.columns, naming.fields)):
+    for each in (each for naming in STYLES for each in (naming.identifiers, naming.inside.identifiers)):
         names = dict(zip(sources, each(sources), strict=True))
         assert len(set(names.values())) == len(sources)
         assert all(len(name.encode()) <= 255 for name in names.values())
