@@ -8,12 +8,20 @@ check made it removes, also when it fails.
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.errors import explain
 from destination_datalake.config import Config
+from destination_datalake.tables.database import ensure_database
+from destination_datalake.tables.moves import known_tables, moves
+from destination_datalake.tables.naming import TableNaming
+
+_logger = logging.getLogger(__name__)
+
+_MOVES_SHOWN = 10
 
 _CONTENT = b"Written by a connection check of destination-datalake; safe to delete.\n"
 
@@ -24,8 +32,7 @@ def find_problems(config: Config, unique: str) -> list[str]:
     `unique` is a word of letters and digits that no other check uses. Exceptions that are not AWS's come through: they
     are our mistakes, not the user's.
     """
-    # Somebody is waiting for the answer: three tries, not ten.
-    access = dataclasses.replace(AwsAccess.of(config), attempts=3, connect_timeout_seconds=5)
+    access = _access(config)
     problems: list[str] = []
     with _noting(problems, "identify", "the owner of the credentials"):
         _probe_identity(config, access, problems)
@@ -35,6 +42,38 @@ def find_problems(config: Config, unique: str) -> list[str]:
     _probe_bucket(config, access, unique, problems)
     _probe_catalog(config, access, unique, problems)
     return problems
+
+
+def find_changes(config: Config) -> str | None:
+    """Say what other options than these have made that a sync would not go on with; None if there is nothing to say.
+
+    It is no problem: it may be what the user wants, or the tables of another connection in the same bucket.
+    """
+    folder = config.uri("")
+    try:
+        tables = known_tables(_access(config).client("glue"), config.lakeformation_database_name, folder)
+    except Exception as error:
+        failure = explain(error, doing="look for earlier tables under", resource=folder)
+        if failure is None:
+            raise
+        _logger.info("%s Only a warning would have come of it.", failure.message)
+        return None
+    found = [str(move) for move in moves(tables, TableNaming.of(config))]
+    if not found:
+        return None
+    more = [f"and {len(found) - _MOVES_SHOWN} more like these"] if len(found) > _MOVES_SHOWN else []
+    return (
+        f"Names have changed: {'; '.join(found[:_MOVES_SHOWN] + more)}. The next sync begins what is new without the "
+        "earlier records; what is there stays as it is and gets no more. To go on with it, set "
+        "lakeformation_database_name, database_strategy, table_prefix and naming as they were. If the change is meant, "
+        "refresh these streams where the earlier records are needed, and drop the old tables when nobody reads them. "
+        "(If another connection writes them, all is well.)"
+    )
+
+
+def _access(config: Config) -> AwsAccess:
+    # Somebody is waiting for the answer: three tries, not ten.
+    return dataclasses.replace(AwsAccess.of(config), attempts=3, connect_timeout_seconds=5)
 
 
 def _probe_identity(config: Config, access: AwsAccess, problems: list[str]) -> None:
@@ -76,12 +115,7 @@ def _probe_catalog(config: Config, access: AwsAccess, unique: str, problems: lis
     database, table = config.lakeformation_database_name, f"airbyte_check_{unique}"
 
     with _noting(problems, "create or read database", database) as usable:
-        try:
-            glue.get_database(Name=database)
-        except glue.exceptions.EntityNotFoundException:
-            # Somebody else, perhaps another check, may be quicker.
-            with suppress(glue.exceptions.AlreadyExistsException):
-                glue.create_database(DatabaseInput={"Name": database})
+        ensure_database(glue, database)
     if not usable():
         return
 

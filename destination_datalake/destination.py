@@ -84,13 +84,21 @@ class DestinationDatalake(Destination):
             self._out.write_line(msgspec.json.encode(AirbyteMessageSerializer.dump(message)))
 
     def check(self, logger: logging.Logger, config: Mapping[str, Any]) -> AirbyteConnectionStatus:
-        """Try out, for real, everything a sync needs; the message of a FAILED status names each thing to mend."""
-        from destination_datalake.check import find_problems
+        """Try out, for real, everything a sync needs; the message of a FAILED status names each thing to mend.
 
-        problems = find_problems(self._parse(config, logger), uuid.uuid4().hex)
+        That of a SUCCEEDED status, where there is one, says which tables and columns the options would give up.
+        """
+        from destination_datalake.check import find_changes, find_problems
+
+        options = self._parse(config, logger)
+        problems = find_problems(options, uuid.uuid4().hex)
         if problems:
             return AirbyteConnectionStatus(status=Status.FAILED, message="\n".join(problems))
-        return AirbyteConnectionStatus(status=Status.SUCCEEDED)
+        changes = find_changes(options)
+        if changes is None:
+            return AirbyteConnectionStatus(status=Status.SUCCEEDED)
+        logger.warning(changes)
+        return AirbyteConnectionStatus(status=Status.SUCCEEDED, message=changes)
 
     def write(
         self,

@@ -11,7 +11,7 @@ import hashlib
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -39,8 +39,12 @@ _SUFFIX_DIGITS = 8
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """A style of identifiers: how it spells a name, and how inside a struct, whose type Hive and Spark must parse."""
+    """A style of identifiers: how it spells a name, and how inside a struct, whose type Hive and Spark must parse.
 
+    `style` is what tables remember it by.
+    """
+
+    style: str
     spelling: Spelling
     spelling_inside: Spelling
 
@@ -65,7 +69,7 @@ class Naming:
     @property
     def inside(self) -> Naming:
         """The naming of a struct's fields."""
-        return Naming(self.spelling_inside, self.spelling_inside)
+        return Naming(self.style, self.spelling_inside, self.spelling_inside)
 
 
 def _snake_case(text: str, cut: re.Pattern[str]) -> str:
@@ -107,14 +111,17 @@ def _snake_case_numbers(text: str) -> str:
     return _snake_case(text, _WORD_OR_NUMBER)
 
 
-SNAKE_CASE = Naming(_snake_case_words, _snake_case_words)
+SNAKE_CASE = Naming("snake_case", _snake_case_words, _snake_case_words)
 """`camelCase` is cut into words, digits stay with the letters before them, letters outside ASCII are romanised."""
 
-SNAKE_CASE_NUMBERS = Naming(_snake_case_numbers, _snake_case_numbers)
+SNAKE_CASE_NUMBERS = Naming("snake_case, split_numbers", _snake_case_numbers, _snake_case_numbers)
 """The same, and numbers are words of their own."""
 
-PRESERVE = Naming(_preserved, _preserved_inside)
+PRESERVE = Naming("preserve", _preserved, _preserved_inside)
 """Letters and digits of every script stay as they are, in lower case."""
+
+STYLES: Mapping[str, Naming] = {naming.style: naming for naming in (SNAKE_CASE, SNAKE_CASE_NUMBERS, PRESERVE)}
+"""Every naming there is."""
 
 
 def suffixed(name: str, suffix: str) -> str:

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mypy_boto3_glue import GlueClient
 
+DESCRIPTION = "Created by destination-datalake"
+"""Says of a database that this connector made it."""
+
 
 def ensure_database(glue: GlueClient, name: str) -> None:
     """Create the database unless it is there. Harmless when many do it at once."""
@@ -14,6 +17,6 @@ def ensure_database(glue: GlueClient, name: str) -> None:
         glue.get_database(Name=name)
     except glue.exceptions.EntityNotFoundException:
         try:
-            glue.create_database(DatabaseInput={"Name": name, "Description": "Created by destination-datalake"})
+            glue.create_database(DatabaseInput={"Name": name, "Description": DESCRIPTION})
         except glue.exceptions.AlreadyExistsException:
             return

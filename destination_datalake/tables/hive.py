@@ -26,13 +26,13 @@ from destination_datalake.tables.base import Rewrite, TableConflict, TableName
 from destination_datalake.tables.creation import create_hive_table, glue_column
 from destination_datalake.tables.database import ensure_database
 from destination_datalake.tables.fitting import fitting
-from destination_datalake.tables.holding import holding
 
 if TYPE_CHECKING:
     from mypy_boto3_glue.type_defs import TableTypeDef
 
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.protocol.catalog import Stream
+    from destination_datalake.tables.holding import Holding
 
 _LOWEST_GENERATION = "airbyte.lowest-generation-id"
 _UNPUBLISHED = "airbyte.unpublished-location"
@@ -84,7 +84,14 @@ class HiveTable:
     """A stream's Hive table. `root` is the S3 URI under which its locations are; `plan` lacks columns and folder."""
 
     def __init__(
-        self, name: TableName, stream: Stream, columns: Sequence[Field], root: str, plan: FilePlan, access: AwsAccess
+        self,
+        name: TableName,
+        stream: Stream,
+        columns: Sequence[Field],
+        root: str,
+        plan: FilePlan,
+        access: AwsAccess,
+        holding: Holding,
     ) -> None:
         self.name = name
         self._stream = stream
@@ -92,6 +99,7 @@ class HiveTable:
         self._root = root.rstrip("/")
         self._plan = replace(plan, hidden=True)
         self._access = access
+        self._holding = holding
         self._layout = _LAYOUTS[plan.format]
         self._unpublished: str | None = None
         self._generations = self._root
@@ -184,7 +192,7 @@ class HiveTable:
 
     def _create(self) -> TableTypeDef:
         columns = (*METADATA_COLUMNS, *self._columns)
-        parameters = holding(self._stream.id)
+        parameters = self._holding.parameters()
         create_hive_table(self.name, columns, f"{self._root}/data/", parameters, self._plan, self._access)
         return self._access.client("glue").get_table(DatabaseName=self.name.database, Name=self.name.table)["Table"]
 

@@ -1,4 +1,4 @@
-"""Whose records a table holds: what this connector writes into a table's parameters, and reads there again.
+"""Whose records a table holds: what this connector writes into a new table's parameters, and reads there again.
 
 For an Iceberg table they are properties, which PyIceberg repeats in the catalog's entry.
 """
@@ -6,20 +6,33 @@ For an Iceberg table they are properties, which PyIceberg repeats in the catalog
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
 
 from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.schema.names import STYLES, Naming
 
 _NAMESPACE = "airbyte.stream-namespace"
 _NAME = "airbyte.stream-name"
+_NAMING = "airbyte.naming"
 
 
-def holding(stream: StreamId) -> dict[str, str]:
-    """The parameters of a table that is made for the stream."""
-    namespace = {_NAMESPACE: stream.namespace} if stream.namespace else {}
-    return {**namespace, _NAME: stream.name}
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """The stream that a table was made for, and the naming that its columns were named by."""
 
+    stream: StreamId
+    naming: Naming
 
-def held_stream(parameters: Mapping[str, str]) -> StreamId | None:
-    """The stream that a table with these parameters was made for, or None if it does not say."""
-    name = parameters.get(_NAME)
-    return None if name is None else StreamId(parameters.get(_NAMESPACE) or None, name)
+    def parameters(self) -> dict[str, str]:
+        """What the table says of it."""
+        namespace = {_NAMESPACE: self.stream.namespace} if self.stream.namespace else {}
+        return {**namespace, _NAME: self.stream.name, _NAMING: self.naming.style}
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, str]) -> Self | None:
+        """What a table with these parameters says of it; None if it does not."""
+        name, naming = parameters.get(_NAME), STYLES.get(parameters.get(_NAMING, ""))
+        if name is None or naming is None:
+            return None
+        return cls(StreamId(parameters.get(_NAMESPACE) or None, name), naming)

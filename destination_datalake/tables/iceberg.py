@@ -41,13 +41,13 @@ from destination_datalake.schema.types import ColumnType, Field
 from destination_datalake.tables.base import Rewrite, TableConflict, TableName
 from destination_datalake.tables.database import ensure_database
 from destination_datalake.tables.fitting import fitting
-from destination_datalake.tables.holding import holding
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.protocol.catalog import Stream
+    from destination_datalake.tables.holding import Holding
 
 BRANCH = "airbyte_generation_"
 """Begins the name of the branch that an unfinished replacement is kept on; the generation follows."""
@@ -76,6 +76,7 @@ class IcebergTable:
         location: str,
         plan: FilePlan,
         access: AwsAccess,
+        holding: Holding,
     ) -> None:
         self.name = name
         self._stream = stream
@@ -83,6 +84,7 @@ class IcebergTable:
         self._location = location
         self._plan = plan
         self._access = access
+        self._holding = holding
         self._branch = "main"
 
     def prepare(self) -> None:
@@ -154,7 +156,7 @@ class IcebergTable:
         ids = itertools.count(1)
         fields = [iceberg_field(column, lambda: next(ids)) for column in (*METADATA_COLUMNS, *self._columns)]
         codec = {"write.parquet.compression-codec": self._plan.codec.lower()}
-        properties = {**_PROPERTIES, **codec, **holding(self._stream.id)}
+        properties = {**_PROPERTIES, **codec, **self._holding.parameters()}
         try:
             return self._catalog().create_table(
                 self.name, Schema(*fields), location=self._location, properties=properties

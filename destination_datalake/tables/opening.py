@@ -12,6 +12,7 @@ from destination_datalake.schema.collisions import collisions
 from destination_datalake.schema.columns import stream_columns
 from destination_datalake.schema.names import Naming
 from destination_datalake.schema.types import Field, NumericTypes
+from destination_datalake.tables.holding import Holding
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -39,14 +40,15 @@ def open_table(config: Config, naming: Naming, stream: Stream, name: TableName, 
         generation=stream.generation,
         sync_id=stream.sync_id,
     )
+    holding = Holding(stream.id, naming)
     location = config.uri(name.database, name.table)
     if config.table_type == "ICEBERG":
         from destination_datalake.tables.iceberg import IcebergTable
 
-        return IcebergTable(name, stream, columns, location, plan, access)
+        return IcebergTable(name, stream, columns, location, plan, access, holding)
     from destination_datalake.tables.hive import HiveTable
 
-    return HiveTable(name, stream, columns, location, plan, access)
+    return HiveTable(name, stream, columns, location, plan, access, holding)
 
 
 def _warn_of_collisions(stream: StreamId, columns: Sequence[Field], naming: Naming) -> None:

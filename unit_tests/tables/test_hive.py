@@ -10,10 +10,11 @@ import pytest
 from destination_datalake.aws.upload import Upload
 from destination_datalake.datafiles import DataFile, FileFormat, FilePlan, RewriteTask, Rewritten
 from destination_datalake.protocol.catalog import Stream, StreamId
+from destination_datalake.schema.names import SNAKE_CASE
 from destination_datalake.schema.types import Field, Int64, List, String, Struct
 from destination_datalake.tables.base import TableConflict, TableName
 from destination_datalake.tables.hive import HiveTable
-from destination_datalake.tables.holding import held_stream
+from destination_datalake.tables.holding import Holding
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.cloud import cloud as an_account
 
@@ -42,7 +43,7 @@ def table(
     if replaces and generation is not None:
         stream = Stream(stream.id, {}, False, generation, generation, None)
     plan = FilePlan(format, "SNAPPY", COLUMNS, {}, "", False, 1, generation, None)
-    opened = HiveTable(NAME, stream, COLUMNS, ROOT, plan, cloud.access)
+    opened = HiveTable(NAME, stream, COLUMNS, ROOT, plan, cloud.access, Holding(stream.id, SNAKE_CASE))
     opened.prepare()
     return opened
 
@@ -139,7 +140,8 @@ def test_a_new_table_has_the_metadata_columns_then_the_stream_s_and_is_read_as_w
     assert made["StorageDescriptor"]["SerdeInfo"]["SerializationLibrary"] == serde
     assert made["StorageDescriptor"]["InputFormat"] == input_format
     assert made["StorageDescriptor"]["Location"] == f"{ROOT}/data/"
-    assert (made["TableType"], held_stream(made["Parameters"])) == ("EXTERNAL_TABLE", ("shop", "Orders"))
+    assert made["TableType"] == "EXTERNAL_TABLE"
+    assert Holding.of(made["Parameters"]) == Holding(StreamId("shop", "Orders"), SNAKE_CASE)
 
 
 def test_a_table_of_somebody_else_s_gets_what_is_missing_and_keeps_the_rest(cloud: Cloud) -> None:

@@ -1,0 +1,132 @@
+"""Streams that other options than the present ones gave other tables or columns.
+
+Every table says which stream it was made for (see `holding`). Where the options would now put that stream elsewhere, a
+sync begins a new table and the old one stays: somebody should know before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Self
+
+from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.schema.names import LONGEST, METADATA_NAMES
+from destination_datalake.tables.base import TableName
+from destination_datalake.tables.database import DESCRIPTION
+from destination_datalake.tables.holding import Holding
+from destination_datalake.tables.naming import TableNaming
+
+if TYPE_CHECKING:
+    from mypy_boto3_glue import GlueClient
+    from mypy_boto3_glue.type_defs import TableTypeDef
+
+# Somebody is waiting: so much is looked at and no more. Glue answers with a hundred at a time.
+_DATABASES_LISTED = 1_000
+_DATABASES_READ = 50
+_TABLES_READ = 2_000
+_PAGE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTable:
+    """A table that says what it holds; `columns` are pairs of a column's name and the source's name of it."""
+
+    name: TableName
+    holding: Holding
+    columns: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, database: str, table: TableTypeDef) -> Self | None:
+        """Read it from the catalog's entry; None for a table that does not say what it holds."""
+        holding = Holding.of(table.get("Parameters", {}))
+        if holding is None:
+            return None
+        columns = table.get("StorageDescriptor", {}).get("Columns", [])
+        named = tuple((column["Name"], column.get("Comment") or column["Name"]) for column in columns)
+        return cls(TableName(database, table["Name"]), holding, named)
+
+
+@dataclass(frozen=True, slots=True)
+class MovedStream:
+    """A stream that has a table and would get another one."""
+
+    stream: StreamId
+    had: TableName
+    gets: TableName
+
+    def __str__(self) -> str:
+        return f"stream {self.stream} was written to table {self.had} and would now be written to {self.gets}"
+
+
+@dataclass(frozen=True, slots=True)
+class RenamedColumns:
+    """Columns of a stream's table that would get other names; pairs of the name that each has and the one it gets."""
+
+    stream: StreamId
+    table: TableName
+    columns: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        had, gets = self.columns[0]
+        more = f" and {len(self.columns) - 1} more would change too" if len(self.columns) > 1 else ""
+        return f"column {had} of table {self.table} (stream {self.stream}) would now be {gets}{more}"
+
+
+def moves(tables: Sequence[KnownTable], naming: TableNaming) -> Iterator[MovedStream | RenamedColumns]:
+    """What `naming` puts elsewhere than it is, and that is not there already."""
+    there = {(table.name, table.holding.stream) for table in tables}
+    for table in tables:
+        stream = table.holding.stream
+        target = naming.table_of(stream)
+        if target != table.name:
+            if (target, stream) not in there:
+                yield MovedStream(stream, table.name, target)
+        elif renamed := _renamed(table, naming):
+            yield RenamedColumns(stream, table.name, renamed)
+
+
+def known_tables(glue: GlueClient, database: str, folder: str) -> list[KnownTable]:
+    """The tables under `folder` (an S3 URI that ends in a slash) that say what they hold.
+
+    Looked for in `database` and in those that this connector has created, among the first thousands of tables. Raises
+    what Glue raises.
+    """
+    databases = dict.fromkeys([database, *islice(_our_databases(glue), _DATABASES_READ)])
+    entries = chain.from_iterable(_entries(glue, each) for each in databases)
+    within = (
+        KnownTable.of(each, entry)
+        for each, entry in islice(entries, _TABLES_READ)
+        if entry.get("StorageDescriptor", {}).get("Location", "").startswith(folder)
+    )
+    return [table for table in within if table is not None]
+
+
+def _renamed(table: KnownTable, naming: TableNaming) -> tuple[tuple[str, str], ...]:
+    """Columns that are called as the table's naming has it, and not as the present one. Those with a suffix are not."""
+    before, now = table.holding.naming, naming.naming
+    if before == now:
+        return ()
+    taken = {name for name, _ in table.columns}
+    own = [(name, source) for name, source in table.columns if name not in METADATA_NAMES and _is_whole(source)]
+    targets = ((name, now.identifier(source)) for name, source in own if before.identifier(source) == name)
+    return tuple((name, target) for name, target in targets if target not in taken)
+
+
+def _is_whole(source: str) -> bool:
+    """Whether a comment can be all of the name that it is made from."""
+    return len(source.encode()) < LONGEST
+
+
+def _our_databases(glue: GlueClient) -> Iterator[str]:
+    pages = glue.get_paginator("get_databases").paginate(PaginationConfig={"PageSize": _PAGE})
+    databases = chain.from_iterable(page["DatabaseList"] for page in pages)
+    for database in islice(databases, _DATABASES_LISTED):
+        if database.get("Description") == DESCRIPTION:
+            yield database["Name"]
+
+
+def _entries(glue: GlueClient, database: str) -> Iterator[tuple[str, TableTypeDef]]:
+    pages = glue.get_paginator("get_tables").paginate(DatabaseName=database, PaginationConfig={"PageSize": _PAGE})
+    return ((database, table) for page in pages for table in page["TableList"])

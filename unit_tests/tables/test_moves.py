@@ -1,0 +1,148 @@
+"""What a change of the naming options would give up, from what the tables in the catalog say of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import pytest
+
+from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.schema.names import PRESERVE, SNAKE_CASE, SNAKE_CASE_NUMBERS, Naming
+from destination_datalake.tables.base import TableName
+from destination_datalake.tables.database import ensure_database
+from destination_datalake.tables.holding import Holding
+from destination_datalake.tables.moves import KnownTable, known_tables, moves
+from destination_datalake.tables.naming import TableNaming
+from unit_tests.cloud import BUCKET, Cloud
+from unit_tests.cloud import cloud as an_account
+
+DEFAULT = TableNaming("lake", "namespace", "", SNAKE_CASE)
+SINGLE = replace(DEFAULT, strategy="single")
+
+
+@pytest.fixture
+def cloud() -> Iterator[Cloud]:
+    with an_account() as account:
+        yield account
+
+
+def known(table: str, namespace: str | None, name: str, columns: Mapping[str, str] | None = None) -> KnownTable:
+    database, _, own = table.partition(".")
+    return KnownTable(
+        TableName(database, own), Holding(StreamId(namespace, name), SNAKE_CASE), tuple((columns or {}).items())
+    )
+
+
+@pytest.mark.parametrize(
+    ("now", "tables", "expected"),
+    [
+        (DEFAULT, [known("shop.orders", "shop", "Orders"), known("lake.users", None, "users")], []),
+        (
+            SINGLE,
+            [known("shop.orders", "shop", "Orders"), known("lake.users", None, "users")],
+            ["stream shop.Orders was written to table shop.orders and would now be written to lake.orders"],
+        ),
+        (
+            replace(DEFAULT, table_prefix="raw_"),
+            [known("lake.users", None, "users")],
+            ["stream users was written to table lake.users and would now be written to lake.raw_users"],
+        ),
+        (
+            replace(DEFAULT, naming=PRESERVE),
+            [known("lake.order_lines", None, "orderLines", {"order_id": "orderId"})],
+            ["stream orderLines was written to table lake.order_lines and would now be written to lake.orderlines"],
+        ),
+        (
+            replace(DEFAULT, database="other"),
+            [known("lake.users", None, "users")],
+            ["stream users was written to table lake.users and would now be written to other.users"],
+        ),
+        # A sync has been there since.
+        (SINGLE, [known("shop.orders", "shop", "orders"), known("lake.orders", "shop", "orders")], []),
+        # What is there holds another stream of that name.
+        (
+            SINGLE,
+            [known("shop.orders", "shop", "orders"), known("lake.orders", None, "orders")],
+            ["stream shop.orders was written to table shop.orders and would now be written to lake.orders"],
+        ),
+    ],
+)
+def test_a_stream_that_would_get_another_table_is_told(
+    now: TableNaming, tables: list[KnownTable], expected: list[str]
+) -> None:
+    assert [str(move) for move in moves(tables, now)] == expected
+
+
+@pytest.mark.parametrize(
+    ("now", "columns", "expected"),
+    [
+        (SNAKE_CASE, {"order_id": "orderId", "address2": "address2"}, []),
+        (
+            PRESERVE,
+            {"id": "id", "order_id": "orderId", "address2": "address2"},
+            ["column order_id of table lake.users (stream users) would now be orderid"],
+        ),
+        (
+            SNAKE_CASE_NUMBERS,
+            {"order_id": "orderId", "address2": "address2", "v2": "v2"},
+            ["column address2 of table lake.users (stream users) would now be address_2 and 1 more would change too"],
+        ),
+        # Columns that a sync has made since, that others have made, that have a suffix, that lost their name's end.
+        (PRESERVE, {"order_id": "orderId", "orderid": "orderId"}, []),
+        (PRESERVE, {"theirs": "Not Ours"}, []),
+        (PRESERVE, {"a_b_042ac5b8": "aB", "a__string": "a"}, []),
+        (PRESERVE, {"x" * 255: "X" * 252 + "…"}, []),
+        (PRESERVE, {"_airbyte_raw_id": "_airbyte_raw_id"}, []),
+    ],
+)
+def test_a_column_that_would_get_another_name_is_told(
+    now: Naming, columns: Mapping[str, str], expected: list[str]
+) -> None:
+    tables = [known("lake.users", None, "users", columns)]
+
+    assert [str(move) for move in moves(tables, replace(DEFAULT, naming=now))] == expected
+
+
+def test_tables_are_known_by_what_they_say_in_our_databases_and_under_our_folder(cloud: Cloud) -> None:
+    glue = cloud.access.client("glue")
+    ensure_database(glue, "shop")
+    for database in ("lake", "theirs"):
+        glue.create_database(DatabaseInput={"Name": database})
+
+    def table(name: str, folder: str, parameters: Mapping[str, str]) -> None:
+        database, _, own = name.partition(".")
+        columns = [{"Name": "id", "Type": "int"}, {"Name": "order_id", "Type": "int", "Comment": "orderId"}]
+        storage = {"Location": f"s3://{BUCKET}/{folder}/{own}/data/", "Columns": columns}
+        entry = {"Name": own, "Parameters": dict(parameters), "StorageDescriptor": storage}
+        glue.create_table(DatabaseName=database, TableInput=entry)  # type: ignore[arg-type]
+
+    holdings = [Holding(StreamId(None, "Old Orders"), PRESERVE), Holding(StreamId("shop", "orders"), SNAKE_CASE)]
+    table("lake.a", "raw/lake", holdings[0].parameters())
+    table("shop.a", "raw/shop", holdings[1].parameters())
+    # Another folder; a database that is not ours; a table that says nothing, and one of a version to come.
+    table("lake.b", "raw2/lake", holdings[0].parameters())
+    table("theirs.a", "raw/theirs", holdings[0].parameters())
+    table("shop.c", "raw/shop", {"owner": "somebody"})
+    table("shop.d", "raw/shop", {**holdings[0].parameters(), "airbyte.naming": "unheard of"})
+
+    found = known_tables(glue, "lake", f"s3://{BUCKET}/raw/")
+
+    columns = (("id", "id"), ("order_id", "orderId"))
+    assert found == [
+        KnownTable(TableName("lake", "a"), holdings[0], columns),
+        KnownTable(TableName("shop", "a"), holdings[1], columns),
+    ]
+    assert known_tables(glue, "theirs", f"s3://{BUCKET}/raw/")[0].name == ("theirs", "a")
+
+
+def test_every_page_of_the_catalog_is_read(cloud: Cloud) -> None:
+    glue = cloud.access.client("glue")
+    ensure_database(glue, "lake")
+    for number in range(120):
+        holding = Holding(StreamId(None, f"s{number}"), SNAKE_CASE)
+        storage = {"Location": f"s3://{BUCKET}/s{number}/"}
+        entry = {"Name": f"s{number}", "Parameters": holding.parameters(), "StorageDescriptor": storage}
+        glue.create_table(DatabaseName="lake", TableInput=entry)  # type: ignore[arg-type]
+
+    assert len(known_tables(glue, "lake", f"s3://{BUCKET}/")) == 120
