@@ -116,6 +116,7 @@ class HiveTable:
         except glue.exceptions.EntityNotFoundException:
             table = self._create()
         self._refuse_foreign(table)
+        self._holding.compare(self.name, table.get("Parameters", {}))
         self._fit(table)
         self._settle(table)
 

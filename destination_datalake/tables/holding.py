@@ -5,12 +5,16 @@ For an Iceberg table they are properties, which PyIceberg repeats in the catalog
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.names import STYLES, Naming
+from destination_datalake.tables.base import TableName
+
+_logger = logging.getLogger(__name__)
 
 _NAMESPACE = "airbyte.stream-namespace"
 _NAME = "airbyte.stream-name"
@@ -36,3 +40,15 @@ class Holding:
         if name is None or naming is None:
             return None
         return cls(StreamId(parameters.get(_NAMESPACE) or None, name), naming)
+
+    def compare(self, table: TableName, parameters: Mapping[str, str]) -> None:
+        """Warn if the table that this stream is written to was made for another one."""
+        theirs = Holding.of(parameters)
+        if theirs is not None and theirs.stream != self.stream:
+            _logger.warning(
+                "Table %s was made for stream %s and now takes stream %s as well: their rows stand side by side. If "
+                "they do not belong together, set table_prefix, database_strategy or naming so that they part.",
+                table,
+                theirs.stream,
+                self.stream,
+            )

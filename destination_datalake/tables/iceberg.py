@@ -99,6 +99,7 @@ class IcebergTable:
             ) from error
         except NoSuchTableError:
             table = self._create()
+        self._holding.compare(self.name, table.properties)
         evolution = fitting(self.name, self._stream.id, _columns(table.metadata), self._columns)
         if evolution.changes:
             with table.transaction() as transaction:

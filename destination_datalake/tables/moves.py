@@ -50,14 +50,16 @@ class KnownTable:
 
 @dataclass(frozen=True, slots=True)
 class MovedStream:
-    """A stream that has a table and would get another one."""
+    """A stream that has a table and would get another one, which may hold another stream's rows."""
 
     stream: StreamId
     had: TableName
     gets: TableName
+    met: StreamId | None
 
     def __str__(self) -> str:
-        return f"stream {self.stream} was written to table {self.had} and would now be written to {self.gets}"
+        move = f"stream {self.stream} was written to table {self.had} and would now be written to {self.gets}"
+        return f"{move}, which holds stream {self.met}" if self.met else move
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +78,13 @@ class RenamedColumns:
 
 def moves(tables: Sequence[KnownTable], naming: TableNaming) -> Iterator[MovedStream | RenamedColumns]:
     """What `naming` puts elsewhere than it is, and that is not there already."""
-    there = {(table.name, table.holding.stream) for table in tables}
+    there = {table.name: table.holding.stream for table in tables}
     for table in tables:
         stream = table.holding.stream
         target = naming.table_of(stream)
         if target != table.name:
-            if (target, stream) not in there:
-                yield MovedStream(stream, table.name, target)
+            if there.get(target) != stream:
+                yield MovedStream(stream, table.name, target, there.get(target))
         elif renamed := _renamed(table, naming):
             yield RenamedColumns(stream, table.name, renamed)
 

@@ -64,7 +64,10 @@ def known(table: str, namespace: str | None, name: str, columns: Mapping[str, st
         (
             SINGLE,
             [known("shop.orders", "shop", "orders"), known("lake.orders", None, "orders")],
-            ["stream shop.orders was written to table shop.orders and would now be written to lake.orders"],
+            [
+                "stream shop.orders was written to table shop.orders and would now be written to lake.orders, "
+                "which holds stream orders"
+            ],
         ),
     ],
 )
