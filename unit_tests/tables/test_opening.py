@@ -23,7 +23,7 @@ CONFIG = Config.parse(
 
 
 def opened(*fields: str) -> None:
-    schema = {"properties": dict.fromkeys(fields, {"type": "string"})}
+    schema = {"properties": {field: {"type": "string"} for field in fields}}
     stream = Stream(StreamId("shop", "orders"), schema, False, None, None, None)
     open_table(CONFIG, SNAKE_CASE, stream, TableName("shop", "orders"), AwsAccess.of(CONFIG))
 
