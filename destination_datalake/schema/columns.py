@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from destination_datalake.schema.names import METADATA_NAMES, SNAKE_CASE, Naming
 from destination_datalake.schema.types import (
@@ -57,3 +58,13 @@ def stream_columns(
         Field(name, source, column_type(schema, numeric, json_schema, naming))
         for name, (source, schema) in zip(names, columns.items(), strict=True)
     )
+
+
+def renamed(columns: Sequence[Field], naming: Naming, there: Mapping[str, str]) -> tuple[Field, ...]:
+    """The stream's columns in a table that has some already: `there` has their sources by their names.
+
+    A field keeps the column that it has, whichever fields have come since whose names meet with its own. Fields inside
+    structs are not looked at: catalogs do not say their sources.
+    """
+    names = naming.identifiers([column.source for column in columns], there)
+    return tuple(replace(column, name=name) for column, name in zip(columns, names, strict=True))

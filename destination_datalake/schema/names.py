@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
+from types import MappingProxyType
 
 from anyascii import anyascii
 
@@ -35,6 +36,7 @@ _LEADING_UNDERSCORES = re.compile("_*")
 _NOT_IN_A_LINE = re.compile("[\x00-\x08\x0a-\x1f\ud800-\udfff\ufffe\uffff]")
 """What Glue's "single-line string pattern" leaves out."""
 _SUFFIX_DIGITS = 8
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +59,15 @@ class Naming:
         spelled = self.spelling(source)
         return bounded(spelled, source) if spelled else f"unnamed_{_hash(source)}"
 
-    def identifiers(self, sources: Sequence[str]) -> tuple[str, ...]:
+    def identifiers(self, sources: Sequence[str], there: Mapping[str, str] = _NOTHING) -> tuple[str, ...]:
         """One identifier for each column of a table, no two alike, none the name of a metadata column.
 
         Where several sources meet in one identifier, the one that is spelled like it keeps it and the others get a
         suffix from a hash of their own spelling. A source's identifier therefore depends on which others are present,
-        never on their order. Raises ValueError if two sources are the same text.
+        never on their order. It does not depend on which come later: what a table has `there`, the sources of its
+        columns by their names, stays with them. Raises ValueError if two sources are the same text.
         """
-        return _distinct(sources, [self.identifier(source) for source in sources])
+        return _distinct(sources, [self.identifier(source) for source in sources], there)
 
     @property
     def inside(self) -> Naming:
@@ -140,14 +143,20 @@ def comment_of(source: str) -> str:
     return line if len(line.encode()) <= LONGEST else f"{_cut(line, LONGEST - len('…'.encode()))}…"
 
 
-def _distinct(sources: Sequence[str], plain: Sequence[str]) -> tuple[str, ...]:
+def _distinct(sources: Sequence[str], plain: Sequence[str], there: Mapping[str, str]) -> tuple[str, ...]:
     if len(set(sources)) != len(sources):
         repeated = sorted(source for source, times in Counter(sources).items() if times > 1)
         raise ValueError(f"the same name is given twice: {', '.join(map(repr, repeated))}")
     takers = Counter(plain)
+    meeting = set(zip(sources, plain, strict=True))
 
     def keeps(source: str, name: str) -> bool:
-        return name not in METADATA_NAMES and (takers[name] == 1 or source == name)
+        holder = there.get(name)
+        if name in METADATA_NAMES or there.get(suffixed(name, _hash(source))) == source:
+            return False
+        if holder is not None and (holder, name) in meeting:
+            return holder == source
+        return takers[name] == 1 or source == name
 
     # A suffixed name can meet a source that is spelled just so; hashing again parts them.
     for rounds in count(1):

@@ -116,7 +116,10 @@ class HiveTable:
         except glue.exceptions.EntityNotFoundException:
             table = self._create()
         self._refuse_foreign(table)
-        self._holding.compare(self.name, table.get("Parameters", {}))
+        there = {
+            column["Name"]: column.get("Comment") or column["Name"] for column in table["StorageDescriptor"]["Columns"]
+        }
+        self._columns = self._holding.settle(self.name, table.get("Parameters", {}), there, self._columns)
         self._fit(table)
         self._settle(table)
 

@@ -6,15 +6,21 @@ For an Iceberg table they are properties, which PyIceberg repeats in the catalog
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Self
 
 from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.schema.collisions import collisions
+from destination_datalake.schema.columns import renamed
 from destination_datalake.schema.names import STYLES, Naming
+from destination_datalake.schema.types import Field
 from destination_datalake.tables.base import TableName
 
 _logger = logging.getLogger(__name__)
+
+_COLLISIONS_SHOWN = 20
 
 _NAMESPACE = "airbyte.stream-namespace"
 _NAME = "airbyte.stream-name"
@@ -41,8 +47,14 @@ class Holding:
             return None
         return cls(StreamId(parameters.get(_NAMESPACE) or None, name), naming)
 
-    def compare(self, table: TableName, parameters: Mapping[str, str]) -> None:
-        """Warn if the table that this stream is written to was made for another one."""
+    def settle(
+        self, table: TableName, parameters: Mapping[str, str], there: Mapping[str, str], columns: Sequence[Field]
+    ) -> tuple[Field, ...]:
+        """The stream's columns as they are called in the table that is there, given its parameters.
+
+        `there` has the sources of the table's columns by their names. Warns if the table was made for another stream,
+        and of fields whose names meet.
+        """
         theirs = Holding.of(parameters)
         if theirs is not None and theirs.stream != self.stream:
             _logger.warning(
@@ -52,3 +64,19 @@ class Holding:
                 theirs.stream,
                 self.stream,
             )
+        settled = renamed(columns, self.naming, there)
+        self._warn_of_collisions(settled)
+        return settled
+
+    def _warn_of_collisions(self, columns: Sequence[Field]) -> None:
+        found = collisions(columns, self.naming)
+        shown = [str(collision) for collision in islice(found, _COLLISIONS_SHOWN)]
+        if not shown:
+            return
+        if more := sum(1 for _ in found):
+            shown.append(f"and {more} more like these")
+        _logger.warning(
+            "Stream %s has fields whose names meet; a suffix tells their columns apart: %s.",
+            self.stream,
+            "; ".join(shown),
+        )

@@ -99,7 +99,8 @@ class IcebergTable:
             ) from error
         except NoSuchTableError:
             table = self._create()
-        self._holding.compare(self.name, table.properties)
+        there = {field.name: field.doc or field.name for field in table.schema().fields}
+        self._columns = self._holding.settle(self.name, table.properties, there, self._columns)
         evolution = fitting(self.name, self._stream.id, _columns(table.metadata), self._columns)
         if evolution.changes:
             with table.transaction() as transaction:

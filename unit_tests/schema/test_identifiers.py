@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Mapping
 from random import Random
 
 import pytest
@@ -203,6 +204,41 @@ def test_metadata_names_are_never_given_away(naming: Naming) -> None:
     given_names = naming.identifiers([*METADATA_NAMES, "_airbyte_Meta", "_airbyte_raw-id"])
     assert not set(given_names) & set(METADATA_NAMES)
     assert len(set(given_names)) == 6
+
+
+@pytest.mark.parametrize(
+    ("there", "sources", "expected"),
+    [
+        # The first to come keeps the name, though somebody comes who is spelled like it, or like nobody.
+        ({"a_b": "aB"}, ["aB", "a_b"], ("a_b", "a_b_648fa9b3")),
+        ({"a_b": "aB"}, ["a b", "aB"], ("a_b_c8687a08", "a_b")),
+        # Who has a suffix keeps it when the others have gone.
+        ({"a_b": "a_b", "a_b_042ac5b8": "aB"}, ["aB"], ("a_b_042ac5b8",)),
+        # What somebody has written about a column is no source of it.
+        ({"a_b": "A and B"}, ["aB"], ("a_b",)),
+        ({"a_b": "a-b"}, ["aB"], ("a_b",)),
+        ({"a_b": "c"}, ["aB", "c"], ("a_b", "c")),
+    ],
+)
+def test_a_column_that_is_there_stays_with_its_field(
+    there: Mapping[str, str], sources: list[str], expected: tuple[str, ...]
+) -> None:
+    assert SNAKE_CASE.identifiers(sources, there) == expected
+
+
+colliding = st.lists(st.text("aB_ -", max_size=4), unique=True, max_size=8)
+
+
+@given(st.lists(colliding, max_size=4))
+def test_whatever_comes_and_goes_a_field_keeps_its_column(syncs: list[list[str]]) -> None:
+    there: dict[str, str] = {}
+    for sources in syncs:
+        had = {source: name for name, source in there.items() if source in sources}
+        names = SNAKE_CASE.identifiers(sources, there)
+        assert len(set(names)) == len(sources)
+        assert {source: name for source, name in zip(sources, names, strict=True) if source in had} == had
+        for source, name in zip(sources, names, strict=True):
+            there.setdefault(name, source)
 
 
 def test_a_name_given_twice_is_refused() -> None:

@@ -10,8 +10,9 @@ import pytest
 from destination_datalake.aws.upload import Upload
 from destination_datalake.datafiles import DataFile, FileFormat, FilePlan, RewriteTask, Rewritten
 from destination_datalake.protocol.catalog import Stream, StreamId
+from destination_datalake.schema.columns import stream_columns
 from destination_datalake.schema.names import SNAKE_CASE
-from destination_datalake.schema.types import Field, Int64, List, String, Struct
+from destination_datalake.schema.types import Field, Int64, List, NumericTypes, String, Struct
 from destination_datalake.tables.base import TableConflict, TableName
 from destination_datalake.tables.hive import HiveTable
 from destination_datalake.tables.holding import Holding
@@ -142,6 +143,21 @@ def test_a_new_table_has_the_metadata_columns_then_the_stream_s_and_is_read_as_w
     assert made["StorageDescriptor"]["Location"] == f"{ROOT}/data/"
     assert made["TableType"] == "EXTERNAL_TABLE"
     assert Holding.of(made["Parameters"]) == Holding(StreamId("shop", "Orders"), SNAKE_CASE)
+
+
+def test_a_field_keeps_its_column_when_another_comes_whose_name_is_the_same(cloud: Cloud) -> None:
+    stream = Stream(StreamId("shop", "Orders"), {}, False, None, None, None)
+    for fields in (["aB"], ["aB", "a_b"]):
+        named = stream_columns({"properties": dict.fromkeys(fields)}, NumericTypes.INT_FLOAT)
+        plan = FilePlan("parquet", "SNAPPY", named, {}, "", False, 1, None, None)
+        opened = HiveTable(NAME, stream, named, ROOT, plan, cloud.access, Holding(stream.id, SNAKE_CASE))
+        opened.prepare()
+
+    assert columns(cloud)[4:] == [("a_b", "string", "aB"), ("a_b_648fa9b3", "string", "a_b")]
+    assert [(column.source, column.name) for column in opened.plan().columns] == [
+        ("aB", "a_b"),
+        ("a_b", "a_b_648fa9b3"),
+    ]
 
 
 def test_a_table_of_somebody_else_s_gets_what_is_missing_and_keeps_the_rest(cloud: Cloud) -> None:
