@@ -51,6 +51,7 @@ _PLAIN: Mapping[str, ColumnType] = {
     "timestamp": Timestamp(zoned=True),
     "decimal": Decimal(10, 0),  # Hive's default
 }
+_BLANKS = re.compile(r"\s*([<>(),:])\s*")
 _DECIMAL = re.compile(r"decimal\((\d+)(?:,(\d+))?\)")
 _FIELD = re.compile(r"([^:<>,()]+):")
 
@@ -67,7 +68,8 @@ def parse_glue_type(text: str, expected: ColumnType | None = None) -> ColumnType
     what the stream wants to write there, decides between them; without it a string is `String`, a timestamp is zoned
     and a struct field's source is its name.
     """
-    parser = _Parser("".join(text.lower().split()))
+    # Blanks mean nothing around a sign. Inside a name, which somebody else has given, they are part of it.
+    parser = _Parser(_BLANKS.sub(r"\1", text.lower().strip()))
     parsed = parser.type()
     if parsed is None or parser.rest:
         return None

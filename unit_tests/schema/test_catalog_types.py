@@ -176,6 +176,13 @@ def test_what_the_stream_wants_decides_where_glue_has_one_word_for_two_types(tex
         assert parsed == expected
 
 
+@pytest.mark.parametrize("text", ["struct<a b:int>", "struct<a-b:int,c.d:array<string>,京都:int,e$:double>"])
+def test_names_that_others_have_given_fields_are_read_as_they_are(text: str) -> None:
+    parsed = parse_glue_type(text)
+    assert parsed is not None
+    assert glue_type(parsed) == text
+
+
 def test_what_the_stream_wants_does_not_hide_what_the_table_is() -> None:
     assert parse_glue_type("int", String()) == Int32()
     assert parse_glue_type("string", Int32()) == String()
