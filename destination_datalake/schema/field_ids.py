@@ -13,8 +13,8 @@ _KEY = "PARQUET:field_id"  # Arrow's own name for it: the Parquet writer stores 
 def with_field_ids(schema: pa.Schema, ids: Mapping[str, int]) -> pa.Schema:
     """The schema with the id of every field, nested ones too, taken from `ids` by dotted path ("items.element.price").
 
-    The paths are unambiguous because no name of ours has a dot in it (see `names`). Raises KeyError for a field that has
-    no id.
+    The paths are unambiguous because no name of ours has a dot in it (see `names`). Raises KeyError for a field without
+    an id.
     """
     return pa.schema([_numbered(field, field.name, ids) for field in schema])
 
