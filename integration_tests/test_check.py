@@ -193,6 +193,17 @@ def test_all_that_check_needs_is_s3_and_glue(platform: Platform, guarded: Guarde
     assert platform.check(guarded.config(*EVERYTHING)).connection_status == {"status": "SUCCEEDED"}
 
 
+def test_who_may_not_list_tables_gets_no_warning_of_earlier_ones_and_no_problem(
+    platform: Platform, guarded: GuardedLake
+) -> None:
+    tables = ("glue:GetTable", "glue:CreateTable", "glue:UpdateTable", "glue:DeleteTable")
+
+    run = platform.check(guarded.config("s3:*", "glue:GetDatabase", "glue:CreateDatabase", *tables))
+
+    assert run.connection_status == {"status": "SUCCEEDED"}
+    assert any("Cannot look for earlier tables" in text and "Only a warning" in text for text in run.logs)
+
+
 @pytest.mark.parametrize(
     ("allowed", "sentences"),
     [
