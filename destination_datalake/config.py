@@ -210,10 +210,21 @@ class Config(_Options):
         """Return the S3 key of `names` under bucket_prefix: `key("shop", "orders")` is "lake/raw/shop/orders"."""
         return "/".join([self.bucket_prefix, *names] if self.bucket_prefix else names)
 
+    def table_uri(self, database: str, table: str) -> str:
+        """Return the s3:// address of a table's folder: `database/table` under bucket_prefix.
+
+        A database that is called like a folder with another purpose has one that is not.
+        """
+        folder = f"database{database}" if database in _OTHER_FOLDERS else database
+        return self.uri(folder, table)
+
     def uri(self, *names: str) -> str:
         """Return the s3:// address of `key(*names)`."""
         return str(S3Address(self.bucket_name, self.key(*names)))
 
+
+_OTHER_FOLDERS = frozenset({"_staging", "_raw", "_errors", "_reports"})
+"""Folders under bucket_prefix that hold no tables."""
 
 _SECRET_SETTING = re.compile(r"secret|password|token|access[._-]?key", re.IGNORECASE)
 

@@ -130,6 +130,14 @@ def test_the_prefix_needs_no_particular_slashes(prefix: str | None, key: str) ->
     assert Config.parse(options(bucket_prefix=prefix)).key("db", "t") == key
 
 
+@pytest.mark.parametrize(
+    ("database", "folder"),
+    [("shop", "shop"), ("_shop", "_shop"), ("_staging", "database_staging"), ("_raw", "database_raw")],
+)
+def test_a_table_s_folder_is_its_database_s_and_none_with_another_purpose(database: str, folder: str) -> None:
+    assert Config.parse(options()).table_uri(database, "orders") == f"s3://lake/{folder}/orders"
+
+
 @given(st.text(alphabet=st.sampled_from("ab/ "), max_size=12))
 def test_normalising_a_prefix_twice_changes_nothing_more(prefix: str) -> None:
     once = Config.parse(options(bucket_prefix=prefix)).bucket_prefix

@@ -32,7 +32,7 @@ def open_table(config: Config, naming: Naming, stream: Stream, name: TableName, 
         sync_id=stream.sync_id,
     )
     holding = Holding(stream.id, naming)
-    location = config.uri(name.database, name.table)
+    location = config.table_uri(name.database, name.table)
     if config.table_type == "ICEBERG":
         from destination_datalake.tables.iceberg import IcebergTable
 
