@@ -7,6 +7,7 @@ from functools import cache
 
 from hypothesis import strategies as st
 
+from destination_datalake.schema.names import PRESERVE
 from destination_datalake.schema.types import (
     Boolean,
     ColumnType,
@@ -41,7 +42,7 @@ ONE_OF_EACH: tuple[ColumnType, ...] = (
 )
 
 decimals = st.integers(1, 38).flatmap(lambda p: st.builds(Decimal, st.just(p), st.integers(0, p)))
-names = st.from_regex(r"[a-z_][a-z0-9_]{0,8}", fullmatch=True)
+names = st.from_regex(r"[a-z_][a-z0-9_]{0,8}", fullmatch=True) | st.text(max_size=6).map(PRESERVE.inside.identifier)
 
 
 def _nested(inner: st.SearchStrategy[ColumnType]) -> st.SearchStrategy[ColumnType]:
