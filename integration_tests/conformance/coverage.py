@@ -29,7 +29,7 @@ _COMMAND = (
 )
 _OTHERS = "the same for all"
 _ABOUT_THE_PAGE = "test_scenarios"
-_SYMBOLS = {"passed": "✓", "failed": "✗", "skipped": ""}
+_SYMBOLS = {"passed": "✓", "failed": "✗"}
 
 
 @dataclass

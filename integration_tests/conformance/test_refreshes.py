@@ -116,6 +116,19 @@ def test_a_cancelled_truncate_that_needed_wider_columns_brings_them_along(wareho
     assert_all_files_have_wide_ids(warehouse)
 
 
+def test_a_cancelled_truncate_that_needed_wider_columns_brings_them_along_even_without_records(
+    warehouse: Warehouse,
+) -> None:
+    """The old files may have to be written anew for it, which is done when the empty sync is complete."""
+    warehouse.sync([orders(4)], [order(1), COMPLETE])
+    warehouse.attempt([orders(5, 5)], [order(WIDE), state("orders", 2)])
+
+    warehouse.sync([orders(6)], [COMPLETE])
+
+    assert warehouse.ids("orders") == [1, WIDE]
+    assert_all_files_have_wide_ids(warehouse)
+
+
 def test_a_discarded_truncate_leaves_no_wider_columns_behind_that_files_do_not_have(warehouse: Warehouse) -> None:
     """Whatever the catalog says about a column, the files must agree."""
     warehouse.sync([orders(4)], [order(1), COMPLETE])
