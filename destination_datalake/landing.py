@@ -105,7 +105,8 @@ class Landing:
 
     def publish(self, streams: Sequence[StreamId]) -> dict[StreamId, StreamFailure]:
         """Publish the tables of streams that are complete; return what went wrong."""
-        published = {stream: self._commits.submit(self._tables[stream].result().publish) for stream in streams}
+        rewrite = self._engine.rewrite
+        published = {stream: self._commits.submit(self._tables[stream].result().publish, rewrite) for stream in streams}
         errors = {stream: future.exception() for stream, future in published.items()}
         return {
             stream: failure_of(error, stream, "publish the new content of")

@@ -48,8 +48,12 @@ class Table(Protocol):
         were written anew with `rewrite` if that was needed, and the batch must be encoded again by the new `plan`.
         """
 
-    def publish(self) -> None:
-        """Of a stream that replaces: show readers the new records instead of the old ones, in one step."""
+    def publish(self, rewrite: Rewrite) -> None:
+        """Settle what is left once the stream is complete, whether or not it had records.
+
+        Of a stream that replaces: show readers the new records instead of the old ones, in one step. Of one that
+        appends: take in what needed `rewrite` and found no batch to come with.
+        """
 
     def discard(self, files: Sequence[DataFile]) -> None:
         """Remove files that will not be committed."""

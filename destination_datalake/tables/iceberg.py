@@ -129,7 +129,7 @@ class IcebergTable:
         self._use_schema(table.schema(), columns)
         return True
 
-    def publish(self) -> None:
+    def publish(self, _rewrite: Rewrite) -> None:
         """Make the branch the table's current state, empty if nothing was written, and drop the branch."""
         if self._branch == "main":
             return

@@ -33,6 +33,8 @@ SYNC = "destination_datalake.sync:_Sync"
 ICEBERG = "destination_datalake.tables.iceberg:IcebergTable"
 GLUE_COMMIT = "pyiceberg.catalog.glue:GlueCatalog.commit_table"
 HIVE = "destination_datalake.tables.hive:HiveTable"
+UPDATE = "destination_datalake.tables.entry:CatalogEntry.update"
+FOLDERS = "destination_datalake.tables.folders:Folders"
 HIDDEN = "destination_datalake.aws.upload:HiddenObject.publish"
 
 EVERYWHERE = (
@@ -71,7 +73,7 @@ POINTS: Mapping[object, Sequence[KillPoint]] = {
         *EVERYWHERE,
         KillPoint("after", f"{HIVE}.prepare"),
         KillPoint("after", f"{HIVE}.prepare", 3),
-        KillPoint("after", f"{HIVE}._update"),
+        KillPoint("after", UPDATE),
         KillPoint("before", f"{HIVE}.commit"),
         KillPoint("after", f"{HIVE}.commit", 2),
         KillPoint("before", HIDDEN),
@@ -79,8 +81,8 @@ POINTS: Mapping[object, Sequence[KillPoint]] = {
         KillPoint("before", HIDDEN, 5),
         KillPoint("after", HIDDEN, 6),
         KillPoint("before", f"{HIVE}.publish", 2),
-        KillPoint("before", f"{HIVE}._sweep"),
-        KillPoint("after", f"{HIVE}._sweep"),
+        KillPoint("before", f"{FOLDERS}.sweep"),
+        KillPoint("after", f"{FOLDERS}.sweep"),
         KillPoint("after", f"{HIVE}.publish", 3),
     ),
 }
@@ -174,11 +176,11 @@ ADOPTING: Mapping[object, Sequence[KillPoint]] = {
         KillPoint("after", f"{ICEBERG}._settle_branches"),
     ),
     "HIVE": (
-        KillPoint("before", f"{HIVE}._adopt"),
-        KillPoint("before", f"{HIVE}._update"),
-        KillPoint("after", f"{HIVE}._update"),
-        KillPoint("before", f"{HIVE}._delete"),
-        KillPoint("after", f"{HIVE}._adopt"),
+        KillPoint("before", f"{FOLDERS}.copy"),
+        KillPoint("before", UPDATE),
+        KillPoint("after", UPDATE),
+        KillPoint("before", f"{FOLDERS}.delete"),
+        KillPoint("after", f"{FOLDERS}.delete"),
     ),
 }
 """Where rows of an unfinished replacement are taken into the table."""

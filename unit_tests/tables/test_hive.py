@@ -186,6 +186,29 @@ def test_a_table_of_somebody_else_s_gets_what_is_missing_and_keeps_the_rest(clou
     assert opened.plan().folder == f"s3://{BUCKET}/elsewhere"
 
 
+def test_preparing_a_table_changes_its_entry_once_and_only_if_it_must(cloud: Cloud) -> None:
+    create(cloud)
+    versions = [entry(cloud)["VersionId"]]
+
+    for generation, replaces in [(1, False), (1, False), (2, True), (2, True), (3, False), (3, False)]:
+        table(cloud, generation=generation, replaces=replaces)
+        versions.append(entry(cloud)["VersionId"])
+
+    # Columns are added and the generation noted; a replacement is begun, and later taken in. Every other time: nothing.
+    assert versions == ["1", "2", "2", "3", "3", "4", "4"]
+
+
+def test_rows_of_others_have_no_generation_that_a_refresh_could_take_for_its_own(cloud: Cloud) -> None:
+    create(cloud)
+    cloud.access.client("s3").put_object(Bucket=BUCKET, Key="elsewhere/theirs", Body=b"")
+    table(cloud, generation=5)
+
+    new = table(cloud, generation=5, replaces=True)
+    new.publish(no_rewrite)
+
+    assert visible(cloud) == []
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -196,10 +219,12 @@ def test_a_table_of_somebody_else_s_gets_what_is_missing_and_keeps_the_rest(clou
             "its files are read by org.openx.data.jsonserde.JsonSerDe, not as parquet",
         ),
         ({"StorageDescriptor": {}}, "its files are read by no SerDe, not as parquet"),
+        ({"StorageDescriptor": {"SerdeInfo": {"SerializationLibrary": PARQUET}}}, "it has no location"),
         (
             {
                 "StorageDescriptor": {
                     "Columns": [{"Name": "_airbyte_meta", "Type": "string"}],
+                    "Location": f"s3://{BUCKET}/elsewhere/",
                     "SerdeInfo": {"SerializationLibrary": PARQUET},
                 }
             },
@@ -230,7 +255,7 @@ def test_files_are_seen_once_they_are_committed(cloud: Cloud) -> None:
     assert visible(cloud) == []
 
     assert opened.commit(files, no_rewrite)
-    opened.publish()
+    opened.publish(no_rewrite)
 
     assert visible(cloud) == ["a", "b"]
     assert cloud.unfinished_uploads() == []
@@ -274,32 +299,32 @@ def test_a_replacement_is_seen_at_once_and_whole_when_it_is_published(
 ) -> None:
     first, second, third = generations
     commit(cloud, old := table(cloud, generation=first, replaces=True), "old")
-    old.publish()
+    old.publish(no_rewrite)
 
     new = table(cloud, generation=second, replaces=True)
     commit(cloud, new, "new-1")
     commit(cloud, new, "new-2")
     assert visible(cloud) == ["old"]
-    new.publish()
+    new.publish(no_rewrite)
 
     assert visible(cloud) == ["new-1", "new-2"]
     # Who was reading the old files can read on; the next replacement takes them away.
     assert any(key.endswith("/old") for key in cloud.objects())
     newest = table(cloud, generation=third, replaces=True)
-    newest.publish()
+    newest.publish(no_rewrite)
     assert visible(cloud) == []
     assert not any(key.endswith("/old") for key in cloud.objects())
 
 
 def test_an_unpublished_replacement_goes_on_when_its_generation_is_tried_again(cloud: Cloud) -> None:
     commit(cloud, old := table(cloud, generation=1, replaces=True), "old")
-    old.publish()
+    old.publish(no_rewrite)
     commit(cloud, table(cloud, generation=2, replaces=True), "before the failure")
 
     again = table(cloud, generation=2, replaces=True)
     commit(cloud, again, "after the failure")
     assert visible(cloud) == ["old"]
-    again.publish()
+    again.publish(no_rewrite)
 
     assert visible(cloud) == ["after the failure", "before the failure"]
 
@@ -309,7 +334,7 @@ def test_an_unpublished_replacement_is_worth_nothing_to_a_newer_one(cloud: Cloud
 
     new = table(cloud, generation=2, replaces=True)
     commit(cloud, new, "new")
-    new.publish()
+    new.publish(no_rewrite)
 
     assert visible(cloud) == ["new"]
 
@@ -317,7 +342,7 @@ def test_an_unpublished_replacement_is_worth_nothing_to_a_newer_one(cloud: Cloud
 def test_an_unpublished_replacement_is_taken_in_by_a_sync_that_appends(cloud: Cloud) -> None:
     """Its records were acknowledged: nobody will send them again."""
     commit(cloud, old := table(cloud, generation=1), "old")
-    old.publish()
+    old.publish(no_rewrite)
     commit(cloud, table(cloud, generation=2, replaces=True), "acknowledged")
 
     appended = table(cloud, generation=2)
@@ -329,10 +354,10 @@ def test_an_unpublished_replacement_is_taken_in_by_a_sync_that_appends(cloud: Cl
 def test_a_table_whose_rows_are_all_of_the_generation_is_not_replaced_again(cloud: Cloud) -> None:
     """The protocol's truncate refresh that was interrupted and then resumed in the same generation."""
     commit(cloud, done := table(cloud, generation=2, replaces=True), "done")
-    done.publish()
+    done.publish(no_rewrite)
 
     resumed = table(cloud, generation=2, replaces=True)
     commit(cloud, resumed, "more")
-    resumed.publish()
+    resumed.publish(no_rewrite)
 
     assert visible(cloud) == ["done", "more"]

@@ -1,0 +1,84 @@
+"""A table's entry in the Glue Data Catalog, changed without losing what others write into it at the same time."""
+
+from __future__ import annotations
+
+import copy
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.tables.base import TableName
+
+Entry = dict[str, Any]
+"""What UpdateTable takes (Glue API: TableInput). `Parameters` is always there."""
+
+ATTEMPTS = 8
+"""How often an update is tried when others change the entry at the same time; about ten seconds in all."""
+
+# What GetTable answers and UpdateTable takes (Glue API: TableInput); the rest of the answer is Glue's own.
+_TABLE_INPUT = (
+    "Name",
+    "Description",
+    "Owner",
+    "LastAccessTime",
+    "LastAnalyzedTime",
+    "Retention",
+    "StorageDescriptor",
+    "PartitionKeys",
+    "ViewOriginalText",
+    "ViewExpandedText",
+    "TableType",
+    "Parameters",
+    "TargetTable",
+)
+
+_Result = TypeVar("_Result")
+
+
+class CatalogEntry:
+    """The entry of one table."""
+
+    def __init__(self, name: TableName, access: AwsAccess) -> None:
+        self._name = name
+        self._access = access
+
+    def read(self) -> Entry:
+        """Return the entry. Raises EntityNotFoundException (Glue) if there is no such table."""
+        return _entry(self._get())
+
+    def update(self, change: Callable[[Entry], _Result]) -> _Result:
+        """Change the entry in one call, or in none if nothing becomes different; return what `change` returned.
+
+        `change` alters the entry as the catalog has it. When somebody else's update was faster (Glue: VersionId), it is
+        called again, on the entry that they made. Raises what Glue raises, and that conflict only if it does not end.
+        """
+        glue = self._access.client("glue")
+        for attempt in range(1, ATTEMPTS + 1):
+            table = self._get()
+            before = _entry(table)
+            after: Any = copy.deepcopy(before)
+            result = change(after)
+            if after == before:
+                return result
+            version = {"VersionId": table["VersionId"]} if "VersionId" in table else {}
+            try:
+                glue.update_table(DatabaseName=self._name.database, TableInput=after, SkipArchive=True, **version)
+            except glue.exceptions.ConcurrentModificationException:
+                if attempt == ATTEMPTS:
+                    raise
+                time.sleep(random.uniform(0.5, 1.0) * 0.1 * 2**attempt)
+            else:
+                return result
+        raise AssertionError("every attempt returns or raises")
+
+    def _get(self) -> Mapping[str, Any]:
+        answer = self._access.client("glue").get_table(DatabaseName=self._name.database, Name=self._name.table)
+        return answer["Table"]
+
+
+def _entry(table: Mapping[str, Any]) -> Entry:
+    entry = {key: table[key] for key in _TABLE_INPUT if key in table}
+    return {**entry, "Parameters": {**entry.get("Parameters", {})}}
