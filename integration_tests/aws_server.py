@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -44,10 +45,31 @@ class AwsServer:
         self._process.communicate()
 
 
+def compare_versions() -> None:
+    """Let moto's UpdateTable refuse a VersionId that is not the table's any more, as Glue does."""
+    from moto.core.exceptions import JsonRESTError
+    from moto.core.responses import ActionResult
+    from moto.glue.responses import GlueResponse
+
+    unconditional = GlueResponse.update_table
+    lock = threading.Lock()
+
+    def update_table(request: GlueResponse) -> ActionResult:
+        asked, database = request.parameters.get("VersionId"), request.parameters["DatabaseName"]
+        with lock:
+            table = request.glue_backend.get_table(database, request.parameters["TableInput"]["Name"])
+            if asked not in (None, table.as_dict()["VersionId"]):
+                raise JsonRESTError("ConcurrentModificationException", f"Update table failed: version {asked} is old")
+            return unconditional(request)
+
+    GlueResponse.update_table = update_table  # type: ignore[assignment,method-assign]
+
+
 def _serve() -> None:
     """Serve on a free port of the loopback interface, say where on stdout, stop at the end of stdin."""
     from moto.server import ThreadedMotoServer
 
+    compare_versions()
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     _, port = server.get_host_and_port()

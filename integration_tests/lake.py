@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mypy_boto3_glue import GlueClient
     from mypy_boto3_glue.type_defs import ColumnOutputTypeDef, TableTypeDef
     from mypy_boto3_s3 import S3Client
+    from pyiceberg.table import Table as IcebergTable
 
 PREFIX = "lake"
 """The folder of the bucket that the connector's configuration names."""
@@ -99,11 +100,15 @@ class Lake:
                     ]
         return sorted(found)
 
+    def iceberg_table(self, database: str, table: str) -> "IcebergTable":
+        """Return an Iceberg table, for a test that writes to it as another engine would."""
+        return self._iceberg.load_table((database, table))
+
     def data_files(self, database: str, table: str) -> dict[str, int]:
         """Return the sizes in bytes, by key, of the objects that hold the rows a reader sees now."""
         entry = self.glue_table(database, table)
         if _is_iceberg(entry):
-            tasks = self._iceberg.load_table((database, table)).scan().plan_files()
+            tasks = self.iceberg_table(database, table).scan().plan_files()
             return {_key(task.file.file_path): task.file.file_size_in_bytes for task in tasks}
         return {key: size for location in self._locations(entry) for key, size in self._visible(location)}
 
@@ -157,7 +162,7 @@ class Lake:
 
         Its rows are not taken: it reads a null list of structs as an empty one (apache/iceberg-python#3833).
         """
-        scan = self._iceberg.load_table((database, table)).scan()
+        scan = self.iceberg_table(database, table).scan()
         confirmed = scan.to_arrow()
         tasks = list(scan.plan_files())
         assert not any(task.delete_files for task in tasks), "this reader does not apply Iceberg's delete files"

@@ -47,7 +47,7 @@ class CatalogEntry:
 
     def read(self) -> Entry:
         """Return the entry. Raises EntityNotFoundException (Glue) if there is no such table."""
-        return _entry(self._get())
+        return as_input(self._get())
 
     def update(self, change: Callable[[Entry], _Result]) -> _Result:
         """Change the entry in one call, or in none if nothing becomes different; return what `change` returned.
@@ -58,7 +58,7 @@ class CatalogEntry:
         glue = self._access.client("glue")
         for attempt in range(1, ATTEMPTS + 1):
             table = self._get()
-            before = _entry(table)
+            before = as_input(table)
             after: Any = copy.deepcopy(before)
             result = change(after)
             if after == before:
@@ -79,6 +79,7 @@ class CatalogEntry:
         return answer["Table"]
 
 
-def _entry(table: Mapping[str, Any]) -> Entry:
+def as_input(table: Mapping[str, Any]) -> Entry:
+    """Return what UpdateTable takes of what GetTable answered."""
     entry = {key: table[key] for key in _TABLE_INPUT if key in table}
     return {**entry, "Parameters": {**entry.get("Parameters", {})}}

@@ -7,30 +7,24 @@ the table's current snapshot: readers see the old rows or the new ones (Iceberg 
 
 from __future__ import annotations
 
-import io
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pyarrow.parquet as pq
-from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.exceptions import (
+    CommitFailedException,
     NoSuchIcebergTableError,
     NoSuchPropertyException,
     NoSuchTableError,
     TableAlreadyExistsError,
 )
-from pyiceberg.io.pyarrow import (
-    compute_statistics_plan,
-    data_file_statistics_from_parquet_metadata,
-    parquet_path_to_id_mapping,
-)
 from pyiceberg.manifest import DataFile as IcebergFile
-from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.schema import Schema, index_by_name
 from pyiceberg.table import Table as PyIcebergTable
-from pyiceberg.table import Transaction
+from pyiceberg.table import TableProperties, Transaction
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from destination_datalake.datafiles import DataFile, FilePlan
@@ -40,7 +34,10 @@ from destination_datalake.schema.iceberg import from_iceberg, iceberg_field, ice
 from destination_datalake.schema.types import ColumnType, Field
 from destination_datalake.tables.base import Rewrite, TableConflict, TableName
 from destination_datalake.tables.database import ensure_database
+from destination_datalake.tables.entry import ATTEMPTS
 from destination_datalake.tables.fitting import fitting
+from destination_datalake.tables.iceberg_catalog import KeepingGlueCatalog
+from destination_datalake.tables.iceberg_files import belongs, manifest_entry
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -101,13 +98,9 @@ class IcebergTable:
             table = self._create()
         there = {field.name: field.doc or field.name for field in table.schema().fields}
         self._columns = self._holding.settle(self.name, table.properties, there, self._columns)
-        evolution = fitting(self.name, self._stream.id, _columns(table.metadata), self._columns)
-        if evolution.changes:
-            with table.transaction() as transaction:
-                _apply(transaction, evolution.changes)
-        self._use_schema(table.schema(), evolution.columns)
+        table = self._transact(self._settle, table)
+        self._use_schema(table.schema(), self._plan.columns)
         self._plan = replace(self._plan, folder=f"{table.location().rstrip('/')}/data")
-        self._settle_branches(table)
 
     def plan(self) -> FilePlan:
         """The plan, with columns as wide as they have become."""
@@ -118,41 +111,83 @@ class IcebergTable:
 
         Files of the narrower and the wider type stand side by side (Iceberg spec: type promotion).
         """
-        table = self._load()
-        with table.transaction() as transaction:
-            columns = self._plan.columns
+        columns = self._plan.columns
+        belong = True
+
+        def add(_table: PyIcebergTable, transaction: Transaction) -> None:
+            nonlocal columns, belong
             for file in files:
                 evolution = evolve(_columns(transaction.table_metadata), file.columns)
                 _apply(transaction, evolution.changes)
                 columns = evolution.columns
-            self._append(transaction, [_iceberg_file(file, transaction.table_metadata) for file in files])
+            metadata = transaction.table_metadata
+            belong = all(belongs(file, metadata.schema()) for file in files)
+            if belong:
+                self._append(transaction, [manifest_entry(file, metadata) for file in files])
+
+        table = self._transact(add)
         self._use_schema(table.schema(), columns)
-        return True
+        if not belong:
+            self.discard(files)
+        return belong
 
     def publish(self, _rewrite: Rewrite) -> None:
         """Make the branch the table's current state, empty if nothing was written, and drop the branch."""
         if self._branch == "main":
             return
-        table = self._load()
-        if self._branch not in table.metadata.refs:
-            with table.transaction() as transaction:
-                self._append(transaction, [])
-        head = table.metadata.refs[self._branch].snapshot_id
-        with table.manage_snapshots() as snapshots:
-            snapshots.set_current_snapshot(snapshot_id=head).remove_branch(self._branch)
+        if self._branch not in self._load().metadata.refs:
+            self._transact(lambda _, transaction: self._append(transaction, []))
+
+        def make_current(table: PyIcebergTable, transaction: Transaction) -> None:
+            head = table.metadata.refs[self._branch].snapshot_id
+            with ManageSnapshots(transaction) as snapshots:
+                snapshots.set_current_snapshot(snapshot_id=head).remove_branch(self._branch)
+
+        self._transact(make_current)
 
     def discard(self, files: Sequence[DataFile]) -> None:
         """Delete the objects."""
         for file in files:
             file.withdraw(self._access.client("s3"))
 
+    def _transact(
+        self, change: Callable[[PyIcebergTable, Transaction], None], table: PyIcebergTable | None = None
+    ) -> PyIcebergTable:
+        """Make changes in one metadata commit, or in none if there are none; return the table as it then is.
+
+        When another writer was faster, `change` is made again, on the table that they left. `table` is what to begin
+        with, if it was just loaded.
+        """
+        for attempt in range(1, ATTEMPTS + 1):
+            table = table if table is not None else self._load()
+            # PyIceberg's own retries would add the files to whatever schema another writer has made of ours.
+            once = {**table.metadata.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
+            table.metadata = table.metadata.model_copy(update={"properties": once})
+            transaction = table.transaction()
+            change(table, transaction)
+            try:
+                return transaction.commit_transaction()
+            except CommitFailedException:
+                if attempt == ATTEMPTS:
+                    raise
+                time.sleep(random.uniform(0.5, 1.0) * 0.1 * 2**attempt)
+                table = None
+        raise AssertionError("every attempt returns or raises")
+
+    def _settle(self, table: PyIcebergTable, transaction: Transaction) -> None:
+        """Let the table fit the stream; settle what earlier syncs left."""
+        evolution = fitting(self.name, self._stream.id, _columns(table.metadata), self._columns)
+        _apply(transaction, evolution.changes)
+        self._plan = replace(self._plan, columns=evolution.columns)
+        self._settle_branches(table, transaction)
+
     def _load(self) -> PyIcebergTable:
         return self._catalog().load_table(self.name)
 
-    def _catalog(self) -> GlueCatalog:
+    def _catalog(self) -> KeepingGlueCatalog:
         # Made anew each time: the properties hold credentials that expire.
         glue = self._access.client("glue")
-        return GlueCatalog("glue", client=glue, **self._access.iceberg_properties())
+        return KeepingGlueCatalog("glue", client=glue, **self._access.iceberg_properties())
 
     def _create(self) -> PyIcebergTable:
         ids = itertools.count(1)
@@ -172,33 +207,30 @@ class IcebergTable:
         written = evolve(there, tuple(columns)).columns
         self._plan = replace(self._plan, columns=written, field_ids=index_by_name(schema))
 
-    def _settle_branches(self, table: PyIcebergTable) -> None:
+    def _settle_branches(self, table: PyIcebergTable, transaction: Transaction) -> None:
         """Decide where this sync's files go, and what becomes of replacements that were never published.
 
         Their records were acknowledged, so the platform will not send them again. A sync of the same generation goes
-        on with its branch. A newer replacement makes the older ones worthless. A sync that appends takes their rows in.
+        on with its branch. A newer replacement makes the older ones worthless. A sync that appends takes their rows in,
+        in the commit that removes the branch: if it were still there they would be taken in again.
         """
-        left = sorted(ref for ref in table.metadata.refs if ref.startswith(BRANCH))
-        adopted: list[list[IcebergFile]] = []
+        outdated = {ref for ref in table.metadata.refs if ref.startswith(BRANCH)}
         if self._replaces(table.metadata):
-            self._branch = f"{BRANCH}{self._stream.generation if self._stream.generation is not None else 'none'}"
-            keep = {self._branch} if self._stream.generation is not None else set()
-            outdated = [branch for branch in left if branch not in keep]
+            generation = self._stream.generation
             if table.current_snapshot() is None:
                 # PyIceberg makes no branch in a table without snapshots. This one says nothing of generations.
-                with table.transaction() as transaction, transaction.update_snapshot().fast_append():
+                with transaction.update_snapshot().fast_append():
                     pass
+            self._branch = f"{BRANCH}{generation if generation is not None else 'none'}"
+            if generation is not None:
+                outdated.discard(self._branch)
         else:
-            outdated = left
-            adopted = [self._files(table, branch) for branch in left]
+            for branch in sorted(outdated):
+                self._append(transaction, self._files(table, branch))
         if outdated:
-            # One commit: rows that were taken in and whose branch was still there would be taken in again.
-            with table.transaction() as transaction:
-                for files in adopted:
-                    self._append(transaction, files)
-                with ManageSnapshots(transaction) as snapshots:
-                    for branch in outdated:
-                        snapshots.remove_branch(branch)
+            with ManageSnapshots(transaction) as snapshots:
+                for branch in sorted(outdated):
+                    snapshots.remove_branch(branch)
 
     def _replaces(self, metadata: TableMetadata) -> bool:
         """Whether the old rows must go."""
@@ -251,26 +283,3 @@ def _apply(transaction: Transaction, changes: Sequence[Change]) -> None:
                     update.add_column(path, new.field_type, doc=new.doc)
                 case Widen(path=path, type=type_):
                     update.update_column(path, field_type=iceberg_type(type_, lambda: next(new_ids)))
-
-
-def _iceberg_file(file: DataFile, metadata: TableMetadata) -> IcebergFile:
-    """The manifest's entry for a file, from the footer that its writer sent along: nothing is read back from S3."""
-    schema = metadata.schema()
-    footer = pq.read_metadata(io.BytesIO(file.footer))
-    statistics = data_file_statistics_from_parquet_metadata(
-        parquet_metadata=footer,
-        stats_columns=compute_statistics_plan(schema, metadata.properties),
-        parquet_column_mapping=parquet_path_to_id_mapping(schema),
-    )
-    return IcebergFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=file.uri,
-        file_format=FileFormat.PARQUET,
-        partition=statistics.partition(metadata.spec(), schema),
-        file_size_in_bytes=file.size,
-        sort_order_id=None,
-        spec_id=metadata.default_spec_id,
-        equality_ids=None,
-        key_metadata=None,
-        **statistics.to_serialized_dict(),
-    )
