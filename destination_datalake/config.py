@@ -29,6 +29,7 @@ TableType = Literal["ICEBERG", "HIVE"]
 DatabaseStrategy = Literal["namespace", "single"]
 NamingStyle = Literal["snake_case", "preserve"]
 NumericTypes = Literal["int/float", "bigint/double", "decimal"]
+SchemaConflicts = Literal["new_column", "fail"]
 ParquetCodec = Literal["UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD"]
 JsonlCodec = Literal["UNCOMPRESSED", "GZIP"]
 
@@ -151,6 +152,7 @@ class Config(_Options):
     ]
     table_type: Annotated[TableType, Expects("ICEBERG or HIVE")]
     numeric_types: Annotated[NumericTypes, Expects("int/float, bigint/double or decimal")]
+    schema_conflicts: Annotated[SchemaConflicts, Expects("new_column or fail")] = "new_column"
     glue_catalog_float_as_decimal: Annotated[bool, Expects("true or false")] = False
     database_strategy: Annotated[DatabaseStrategy, Expects("namespace or single")] = "namespace"
     table_prefix: Annotated[

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.evolution import TYPE_WORD, WIDER, AddColumn, Widen, evolve
-from destination_datalake.schema.glue import glue_type
+from destination_datalake.schema.glue import glue_type, type_in_words
 from destination_datalake.schema.iceberg import iceberg_type
 from destination_datalake.schema.names import PRESERVE, SNAKE_CASE, SNAKE_CASE_NUMBERS
 from destination_datalake.schema.types import (
@@ -160,10 +160,10 @@ def _columns() -> str:
     rows = []
     for text in _SCHEMAS:
         schema = json.loads(text)
-        rows.append([_code(text), *(_code(_word(column_type(schema, mode))) for mode in modes)])
+        rows.append([_code(text), *(_code(type_in_words(column_type(schema, mode))) for mode in modes)])
     for name in WELL_KNOWN:
         schema = {"$ref": f"WellKnownTypes.json#/definitions/{name}"}
-        rows.append([f"`$ref` … `{name}`", *(_code(_word(column_type(schema, mode))) for mode in modes)])
+        rows.append([f"`$ref` … `{name}`", *(_code(type_in_words(column_type(schema, mode))) for mode in modes)])
     return _table(["JSON schema", *(f"`{mode.value}`" for mode in modes)], rows)
 
 
@@ -172,7 +172,7 @@ def _systems() -> str:
         ids = itertools.count(1)
         parquet, iceberg = str(arrow_type(type_)), str(iceberg_type(type_, lambda: next(ids)))
         meaning = (type(type_).__doc__ or "").splitlines()[0]
-        return [_code(_word(type_)), meaning, _code(parquet), _code(iceberg), _code(glue_type(type_))]
+        return [_code(type_in_words(type_)), meaning, _code(parquet), _code(iceberg), _code(glue_type(type_))]
 
     return _table(["column type", "holds", "Parquet (Arrow)", "Iceberg", "Glue"], map(row, ONE_OF_EACH))
 
@@ -185,7 +185,7 @@ def _values() -> str:
             noted = ", ".join(f"{c.change} {c.reason}" + (f" at `{c.field}`" if c.field else "") for c in changes)
             if not changes and coerce_value(text.encode(), type_, Floats.FINITE).changes:
                 noted = "in JSON lines: null, NULLED DESTINATION_SERIALIZATION_ERROR"
-            rows.append([_code(_word(type_)), _code(text), _code(_shown(type_, value)), noted])
+            rows.append([_code(type_in_words(type_)), _code(text), _code(_shown(type_, value)), noted])
     return _table(["column", "sent", "kept", "in `_airbyte_meta.changes`"], rows)
 
 
@@ -203,14 +203,16 @@ def _collisions() -> str:
 
 
 def _wider() -> str:
-    return _table(["from", "to"], [[_code(_word(a)), _code(_word(b))] for a, b in WIDER.items()])
+    return _table(["from", "to"], [[_code(type_in_words(a)), _code(type_in_words(b))] for a, b in WIDER.items()])
 
 
 def _meetings() -> str:
     """Table's type down, stream's type across: what becomes of the table."""
     types = [type_ for type_ in ONE_OF_EACH if not isinstance(type_, Struct | List)]
-    header = ["table \\ stream", *(_code(_word(type_)) for type_ in types)]
-    return _table(header, [[_code(_word(there)), *(_meeting(there, sent) for sent in types)] for there in types])
+    header = ["table \\ stream", *(_code(type_in_words(type_)) for type_ in types)]
+    return _table(
+        header, [[_code(type_in_words(there)), *(_meeting(there, sent) for sent in types)] for there in types]
+    )
 
 
 def _meeting(table: ColumnType, stream: ColumnType) -> str:
@@ -219,7 +221,7 @@ def _meeting(table: ColumnType, stream: ColumnType) -> str:
         case ():
             return "same" if stream == table else "fits"
         case (Widen(type=type_),):
-            return f"→ {_word(type_)}"
+            return f"→ {type_in_words(type_)}"
         case (AddColumn(field=field),):
             return _code(field.name)
     raise AssertionError(evolution)
@@ -240,16 +242,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "meetings": _meetings,
     "suffixes": _suffixes,
 }
-
-
-def _word(type_: ColumnType) -> str:
-    """The type in a catalog's words, and where Glue has one word for two, the one that tells them apart."""
-    match type_:
-        case Json():
-            return "JSON text"
-        case Timestamp(zoned=zoned):
-            return "timestamp, UTC" if zoned else "timestamp"
-    return glue_type(type_)
 
 
 def _shown(type_: ColumnType, value: object) -> str:

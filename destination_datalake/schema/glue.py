@@ -61,6 +61,16 @@ def glue_type(column_type: ColumnType) -> str:
     return GLUE[type(column_type)](column_type)
 
 
+def type_in_words(column_type: ColumnType) -> str:
+    """The type in a catalog's words, and where Glue has one word for two, the one that tells them apart."""
+    match column_type:
+        case Json():
+            return "JSON text"
+        case Timestamp(zoned=True):
+            return "timestamp, UTC"
+    return glue_type(column_type)
+
+
 def parse_glue_type(text: str, expected: ColumnType | None = None) -> ColumnType | None:
     """The column type behind a Glue type, or None if this connector never writes it.
 

@@ -21,7 +21,7 @@ from destination_datalake.tables.base import Rewrite, TableConflict, TableName
 from destination_datalake.tables.creation import create_hive_table
 from destination_datalake.tables.database import ensure_database
 from destination_datalake.tables.entry import CatalogEntry, Entry
-from destination_datalake.tables.fitting import fitting
+from destination_datalake.tables.fitting import Fitting
 from destination_datalake.tables.folders import Folders
 from destination_datalake.tables.glue_columns import change_columns, columns_of, set_types
 from destination_datalake.tables.hive_layout import LAYOUTS, obstacle
@@ -37,6 +37,7 @@ from destination_datalake.tables.widening import write_anew
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.config import SchemaConflicts
     from destination_datalake.protocol.catalog import Stream
     from destination_datalake.tables.holding import Holding
 
@@ -53,10 +54,12 @@ class HiveTable:
         plan: FilePlan,
         access: AwsAccess,
         holding: Holding,
+        conflicts: SchemaConflicts,
     ) -> None:
         self.name = name
         self._stream = stream
         self._columns = tuple(columns)
+        self._fitting = Fitting(name, stream.id, conflicts)
         self._plan = replace(plan, hidden=True)
         self._access = access
         self._holding = holding
@@ -149,6 +152,7 @@ class HiveTable:
         location = location_of(entry)
         lowest = self._lowest_generation(entry, left)
         if left is not None and not left.types:
+            self._fit(entry)  # A conflict is found before anything is copied.
             self._folders.copy(left.location, location)
 
         def settle(entry: Entry) -> None:
@@ -186,15 +190,15 @@ class HiveTable:
     def _fit(self, entry: Entry) -> None:
         """Add the columns that are missing. Wider ones wait for the first batch if the old files must be rewritten."""
         expected = {column.name: column.type for column in (*METADATA_COLUMNS, *self._columns)}
-        there: dict[str, ColumnType | None] = {
-            column["Name"]: parse_glue_type(column.get("Type", ""), expected.get(column["Name"]))
-            for column in columns_of(entry)
-        }
-        evolution = fitting(self.name, self._stream.id, there, self._columns)
-        now = [c for c in evolution.changes if isinstance(c, AddColumn) or self._promotes]
+        words = {column["Name"]: column.get("Type", "") for column in columns_of(entry)}
+        there = {name: parse_glue_type(text, expected.get(name)) for name, text in words.items()}
+        fit = self._fitting.to(self._columns, there, words)
+        now = [c for c in fit.changes if isinstance(c, AddColumn) or self._promotes]
         change_columns(entry, now)
+        if fit.conflicts:
+            entry["Description"] = fit.comment(entry.get("Description", ""))
         self._files_hold = applied(there, now)
-        self._plan = replace(self._plan, columns=evolution.columns)
+        self._plan = replace(self._plan, columns=fit.columns)
 
     def _lowest_generation(self, entry: Entry, left: Unpublished | None) -> int | None:
         """What the table's rows will have as their lowest generation; None if others filled it, or nobody counts."""

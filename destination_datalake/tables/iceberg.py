@@ -34,15 +34,16 @@ from destination_datalake.schema.iceberg import from_iceberg, iceberg_field, ice
 from destination_datalake.schema.types import ColumnType, Field
 from destination_datalake.tables.base import Rewrite, TableConflict, TableName
 from destination_datalake.tables.database import ensure_database
-from destination_datalake.tables.entry import ATTEMPTS
-from destination_datalake.tables.fitting import fitting
-from destination_datalake.tables.iceberg_catalog import KeepingGlueCatalog
+from destination_datalake.tables.entry import ATTEMPTS, CatalogEntry
+from destination_datalake.tables.fitting import Fit, Fitting
+from destination_datalake.tables.iceberg_catalog import COMMENT, KeepingGlueCatalog
 from destination_datalake.tables.iceberg_files import belongs, manifest_entry
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
     from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.config import SchemaConflicts
     from destination_datalake.protocol.catalog import Stream
     from destination_datalake.tables.holding import Holding
 
@@ -74,10 +75,12 @@ class IcebergTable:
         plan: FilePlan,
         access: AwsAccess,
         holding: Holding,
+        conflicts: SchemaConflicts,
     ) -> None:
         self.name = name
         self._stream = stream
         self._columns = tuple(columns)
+        self._fitting = Fitting(name, stream.id, conflicts)
         self._location = location
         self._plan = plan
         self._access = access
@@ -176,10 +179,23 @@ class IcebergTable:
 
     def _settle(self, table: PyIcebergTable, transaction: Transaction) -> None:
         """Let the table fit the stream; settle what earlier syncs left."""
-        evolution = fitting(self.name, self._stream.id, _columns(table.metadata), self._columns)
-        _apply(transaction, evolution.changes)
-        self._plan = replace(self._plan, columns=evolution.columns)
+        words = {field.name: str(field.field_type) for field in table.schema().fields}
+        fit = self._fitting.to(self._columns, _columns(table.metadata), words)
+        _apply(transaction, fit.changes)
+        if fit.conflicts:
+            self._document(fit, transaction)
+        self._plan = replace(self._plan, columns=fit.columns)
         self._settle_branches(table, transaction)
+
+    def _document(self, fit: Fit, transaction: Transaction) -> None:
+        """Tell of conflicts in the table's comment, after what is there: in Glue, in Iceberg, or in both."""
+        there = [
+            CatalogEntry(self.name, self._access).read().get("Description"),
+            transaction.table_metadata.properties.get(COMMENT),
+        ]
+        before = "\n".join(dict.fromkeys(text for text in there if text))
+        if (comment := fit.comment(before)) != before:
+            transaction.set_properties({COMMENT: comment})
 
     def _load(self) -> PyIcebergTable:
         return self._catalog().load_table(self.name)

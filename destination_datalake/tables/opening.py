@@ -36,7 +36,7 @@ def open_table(config: Config, naming: Naming, stream: Stream, name: TableName, 
     if config.table_type == "ICEBERG":
         from destination_datalake.tables.iceberg import IcebergTable
 
-        return IcebergTable(name, stream, columns, location, plan, access, holding)
+        return IcebergTable(name, stream, columns, location, plan, access, holding, config.schema_conflicts)
     from destination_datalake.tables.hive import HiveTable
 
-    return HiveTable(name, stream, columns, location, plan, access, holding)
+    return HiveTable(name, stream, columns, location, plan, access, holding, config.schema_conflicts)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from destination_datalake.aws.upload import Upload
+from destination_datalake.config import SchemaConflicts
 from destination_datalake.datafiles import DataFile, FileFormat, FilePlan, RewriteTask, Rewritten
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.columns import stream_columns
@@ -37,14 +38,20 @@ def cloud() -> Iterator[Cloud]:
 
 
 def table(
-    cloud: Cloud, *, generation: int | None = None, replaces: bool = False, format: FileFormat = "parquet"
+    cloud: Cloud,
+    *,
+    generation: int | None = None,
+    replaces: bool = False,
+    format: FileFormat = "parquet",
+    conflicts: SchemaConflicts = "new_column",
 ) -> HiveTable:
     """The table as one sync meets it, prepared."""
     stream = Stream(StreamId("shop", "Orders"), {}, replaces and generation is None, generation, None, None)
     if replaces and generation is not None:
         stream = Stream(stream.id, {}, False, generation, generation, None)
     plan = FilePlan(format, "SNAPPY", COLUMNS, {}, "", False, 1, generation, None)
-    opened = HiveTable(NAME, stream, COLUMNS, ROOT, plan, cloud.access, Holding(stream.id, SNAKE_CASE))
+    holding = Holding(stream.id, SNAKE_CASE)
+    opened = HiveTable(NAME, stream, COLUMNS, ROOT, plan, cloud.access, holding, conflicts)
     opened.prepare()
     return opened
 
@@ -150,7 +157,7 @@ def test_a_field_keeps_its_column_when_another_comes_whose_name_is_the_same(clou
     for fields in (["aB"], ["aB", "a_b"]):
         named = stream_columns({"properties": dict.fromkeys(fields)}, NumericTypes.INT_FLOAT)
         plan = FilePlan("parquet", "SNAPPY", named, {}, "", False, 1, None, None)
-        opened = HiveTable(NAME, stream, named, ROOT, plan, cloud.access, Holding(stream.id, SNAKE_CASE))
+        opened = HiveTable(NAME, stream, named, ROOT, plan, cloud.access, Holding(stream.id, SNAKE_CASE), "new_column")
         opened.prepare()
 
     assert columns(cloud)[4:] == [("a_b", "string", "aB"), ("a_b_648fa9b3", "string", "a_b")]
