@@ -20,6 +20,10 @@ class Request:
     headers: Mapping[str, str]
     body: bytes
 
+    def header(self, name: str) -> str:
+        """Return a header's value, however its name is spelled; empty if there is none."""
+        return next((value for key, value in self.headers.items() if key.lower() == name.lower()), "")
+
 
 @dataclass(frozen=True)
 class Answer:

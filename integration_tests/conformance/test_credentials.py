@@ -1,0 +1,112 @@
+"""A sync that lasts longer than the credentials it began with."""
+
+import re
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from integration_tests.aws_server import ACCESS_KEY_ID, ACCOUNT_ID, SECRET_ACCESS_KEY
+from integration_tests.conformance.aws_proxy import Answer, AwsProxy, Request
+from integration_tests.conformance.warehouse import INTEGER, Warehouse, object_schema
+from integration_tests.conftest import TABLE_KINDS, TableKind
+from integration_tests.lake import Lake
+from integration_tests.messages import configured_stream, record, state, status
+from integration_tests.platform import Platform, Process, launch_command
+
+RENEWED_AFTER = 3
+"""Seconds after which AWS's client libraries begin to renew a role's credentials: when they have 15 minutes left."""
+ROLE = {
+    "credentials_title": "IAM Role",
+    "role_arn": f"arn:aws:iam::{ACCOUNT_ID}:role/airbyte",
+    "session_duration_seconds": 15 * 60 + RENEWED_AFTER,
+}
+
+
+class ExpiringAws(AwsProxy):
+    """Only takes credentials of a role. `used` has, for each purpose of requests, the keys that were taken.
+
+    It is ahead of its time: `expire` ends what is due to be renewed, which the real one would 15 minutes later.
+    """
+
+    def __init__(self, endpoint_url: str) -> None:
+        super().__init__(endpoint_url)
+        self.refused = 0
+        self.used: dict[str, set[str]] = {}
+        self._issued: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def answer(self, request: Request) -> Answer:
+        if b"Action=AssumeRole" in request.body:
+            answer = self.pass_on(request)
+            (key,) = re.findall(rb"<AccessKeyId>(\w+)</AccessKeyId>", answer.body)
+            with self._lock:
+                self._issued[key.decode()] = time.monotonic()
+            return answer
+        (key,) = re.findall(r"Credential=(\w+)/", request.header("Authorization"))
+        with self._lock:
+            if key not in self._issued:
+                self.refused += 1
+                return _expired(request)
+            self.used.setdefault(_purpose(request), set()).add(key)
+        return self.pass_on(request)
+
+    def expire(self) -> None:
+        """Take no longer what was issued so long ago that whoever has it must be about to renew it."""
+        with self._lock:
+            due = time.monotonic() - RENEWED_AFTER
+            self._issued = {key: issued for key, issued in self._issued.items() if issued > due}
+
+
+def _purpose(request: Request) -> str:
+    """What a request is for: only executors upload data files, only the driver commits them and asks Glue."""
+    if request.operation:
+        return "Glue"
+    if (request.method == "POST" and "uploadId=" in request.path) or "/metadata/" in request.path:
+        return "commit"
+    return "upload" if request.method == "PUT" else "other"
+
+
+def _expired(request: Request) -> Answer:
+    """Say it as AWS does (Glue: ExpiredTokenException; S3: ExpiredToken)."""
+    message = "The security token included in the request is expired"
+    if request.operation:
+        return Answer(400, {}, f'{{"__type":"ExpiredTokenException","message":"{message}"}}'.encode())
+    return Answer(400, {}, f"<Error><Code>ExpiredToken</Code><Message>{message}</Message></Error>".encode())
+
+
+def launch_with_a_user_s_keys(arguments: Sequence[str], environment: Mapping[str, str], stderr: IO[bytes]) -> Process:
+    """Start the connector where the default chain finds keys that may do nothing but assume the role."""
+    keys = {"AWS_ACCESS_KEY_ID": ACCESS_KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET_ACCESS_KEY}
+    return launch_command(arguments, {**environment, **keys}, stderr)
+
+
+@pytest.mark.parametrize("table_kind", TABLE_KINDS[:2], ids=lambda kind: kind.name)
+def test_a_sync_outlives_the_credentials_of_its_role(lake: Lake, tmp_path: Path, table_kind: TableKind) -> None:
+    """Whoever reaches AWS takes new ones in time: the driver for Glue and for commits, the executors for uploads."""
+    warehouse = Warehouse(lake, Platform(tmp_path, launch_with_a_user_s_keys), table_kind)
+    streams = [configured_stream("orders", object_schema(id=INTEGER), generation=1, minimum=1)]
+
+    with ExpiringAws(lake.endpoint_url) as aws:
+        one_executor = {"master": "local[1]"}
+        options = {"credentials": ROLE, "endpoint_url": aws.endpoint_url, "spark": one_executor}
+        with warehouse.start(streams, **options, flush_interval_seconds=1) as running:
+            running.send([record("orders", {"id": 1}), state("orders", 1)])
+            running.wait_for_states(1)
+            before = {purpose: set(keys) for purpose, keys in aws.used.items()}
+            time.sleep(RENEWED_AFTER)
+            aws.expire()
+            running.send([record("orders", {"id": 2**40}), state("orders", 2)])
+            running.wait_for_states(2)
+            running.send([status("orders", "COMPLETE")])
+            run = running.close()
+
+    assert run.exit_code == 0, run.report()
+    assert warehouse.ids("orders") == [1, 2**40]
+    assert aws.refused == 0
+    for purpose in ("Glue", "commit", "upload"):
+        assert before[purpose]
+        assert aws.used[purpose] - before[purpose], f"{purpose}: nothing was asked with new credentials"
