@@ -97,7 +97,7 @@ class _Sync:
         self._termination = termination
         self._started = time.monotonic()
         self._changed = threading.Condition()
-        self._ledger = StateLedger(self._streams, time.monotonic)
+        self._ledger = StateLedger(self._streams)
         batch_bytes = config.batch_size_mb * MiB
         self._buffer = Buffer(segments, min(SEGMENT_BYTES, batch_bytes), time.monotonic)
         self._space = SpaceTrigger(config.buffer_size_mb * MiB)

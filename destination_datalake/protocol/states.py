@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -120,19 +120,18 @@ class _Progress:
 class _Held:
     line: bytes
     needs: dict[StreamId, int]
-    held_at: float
 
 
 class StateLedger:
     """Counts records per stream and holds states until they are true. Not thread-safe: its owner locks.
 
-    `clock` gives seconds; it dates the oldest state still held.
+    It need not know how long a state waits: whatever it waits for is records that came before it, so it is never older
+    than the oldest record that is not committed, and those are cut into batches by their age.
     """
 
-    def __init__(self, streams: Iterable[StreamId], clock: Callable[[], float]) -> None:
+    def __init__(self, streams: Iterable[StreamId]) -> None:
         self._progress = {stream: _Progress() for stream in streams}
         self._held: dict[StreamId | None, deque[_Held]] = {}
-        self._clock = clock
         self.released = 0
 
     def record(self, stream: StreamId, count: int) -> None:
@@ -155,7 +154,7 @@ class StateLedger:
             needs = {state.stream: self._progress[state.stream].received}
         else:
             needs = {}
-        self._held.setdefault(state.stream, deque()).append(_Held(state.line, needs, self._clock()))
+        self._held.setdefault(state.stream, deque()).append(_Held(state.line, needs))
 
     def commit(self, stream: StreamId, first: int, count: int) -> None:
         """Note that the stream's records number `first` (from 0) to `first + count - 1` are committed, in any order."""
@@ -173,20 +172,6 @@ class StateLedger:
                 lines.append(with_statistics(held.line, self._acknowledge(held.needs)))
         self.released += len(lines)
         return lines
-
-    def oldest_held(self) -> float | None:
-        """When the oldest state that still waits was received, by the clock; None when none waits."""
-        return min((queue[0].held_at for queue in self._held.values() if queue), default=None)
-
-    def awaited(self) -> set[StreamId]:
-        """The streams whose records some held state waits for."""
-        return {
-            stream
-            for queue in self._held.values()
-            for held in queue
-            for stream, needed in held.needs.items()
-            if self._progress[stream].committed < needed
-        }
 
     def held(self) -> int:
         """How many states wait."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections import defaultdict
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ def numbered(number: int, stream: StreamId | None) -> State:
 
 
 def ledger() -> StateLedger:
-    return StateLedger(STREAMS, itertools.count().__next__)
+    return StateLedger(STREAMS)
 
 
 def told(lines: list[bytes]) -> list[tuple[int, float]]:
@@ -100,20 +99,6 @@ def test_many_states_in_a_row_count_their_records_once() -> None:
 
     assert told(states.release()) == [(1, 4.0), (2, 0.0), (3, 0.0)]
     assert states.release() == []
-
-
-def test_the_ledger_says_what_waits_for_how_long_and_for_whom() -> None:
-    states = ledger()
-    assert (states.oldest_held(), states.awaited(), states.held()) == (None, set(), 0)
-    states.record(ORDERS, 1)
-    states.record(ITEMS, 1)
-    states.hold(numbered(1, ITEMS))
-    states.hold(numbered(2, None))
-
-    assert (states.oldest_held(), states.awaited(), states.held()) == (0, {ORDERS, ITEMS}, 2)
-    states.commit(ITEMS, 0, 1)
-    states.release()
-    assert (states.oldest_held(), states.awaited(), states.held()) == (1, {ORDERS}, 1)
 
 
 # --- The law, for whatever order things happen in
@@ -195,7 +180,7 @@ def test_states_go_out_in_order_only_when_true_and_count_every_record_once(
     assert sorted(number for number, _ in released) == list(range(len(sent)))
     covered = {stream: max((each.before.get(stream, 0) for each in sent), default=0) for stream in STREAMS}
     assert sum(count for _, count in released) == sum(covered.values())
-    assert (states.released, states.held(), states.awaited()) == (len(sent), 0, set())
+    assert (states.released, states.held()) == (len(sent), 0)
 
 
 # --- What
