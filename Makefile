@@ -10,10 +10,10 @@ PYTEST := .venv/bin/pytest --timeout 300
 SYNCED := .venv/.synced
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jdk demo test test-unit lint types bench archive clean FORCE
+.PHONY: help setup jdk demo test test-unit conformance lint types bench archive clean FORCE
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(SYNCED) ## create .venv: the connector, its console script and the dev tools
 
@@ -33,6 +33,10 @@ test: jdk setup ## run all tests (WORKERS=2 processes at a time)
 
 test-unit: setup ## run the tests that need no Java and no network
 	$(PYTEST) unit_tests
+
+conformance: jdk setup ## try what the platform can send, and write docs/conformance.md of it
+	$(PYTEST) integration_tests/conformance -n $(WORKERS) -p integration_tests.conformance.coverage \
+		--conformance-report docs/conformance.md
 
 lint: setup ## check style and formatting
 	.venv/bin/ruff check .

@@ -291,7 +291,8 @@ def test_make_and_the_image_use_the_same_uv() -> None:
 
 
 @pytest.mark.parametrize(
-    "target", ["setup", "demo", "test", "test-unit", "lint", "types", "bench", "archive", "clean", "help"]
+    "target",
+    ["setup", "demo", "test", "test-unit", "conformance", "lint", "types", "bench", "archive", "clean", "help"],
 )
 def test_make_without_a_target_lists_every_target(target: str) -> None:
     listing = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True, env=plain_environment())

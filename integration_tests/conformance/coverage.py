@@ -1,7 +1,6 @@
 """docs/conformance.md, written from what the suite's tests are called, what they say of themselves, and how they ended.
 
-A pytest plugin: `python -m pytest integration_tests/conformance -p integration_tests.conformance.coverage
---conformance-report docs/conformance.md` runs the suite and writes the page.
+A pytest plugin: `make conformance` runs the suite with it and writes the page.
 """
 
 import inspect
@@ -21,12 +20,8 @@ _HEADING = """\
 What this destination does with everything the Airbyte platform can send, as its tests have found it. Each runs the
 connector's command against an emulated AWS account (S3 and the Glue Data Catalog) and reads the tables back with
 engines that are not the connector's own. What the kind of table cannot change is tried once, with Iceberg; its mark
-then stands for all kinds. This page is written by the tests themselves: `{command}`.
+then stands for all kinds. This page is written by the tests themselves: `make conformance`.
 """
-_COMMAND = (
-    "python -m pytest integration_tests/conformance -p integration_tests.conformance.coverage "
-    "--conformance-report docs/conformance.md"
-)
 _OTHERS = "the same for all"
 _ABOUT_THE_PAGE = "test_scenarios"
 _SYMBOLS = {"passed": "✓", "failed": "✗"}
@@ -102,7 +97,7 @@ def page(cases: Sequence[Case]) -> str:
     """Return the page as Markdown."""
     by_name = {case.name: case for case in cases}
     used: set[str] = set()
-    parts = [_HEADING.format(command=_COMMAND)]
+    parts = [_HEADING]
     for title, scenarios in (
         ("BasicFunctionalityIntegrationTest", BASIC_FUNCTIONALITY),
         ("DestinationAcceptanceTest", LEGACY_ACCEPTANCE),
