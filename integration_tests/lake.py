@@ -17,6 +17,8 @@ import duckdb
 import pyarrow as pa
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import SortOrder
 
 from integration_tests.aws_server import ACCESS_KEY_ID, ACCOUNT_ID, REGION, SECRET_ACCESS_KEY
 
@@ -103,6 +105,18 @@ class Lake:
     def iceberg_table(self, database: str, table: str) -> "IcebergTable":
         """Return an Iceberg table, for a test that writes to it as another engine would."""
         return self._iceberg.load_table((database, table))
+
+    def create_iceberg_table(
+        self, database: str, table: str, schema: Schema, order: SortOrder, properties: Mapping[str, str]
+    ) -> "IcebergTable":
+        """Create an Iceberg table in this lake's bucket as another engine would."""
+        return self._iceberg.create_table(
+            (database, table),
+            schema,
+            location=f"s3://{self.bucket}/{PREFIX}/{database}/{table}",
+            sort_order=order,
+            properties=dict(properties),
+        )
 
     def data_files(self, database: str, table: str) -> dict[str, int]:
         """Return the sizes in bytes, by key, of the objects that hold the rows a reader sees now."""

@@ -29,15 +29,17 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from destination_datalake.datafiles import DataFile, FilePlan
 from destination_datalake.schema.columns import METADATA_COLUMNS
-from destination_datalake.schema.evolution import AddColumn, Change, Widen, evolve
-from destination_datalake.schema.iceberg import from_iceberg, iceberg_field, iceberg_type
-from destination_datalake.schema.types import ColumnType, Field
+from destination_datalake.schema.evolution import evolve
+from destination_datalake.schema.iceberg import from_iceberg, iceberg_field
+from destination_datalake.schema.types import Field
 from destination_datalake.tables.base import Rewrite, TableConflict, TableName
 from destination_datalake.tables.database import ensure_database
 from destination_datalake.tables.entry import ATTEMPTS, CatalogEntry
 from destination_datalake.tables.fitting import Fit, Fitting
 from destination_datalake.tables.iceberg_catalog import COMMENT, KeepingGlueCatalog
 from destination_datalake.tables.iceberg_files import belongs, manifest_entry
+from destination_datalake.tables.iceberg_schema import apply, columns_of
+from destination_datalake.tables.required import required_besides, required_but_null
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -120,15 +122,22 @@ class IcebergTable:
         def add(_table: PyIcebergTable, transaction: Transaction) -> None:
             nonlocal columns, belong
             for file in files:
-                evolution = evolve(_columns(transaction.table_metadata), file.columns)
-                _apply(transaction, evolution.changes)
+                evolution = evolve(columns_of(transaction.table_metadata), file.columns)
+                apply(transaction, evolution.changes)
                 columns = evolution.columns
             metadata = transaction.table_metadata
+            for file in files:
+                if (column := required_but_null(file, metadata.schema())) is not None:
+                    raise self._refusal(column, "records have no value for it")
             belong = all(belongs(file, metadata.schema()) for file in files)
             if belong:
                 self._append(transaction, [manifest_entry(file, metadata) for file in files])
 
-        table = self._transact(add)
+        try:
+            table = self._transact(add)
+        except TableConflict:
+            self.discard(files)
+            raise
         self._use_schema(table.schema(), columns)
         if not belong:
             self.discard(files)
@@ -180,8 +189,10 @@ class IcebergTable:
     def _settle(self, table: PyIcebergTable, transaction: Transaction) -> None:
         """Let the table fit the stream; settle what earlier syncs left."""
         words = {field.name: str(field.field_type) for field in table.schema().fields}
-        fit = self._fitting.to(self._columns, _columns(table.metadata), words)
-        _apply(transaction, fit.changes)
+        fit = self._fitting.to(self._columns, columns_of(table.metadata), words)
+        if column := required_besides(table.schema(), [c.name for c in (*METADATA_COLUMNS, *fit.columns)]):
+            raise self._refusal(column, "the stream has no such field")
+        apply(transaction, fit.changes)
         if fit.conflicts:
             self._document(fit, transaction)
         self._plan = replace(self._plan, columns=fit.columns)
@@ -196,6 +207,13 @@ class IcebergTable:
         before = "\n".join(dict.fromkeys(text for text in there if text))
         if (comment := fit.comment(before)) != before:
             transaction.set_properties({COMMENT: comment})
+
+    def _refusal(self, column: str, why: str) -> TableConflict:
+        return TableConflict(
+            f"Cannot write stream {self._stream.id} to table {self.name}: its column {column} is required, and {why}. "
+            f"Make the column optional (ALTER TABLE ... ALTER COLUMN {column} DROP NOT NULL), or choose another "
+            "lakeformation_database_name."
+        )
 
     def _load(self) -> PyIcebergTable:
         return self._catalog().load_table(self.name)
@@ -281,21 +299,3 @@ class IcebergTable:
 def _lowest_generation(summary: Mapping[str, str]) -> int | None:
     value = summary.get(_LOWEST_GENERATION)
     return None if value is None else int(value)
-
-
-def _columns(metadata: TableMetadata) -> dict[str, ColumnType | None]:
-    return {field.name: from_iceberg(field.field_type) for field in metadata.schema().fields}
-
-
-def _apply(transaction: Transaction, changes: Sequence[Change]) -> None:
-    if not changes:
-        return
-    new_ids = itertools.count(1_000_000)  # PyIceberg assigns the real ones.
-    with transaction.update_schema() as update:
-        for change in changes:
-            match change:
-                case AddColumn(path=path, field=field):
-                    new = iceberg_field(field, lambda: next(new_ids))
-                    update.add_column(path, new.field_type, doc=new.doc)
-                case Widen(path=path, type=type_):
-                    update.update_column(path, field_type=iceberg_type(type_, lambda: next(new_ids)))

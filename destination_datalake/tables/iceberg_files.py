@@ -29,7 +29,7 @@ def belongs(file: DataFile, schema: Schema) -> bool:
     It is not if somebody dropped or renamed the column after the file was begun: its values would not be found again.
     """
     ids = index_by_name(schema)
-    written = _footer(file).schema.to_arrow_schema()
+    written = footer(file).schema.to_arrow_schema()
     return all(ids.get(path) == id_ for path, id_ in _field_ids(written, ""))
 
 
@@ -37,7 +37,7 @@ def manifest_entry(file: DataFile, metadata: TableMetadata) -> IcebergFile:
     """Return the manifest's entry for a file. Nothing is read back from S3."""
     schema = metadata.schema()
     statistics = data_file_statistics_from_parquet_metadata(
-        parquet_metadata=_footer(file),
+        parquet_metadata=footer(file),
         stats_columns=compute_statistics_plan(schema, metadata.properties),
         parquet_column_mapping=parquet_path_to_id_mapping(schema),
     )
@@ -55,7 +55,8 @@ def manifest_entry(file: DataFile, metadata: TableMetadata) -> IcebergFile:
     )
 
 
-def _footer(file: DataFile) -> pq.FileMetaData:
+def footer(file: DataFile) -> pq.FileMetaData:
+    """Read the footer that the file's writer sent along."""
     return pq.read_metadata(io.BytesIO(file.footer))
 
 

@@ -253,6 +253,27 @@ def test_a_table_that_cannot_take_the_stream_is_refused_and_left_as_it_is(
     assert entry(cloud) == before
 
 
+def test_the_partitions_of_a_table_that_is_refused_stay_as_they_are(cloud: Cloud) -> None:
+    create(cloud, PartitionKeys=[{"Name": "day", "Type": "date"}])
+    glue = cloud.access.client("glue")
+    theirs: Any = {
+        "Values": ["2024-02-29"],
+        "Parameters": {"theirs": "yes"},
+        "StorageDescriptor": {
+            "Columns": [{"Name": "theirs", "Type": "map<string,int>", "Comment": "Not ours."}],
+            "Location": f"s3://{BUCKET}/elsewhere/day=2024-02-29/",
+            "SerdeInfo": {"SerializationLibrary": PARQUET, "Parameters": {"serialization.format": "1"}},
+        },
+    }
+    glue.create_partition(DatabaseName="shop", TableName="orders", PartitionInput=theirs)
+    before = glue.get_partitions(DatabaseName="shop", TableName="orders")["Partitions"]
+
+    with pytest.raises(TableConflict):
+        table(cloud)
+
+    assert glue.get_partitions(DatabaseName="shop", TableName="orders")["Partitions"] == before
+
+
 # --- Its files
 
 
@@ -321,6 +342,26 @@ def test_a_replacement_is_seen_at_once_and_whole_when_it_is_published(
     newest.publish(no_rewrite)
     assert visible(cloud) == []
     assert not any(key.endswith("/old") for key in cloud.objects())
+
+
+def test_replacing_the_content_of_somebody_else_s_table_changes_its_location_and_nothing_of_theirs(
+    cloud: Cloud,
+) -> None:
+    create(cloud)
+    table(cloud)
+    before = entry(cloud)
+
+    new = table(cloud, replaces=True)
+    commit(cloud, new, "new")
+    new.publish(no_rewrite)
+
+    after = entry(cloud)
+    assert after["StorageDescriptor"].pop("Location") != before["StorageDescriptor"].pop("Location")
+    assert after["Parameters"].pop("airbyte.superseded-location") == f"s3://{BUCKET}/elsewhere"
+    for each in (before, after):
+        for changing in ("UpdateTime", "VersionId"):
+            each.pop(changing, None)
+    assert after == before
 
 
 def test_an_unpublished_replacement_goes_on_when_its_generation_is_tried_again(cloud: Cloud) -> None:
