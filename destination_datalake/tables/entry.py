@@ -16,7 +16,7 @@ Entry = dict[str, Any]
 """What UpdateTable takes (Glue API: TableInput). `Parameters` is always there."""
 
 ATTEMPTS = 8
-"""How often an update is tried when others change the entry at the same time; about ten seconds in all."""
+"""How often an update is tried when others change the entry at the same time; about twenty seconds in all."""
 
 # What GetTable answers and UpdateTable takes (Glue API: TableInput); the rest of the answer is Glue's own.
 _TABLE_INPUT = (
