@@ -270,8 +270,7 @@ class HiveTable:
             return
 
         def point(entry: Entry) -> None:
-            if target != location_of(entry):
-                move(entry, target)
+            move(entry, target)
             set_types(entry, types)
 
         self._entry.update(point)

@@ -25,6 +25,7 @@ from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.schema import Schema, index_by_name
 from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.table import TableProperties, Transaction
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from destination_datalake.datafiles import DataFile, FilePlan
@@ -268,9 +269,7 @@ class IcebergTable:
 
     def _replaces(self, metadata: TableMetadata) -> bool:
         """Whether the old rows must go."""
-        snapshot = metadata.current_snapshot()
-        summary = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
-        return self._stream.outdates(_lowest_generation(summary))
+        return self._stream.outdates(_lowest_generation(metadata, metadata.current_snapshot()))
 
     @staticmethod
     def _files(table: PyIcebergTable, branch: str) -> list[IcebergFile]:
@@ -279,23 +278,32 @@ class IcebergTable:
         return [task.file for task in table.scan(snapshot_id=head).plan_files()]
 
     def _append(self, transaction: Transaction, files: Iterable[IcebergFile]) -> None:
-        head = transaction.table_metadata.snapshot_by_name(self._branch)
-        summary = self._summary(head.summary.additional_properties if head and head.summary else None)
+        summary = self._summary(transaction.table_metadata)
         update = transaction.update_snapshot(snapshot_properties=summary, branch=self._branch)
         with update.fast_append() as append:
             for file in files:
                 append.append_data_file(file)
 
-    def _summary(self, before: Mapping[str, str] | None) -> dict[str, str]:
-        """What a snapshot says of itself. `before` is what the branch's head said; None when this is the first."""
+    def _summary(self, metadata: TableMetadata) -> dict[str, str]:
+        """What the branch's next snapshot says of itself."""
         generation = self._stream.generation
-        lowest = generation if before is None else _lowest_generation(before)
+        head = metadata.snapshot_by_name(self._branch)
+        lowest = generation if head is None else _lowest_generation(metadata, head)
         if lowest is not None and generation is not None:
             lowest = min(lowest, generation)
         values = {_SYNC: self._stream.sync_id, _GENERATION: generation, _LOWEST_GENERATION: lowest}
         return {key: str(value) for key, value in values.items() if value is not None}
 
 
-def _lowest_generation(summary: Mapping[str, str]) -> int | None:
-    value = summary.get(_LOWEST_GENERATION)
-    return None if value is None else int(value)
+def _lowest_generation(metadata: TableMetadata, snapshot: Snapshot | None) -> int | None:
+    """The lowest generation among our rows in a snapshot; None for tables that others filled.
+
+    Snapshots of others, such as a compaction's, say nothing of it: the last of ours before them does.
+    """
+    while snapshot is not None:
+        said = snapshot.summary.additional_properties if snapshot.summary is not None else {}
+        if _LOWEST_GENERATION in said:
+            return int(said[_LOWEST_GENERATION])
+        parent = snapshot.parent_snapshot_id
+        snapshot = metadata.snapshot_by_id(parent) if parent is not None else None
+    return None

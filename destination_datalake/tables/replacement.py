@@ -57,10 +57,11 @@ def forget(entry: Entry) -> None:
 
 
 def move(entry: Entry, location: str) -> str:
-    """Let the table's content be at `location`; return where it was, which readers may still be in."""
-    superseded: str = location_of(entry)
-    entry["Parameters"][_SUPERSEDED] = superseded
-    entry["StorageDescriptor"]["Location"] = f"{location}/"
+    """Let the table's content be at `location`; return where it was before that, which readers may still be in."""
+    if location_of(entry) != location:
+        entry["Parameters"][_SUPERSEDED] = location_of(entry)
+        entry["StorageDescriptor"]["Location"] = f"{location}/"
+    superseded: str = entry["Parameters"].get(_SUPERSEDED, location)
     return superseded
 
 

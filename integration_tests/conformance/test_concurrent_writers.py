@@ -147,6 +147,22 @@ def test_a_column_that_another_writer_renames_under_a_sync_keeps_its_values_and_
     assert warehouse.rows("orders") == [{"theirs": None, "id": 2}, {"theirs": 1, "id": None}]
 
 
+@pytest.mark.parametrize("table_kind", ICEBERG, ids=lambda kind: kind.name)
+def test_a_truncate_that_was_published_is_not_repeated_because_another_writer_has_committed_since(
+    warehouse: Warehouse,
+) -> None:
+    """Its rows were acknowledged. A compaction is such a commit, too."""
+    warehouse.sync(orders(5, 5), [order(1), COMPLETE])
+    table = warehouse.lake.iceberg_table(warehouse.lake.database, "orders")
+    table.append(pa.table({"id": pa.array([-1], pa.int32())}))
+
+    warehouse.sync(orders(5, 5), [order(2), COMPLETE])
+    assert warehouse.ids("orders") == [-1, 1, 2]
+
+    warehouse.sync(orders(6, 6), [order(3), COMPLETE])
+    assert warehouse.ids("orders") == [3]
+
+
 class ForgetfulAws(AwsProxy):
     """Does every update of a table, and lets the answer get lost, so that the client asks for it once more."""
 
@@ -164,8 +180,9 @@ class ForgetfulAws(AwsProxy):
 def test_an_update_whose_answer_is_lost_is_not_taken_for_another_writer_s(
     warehouse: Warehouse, generation: int
 ) -> None:
-    """It is found to be done when it is asked for again: nothing is there twice, and nothing is emptied."""
+    """It is found to be done when it is asked for again: nothing is there twice, nothing is emptied or cleared away."""
     warehouse.sync(orders(), [order(1), COMPLETE])
+    old = warehouse.lake.data_files(warehouse.lake.database, "orders")
 
     with ForgetfulAws(warehouse.lake.endpoint_url) as aws:
         warehouse.sync(
@@ -176,3 +193,4 @@ def test_an_update_whose_answer_is_lost_is_not_taken_for_another_writer_s(
 
     assert aws.lost > 0
     assert warehouse.ids("orders") == ([2] if generation else [1, 2])
+    assert old.items() <= warehouse.lake.objects().items(), "readers of what was replaced can read on"
