@@ -25,7 +25,6 @@ from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.schema import Schema, index_by_name
 from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.table import TableProperties, Transaction
-from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from destination_datalake.datafiles import DataFile, FilePlan
@@ -40,6 +39,7 @@ from destination_datalake.tables.fitting import Fit, Fitting
 from destination_datalake.tables.iceberg_catalog import COMMENT, KeepingGlueCatalog
 from destination_datalake.tables.iceberg_files import belongs, manifest_entry
 from destination_datalake.tables.iceberg_schema import apply, columns_of
+from destination_datalake.tables.iceberg_summary import lowest_generation, summary_of
 from destination_datalake.tables.required import required_besides, required_but_null
 
 if TYPE_CHECKING:
@@ -52,10 +52,6 @@ if TYPE_CHECKING:
 
 BRANCH = "airbyte_generation_"
 """Begins the name of the branch that an unfinished replacement is kept on; the generation follows."""
-
-_GENERATION = "airbyte.generation-id"
-_LOWEST_GENERATION = "airbyte.lowest-generation-id"
-_SYNC = "airbyte.sync-id"
 
 _PROPERTIES: Mapping[str, str] = {
     "format-version": "2",
@@ -269,7 +265,7 @@ class IcebergTable:
 
     def _replaces(self, metadata: TableMetadata) -> bool:
         """Whether the old rows must go."""
-        return self._stream.outdates(_lowest_generation(metadata, metadata.current_snapshot()))
+        return self._stream.outdates(lowest_generation(metadata, metadata.current_snapshot()))
 
     @staticmethod
     def _files(table: PyIcebergTable, branch: str) -> list[IcebergFile]:
@@ -278,32 +274,8 @@ class IcebergTable:
         return [task.file for task in table.scan(snapshot_id=head).plan_files()]
 
     def _append(self, transaction: Transaction, files: Iterable[IcebergFile]) -> None:
-        summary = self._summary(transaction.table_metadata)
+        summary = summary_of(transaction.table_metadata, self._branch, self._stream)
         update = transaction.update_snapshot(snapshot_properties=summary, branch=self._branch)
         with update.fast_append() as append:
             for file in files:
                 append.append_data_file(file)
-
-    def _summary(self, metadata: TableMetadata) -> dict[str, str]:
-        """What the branch's next snapshot says of itself."""
-        generation = self._stream.generation
-        head = metadata.snapshot_by_name(self._branch)
-        lowest = generation if head is None else _lowest_generation(metadata, head)
-        if lowest is not None and generation is not None:
-            lowest = min(lowest, generation)
-        values = {_SYNC: self._stream.sync_id, _GENERATION: generation, _LOWEST_GENERATION: lowest}
-        return {key: str(value) for key, value in values.items() if value is not None}
-
-
-def _lowest_generation(metadata: TableMetadata, snapshot: Snapshot | None) -> int | None:
-    """The lowest generation among our rows in a snapshot; None for tables that others filled.
-
-    Snapshots of others, such as a compaction's, say nothing of it: the last of ours before them does.
-    """
-    while snapshot is not None:
-        said = snapshot.summary.additional_properties if snapshot.summary is not None else {}
-        if _LOWEST_GENERATION in said:
-            return int(said[_LOWEST_GENERATION])
-        parent = snapshot.parent_snapshot_id
-        snapshot = metadata.snapshot_by_id(parent) if parent is not None else None
-    return None
