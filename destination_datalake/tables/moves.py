@@ -92,10 +92,10 @@ def moves(tables: Sequence[KnownTable], naming: TableNaming) -> Iterator[MovedSt
 def known_tables(glue: GlueClient, database: str, folder: str) -> list[KnownTable]:
     """The tables under `folder` (an S3 URI that ends in a slash) that say what they hold.
 
-    Looked for in `database` and in those that this connector has created, among the first thousands of tables. Raises
-    what Glue raises.
+    Looked for in `database` and in the latest of those that this connector has created, among the first thousands of
+    tables. Raises what Glue raises.
     """
-    databases = dict.fromkeys([database, *islice(_our_databases(glue), _DATABASES_READ)])
+    databases = dict.fromkeys([database, *_our_databases(glue)[:_DATABASES_READ]])
     entries = chain.from_iterable(_entries(glue, each) for each in databases)
     within = (
         KnownTable.of(each, entry)
@@ -121,12 +121,13 @@ def _is_whole(source: str) -> bool:
     return len(source.encode()) < LONGEST
 
 
-def _our_databases(glue: GlueClient) -> Iterator[str]:
+def _our_databases(glue: GlueClient) -> list[str]:
+    """The databases that this connector has created, the latest first."""
     pages = glue.get_paginator("get_databases").paginate(PaginationConfig={"PageSize": _PAGE})
-    databases = chain.from_iterable(page["DatabaseList"] for page in pages)
-    for database in islice(databases, _DATABASES_LISTED):
-        if database.get("Description") == DESCRIPTION:
-            yield database["Name"]
+    listed = islice(chain.from_iterable(page["DatabaseList"] for page in pages), _DATABASES_LISTED)
+    ours = [database for database in listed if database.get("Description") == DESCRIPTION]
+    ours.sort(key=lambda database: database["CreateTime"], reverse=True)
+    return [database["Name"] for database in ours]
 
 
 def _entries(glue: GlueClient, database: str) -> Iterator[tuple[str, TableTypeDef]]:

@@ -149,3 +149,19 @@ def test_every_page_of_the_catalog_is_read(cloud: Cloud) -> None:
         glue.create_table(DatabaseName="lake", TableInput=entry)  # type: ignore[arg-type]
 
     assert len(known_tables(glue, "lake", f"s3://{BUCKET}/")) == 120
+
+
+def test_of_many_databases_the_latest_are_read(cloud: Cloud) -> None:
+    glue = cloud.access.client("glue")
+    holding = Holding(StreamId(None, "orders"), SNAKE_CASE)
+    for number in range(60):
+        # The first by name is made last.
+        database = f"lake_{99 - number}"
+        ensure_database(glue, database)
+        storage = {"Location": f"s3://{BUCKET}/{database}/"}
+        entry = {"Name": "orders", "Parameters": holding.parameters(), "StorageDescriptor": storage}
+        glue.create_table(DatabaseName=database, TableInput=entry)  # type: ignore[arg-type]
+
+    found = {table.name.database for table in known_tables(glue, "lake_99", f"s3://{BUCKET}/")}
+
+    assert found == {"lake_99", *(f"lake_{number}" for number in range(40, 90))}
