@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 SEGMENT_BYTES = 16 * MiB
 """Small enough that a batch divides evenly among the cores, large enough that opening it costs nothing."""
 
-BATCHES_AHEAD = 2
-"""Whole batches that wait while jobs run: the next job finds one, whatever the source does meanwhile."""
+BATCHES_AHEAD = 1
+"""Whole batches that wait while jobs run: the next job finds one, and reading is faster than encoding."""
 
 TERMINATION_SECONDS = 45
 """After SIGTERM the platform waits 60 s; what has not landed by then is left for the next sync."""

@@ -56,6 +56,14 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.task.maxFailures": "3",
 }
 
+_WORKER_ENVIRONMENT: Mapping[str, str] = {
+    # Workers take the same memory again for every block and file. Allocators that give it back in between have the
+    # system clear the same pages over and over: a tenth of the encoding's time.
+    "MALLOC_TRIM_THRESHOLD_": str(256 * 1024 * 1024),
+    "MALLOC_MMAP_THRESHOLD_": str(64 * 1024 * 1024),
+    "MIMALLOC_PURGE_DELAY": "-1",
+}
+
 _LOCAL_DEFAULTS: Mapping[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -201,6 +209,7 @@ class Engine:
 
         conf = SparkConf(loadDefaults=False)
         conf.setAll([*_DEFAULTS.items(), ("spark.local.dir", self._scratch), ("spark.master", settings.master)])
+        conf.setAll([(f"spark.executorEnv.{name}", value) for name, value in _WORKER_ENVIRONMENT.items()])
         if self.local:
             conf.setAll(list(_LOCAL_DEFAULTS.items()))
         conf.set("spark.driver.extraJavaOptions", " ".join(self._java_options()))
