@@ -114,6 +114,15 @@ class Spark(_Options):
     )
 
 
+class Rejects(_Options):
+    """How many of a stream's records may have rejects before it is stopped."""
+
+    max_ratio: Annotated[
+        float, Field(ge=0, le=1), Expects("a number from 0 to 1, such as 0.05 for five in a hundred")
+    ] = 1.0
+    max_count: Annotated[int | None, Field(ge=0), Expects("a whole number of records, 0 or more")] = None
+
+
 class Config(_Options):
     """Every option of the connector, defaults filled in."""
 
@@ -169,6 +178,7 @@ class Config(_Options):
         128
     )
     buffer_size_mb: Annotated[int, Field(ge=16), Expects("a whole number of megabytes, 16 or more")] = 4096
+    rejects: Annotated[Rejects, Expects("an object with max_ratio and max_count")] = Field(default_factory=Rejects)
     spark: Annotated[Spark, Expects("an object with master and conf")] = Field(default_factory=Spark)
     endpoint_url: Annotated[
         str | None,

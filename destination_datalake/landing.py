@@ -7,11 +7,12 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from destination_datalake.aws.errors import explain
 from destination_datalake.datafiles import DataFile
+from destination_datalake.rejects.tally import Tally
 from destination_datalake.spark.engine import Engine, SparkFailed
 from destination_datalake.spark.jobs import StagedBatch, StagedSegment, tasks_for
 from destination_datalake.spark.plan import Encoded, NotEncoded, UnitResult
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from destination_datalake.buffer.staging import Staging
     from destination_datalake.protocol.catalog import StreamId
     from destination_datalake.protocol.errors import FailureType
+    from destination_datalake.rejects.book import RejectBook
+    from destination_datalake.rejects.place import RejectFile
 
 _logger = logging.getLogger(__name__)
 
@@ -43,13 +46,13 @@ class StreamFailure:
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """What became of a batch: its records are in the table, or its stream has failed."""
+    """What became of a batch: its records are in the table or among the rejects, or its stream has failed."""
 
     batch: Batch
     failure: StreamFailure | None
     files: int = 0
     bytes: int = 0
-    changed_values: int = 0
+    tally: Tally = field(default_factory=Tally)
 
 
 class Landing:
@@ -65,12 +68,14 @@ class Landing:
         staging: Staging,
         access: AwsAccess,
         file_prefix: str,
+        rejects: RejectBook,
         on_landed: Callable[[Landed], None],
     ) -> None:
         self._engine = engine
         self._staging = staging
         self._access = access
         self._file_prefix = file_prefix
+        self._rejects = rejects
         self._on_landed = on_landed
         self._table_locks = {stream: threading.Lock() for stream in openers}
         self._commits = ThreadPoolExecutor(COMMITS_AT_ONCE, "commit")
@@ -132,34 +137,46 @@ class Landing:
     def _stage(self, batch: Batch) -> StagedBatch:
         segments = tuple(StagedSegment(self._staging.stage(segment), segment.bytes) for segment in batch.segments)
         name = f"{self._file_prefix}-{batch.number:06d}"
-        return StagedBatch(batch.stream, name, segments, self._tables[batch.stream].result().plan())
+        table = self._tables[batch.stream].result()
+        return StagedBatch(batch.stream, name, segments, table.plan(), self._rejects.place(table.name))
 
     def _commit(self, batch: Batch, results: Sequence[UnitResult]) -> None:
         """Commit what was encoded; encode again if the table had to become wider first (see `Table.commit`)."""
         table = self._tables[batch.stream].result()
-        failure = None
         try:
             with self._table_locks[batch.stream]:
-                while (failure := _encoding_failure(batch, results)) is None:
-                    if table.commit(_files(results), self._engine.rewrite):
-                        break
-                    results = self._encode([batch])[batch.stream]
+                landed = self._into_table(table, batch, results)
         except Exception as error:
             # Whether the commit took place may be unknown, so its files stay: a file too many is harmless.
-            failure = failure_of(error, batch.stream, f"commit to table {table.name} the records of")
-        else:
-            if failure is not None:
-                self._discard(table, _files(results))
-        files = _files(results)
-        changed = sum(result.changed_values for result in results if isinstance(result, Encoded))
-        self._on_landed(Landed(batch, failure, len(files), sum(file.size for file in files), changed))
+            doing = f"commit to table {table.name} the records of"
+            landed = Landed(batch, failure_of(error, batch.stream, doing))
+        self._on_landed(landed)
 
-    @staticmethod
-    def _discard(table: Table, files: Sequence[DataFile]) -> None:
+    def _into_table(self, table: Table, batch: Batch, results: Sequence[UnitResult]) -> Landed:
+        failure = _encoding_failure(batch, results)
+        if failure is None:
+            self._rejects.register(_rejects(results))
+            passed = self._rejects.judge(batch.stream, _tally(results))
+            if passed is not None:
+                self._discard(table, _files(results), ())  # the rejects stay: they are the evidence
+                return Landed(batch, StreamFailure(passed, "the limit of rejects is passed", "config_error"))
+        while failure is None and not table.commit(_files(results), self._engine.rewrite):
+            # Encoded again, the batch may be cut into other units, whose rejects go by other names.
+            self._rejects.withdraw(_rejects(results))
+            results = self._encode([batch])[batch.stream]
+            failure = _encoding_failure(batch, results)
+        files = _files(results)
+        if failure is not None:
+            self._discard(table, files, _rejects(results))
+            return Landed(batch, failure)
+        return Landed(batch, None, len(files), sum(file.size for file in files), _tally(results))
+
+    def _discard(self, table: Table, files: Sequence[DataFile], rejects: Sequence[RejectFile]) -> None:
         try:
             table.discard(files)
+            self._rejects.withdraw(rejects)
         except Exception:
-            _logger.warning("Files of a failed batch stay under the folder of table %s.", table.name, exc_info=True)
+            _logger.warning("Files of a failed batch of table %s could not be removed.", table.name, exc_info=True)
 
 
 def _prepared(opener: Callable[[], Table]) -> Table:
@@ -173,14 +190,23 @@ def _files(results: Sequence[UnitResult]) -> list[DataFile]:
     return [file for result in results if isinstance(result, Encoded) for file in result.files]
 
 
+def _rejects(results: Sequence[UnitResult]) -> list[RejectFile]:
+    return [file for result in results if isinstance(result, Encoded) for file in result.rejects]
+
+
+def _tally(results: Sequence[UnitResult]) -> Tally:
+    return Tally.total(result.tally for result in results if isinstance(result, Encoded))
+
+
 def _encoding_failure(batch: Batch, results: Sequence[UnitResult]) -> StreamFailure | None:
     for result in results:
         if isinstance(result, NotEncoded):
             return StreamFailure(result.message, result.internal_message, result.failure_type)
-    written = sum(result.rows for result in results if isinstance(result, Encoded))
-    if written != batch.records:
-        message = f"Stream {batch.stream}: {batch.records} records were received and {written} encoded."
-        return StreamFailure(message, "records and rows do not match", "system_error")
+    written = sum(file.rows for file in _files(results))
+    refused = _tally(results).refused
+    if written + refused != batch.records:
+        sent = f"{batch.records} records were received, {written} encoded and {refused} rejected"
+        return StreamFailure(f"Stream {batch.stream}: {sent}.", "records and rows do not match", "system_error")
     return None
 
 

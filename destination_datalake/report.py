@@ -29,7 +29,8 @@ class StreamProgress:
     committed: int = 0
     files: int = 0
     file_bytes: int = 0
-    changed_values: int = 0
+    rejected_records: int = 0
+    rejected_values: int = 0
     failed: bool = False
 
 
@@ -103,16 +104,19 @@ def progress_lines(progress: Progress) -> Iterable[str]:
     )
     for stream in progress.streams:
         if stream.received:
-            yield f"Stream {stream.stream}: {stream.received} records received, {stream.committed} committed."
+            yield (
+                f"Stream {stream.stream}: {stream.received} records received, {stream.committed} committed"
+                f"{_rejected(stream)}."
+            )
 
 
 def summary(progress: Progress) -> Iterable[str]:
     """One line for each stream, then one on the whole."""
     for stream in progress.streams:
-        changed = f", {stream.changed_values} values changed (see _airbyte_meta)" if stream.changed_values else ""
+        failed = ", FAILED" if stream.failed else ""
         yield (
             f"Stream {stream.stream}: {stream.received} records received, {stream.committed} committed in "
-            f"{stream.files} files of {stream.file_bytes / 1e6:.1f} MB{changed}{', FAILED' if stream.failed else ''}."
+            f"{stream.files} files of {stream.file_bytes / 1e6:.1f} MB{_rejected(stream)}{failed}."
         )
     records = sum(stream.committed for stream in progress.streams)
     rate = records / progress.seconds if progress.seconds else 0.0
@@ -120,6 +124,12 @@ def summary(progress: Progress) -> Iterable[str]:
         f"{records} records committed in {progress.seconds:.1f} s ({rate:.0f} records/s), "
         f"{progress.states_released} states released."
     )
+
+
+def _rejected(stream: StreamProgress) -> str:
+    counts = {"records": stream.rejected_records, "values": stream.rejected_values}
+    said = " and ".join(f"{count} {what}" for what, count in counts.items() if count)
+    return f", {said} rejected (see _errors/)" if said else ""
 
 
 def progress_table(progress: Progress) -> Table:
@@ -131,11 +141,16 @@ def progress_table(progress: Progress) -> Table:
         f"{progress.states_released} states released, {progress.states_held} held"
     )
     table = Table("stream", title=title)
-    for heading in ("received", "committed", "MB/s", "files"):
+    for heading in ("received", "committed", "rejected", "MB/s", "files"):
         table.add_column(heading, justify="right")
     for stream in progress.streams:
         rate = stream.received_bytes / progress.seconds / 1e6 if progress.seconds else 0.0
         table.add_row(
-            str(stream.stream), f"{stream.received:,}", f"{stream.committed:,}", f"{rate:.1f}", str(stream.files)
+            str(stream.stream),
+            f"{stream.received:,}",
+            f"{stream.committed:,}",
+            f"{stream.rejected_records + stream.rejected_values:,}",
+            f"{rate:.1f}",
+            str(stream.files),
         )
     return table

@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +32,10 @@ from destination_datalake.protocol.states import State, StateLedger
 from destination_datalake.protocol.statuses import Statuses
 from destination_datalake.protocol.stdin import chunks
 from destination_datalake.protocol.stdout import StdoutClosedError
+from destination_datalake.rejects.book import RejectBook
+from destination_datalake.rejects.catalog import RejectsTable
+from destination_datalake.rejects.limit import RejectLimit
+from destination_datalake.rejects.place import FOLDER
 from destination_datalake.report import Progress, Reporter, StreamProgress
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.opening import open_table
@@ -74,9 +79,13 @@ def run_sync(
         stream.id: partial(open_table, config, naming.naming, stream, tables[stream.id], access) for stream in streams
     }
     sync_name = uuid.uuid4().hex[:12]
+    root, day = config.uri(FOLDER), datetime.now(UTC).date().isoformat()
+    rejects_table = RejectsTable(config.lakeformation_database_name, root, access)
+    limit = RejectLimit(config.rejects.max_ratio, config.rejects.max_count)
+    rejects = RejectBook(root, sync_name, day, limit, rejects_table, access)
     staging = LocalStaging() if engine.local else RemoteStaging(config.uri("_staging", sync_name), access)
     with tempfile.TemporaryDirectory(prefix="destination-datalake-", ignore_cleanup_errors=True) as directory:
-        new_landing = partial(Landing, openers, engine, staging, access, sync_name)
+        new_landing = partial(Landing, openers, engine, staging, access, sync_name, rejects)
         return _Sync(config, streams, new_landing, Path(directory), out, termination).run(stdin)
 
 
@@ -230,11 +239,13 @@ class _Sync:
                 progress.failed = True
                 self._failures.setdefault(stream, landed.failure)
             else:
-                self._ledger.commit(stream, landed.batch.first, landed.batch.records)
-                progress.committed += landed.batch.records
+                tally = landed.tally
+                self._ledger.commit(stream, landed.batch.first, landed.batch.records, tally.refused)
+                progress.committed += landed.batch.records - tally.refused
                 progress.files += landed.files
                 progress.file_bytes += landed.bytes
-                progress.changed_values += landed.changed_values
+                progress.rejected_records += tally.refused
+                progress.rejected_values += tally.values
                 self._release_locked()
             self._changed.notify_all()
 

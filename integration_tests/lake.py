@@ -80,6 +80,29 @@ class Lake:
         """Return every row of a table as a dictionary, in no order that a reader may rely on."""
         return self.read(database, table).to_pylist()
 
+    def rejects(self) -> list[dict[str, Any]]:
+        """Return every reject that the catalog's table of them leads to, in the order of its records.
+
+        Columns have the catalog's names and partition keys are columns, as a SerDe without regard to case has them.
+        """
+        found = []
+        entry = self.glue_table(self.database, "airbyte_rejects")
+        names = [column["Name"] for column in entry["StorageDescriptor"]["Columns"]]
+        keys = [key["Name"] for key in entry["PartitionKeys"]]
+        pages = self.glue.get_paginator("get_partitions").paginate(
+            DatabaseName=self.database, TableName="airbyte_rejects"
+        )
+        for page in pages:
+            for partition in page["Partitions"]:
+                folder = _key(partition["StorageDescriptor"]["Location"])
+                with self._files([*self.objects(folder)]) as (engine, copies):
+                    rows = _arrow(engine.read_json(f"{copies}/*", format="newline_delimited"))
+                for row in rows.to_pylist():
+                    lowered = {name.lower(): value for name, value in row.items()}
+                    values = zip(keys, partition["Values"], strict=True)
+                    found.append({name: lowered[name] for name in names} | dict(values))
+        return sorted(found, key=lambda row: (row["sequencenumber"], row["subsequencenumber"]))
+
     def glue_table(self, database: str, table: str) -> "TableTypeDef":
         """Return the Glue catalog's entry; raises EntityNotFoundException when there is none."""
         return self.glue.get_table(DatabaseName=database, Name=table)["Table"]

@@ -193,6 +193,11 @@ def test_normalising_a_prefix_twice_changes_nothing_more(prefix: str) -> None:
         ({"flush_interval_seconds": 0}, "flush_interval_seconds 0 is not valid."),
         ({"target_file_size_mb": -1}, "target_file_size_mb -1 is not valid."),
         ({"buffer_size_mb": 1}, "buffer_size_mb 1 is"),
+        (
+            {"rejects": {"max_ratio": 5}},
+            "rejects.max_ratio 5 is not valid. It must be a number from 0 to 1, such as 0.05 for five in a hundred.",
+        ),
+        ({"rejects": {"max_count": 0.5}}, "rejects.max_count 0.5 is not valid. It must be a whole number of records"),
         ({"spark": {"master": "mesos://x"}}, "spark.master is not valid. It must be local[*]"),
         ({"spark": {"conf": {"spark.ui.port": 4040}}}, "spark.conf.spark.ui.port is not valid."),
         ({"endpoint_url": "localhost:9000"}, "endpoint_url is not valid. It must be the address"),

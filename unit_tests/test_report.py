@@ -36,12 +36,22 @@ def test_the_summary_tells_of_every_stream_even_of_one_that_received_nothing() -
     ]
 
 
-def test_the_summary_tells_of_changed_values_and_of_failure() -> None:
-    failed = replace(PROGRESS, streams=(replace(ORDERS, changed_values=7, failed=True),))
+def test_progress_and_summary_tell_of_rejects() -> None:
+    rejecting = replace(PROGRESS, streams=(replace(ORDERS, rejected_records=2),))
+
+    assert list(progress_lines(rejecting))[1] == (
+        "Stream shop.orders: 3000 records received, 2000 committed, 2 records rejected (see _errors/)."
+    )
+    assert "2 records rejected (see _errors/)" in next(iter(summary(rejecting)))
+
+
+def test_the_summary_tells_of_rejected_values_and_of_failure() -> None:
+    rejecting = replace(ORDERS, rejected_records=1, rejected_values=7, failed=True)
+    failed = replace(PROGRESS, streams=(rejecting,))
 
     assert next(iter(summary(failed))) == (
         "Stream shop.orders: 3000 records received, 2000 committed in 2 files of 0.5 MB, "
-        "7 values changed (see _airbyte_meta), FAILED."
+        "1 records and 7 values rejected (see _errors/), FAILED."
     )
 
 

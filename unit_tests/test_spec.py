@@ -14,7 +14,18 @@ from airbyte_cdk.models.airbyte_protocol_serializers import AirbyteMessageSerial
 from airbyte_cdk.test.standard_tests._spec_lint import find_secret_marking_errors
 from pydantic import BaseModel
 
-from destination_datalake.config import Config, DefaultChain, IamRole, IamUser, Jsonl, Naming, Parquet, Spark, stated
+from destination_datalake.config import (
+    Config,
+    DefaultChain,
+    IamRole,
+    IamUser,
+    Jsonl,
+    Naming,
+    Parquet,
+    Rejects,
+    Spark,
+    stated,
+)
 from destination_datalake.destination import DestinationDatalake
 from destination_datalake.run import spec_message
 
@@ -68,6 +79,7 @@ def variants(option: str) -> list[dict[str, Any]]:
         pytest.param(variants("credentials")[2], DefaultChain, id="Default chain"),
         pytest.param(variants("format")[0], Parquet, id="Parquet"),
         pytest.param(CONNECTION["properties"]["naming"], Naming, id="Naming"),
+        pytest.param(CONNECTION["properties"]["rejects"], Rejects, id="Rejects"),
         pytest.param(CONNECTION["properties"]["spark"], Spark, id="Spark"),
     ],
 )
@@ -87,7 +99,7 @@ def test_json_lines_differ_from_the_configuration_only_in_a_default_that_depends
 def test_the_top_level_of_the_spec_and_the_configuration_agree() -> None:
     written, required = rules_in(CONNECTION)
     held, needed = rules_of(Config)
-    for nested in ("credentials", "format", "naming", "spark"):
+    for nested in ("credentials", "format", "naming", "rejects", "spark"):
         assert written.pop(nested) == {"type": "object"}
         held.pop(nested)
 
@@ -102,7 +114,7 @@ def test_options_stand_in_order_in_groups_that_exist_each_with_title_and_descrip
     assert [option["order"] for option in options_in_order] == list(range(len(options_in_order)))
     used = [option["group"] for option in options_in_order]
     assert set(used) == set(groups)
-    plain = [CONNECTION["properties"][name] for name in ("naming", "spark")]
+    plain = [CONNECTION["properties"][name] for name in ("naming", "rejects", "spark")]
     for nested in [CONNECTION, *variants("credentials"), *variants("format"), *plain]:
         for name, option in nested["properties"].items():
             assert option["title"], name

@@ -93,12 +93,15 @@ def _members_as_python_spells(text: str) -> dict[str, msgspec.Raw]:
 _PUNCTUATION = re.compile(r"\s*[{:,]?\s*")
 
 
-def with_statistics(line: bytes, record_count: int) -> bytes:
-    """The STATE line with `destinationStats.recordCount` added; every other byte of the state's members is as received.
+def with_statistics(line: bytes, written: int, rejected: int = 0) -> bytes:
+    """The STATE line with `destinationStats` added; every other byte of the state's members is as received.
 
-    The count is written as a float, as the protocol's schema has it. Statistics another destination left are replaced.
+    `recordCount` is of records that were written, `rejectedRecordCount`, where there are any, of those that were not:
+    the platform compares the sum with what the source sent. Both are floats, as the protocol's schema has them.
+    Statistics another destination left are replaced.
     """
-    statistics = f'{{"recordCount":{float(record_count)}}}'.encode()
+    more = f',"rejectedRecordCount":{float(rejected)}' if rejected else ""
+    statistics = f'{{"recordCount":{float(written)}{more}}}'.encode()
     message = _members(line)
     state = _members(message["state"])
     state["destinationStats"] = msgspec.Raw(statistics)
@@ -108,11 +111,15 @@ def with_statistics(line: bytes, record_count: int) -> bytes:
 
 @dataclass(slots=True)
 class _Progress:
-    """One stream's records: how many were read, how many of the first of them are committed, and what waits."""
+    """One stream's records: how many were read, how many of the first of them are committed, and what waits.
+
+    `rejected` of the committed ones are no rows, and no state has told of them yet.
+    """
 
     received: int = 0
     committed: int = 0
     acknowledged: int = 0
+    rejected: int = 0
     waiting: dict[int, int] = field(default_factory=dict)
 
 
@@ -156,9 +163,13 @@ class StateLedger:
             needs = {}
         self._held.setdefault(state.stream, deque()).append(_Held(state.line, needs))
 
-    def commit(self, stream: StreamId, first: int, count: int) -> None:
-        """Note that the stream's records number `first` (from 0) to `first + count - 1` are committed, in any order."""
+    def commit(self, stream: StreamId, first: int, count: int, rejected: int = 0) -> None:
+        """Note that the stream's records number `first` (from 0) to `first + count - 1` are committed, in any order.
+
+        `rejected` of them are no rows, but durable among the rejects.
+        """
         progress = self._progress[stream]
+        progress.rejected += rejected
         progress.waiting[first] = count
         while progress.committed in progress.waiting:
             progress.committed += progress.waiting.pop(progress.committed)
@@ -169,7 +180,7 @@ class StateLedger:
         for queue in self._held.values():
             while queue and self._is_true(queue[0]):
                 held = queue.popleft()
-                lines.append(with_statistics(held.line, self._acknowledge(held.needs)))
+                lines.append(with_statistics(held.line, *self._acknowledge(held.needs)))
         self.released += len(lines)
         return lines
 
@@ -180,11 +191,18 @@ class StateLedger:
     def _is_true(self, held: _Held) -> bool:
         return all(self._progress[stream].committed >= needed for stream, needed in held.needs.items())
 
-    def _acknowledge(self, needs: dict[StreamId, int]) -> int:
-        """How many records these needs cover that no earlier state has covered."""
-        total = 0
+    def _acknowledge(self, needs: dict[StreamId, int]) -> tuple[int, int]:
+        """How many records these needs cover that no earlier state has covered: written, and rejected.
+
+        Which of a batch's records were rejected nobody knows here, so the first states after it tell of them.
+        """
+        total = total_rejected = 0
         for stream, needed in needs.items():
             progress = self._progress[stream]
-            total += max(0, needed - progress.acknowledged)
-            progress.acknowledged = max(progress.acknowledged, needed)
-        return total
+            covered = max(0, needed - progress.acknowledged)
+            rejected = min(covered, progress.rejected)
+            progress.acknowledged += covered
+            progress.rejected -= rejected
+            total += covered
+            total_rejected += rejected
+        return total - total_rejected, total_rejected

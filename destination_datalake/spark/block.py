@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -37,7 +38,15 @@ from destination_datalake.schema.types import (
     Timestamp,
 )
 from destination_datalake.schema.width import widest
-from destination_datalake.spark.coerce import Change, Coercer, Floats, coercers, emitted_at, source_changes
+from destination_datalake.spark.coerce import (
+    LATEST_EMITTED,
+    Change,
+    Coercer,
+    Floats,
+    coercers,
+    emitted_at,
+    source_changes,
+)
 from destination_datalake.spark.plain import PLAIN, in_bulk
 
 _CHANGE_TYPE = arrow_type(CHANGE)
@@ -45,9 +54,6 @@ CHANGES_TYPE = arrow_type(List(CHANGE))
 
 _SECONDS_BELOW = 100_000_000_000
 """An `emitted_at` below this many "milliseconds" (March 1973) is in seconds, as PyAirbyte sends it."""
-
-_LATEST_EMITTED = 253_402_300_799_999
-"""9999-12-31T23:59:59.999Z in milliseconds."""
 
 Notes = dict[int, list[Change]]
 """What had to be changed, by row."""
@@ -80,18 +86,36 @@ def next_reading(reading: Reading, type_: ColumnType) -> Reading | None:
     return None if reading is Reading.CUT else Reading.CUT
 
 
+class ChangedRow(NamedTuple):
+    """A row of which values could not be kept as they were: the record's line and what was done, never nothing."""
+
+    row: int
+    line: bytes
+    changes: Sequence[Change]
+
+
+class RefusedLine(NamedTuple):
+    """A line whose record could not become a row: the line, a word for it and a sentence without any of its content."""
+
+    line: bytes
+    reason: str
+    sentence: str
+
+
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Records as columns, every array as long as there are records.
+    """Records as columns, every array as long as there are rows.
 
     `extracted_at` is timestamp[us, UTC]. `columns` are as wide as can be (integers 64 bit, floats double); what a file
-    stores is decided later. `changes` is None where no record has any; `changed_values` counts those made here.
+    stores is decided later. `changes` is None where no record has any. `changed` are the rows changed here, in order;
+    `refused` the lines that are no rows.
     """
 
     extracted_at: pa.Array[Any]
     columns: Sequence[pa.Array[Any]]
     changes: pa.Array[Any] | None
-    changed_values: int
+    changed: Sequence[ChangedRow] = ()
+    refused: Sequence[RefusedLine] = ()
 
     @property
     def rows(self) -> int:
@@ -139,10 +163,11 @@ class BlockReader:
         _demand(not self._lines or len(cut) == len(record))
         texts = {c.field.source: _texts([getattr(r.data, f"f{i}") for r in cut]) for i, c in enumerate(self._cut)}
         notes: Notes = {}
+        lines = _Lines(block, len(record))
         columns = [
             column.from_json(texts[column.field.source], notes)
             if column.reading is Reading.CUT
-            else column.from_arrow(data.field(column.field.source), notes)
+            else column.from_arrow(data.field(column.field.source), lines, notes)
             for column in self._columns
         ]
         if self._envelope is Reading.CUT:
@@ -152,7 +177,8 @@ class BlockReader:
         else:
             extracted_at = _extracted_at(record.field("emitted_at"))
             changes = record.field("meta").field("changes")
-        return Decoded(extracted_at, columns, _changes(changes, notes), sum(map(len, notes.values())))
+        changed = tuple(ChangedRow(row, lines[row], notes[row]) for row in sorted(notes))
+        return Decoded(extracted_at, columns, _changes(changes, notes), changed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +190,10 @@ class _Column:
     reading: Reading
     coerce: Coercer
 
-    def from_arrow(self, array: Any, notes: Notes) -> Any:
-        """The values, from what Arrow read."""
+    def from_arrow(self, array: Any, lines: _Lines, notes: Notes) -> Any:
+        """The values, from what Arrow read; of an odd one the text is taken from its line."""
         if type(self.type) in PLAIN and pa.types.is_string(array.type) and not isinstance(self.type, String):
-            return self._bulk(array, lambda row: msgspec.json.encode(array[row].as_py()), notes)
+            return self._bulk(array, lambda row: _text_of(self.field.source, lines[row]), notes)
         return _conform(array, self.type)
 
     def from_json(self, texts: Any, notes: Notes) -> Any:
@@ -219,6 +245,29 @@ def _demand(condition: bool) -> None:
         raise BlockRefused
 
 
+class _Lines:
+    """The lines of a block by row, taken apart when the first is asked for: most blocks are never asked."""
+
+    def __init__(self, block: bytes | memoryview, rows: int) -> None:
+        self._block = block
+        self._rows = rows
+        self._lines: Sequence[bytes] | None = None
+
+    def __getitem__(self, row: int) -> bytes:
+        if self._lines is None:
+            block = bytes(self._block)
+            lines: Sequence[bytes] = block.split(b"\n")[:-1]
+            if len(lines) != self._rows or not all(map(bytes.strip, lines)):
+                # A line may be blank, and another hold two records: white space is all that JSON needs between them.
+                lines = [bytes(text) for text in _ANY_JSON.decode_lines(block)]
+                _demand(len(lines) == self._rows)
+            self._lines = lines
+        return self._lines[row]
+
+
+_ANY_JSON = msgspec.json.Decoder(msgspec.Raw)
+
+
 # --- What msgspec cuts out ----------------------------------------------------------------------------------------
 
 
@@ -233,6 +282,16 @@ def _cutter(sources: Sequence[str]) -> Any:
     null = raw(b"null")
     record = msgspec.defstruct("Record", [("data", data), ("emitted_at", raw, null), ("meta", raw, null)], gc=False)
     return msgspec.json.Decoder(msgspec.defstruct("Line", [("record", record)], gc=False))
+
+
+@lru_cache(maxsize=4096)
+def _cutter_of_one(source: str) -> Any:
+    return _cutter([source])
+
+
+def _text_of(source: str, line: bytes) -> bytes:
+    """The JSON text of one value of a record."""
+    return bytes(_cutter_of_one(source).decode(line).record.data.f0)
 
 
 def _texts(raws: Sequence[Any]) -> Any:
@@ -315,7 +374,7 @@ def _extracted_at(emitted: Any) -> pa.Array[Any]:
     """From `emitted_at` in milliseconds, or seconds where the number is too small for milliseconds."""
     bounds = pc.min_max(emitted)
     low, high = bounds["min"].as_py(), bounds["max"].as_py()
-    _demand(emitted.null_count == 0 and low > -_SECONDS_BELOW and high <= _LATEST_EMITTED)
+    _demand(emitted.null_count == 0 and low > -_SECONDS_BELOW and high <= LATEST_EMITTED)
     if low < _SECONDS_BELOW:
         in_seconds = pc.less(emitted, pa.scalar(_SECONDS_BELOW))
         emitted = pc.if_else(in_seconds, pc.multiply(emitted, pa.scalar(1000)), emitted)

@@ -16,6 +16,8 @@ import decimal
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from datetime import date
 from enum import Enum
 from math import inf, isinf, nan
@@ -49,12 +51,24 @@ SERIALIZATION_ERROR = "DESTINATION_SERIALIZATION_ERROR"
 FIELD_SIZE_LIMITATION = "DESTINATION_FIELD_SIZE_LIMITATION"
 
 
-class Change(NamedTuple):
-    """An entry of `_airbyte_meta.changes`: the place in the record (source keys joined by `.`), what happened, why."""
+RECORD_UNREADABLE = "DESTINATION_RECORD_UNREADABLE"
+RECORD_WITHOUT_DATA = "DESTINATION_RECORD_WITHOUT_DATA"
+RECORD_WITHOUT_TIME = "DESTINATION_RECORD_WITHOUT_TIME"
+RECORD_TIME_OUT_OF_RANGE = "DESTINATION_RECORD_TIME_OUT_OF_RANGE"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An entry of `_airbyte_meta.changes`: the place in the record (source keys joined by `.`), what happened, why.
+
+    `original` is the JSON text that the value was received as; None for a change that the source itself reports. Two
+    changes that say the same are equal whatever it is, and it is never shown.
+    """
 
     field: str | None
     change: str | None
     reason: str | None
+    original: bytes | None = dataclass_field(default=None, compare=False, repr=False)
 
 
 class Coerced(NamedTuple):
@@ -78,7 +92,11 @@ class CoercedRecord(NamedTuple):
 
 
 class RecordRefused(Exception):
-    """A line without a record that could be written. The message never holds any of its content."""
+    """A line without a record that could be written: a word for it and a sentence, which holds none of its content."""
+
+    def __init__(self, reason: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.reason = reason
 
 
 class Floats(Enum):
@@ -155,7 +173,7 @@ def _record(line: bytes) -> _Record:
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return _odd_record(line)
     except RecursionError:
-        raise RecordRefused("the record is nested too deeply") from None
+        raise RecordRefused(RECORD_UNREADABLE, "the record is nested too deeply") from None
 
 
 def _odd_record(line: bytes) -> _Record:
@@ -163,10 +181,10 @@ def _odd_record(line: bytes) -> _Record:
     envelope = _members(line)
     record = _members(envelope.get("record", _NULL)) if envelope is not None else None
     if record is None:
-        raise RecordRefused("the line is not a record")
+        raise RecordRefused(RECORD_UNREADABLE, "the line is not a record")
     data = _members(record.get("data", _NULL))
     if data is None:
-        raise RecordRefused("the record has no data object")
+        raise RecordRefused(RECORD_WITHOUT_DATA, "the record has no data object")
     return _Record(
         {key: Raw(value) for key, value in data.items()},
         Raw(record.get("emitted_at", _NULL)),
@@ -259,7 +277,7 @@ _SCANNER = json.JSONDecoder(parse_int=len, parse_float=len)
 
 _SECONDS_BELOW = 100_000_000_000  # in milliseconds that is March 1973, in seconds the year 5138
 _USUAL_DIGITS = 13  # milliseconds from 2001 to 2286
-_LATEST_EMITTED = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
+LATEST_EMITTED = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
 
 
 def emitted_at(raw: bytes) -> int:
@@ -268,10 +286,10 @@ def emitted_at(raw: bytes) -> int:
         return int(raw)
     number = _exact(raw.decode("ascii", "replace"))
     if number is None:
-        raise RecordRefused("the record has no emitted_at")
+        raise RecordRefused(RECORD_WITHOUT_TIME, "the record has no emitted_at")
     milliseconds = number * 1000 if -_SECONDS_BELOW < number < _SECONDS_BELOW else number
-    if not -_LATEST_EMITTED <= milliseconds <= _LATEST_EMITTED:
-        raise RecordRefused("the record's emitted_at is out of range")
+    if not -LATEST_EMITTED <= milliseconds <= LATEST_EMITTED:
+        raise RecordRefused(RECORD_TIME_OUT_OF_RANGE, "the record's emitted_at is out of range")
     return int(milliseconds)
 
 
@@ -287,8 +305,8 @@ def source_changes(raw: bytes) -> list[Change]:
 # --- Values -------------------------------------------------------------------------------------------------------
 
 
-def _nulled(changes: list[Change], reason: str) -> Value:
-    changes.append(Change("", NULLED, reason))
+def _nulled(raw: bytes, changes: list[Change], reason: str) -> Value:
+    changes.append(Change("", NULLED, reason, raw))
     return None
 
 
@@ -297,7 +315,7 @@ def _boolean(raw: bytes, changes: list[Change]) -> Value:
         return True
     if raw == b"false":
         return False
-    return None if raw == _NULL else _nulled(changes, SERIALIZATION_ERROR)
+    return None if raw == _NULL else _nulled(raw, changes, SERIALIZATION_ERROR)
 
 
 def _text(raw: bytes) -> str | None:
@@ -316,7 +334,7 @@ def _json(raw: bytes, changes: list[Change]) -> Value:
         if b"NaN" in raw or b"Infinity" in raw:
             json.loads(text, parse_int=len, parse_float=len, parse_constant=_no_constant)
     except (ValueError, RecursionError):
-        return _nulled(changes, SERIALIZATION_ERROR)
+        return _nulled(raw, changes, SERIALIZATION_ERROR)
     return text
 
 
@@ -328,7 +346,7 @@ def _string(raw: bytes, changes: list[Change]) -> Value:
     if raw[:1] != b'"':
         return _json(raw, changes)
     text = _text(raw)
-    return _nulled(changes, SERIALIZATION_ERROR) if text is None else text
+    return _nulled(raw, changes, SERIALIZATION_ERROR) if text is None else text
 
 
 _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:[eE]([+-]?)0*(\d+))?", re.ASCII)
@@ -361,15 +379,15 @@ def _integer(raw: bytes, changes: list[Change]) -> Value:
         return None
     number = _exact(_number_text(raw))
     if number is None:
-        return _nulled(changes, SERIALIZATION_ERROR)
+        return _nulled(raw, changes, SERIALIZATION_ERROR)
     if not number:
         return 0
     if number.adjusted() >= _INT64_DIGITS:
-        return _nulled(changes, FIELD_SIZE_LIMITATION)
+        return _nulled(raw, changes, FIELD_SIZE_LIMITATION)
     whole = int(number)
     if whole != number:
-        return _nulled(changes, SERIALIZATION_ERROR)
-    return whole if _SMALLEST <= whole <= _LARGEST else _nulled(changes, FIELD_SIZE_LIMITATION)
+        return _nulled(raw, changes, SERIALIZATION_ERROR)
+    return whole if _SMALLEST <= whole <= _LARGEST else _nulled(raw, changes, FIELD_SIZE_LIMITATION)
 
 
 def _float(floats: Floats) -> Coercer:
@@ -383,9 +401,9 @@ def _float(floats: Floats) -> Coercer:
             if text in _NOT_FINITE and floats is Floats.ANY:
                 return _NOT_FINITE[text]
             if text is None or not _NUMBER.fullmatch(text):
-                return _nulled(changes, SERIALIZATION_ERROR)
+                return _nulled(raw, changes, SERIALIZATION_ERROR)
             number = float(text)
-        return _nulled(changes, FIELD_SIZE_LIMITATION) if isinf(number) else number
+        return _nulled(raw, changes, FIELD_SIZE_LIMITATION) if isinf(number) else number
 
     return coerce
 
@@ -406,17 +424,17 @@ def _decimal(column_type: Decimal) -> Coercer:
             return None
         number = _exact(_number_text(raw))
         if number is None:
-            return _nulled(changes, SERIALIZATION_ERROR)
+            return _nulled(raw, changes, SERIALIZATION_ERROR)
         if not number:
             return decimal.Decimal(0)
         if number.adjusted() >= whole_digits:
-            return _nulled(changes, FIELD_SIZE_LIMITATION)
+            return _nulled(raw, changes, FIELD_SIZE_LIMITATION)
         try:
             kept = number.quantize(unit, context=exact)
         except decimal.InvalidOperation:  # rounded up to one digit too many
-            return _nulled(changes, FIELD_SIZE_LIMITATION)
+            return _nulled(raw, changes, FIELD_SIZE_LIMITATION)
         if kept != number:
-            changes.append(Change("", TRUNCATED, FIELD_SIZE_LIMITATION))
+            changes.append(Change("", TRUNCATED, FIELD_SIZE_LIMITATION, raw))
         return kept
 
     return coerce
@@ -505,11 +523,11 @@ def _date(raw: bytes, changes: list[Change]) -> Value:
     try:
         moment = _moment(raw)
     except ValueError:
-        return _nulled(changes, SERIALIZATION_ERROR)
+        return _nulled(raw, changes, SERIALIZATION_ERROR)
     except OverflowError:
-        return _nulled(changes, FIELD_SIZE_LIMITATION)
+        return _nulled(raw, changes, FIELD_SIZE_LIMITATION)
     if moment.time or moment.finer:
-        changes.append(Change("", TRUNCATED, FIELD_SIZE_LIMITATION))
+        changes.append(Change("", TRUNCATED, FIELD_SIZE_LIMITATION, raw))
     return moment.day
 
 
@@ -520,14 +538,14 @@ def _timestamp(column_type: Timestamp) -> Coercer:
         try:
             moment = _moment(raw)
         except ValueError:
-            return _nulled(changes, SERIALIZATION_ERROR)
+            return _nulled(raw, changes, SERIALIZATION_ERROR)
         except OverflowError:
-            return _nulled(changes, FIELD_SIZE_LIMITATION)
+            return _nulled(raw, changes, FIELD_SIZE_LIMITATION)
         instant = moment.day * _DAY + moment.time - (moment.ahead if column_type.zoned else 0)
         if not _EARLIEST <= instant <= _LATEST:
-            return _nulled(changes, FIELD_SIZE_LIMITATION)
+            return _nulled(raw, changes, FIELD_SIZE_LIMITATION)
         if moment.finer:
-            changes.append(Change("", TRUNCATED, FIELD_SIZE_LIMITATION))
+            changes.append(Change("", TRUNCATED, FIELD_SIZE_LIMITATION, raw))
         return instant
 
     return coerce
@@ -552,7 +570,8 @@ def _placed(place: str, coercer: Coercer) -> Coercer:
 def _put_before(place: str, changes: list[Change], start: int) -> None:
     for i in range(start, len(changes)):
         inner = changes[i]
-        changes[i] = inner._replace(field=f"{place}.{inner.field}" if inner.field else place)
+        full = f"{place}.{inner.field}" if inner.field else place
+        changes[i] = Change(full, inner.change, inner.reason, inner.original)
 
 
 def _struct(column_type: Struct, floats: Floats) -> Coercer:
@@ -565,7 +584,7 @@ def _struct(column_type: Struct, floats: Floats) -> Coercer:
             return None
         members = _members(raw)
         if members is None:
-            return _nulled(changes, SERIALIZATION_ERROR)
+            return _nulled(raw, changes, SERIALIZATION_ERROR)
         return {name: coercer(members.get(source, _NULL), changes) for source, name, coercer in inner}
 
     return coerce
@@ -579,7 +598,7 @@ def _list(column_type: List, floats: Floats) -> Coercer:
             return None
         elements = _elements(raw)
         if elements is None:
-            return _nulled(changes, SERIALIZATION_ERROR)
+            return _nulled(raw, changes, SERIALIZATION_ERROR)
         values: list[Value] = []
         for i, element in enumerate(elements):
             before = len(changes)

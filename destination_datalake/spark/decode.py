@@ -2,16 +2,20 @@
 
 Nearly all blocks are as their schema says and are read in C++ as they are (`block`). When one is refused, the decoder
 finds the columns that are to blame and reads those in another way from then on; the others keep their speed. Lines that
-are odd as a whole (JSON that only Python takes, bytes that are not UTF-8) are sorted out and read one by one.
+are odd as a whole (JSON that only Python takes, bytes that are not UTF-8, numbers beyond a double) are sorted out and
+read one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Meta
 
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.types import Field
@@ -20,14 +24,16 @@ from destination_datalake.spark.block import (
     CHANGES_TYPE,
     BlockReader,
     BlockRefused,
+    ChangedRow,
     Decoded,
     Reading,
+    RefusedLine,
     as_dicts,
     first_reading,
     next_reading,
     timestamps,
 )
-from destination_datalake.spark.coerce import Floats, RecordRefused, record_coercer
+from destination_datalake.spark.coerce import LATEST_EMITTED, CoercedRecord, Floats, RecordRefused, record_coercer
 
 FEW_LINES = 64
 """So many lines are small enough to try a column on, or to read one by one when nothing else helps."""
@@ -44,17 +50,16 @@ class BlockDecoder:
         self._readings = [first_reading(column.type) for column in columns]
         self._envelope = Reading.NATIVE
         self._reader = BlockReader(self._columns, self._readings, self._envelope, floats)
-        self._sorts = False
+        self._sieves: Set[Sieve] = frozenset()
 
     def decode(self, block: bytes | memoryview) -> Iterator[Decoded]:
-        """Decode whole lines, each ended by a newline. What is yielded together holds every record, each once.
+        """Decode whole lines, each ended by a newline. What is yielded together holds every line, each once.
 
-        Records keep their order but for odd ones, which may come first. Raises RecordRefused for a line that is no
-        record.
+        Records keep their order but for odd ones, which may come first.
         """
-        if self._sorts or not _is_utf8(block):
-            block, odd = _sorted(bytes(block))
-            self._sorts = bool(odd)
+        sieves = self._sieves if _is_utf8(block) else self._sieves | {_is_unsound}
+        if sieves:
+            block, odd = self._sorted(bytes(block), sieves)
             if odd:
                 yield self._by_row(odd)
         if block:
@@ -69,9 +74,8 @@ class BlockDecoder:
                 if not self._learn(bytes(text)):
                     break
         block = bytes(text)
-        sound, odd = _sorted(block)
+        sound, odd = self._sorted(block, _SIEVES)
         if odd:
-            self._sorts = True
             yield self._by_row(odd)
             if sound:
                 yield from self._decoded(sound)
@@ -80,6 +84,17 @@ class BlockDecoder:
         else:
             for half in _halves(block):
                 yield from self._decoded(half)
+
+    def _sorted(self, block: bytes, sieves: Set[Sieve]) -> tuple[bytes, list[bytes]]:
+        """The block without its odd lines, and those; the sieves that found any are used on the next block at once."""
+        lines = block.split(b"\n")[:-1]
+        found = {sieve: sieve(lines) for sieve in sieves}
+        self._sieves = frozenset(sieve for sieve, odd in found.items() if any(odd))
+        if not self._sieves:
+            return block, []
+        odd = [any(each) for each in zip(*found.values(), strict=True)]
+        sound = [line for line, is_odd in zip(lines, odd, strict=True) if not is_odd]
+        return b"\n".join([*sound, b""]), [line for line, is_odd in zip(lines, odd, strict=True) if is_odd]
 
     def _learn(self, block: bytes) -> bool:
         """Change how columns are read that a refused block shows to need it; False if there is none."""
@@ -121,7 +136,18 @@ class BlockDecoder:
         return _refused(BlockReader(columns, readings, self._envelope, self._floats), piece)
 
     def _by_row(self, lines: Sequence[bytes]) -> Decoded:
-        rows = [self._careful(line) for line in lines]
+        rows: list[CoercedRecord] = []
+        changed: list[ChangedRow] = []
+        refused: list[RefusedLine] = []
+        for line in lines:
+            try:
+                row = self._careful(line)
+            except RecordRefused as refusal:
+                refused.append(RefusedLine(line, refusal.reason, str(refusal)))
+                continue
+            if ours := row.changes[row.reported :]:
+                changed.append(ChangedRow(len(rows), line, ours))
+            rows.append(row)
         columns = [
             pa.array([row.values[index] for row in rows], type_) for index, type_ in enumerate(self._arrow_types)
         ]
@@ -131,7 +157,8 @@ class BlockDecoder:
             timestamps(milliseconds),
             columns,
             pa.array(changes, CHANGES_TYPE) if any(changes) else None,
-            sum(len(row.changes) - row.reported for row in rows),
+            changed,
+            refused,
         )
 
 
@@ -161,12 +188,21 @@ def _is_utf8(block: bytes | memoryview) -> bool:
     return True
 
 
+# --- Lines that are odd as a whole --------------------------------------------------------------------------------
+
+Sieve = Callable[[Sequence[bytes]], Sequence[bool]]
+"""Tells of each line whether it is odd."""
+
+_Time = Meta(ge=-LATEST_EMITTED, le=LATEST_EMITTED)
+
+
 class _AnyData(msgspec.Struct, gc=False):
     """An object, whatever is in it."""
 
 
 class _AnyRecord(msgspec.Struct, gc=False):
     data: _AnyData
+    emitted_at: Annotated[int, _Time] | Annotated[float, _Time]
 
 
 class _AnyLine(msgspec.Struct, gc=False):
@@ -174,17 +210,28 @@ class _AnyLine(msgspec.Struct, gc=False):
 
 
 _SOUND = msgspec.json.Decoder(_AnyLine)
+_BEYOND_DOUBLE = r"[0-9][eE]\+?[0-9]{3}|[0-9]{300}"
+"""In every line with a number that is too large for a double, which Arrow refuses even where nobody asks for it."""
 
 
-def _sorted(block: bytes) -> tuple[bytes, list[bytes]]:
-    """The lines that are JSON, UTF-8 and a record, as a block, and the others."""
-    sound, odd = [], []
-    for line in block.split(b"\n")[:-1]:
-        try:
-            line.decode()
-            _SOUND.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            odd.append(line)
-        else:
-            sound.append(line)
-    return b"\n".join([*sound, b""]), odd
+def _is_unsound(lines: Sequence[bytes]) -> Sequence[bool]:
+    """Whether lines are not JSON, UTF-8 and a record."""
+    return [not _is_sound(line) for line in lines]
+
+
+def _is_sound(line: bytes) -> bool:
+    try:
+        line.decode()
+        _SOUND.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
+
+
+def _may_be_beyond_double(lines: Sequence[bytes]) -> Sequence[bool]:
+    texts: Any = pa.array(lines, pa.binary())
+    found: list[bool] = pc.match_substring_regex(texts, _BEYOND_DOUBLE).to_pylist()
+    return found
+
+
+_SIEVES: Set[Sieve] = frozenset({_is_unsound, _may_be_beyond_double})

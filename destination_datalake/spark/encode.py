@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import mmap
+import time
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -15,12 +16,14 @@ from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.errors import explain
 from destination_datalake.aws.upload import Upload
 from destination_datalake.datafiles import DataFile, FilePlan
+from destination_datalake.rejects.files import RejectFiles, RejectsNotWritten
+from destination_datalake.rejects.line import RejectLines
 from destination_datalake.schema.arrow import arrow_field
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.field_ids import with_field_ids
 from destination_datalake.schema.types import Field
 from destination_datalake.spark.block import Decoded
-from destination_datalake.spark.coerce import Floats, RecordRefused
+from destination_datalake.spark.coerce import Floats
 from destination_datalake.spark.decode import BlockDecoder
 from destination_datalake.spark.files import FileWriter, extension, open_file
 from destination_datalake.spark.fit import fit
@@ -45,31 +48,34 @@ def encode(tasks: Iterable[EncodeTask]) -> Iterator[UnitResult]:
 
 
 def _encode_unit(unit: EncodeUnit, access: AwsAccess) -> UnitResult:
-    files = _UnitFiles(unit.name, unit.plan, access.client("s3"))
+    s3 = access.client("s3")
+    files = _UnitFiles(unit.name, unit.plan, s3)
+    now = time.time_ns() // 1_000_000
+    lines = RejectLines(unit.rejects, unit.stream, unit.plan.columns, unit.name, now)
+    rejects = RejectFiles(lines, unit.rejects, unit.name, s3)
     # JSON has no word for NaN and the infinities.
     decoder = BlockDecoder(unit.plan.columns, Floats.FINITE if unit.plan.format == "jsonl" else Floats.ANY)
-    changed_values = 0
     try:
         for segment in unit.segments:
             for block in _blocks(segment, access):
                 for decoded in decoder.decode(block):
-                    files.write(decoded)
-                    changed_values += decoded.changed_values
+                    rejects.write(decoded, files.write(decoded))
+        rejected = rejects.close()
         written = files.close()
     except Exception as error:
         files.abort()
+        rejects.abort()
         return _not_encoded(unit, error)
-    return Encoded(unit.stream, tuple(written), sum(file.rows for file in written), changed_values)
+    return Encoded(unit.stream, tuple(written), rejects.tally(), tuple(rejected))
 
 
 def _not_encoded(unit: EncodeUnit, error: Exception) -> NotEncoded:
-    failure = explain(error, doing="write data files under", resource=unit.plan.folder)
+    if isinstance(error, RejectsNotWritten):
+        failure = explain(error, doing="write rejects to", resource=error.uri)
+    else:
+        failure = explain(error, doing="write data files under", resource=unit.plan.folder)
     if failure is not None:
         return NotEncoded(unit.stream, failure.message, failure.detail, failure.failure_type)
-    if isinstance(error, RecordRefused):
-        return NotEncoded(
-            unit.stream, f"Stream {unit.stream} has a record that cannot be read: {error}.", "", "system_error"
-        )
     message = f"Stream {unit.stream} could not be written: an unexpected {type(error).__name__} while encoding."
     return NotEncoded(unit.stream, message, "".join(traceback.format_tb(error.__traceback__)), "system_error")
 
@@ -88,8 +94,8 @@ class _UnitFiles:
         self._rows = 0
         self._finished: list[DataFile] = []
 
-    def write(self, decoded: Decoded) -> None:
-        """Append records to the open file, or begin one."""
+    def write(self, decoded: Decoded) -> pa.Array[Any]:
+        """Append records to the open file, or begin one; return the ids of their rows."""
         fitted = tuple(
             replace(column, type=fit(array, column.type))
             for column, array in zip(self._columns, decoded.columns, strict=True)
@@ -103,6 +109,8 @@ class _UnitFiles:
             array.cast(field.type, safe=False)
             for array, field in zip(decoded.columns, list(self._schema)[len(metadata) :], strict=True)
         ]
+        if not decoded.rows:
+            return metadata[0]
         table = pa.Table.from_arrays([*metadata, *own], schema=self._schema)
         if self._writer is None or self._upload is None:
             ending = extension(self._plan.format, self._plan.codec)
@@ -113,6 +121,7 @@ class _UnitFiles:
         self._rows += decoded.rows
         if self._upload.written >= self._plan.target_bytes:
             self._finish()
+        return metadata[0]
 
     def close(self) -> list[DataFile]:
         """Finish the last file and return them all."""

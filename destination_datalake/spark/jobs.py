@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.datafiles import FilePlan
 from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.rejects.place import RejectPlace
 from destination_datalake.spark.plan import EncodeTask, EncodeUnit
 
 MIN_TASK_BYTES = 16 * 1024 * 1024
@@ -24,12 +25,16 @@ class StagedSegment:
 
 @dataclass(frozen=True, slots=True)
 class StagedBatch:
-    """A batch whose segments executors can reach, and how its files are to be written. `name` begins their names."""
+    """A batch whose segments executors can reach, how its files are to be written, and where its rejects go.
+
+    `name` begins the names of them all.
+    """
 
     stream: StreamId
     name: str
     segments: tuple[StagedSegment, ...]
     plan: FilePlan
+    rejects: RejectPlace
 
 
 def tasks_for(batches: Sequence[StagedBatch], parallelism: int, access: AwsAccess) -> list[EncodeTask]:
@@ -58,5 +63,5 @@ def _close(task: list[EncodeUnit], batch: StagedBatch, part: int, segments: Iter
     places = tuple(segment.place for segment in segments)
     if not places:
         return part
-    task.append(EncodeUnit(batch.stream, f"{batch.name}-{part:04d}", places, batch.plan))
+    task.append(EncodeUnit(batch.stream, f"{batch.name}-{part:04d}", places, batch.plan, batch.rejects))
     return part + 1

@@ -8,6 +8,8 @@ from destination_datalake.aws.access import AwsAccess
 from destination_datalake.datafiles import DataFile, FilePlan
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.protocol.errors import FailureType
+from destination_datalake.rejects.place import RejectFile, RejectPlace
+from destination_datalake.rejects.tally import Tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,13 +17,14 @@ class EncodeUnit:
     """Segments of one stream, to be read one after the other into as few files as `FilePlan.target_bytes` allows.
 
     A segment is a path on the executors' local disk, or an S3 URI when they live on other machines. `name` begins the
-    names of the files.
+    names of the files. `rejects` is where what cannot be kept as it was goes.
     """
 
     stream: StreamId
     name: str
     segments: tuple[str, ...]
     plan: FilePlan
+    rejects: RejectPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +37,15 @@ class EncodeTask:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A unit that was encoded: every record of its segments is in one of `files`."""
+    """A unit that was encoded: every record of its segments is in one of `files` or, refused, among the rejects.
+
+    `rejects` are durable already; `tally` counts them.
+    """
 
     stream: StreamId
     files: tuple[DataFile, ...]
-    rows: int
-    changed_values: int
+    tally: Tally
+    rejects: tuple[RejectFile, ...]
 
 
 @dataclass(frozen=True, slots=True)

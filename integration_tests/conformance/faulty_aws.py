@@ -39,6 +39,22 @@ def denied_uploads() -> Fault:
     return Fault(is_upload, 403, body, 1_000_000)
 
 
+def denied_under(folder: str) -> Fault:
+    """S3 lets nobody write or delete under this folder (S3 API: error code AccessDenied)."""
+    body = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+
+    def is_there(request: Request) -> bool:
+        return request.method in ("PUT", "POST", "DELETE") and f"/{folder}/" in request.path
+
+    return Fault(is_there, 403, body, 1_000_000)
+
+
+def denied_glue(operation: str) -> Fault:
+    """Glue does not allow this (Glue API: AccessDeniedException)."""
+    body = b'{"__type":"AccessDeniedException","message":"not authorized"}'
+    return Fault(lambda request: request.operation == operation, 400, body, 1_000_000)
+
+
 class FaultyAws(AwsProxy):
     """The account with a fault. `refused` counts what was not passed on."""
 

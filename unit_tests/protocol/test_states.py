@@ -31,9 +31,17 @@ def ledger() -> StateLedger:
 
 
 def told(lines: list[bytes]) -> list[tuple[int, float]]:
-    """The numbers of released states and the counts they carry."""
+    """The numbers of released states and how many records they answer for, rejected ones included."""
+    return [(number, written + rejected) for number, written, rejected in told_apart(lines)]
+
+
+def told_apart(lines: list[bytes]) -> list[tuple[int, float, float]]:
+    """The numbers of released states and the counts they carry: of records written, and rejected."""
     states = [json.loads(line)["state"] for line in lines]
-    return [(state["id"], state["destinationStats"]["recordCount"]) for state in states]
+    return [
+        (state["id"], state["destinationStats"]["recordCount"], state["destinationStats"].get("rejectedRecordCount", 0))
+        for state in states
+    ]
 
 
 # --- When
@@ -101,6 +109,29 @@ def test_many_states_in_a_row_count_their_records_once() -> None:
     assert states.release() == []
 
 
+def test_rejected_records_are_told_of_once_by_the_first_states_that_cover_as_many() -> None:
+    states = ledger()
+    for number in (1, 2, 3):
+        states.record(ORDERS, 2)
+        states.hold(numbered(number, ORDERS))
+    states.commit(ORDERS, 0, 6, 3)
+    states.record(ORDERS, 1)
+    states.hold(numbered(4, ORDERS))
+    states.commit(ORDERS, 6, 1)
+
+    assert told_apart(states.release()) == [(1, 0.0, 2.0), (2, 1.0, 1.0), (3, 2.0, 0), (4, 1.0, 0)]
+
+
+def test_a_state_for_all_tells_of_every_stream_s_rejected_records() -> None:
+    states = ledger()
+    for stream in (ITEMS, ORDERS):
+        states.record(stream, 3)
+        states.commit(stream, 0, 3, 1)
+    states.hold(numbered(1, None))
+
+    assert told_apart(states.release()) == [(1, 4.0, 2.0)]
+
+
 # --- The law, for whatever order things happen in
 
 
@@ -139,7 +170,7 @@ def test_states_go_out_in_order_only_when_true_and_count_every_record_once(
     def commit_one() -> None:
         stream, first, count = batches.pop(random.randrange(len(batches)))
         committed[stream] |= set(range(first, first + count))
-        states.commit(stream, first, count)
+        states.commit(stream, first, count, random.randint(0, count))
         released.extend(told(states.release()))
 
     def check() -> None:

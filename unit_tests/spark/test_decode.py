@@ -31,7 +31,7 @@ from destination_datalake.schema.types import (
     Timestamp,
 )
 from destination_datalake.schema.width import widest
-from destination_datalake.spark.coerce import RecordRefused, record_coercer
+from destination_datalake.spark.coerce import record_coercer
 from destination_datalake.spark.decode import BlockDecoder
 from unit_tests.schema.strategies import column_types, json_values
 
@@ -75,7 +75,8 @@ def rows(lines: Iterable[bytes], column_type: ColumnType) -> list[Row]:
             array.validate(full=True)
         changes: Any = [[]] * decoded.rows if decoded.changes is None else decoded.changes.to_pylist()
         ours = sum(change["reason"].startswith("DESTINATION_") for each in changes for change in each)
-        assert decoded.changed_values == ours
+        assert sum(len(row.changes) for row in decoded.changed) == ours
+        assert not decoded.refused
         found += [
             Row(id_, value, at // 1000, [tuple(change.values()) for change in noted])
             for id_, value, at, noted in zip(
@@ -95,7 +96,7 @@ def careful_rows(lines: Sequence[bytes], column_type: ColumnType) -> list[Row]:
     read = [coerce(each) for each in lines]
     column = pa.array([row.values[1] for row in read], arrow_type(widest(column_type)))
     return [
-        Row(index, value, row.emitted_at, [*map(tuple, row.changes)])
+        Row(index, value, row.emitted_at, [(each.field, each.change, each.reason) for each in row.changes])
         for index, (row, value) in enumerate(zip(read, values(column), strict=True))
     ]
 
@@ -277,8 +278,30 @@ def test_bytes_that_are_no_text_never_reach_a_column(column_type: ColumnType, va
     assert {change for _, change, _ in second.changes} == {"NULLED"}
 
 
-def test_a_line_that_is_no_record_is_refused_without_quoting_it() -> None:
-    with pytest.raises(RecordRefused) as refused:
-        rows([line(0), b"secret", line(1)], String())
+@pytest.mark.parametrize(
+    ("line_", "reason"),
+    [
+        (b"secret", "DESTINATION_RECORD_UNREADABLE"),
+        (b'{"record":{"data":"secret","emitted_at":1}}', "DESTINATION_RECORD_WITHOUT_DATA"),
+        (b'{"record":{"data":{"id":1},"emitted_at":"secret"}}', "DESTINATION_RECORD_WITHOUT_TIME"),
+        (line(1, emitted_at="1e30"), "DESTINATION_RECORD_TIME_OUT_OF_RANGE"),
+    ],
+)
+def test_a_line_that_can_be_no_row_is_told_of_without_quoting_it_and_costs_no_other(line_: bytes, reason: str) -> None:
+    parts = list(BlockDecoder([ID, VALUE]).decode(b"\n".join([line(0), line_, line(2), b""])))
 
-    assert "secret" not in str(refused.value)
+    assert sorted(id_ for part in parts for id_ in values(part.columns[0])) == [0, 2]
+    [refused] = [refused for part in parts for refused in part.refused]
+    assert (bytes(refused.line), refused.reason) == (line_, reason)
+    assert "secret" not in refused.sentence
+
+
+def test_lines_are_found_by_row_also_where_a_line_is_blank_and_another_holds_two_records() -> None:
+    first, second, third = line(0, '"x"'), line(1, "5"), line(2, '"y"')
+
+    [decoded] = BlockDecoder([ID, Field("value", "Value", Int64())]).decode(
+        b"\n".join([first + b" " + second, b"", third, b""])
+    )
+
+    assert values(decoded.columns[1]) == [None, 5, None]
+    assert [(row.row, row.line) for row in decoded.changed] == [(0, first), (2, third)]

@@ -14,6 +14,8 @@ import pytest
 
 from destination_datalake.datafiles import DataFile, FilePlan
 from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.rejects.place import RejectPlace
+from destination_datalake.rejects.tally import Tally
 from destination_datalake.schema.types import Field, Float32, Int32, Int64, String
 from destination_datalake.spark.encode import BLOCK_BYTES, encode
 from destination_datalake.spark.plan import Encoded, EncodeTask, EncodeUnit, NotEncoded, UnitResult
@@ -33,6 +35,9 @@ PLAN = FilePlan(
     generation=7,
     sync_id=42,
 )
+
+
+REJECTS = RejectPlace(f"s3://{BUCKET}/_errors", "run", "2026-11-21", "shop", "orders")
 
 
 @pytest.fixture
@@ -64,7 +69,7 @@ def segments(tmp_path: Path) -> Segments:
 
 
 def encoded(cloud: Cloud, segments: Sequence[str], plan: FilePlan = PLAN, name: str = "batch") -> UnitResult:
-    [result] = encode([EncodeTask((EncodeUnit(ORDERS, name, tuple(segments), plan),), cloud.access)])
+    [result] = encode([EncodeTask((EncodeUnit(ORDERS, name, tuple(segments), plan, REJECTS),), cloud.access)])
     return result
 
 
@@ -85,7 +90,7 @@ def test_segments_become_one_file_with_every_record_in_order(cloud: Cloud, segme
     result = encoded(cloud, [segments.of(record(1, "a"), record(2, "b")), segments.of(record(3, "c"))])
 
     [file] = files(result)
-    assert result == Encoded(ORDERS, (file,), rows=3, changed_values=0)
+    assert result == Encoded(ORDERS, (file,), Tally(records=3), ())
     assert [(row["id"], row["text"]) for row in rows(cloud, file)] == [(1, "a"), (2, "b"), (3, "c")]
     assert (key(file), file.rows, file.columns) == ("shop/orders/batch-0000.parquet", 3, COLUMNS)
     assert file.size == len(cloud.objects()[key(file)])
@@ -183,7 +188,7 @@ def test_a_value_that_has_to_be_changed_is_counted_and_noted(cloud: Cloud, segme
 
     [file] = files(result)
     assert isinstance(result, Encoded)
-    assert (result.rows, result.changed_values) == (2, 1)
+    assert result.tally == Tally(records=2, affected=1, reasons={("id", "DESTINATION_SERIALIZATION_ERROR"): 1})
     assert [row["_airbyte_meta"]["changes"] for row in rows(cloud, file)] == [
         [{"field": "id", "change": "NULLED", "reason": "DESTINATION_SERIALIZATION_ERROR"}],
         [],
@@ -191,7 +196,7 @@ def test_a_value_that_has_to_be_changed_is_counted_and_noted(cloud: Cloud, segme
 
 
 def test_no_records_are_no_files(cloud: Cloud) -> None:
-    assert encoded(cloud, []) == Encoded(ORDERS, (), rows=0, changed_values=0)
+    assert encoded(cloud, []) == Encoded(ORDERS, (), Tally(), ())
     assert cloud.objects() == {}
 
 
@@ -200,14 +205,14 @@ def test_a_unit_that_fails_says_why_leaves_nothing_and_does_not_stop_the_others(
     cloud: Cloud, segments: Segments, hidden: bool
 ) -> None:
     plan = replace(PLAN, hidden=hidden, target_bytes=1)
-    good = EncodeUnit(StreamId(None, "good"), "good", (segments.of(record(1)),), plan)
-    bad = EncodeUnit(ORDERS, "bad", (segments.of(record(1)), segments.of(b'{"secret":1}\n')), plan)
+    good = EncodeUnit(StreamId(None, "good"), "good", (segments.of(record(1)),), plan, REJECTS)
+    bad = EncodeUnit(ORDERS, "bad", (segments.of(record(1)), "/nowhere/secret"), plan, REJECTS)
 
     failed, succeeded = encode([EncodeTask((bad, good), cloud.access)])
 
     assert isinstance(failed, NotEncoded)
     assert (failed.stream, failed.failure_type) == (ORDERS, "system_error")
-    assert failed.message.startswith("Stream shop.orders has a record that cannot be read")
+    assert failed.message.startswith("Stream shop.orders could not be written: an unexpected FileNotFoundError")
     assert "secret" not in failed.message + failed.internal_message
     assert len(files(succeeded)) == 1
     assert [*cloud.objects(), *cloud.unfinished_uploads()] == ["shop/orders/good-0000.parquet"]

@@ -1,8 +1,13 @@
-"""Every value lands exactly as it was sent, or its row says what became of it: laws over random columns and records."""
+"""Every value lands exactly as it was sent, or its row says what became of it and a reject keeps what was sent.
+
+Laws over random columns and records.
+"""
 
 from __future__ import annotations
 
+import base64
 import decimal
+import gzip
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,6 +24,7 @@ from hypothesis import strategies as st
 
 from destination_datalake.datafiles import FileFormat, FilePlan
 from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.rejects.place import RejectPlace
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.types import (
     Boolean,
@@ -66,16 +72,21 @@ class Oracle:
     """Compares what was kept with what was sent, knowing nothing of how it was read."""
 
     def __init__(self, changes: Iterable[Change], floats: Floats = Floats.ANY) -> None:
-        self._changes = {change.field: change.change for change in changes}
+        self._changes = {change.field: change for change in changes}
         self._floats = floats
 
     def holds(self, sent: Any, kept: Any, type_: ColumnType, place: str) -> bool:
-        """Whether the value at this place is the one that was sent, or a change says that it is not."""
+        """Whether the value at this place is the one that was sent, or a change says that it is not and has that."""
         change = self._changes.get(place)
+        if change is not None:
+            assert change.original is not None
+            # NaN is not equal to itself; its name is.
+            if repr(exactly(change.original.decode())) != repr(sent):
+                return False
         if kept is None:
             return (sent is None) == (change is None)
         if change is not None:
-            return change == "TRUNCATED" and self._is_close(sent, kept)
+            return change.change == "TRUNCATED" and self._is_close(sent, kept)
         match type_:
             case Struct(fields):
                 return all(
@@ -168,7 +179,7 @@ def test_a_value_inside_others_is_kept_exactly_or_its_place_is_on_record(
 def kept_or_on_record(column_type: ColumnType, text: str, floats: Floats) -> None:
     value, changes = coerce_value(text.encode(), column_type, floats)
 
-    oracle = Oracle((Change(change.field or "", change.change, change.reason) for change in changes), floats)
+    oracle = Oracle(changes, floats)
     assert oracle.holds(exactly(text), as_python(value, column_type), column_type, "")
 
 
@@ -210,7 +221,7 @@ def test_one_decoder_reads_block_after_block_as_if_each_record_were_read_alone(
         wanted = [
             [at * 1000 for at, _, _, _ in alone],
             *(pylist([row.values[i] for row in alone], c.type) for i, c in enumerate(columns)),
-            [[change._asdict() for change in row.changes] for row in alone],
+            [[as_dict(change) for change in row.changes] for row in alone],
         ]
         found: list[list[Any]] = [[] for _ in wanted]
         for part in decoded:
@@ -220,7 +231,22 @@ def test_one_decoder_reads_block_after_block_as_if_each_record_were_read_alone(
             for column, values in zip(found, parts, strict=True):
                 column += values
         assert sorted(map(repr, zip(*found, strict=True))) == sorted(map(repr, zip(*wanted, strict=True)))
-        assert sum(part.changed_values for part in decoded) == sum(len(row.changes) - row.reported for row in alone)
+        # And what is told of a changed row is the line it came in, and what stood in it
+        told = [
+            (bytes(row.line), change.field, change.original)
+            for part in decoded
+            for row in part.changed
+            for change in row.changes
+        ]
+        assert sorted(told) == sorted(
+            (line.rstrip(b"\n"), change.field, change.original)
+            for line, row in zip(lines, alone, strict=True)
+            for change in row.changes[row.reported :]
+        )
+
+
+def as_dict(change: Change) -> dict[str, str | None]:
+    return {"field": change.field, "change": change.change, "reason": change.reason}
 
 
 def pylist(values: Sequence[Any], type_: ColumnType) -> list[Any]:
@@ -240,22 +266,27 @@ def cloud() -> Iterator[Cloud]:
 
 def files_of(
     cloud: Cloud, folder: Path, lines: Sequence[bytes], columns: Sequence[Field], format: FileFormat
-) -> Sequence[Path]:
-    """The data files that these lines become, as local files; the account is left empty."""
+) -> tuple[Sequence[Path], Sequence[Mapping[str, Any]]]:
+    """The data files that these lines become, as local files, and the rejects; the account is left empty."""
     codec = "UNCOMPRESSED" if format == "jsonl" else "ZSTD"
     plan = FilePlan(format, codec, tuple(columns), {}, f"s3://{BUCKET}/t", False, 1 << 27, 3, 4)
+    place = RejectPlace(f"s3://{BUCKET}/_errors", "run", "2026-11-21", "db", "t")
     segment = folder / "segment"
     segment.write_bytes(b"".join(lines))
-    unit = EncodeUnit(StreamId(None, "s"), "part", (str(segment),), plan)
+    unit = EncodeUnit(StreamId(None, "s"), "part", (str(segment),), plan, place)
     [result] = encode([EncodeTask((unit,), cloud.access)])
     assert isinstance(result, Encoded), result
-    paths = []
+    paths, rejects = [], []
     for key, content in cloud.objects().items():
-        paths.append(folder / Path(key).name)
-        paths[-1].write_bytes(content)
+        if key.startswith("_errors/"):
+            rejects += [json.loads(line) for line in gzip.decompress(content).splitlines()]
+        else:
+            paths.append(folder / Path(key).name)
+            paths[-1].write_bytes(content)
         cloud.access.client("s3").delete_object(Bucket=BUCKET, Key=key)
-    assert sum(file.rows for file in result.files) == len(lines)
-    return paths
+    assert sum(file.rows for file in result.files) == result.tally.records == len(lines)
+    assert sum(result.tally.reasons.values()) == len(rejects)
+    return paths, rejects
 
 
 def by_pyarrow(paths: Sequence[Path]) -> list[dict[str, Any]]:
@@ -273,7 +304,7 @@ def by_duckdb(paths: Sequence[Path], columns: Sequence[Field]) -> list[dict[str,
                 empty = engine.from_arrow(pa.schema([(c.name, json_type(c.type)) for c in columns]).empty_table())
                 types = dict(zip(empty.columns, map(str, empty.types), strict=True))
                 meta = "STRUCT(sync_id BIGINT, changes STRUCT(field VARCHAR, change VARCHAR, reason VARCHAR)[])"
-                own = {"_airbyte_extracted_at": "TIMESTAMP", "_airbyte_meta": meta}
+                own = {"_airbyte_raw_id": "VARCHAR", "_airbyte_extracted_at": "TIMESTAMP", "_airbyte_meta": meta}
                 relation = engine.read_json(str(path), format="newline_delimited", columns={**own, **types})
             found = relation.to_arrow_table().to_pylist()
             if path.suffix != ".parquet":
@@ -338,14 +369,21 @@ def test_other_engines_read_from_the_files_what_was_sent(
         records = data.draw(st.lists(record, min_size=1, max_size=30))
         lines = [a_line(values, number) for number, values in enumerate(records)]
 
-        paths = files_of(cloud, folder, lines, columns, format)
+        paths, rejects = files_of(cloud, folder, lines, columns, format)
 
         readings = [by_duckdb(paths, columns)] + ([by_pyarrow(paths)] if format == "parquet" else [])
         for rows in readings:
             assert len(rows) == len(records)
             for row in rows:
-                sent = records[int(row["_airbyte_extracted_at"].timestamp() * 1000 + 0.5) % 1000]
-                changes = [Change(**change) for change in row["_airbyte_meta"]["changes"]]
+                sent_as = int(row["_airbyte_extracted_at"].timestamp() * 1000 + 0.5) % 1000
+                sent = records[sent_as]
+                own = [reject for reject in rejects if reject["row_id"] == row["_airbyte_raw_id"]]
+                assert {base64.b64decode(reject["rawData"]) + b"\n" for reject in own} <= {lines[sent_as]}
+                changes = [
+                    Change(each["column_name"], each["change"], each["reason"], each["column_value"].encode())
+                    for each in own
+                ]
+                assert [as_dict(change) for change in changes] == row["_airbyte_meta"]["changes"]
                 oracle = Oracle(changes, Floats.FINITE if format == "jsonl" else Floats.ANY)
                 for column in columns:
                     value = exactly(sent.get(column.source, "null"))

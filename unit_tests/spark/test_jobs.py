@@ -9,17 +9,19 @@ from hypothesis import strategies as st
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.datafiles import FilePlan
 from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.rejects.place import RejectPlace
 from destination_datalake.spark.jobs import MIN_TASK_BYTES, StagedBatch, StagedSegment, tasks_for
 from destination_datalake.spark.plan import EncodeTask
 
 ACCESS = AwsAccess("eu-west-1")
 PLAN = FilePlan("parquet", "ZSTD", (), {}, "s3://lake/data", False, 1, None, None)
+REJECTS = RejectPlace("s3://lake/_errors", "run", "2026-11-21", "db", "t")
 MiB = 1024 * 1024
 
 
 def batch(name: str, sizes: list[int]) -> StagedBatch:
     segments = tuple(StagedSegment(f"{name}/{index}", size) for index, size in enumerate(sizes))
-    return StagedBatch(StreamId(None, name), f"batch-{name}", segments, PLAN)
+    return StagedBatch(StreamId(None, name), f"batch-{name}", segments, PLAN, REJECTS)
 
 
 def sizes(tasks: list[EncodeTask], batches: list[StagedBatch]) -> list[int]:

@@ -45,7 +45,7 @@ def test_there_are_as_many_raw_ids_as_rows(rows: int) -> None:
 def test_the_columns_say_when_what_and_whence(
     changes: pa.ListArray[Any] | None, generation: int | None, sync_id: int | None
 ) -> None:
-    columns = metadata_columns(Decoded(AT, [], changes, 0), generation, sync_id)
+    columns = metadata_columns(Decoded(AT, [], changes), generation, sync_id)
 
     assert [column.type for column in columns] == [arrow_type(column.type) for column in METADATA_COLUMNS]
     for column in columns:

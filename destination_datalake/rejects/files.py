@@ -1,0 +1,129 @@
+"""The objects that a unit's rejects are written to, by the executor, before the unit is answered."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from destination_datalake.aws.upload import Upload
+from destination_datalake.rejects.line import RejectLine, RejectLines, Row
+from destination_datalake.rejects.place import RejectFile, RejectPlace
+from destination_datalake.rejects.tally import Tally
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+    from destination_datalake.spark.block import Decoded
+
+PENDING_BYTES = 1024 * 1024
+"""So much text is gathered before it is compressed: memory does not grow with what is rejected."""
+
+
+class RejectsNotWritten(Exception):
+    """An object for rejects could not be written; its cause says why."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(uri)
+        self.uri = uri
+
+
+class RejectFiles:
+    """The rejects of one unit: an object per reason, none where nothing is rejected."""
+
+    def __init__(self, lines: RejectLines, place: RejectPlace, unit: str, s3: S3Client) -> None:
+        self._lines = lines
+        self._place = place
+        self._unit = unit
+        self._s3 = s3
+        self._open: dict[str, _File] = {}
+        self._durable: list[RejectFile] = []
+        self._rows = 0
+        self._refused = 0
+        self._affected = 0
+        self._reasons: Counter[tuple[str | None, str]] = Counter()
+
+    def write(self, decoded: Decoded, row_ids: Any) -> None:
+        """Append what was rejected of these records, whose rows have these ids. Raises RejectsNotWritten."""
+        self._rows += decoded.rows
+        self._refused += len(decoded.refused)
+        self._affected += len(decoded.refused) + len(decoded.changed)
+        for refused in decoded.refused:
+            self._append(None, self._lines.of_record(refused.line, refused.reason, refused.sentence))
+        for changed in decoded.changed:
+            row = Row(row_ids[changed.row].as_py(), decoded.extracted_at[changed.row].value)
+            for column, line in self._lines.of_values(changed.line, changed.changes, row):
+                self._append(column, line)
+
+    def close(self) -> list[RejectFile]:
+        """Make the objects durable and return them. Raises RejectsNotWritten."""
+        while self._open:
+            reason, file = self._open.popitem()
+            file.close()
+            self._durable.append(RejectFile(self._place.partition(reason), self._place.uri(reason, self._unit)))
+        return self._durable
+
+    def abort(self) -> None:
+        """Leave nothing of the unit in S3."""
+        for file in self._open.values():
+            file.abort()
+        for durable in self._durable:
+            durable.withdraw(self._s3)
+
+    def tally(self) -> Tally:
+        """What was counted."""
+        return Tally(self._rows + self._refused, self._refused, self._affected, dict(self._reasons))
+
+    def _append(self, column: str | None, line: RejectLine) -> None:
+        self._reasons[column, line.reason] += 1
+        file = self._open.get(line.reason)
+        if file is None:
+            file = self._open[line.reason] = _File(self._s3, self._place.uri(line.reason, self._unit))
+        file.append(line)
+
+
+class _File:
+    """One object of gzipped JSON lines."""
+
+    def __init__(self, s3: S3Client, uri: str) -> None:
+        self._uri = uri
+        where = urlsplit(uri)
+        self._upload = Upload(s3, where.netloc, where.path.lstrip("/"), hidden=False)
+        self._gzip = zlib.compressobj(level=1, wbits=31)
+        self._pending = bytearray()
+        self._encoder = msgspec.json.Encoder()
+
+    def append(self, line: RejectLine) -> None:
+        """Add a line."""
+        self._encoder.encode_into(line, self._pending, -1)
+        self._pending += b"\n"
+        if len(self._pending) >= PENDING_BYTES:
+            self._compress()
+
+    def close(self) -> None:
+        """Finish the object."""
+        self._compress()
+        with self._naming_it():
+            self._upload.write(self._gzip.flush())
+            self._upload.close()
+
+    def abort(self) -> None:
+        """Leave nothing."""
+        self._upload.abort()
+
+    def _compress(self) -> None:
+        with self._naming_it():
+            self._upload.write(self._gzip.compress(self._pending))
+        self._pending.clear()
+
+    @contextmanager
+    def _naming_it(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            raise RejectsNotWritten(self._uri) from error

@@ -1,0 +1,38 @@
+"""When a stream's rejects are too many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from destination_datalake.rejects.tally import Tally
+
+_NAMED_REASONS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class RejectLimit:
+    """The most records of a stream that may be affected: a share of those received, and a number if there is one."""
+
+    max_ratio: float = 1.0
+    max_count: int | None = None
+
+    def passed(self, tally: Tally) -> str | None:
+        """Say which limit the counts pass and why, reasons counted per column; None if they pass none."""
+        if self.max_count is not None and tally.affected > self.max_count:
+            allowed = f"rejects.max_count {self.max_count} allows"
+        elif tally.affected > self.max_ratio * tally.records:
+            allowed = f"rejects.max_ratio {self.max_ratio} allows"
+        else:
+            return None
+        return f"{tally.affected} of {tally.records} records have rejects, which is more than {allowed}: {why(tally)}"
+
+
+def why(tally: Tally) -> str:
+    """The commonest reasons in words, per column: `price DESTINATION_SERIALIZATION_ERROR 12 times`."""
+    ranked = sorted(tally.reasons.items(), key=lambda item: (-item[1], item[0][0] or "", item[0][1]))
+    named = [
+        f"{'whole records' if column is None else column} {reason} {count} time{'' if count == 1 else 's'}"
+        for (column, reason), count in ranked[:_NAMED_REASONS]
+    ]
+    more = len(ranked) - len(named)
+    return "; ".join([*named, *([f"and {more} more"] if more else [])])

@@ -1,0 +1,130 @@
+"""The objects that a unit's rejects become, and what is left of them when the unit fails."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.rejects import files as files_module
+from destination_datalake.rejects.files import RejectFiles, RejectsNotWritten
+from destination_datalake.rejects.line import RejectLines
+from destination_datalake.rejects.place import RejectPlace
+from destination_datalake.rejects.tally import Tally
+from destination_datalake.schema.types import Field, Int64
+from destination_datalake.spark.block import ChangedRow, Decoded, RefusedLine
+from destination_datalake.spark.coerce import Change
+from unit_tests.cloud import BUCKET, Cloud
+from unit_tests.cloud import cloud as an_account
+
+PLACE = RejectPlace(f"s3://{BUCKET}/_errors", "run", "2026-11-21", "shop", "orders")
+WRONG, LARGE = "DESTINATION_SERIALIZATION_ERROR", "DESTINATION_FIELD_SIZE_LIMITATION"
+
+
+@pytest.fixture
+def cloud() -> Iterator[Cloud]:
+    with an_account() as account:
+        yield account
+
+
+def rejects_of(cloud: Cloud, place: RejectPlace = PLACE) -> RejectFiles:
+    lines = RejectLines(place, StreamId(None, "orders"), [Field("id", "id", Int64())], "unit", 0)
+    return RejectFiles(lines, place, "unit", cloud.access.client("s3"))
+
+
+def decoded(
+    rows: int, changed: Sequence[tuple[int, Sequence[str]]] = (), refused: Sequence[str] = ()
+) -> tuple[Decoded, pa.Array[Any]]:
+    """Records, some rows of which have changes for these reasons, and the ids of the rows."""
+    at = pa.array(range(rows), pa.timestamp("us", "UTC"))
+    rows_changed = [
+        ChangedRow(row, b"line", [Change("id", "NULLED", reason, b'"x"') for reason in reasons])
+        for row, reasons in changed
+    ]
+    lines_refused = [RefusedLine(b"line", reason, "why") for reason in refused]
+    return Decoded(at, [], None, rows_changed, lines_refused), pa.array([f"id-{row}" for row in range(rows)])
+
+
+def written(cloud: Cloud) -> dict[str, list[dict[str, Any]]]:
+    """The lines of every object, by key."""
+    return {
+        key: [json.loads(line) for line in gzip.decompress(content).splitlines()]
+        for key, content in cloud.objects().items()
+    }
+
+
+def key(reason: str) -> str:
+    return f"_errors/{reason}/shop.orders/dt=2026-11-21/unit.jsonl.gz"
+
+
+def test_each_reason_has_an_object_with_a_line_for_each_reject(cloud: Cloud) -> None:
+    rejects = rejects_of(cloud)
+    rejects.write(*decoded(3, [(0, [WRONG]), (2, [WRONG, LARGE])]))
+    rejects.write(*decoded(2, [(1, [LARGE])], refused=["R", "R"]))
+
+    files = rejects.close()
+
+    found = {key: [line["row_id"] for line in lines] for key, lines in written(cloud).items()}
+    assert found == {key(WRONG): ["id-0", "id-2"], key(LARGE): ["id-2", "id-1"], key("R"): [None, None]}
+    assert {file.uri for file in files} == {f"s3://{BUCKET}/{each}" for each in found}
+    assert {file.folder for file in files} == {f"s3://{BUCKET}/{each.rpartition('/')[0]}/" for each in found}
+    assert rejects.tally() == Tally(7, 2, 5, {("id", WRONG): 2, ("id", LARGE): 2, (None, "R"): 2})
+
+
+def test_where_nothing_is_rejected_nothing_is_written(cloud: Cloud) -> None:
+    rejects = rejects_of(cloud)
+    rejects.write(*decoded(5))
+
+    assert rejects.close() == []
+    assert cloud.objects() == {}
+    assert rejects.tally() == Tally(records=5)
+
+
+def test_a_unit_that_is_done_again_writes_over_what_it_wrote(cloud: Cloud) -> None:
+    for _ in range(2):
+        rejects = rejects_of(cloud)
+        rejects.write(*decoded(1, [(0, [WRONG])]))
+        rejects.close()
+
+    assert [len(lines) for lines in written(cloud).values()] == [1]
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_unit_that_fails_leaves_nothing(cloud: Cloud, closed: bool) -> None:
+    rejects = rejects_of(cloud)
+    rejects.write(*decoded(1, [(0, [WRONG, LARGE])]))
+    if closed:
+        rejects.close()
+
+    rejects.abort()
+
+    assert (cloud.objects(), cloud.unfinished_uploads()) == ({}, [])
+
+
+def test_an_object_that_cannot_be_written_is_named(cloud: Cloud) -> None:
+    place = RejectPlace("s3://nobody-s-bucket/_errors", "run", "2026-11-21", "shop", "orders")
+    rejects = rejects_of(cloud, place)
+    rejects.write(*decoded(1, [(0, [WRONG])]))
+
+    with pytest.raises(RejectsNotWritten) as failed:
+        rejects.close()
+    rejects.abort()
+
+    assert failed.value.uri == place.uri(WRONG, "unit")
+    assert failed.value.__cause__ is not None
+
+
+def test_text_is_compressed_as_it_comes_in(cloud: Cloud) -> None:
+    rejects = rejects_of(cloud)
+    rows = 3 * files_module.PENDING_BYTES // 500
+    rejects.write(*decoded(rows, [(row, [WRONG]) for row in range(rows)]))
+
+    rejects.close()
+
+    [lines] = written(cloud).values()
+    assert [line["row_id"] for line in lines] == [f"id-{row}" for row in range(rows)]
