@@ -171,9 +171,38 @@ def _record(line: bytes) -> _Record:
     try:
         return _ENVELOPE.decode(line).record
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return _odd_record(line)
+        return _record_with_surrogates(line) or _odd_record(line)
     except RecursionError:
         raise RecordRefused(RECORD_UNREADABLE, "the record is nested too deeply") from None
+
+
+def _record_with_surrogates(line: bytes) -> _Record | None:
+    """The record of a line that msgspec takes but for lone surrogates; None if that is not all, or hard to tell.
+
+    U+D800 to U+DFFF are escaped as `\\ud…`. With an `e` for the `d` they are private characters, which anything takes;
+    where there were none of those before, putting the `d` back gives every text as it was received.
+    """
+    if any(private in line for private in (b"\\ue", b"\\uE")):
+        return None
+    try:
+        record = _ENVELOPE.decode(line.replace(b"\\ud", b"\\ue").replace(b"\\uD", b"\\uE")).record
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    if any(_PRIVATE.search(key) for key in record.data):
+        return None
+    return _Record(
+        {key: _as_received(text) for key, text in record.data.items()},
+        _as_received(record.emitted_at),
+        _as_received(record.meta),
+    )
+
+
+def _as_received(text: Raw) -> Raw:
+    sent = bytes(text)
+    return Raw(sent.replace(b"\\ue", b"\\ud").replace(b"\\uE", b"\\uD")) if b"\\u" in sent else text
+
+
+_PRIVATE = re.compile("[\ue000-\uefff]")
 
 
 def _odd_record(line: bytes) -> _Record:
@@ -226,11 +255,12 @@ def _lenient(raw: bytes, brackets: str) -> list[tuple[str, bytes]] | None:
     """
     try:
         return _scan(raw.decode("utf-8", "surrogateescape"), brackets)
-    except (ValueError, RecursionError):
+    except (ValueError, StopIteration, RecursionError):
         return None
 
 
 def _scan(text: str, brackets: str) -> list[tuple[str, bytes]]:
+    """Raises ValueError or StopIteration, as Python's own scanner does, where the text is not such JSON."""
     opening, closing = brackets[0], brackets[1]
     found: list[tuple[str, bytes]] = []
     at = _token(text, _past_space(text, 0), opening)
@@ -240,12 +270,12 @@ def _scan(text: str, brackets: str) -> list[tuple[str, bytes]]:
         while True:
             key = ""
             if opening == "{":
-                key, at = _SCANNER.raw_decode(text, at)
+                key, at = _value_at(text, at)
                 if not isinstance(key, str):
                     raise ValueError("a key is not a string")
                 at = _token(text, _past_space(text, at), ":")
             start = at
-            _, at = _SCANNER.raw_decode(text, at)
+            _, at = _value_at(text, at)
             found.append((key, text[start:at].encode("utf-8", "surrogateescape")))
             at = _past_space(text, at)
             if text[at : at + 1] == closing:
@@ -265,12 +295,14 @@ def _token(text: str, at: int, token: str) -> int:
 
 
 def _past_space(text: str, at: int) -> int:
-    return cast(re.Match[str], _SPACE.match(text, at)).end()
+    while at < len(text) and text[at] in _SPACE:
+        at += 1
+    return at
 
 
-_SPACE = re.compile(r"[ \t\n\r]*")
+_SPACE = " \t\n\r"
 # Only where a value ends is of interest, so numbers of any length cost nothing.
-_SCANNER = json.JSONDecoder(parse_int=len, parse_float=len)
+_value_at: Callable[[str, int], tuple[Any, int]] = cast(Any, json.JSONDecoder(parse_int=len, parse_float=len)).scan_once
 
 
 # --- The record around the values ---------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ read one by one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence, Set
+from itertools import compress
 from typing import Annotated, Any
 
 import msgspec
@@ -57,7 +58,7 @@ class BlockDecoder:
 
         Records keep their order but for odd ones, which may come first.
         """
-        sieves = self._sieves if _is_utf8(block) else self._sieves | {_is_unsound}
+        sieves = self._sieves if _is_utf8(block) else self._sieves | {_is_no_text}
         if sieves:
             block, odd = self._sorted(bytes(block), sieves)
             if odd:
@@ -89,12 +90,11 @@ class BlockDecoder:
         """The block without its odd lines, and those; the sieves that found any are used on the next block at once."""
         lines = block.split(b"\n")[:-1]
         found = {sieve: sieve(lines) for sieve in sieves}
-        self._sieves = frozenset(sieve for sieve, odd in found.items() if any(odd))
+        self._sieves = frozenset(sieve for sieve, odd in found.items() if odd.any())
         if not self._sieves:
             return block, []
-        odd = [any(each) for each in zip(*found.values(), strict=True)]
-        sound = [line for line, is_odd in zip(lines, odd, strict=True) if not is_odd]
-        return b"\n".join([*sound, b""]), [line for line, is_odd in zip(lines, odd, strict=True) if is_odd]
+        odd = np.logical_or.reduce([*found.values()])
+        return b"\n".join([*compress(lines, ~odd), b""]), [*compress(lines, odd)]
 
     def _learn(self, block: bytes) -> bool:
         """Change how columns are read that a refused block shows to need it; False if there is none."""
@@ -190,7 +190,9 @@ def _is_utf8(block: bytes | memoryview) -> bool:
 
 # --- Lines that are odd as a whole --------------------------------------------------------------------------------
 
-Sieve = Callable[[Sequence[bytes]], Sequence[bool]]
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+Sieve = Callable[[Sequence[bytes]], Mask]
 """Tells of each line whether it is odd."""
 
 _Time = Meta(ge=-LATEST_EMITTED, le=LATEST_EMITTED)
@@ -210,28 +212,40 @@ class _AnyLine(msgspec.Struct, gc=False):
 
 
 _SOUND = msgspec.json.Decoder(_AnyLine)
-_BEYOND_DOUBLE = r"[0-9][eE]\+?[0-9]{3}|[0-9]{300}"
-"""In every line with a number that is too large for a double, which Arrow refuses even where nobody asks for it."""
 
 
-def _is_unsound(lines: Sequence[bytes]) -> Sequence[bool]:
-    """Whether lines are not JSON, UTF-8 and a record."""
-    return [not _is_sound(line) for line in lines]
+def _is_unsound(lines: Sequence[bytes]) -> Mask:
+    """Lines that are no JSON, or no record."""
+    return ~np.fromiter(map(_is_record, lines), np.bool_, len(lines))
 
 
-def _is_sound(line: bytes) -> bool:
+def _is_record(line: bytes) -> bool:
     try:
-        line.decode()
         _SOUND.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
     return True
 
 
-def _may_be_beyond_double(lines: Sequence[bytes]) -> Sequence[bool]:
+def _is_no_text(lines: Sequence[bytes]) -> Mask:
+    """Lines that are not UTF-8."""
+    return ~np.fromiter(map(_is_text, lines), np.bool_, len(lines))
+
+
+def _is_text(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _may_be_beyond_double(lines: Sequence[bytes]) -> Mask:
+    """Lines that may hold a number which is too large for a double: Arrow refuses it even where nobody asks for it."""
     texts: Any = pa.array(lines, pa.binary())
-    found: list[bool] = pc.match_substring_regex(texts, _BEYOND_DOUBLE).to_pylist()
+    found: Mask = pc.match_substring_regex(texts, _BEYOND_DOUBLE).to_numpy(False)
     return found
 
 
+_BEYOND_DOUBLE = r"[0-9][eE]\+?[0-9]{3}|[0-9]{300}"
 _SIEVES: Set[Sieve] = frozenset({_is_unsound, _may_be_beyond_double})

@@ -609,6 +609,31 @@ def test_a_record_that_msgspec_refuses_is_read_all_the_same() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("data", "kept"),
+    [
+        ('{"id":1,"fullName":"\\uDC00"}', [1, None, None]),
+        ('{"id":1,"fullName":"\\ud83d\\ude00","x":"\\ud800"}', [1, "😀", None]),
+        ('{"id":1,"fullName":"\\ud55c \\\\ud800","x":"\\ud800"}', [1, "한 \\ud800", None]),
+        ('{"id":1,"fullName":"\\ue000","x":"\\ud800"}', [1, "\ue000", None]),
+        ('{"id":1,"fullName":"\ue000","x":"\\ud800"}', [1, "\ue000", None]),
+        ('{"id":1,"\ue000":2,"\\ud83d\\ude00":3,"fullName":"\\udfff"}', [1, None, None]),
+    ],
+)
+def test_lone_surrogates_cost_only_their_value(data: str, kept: list[Any]) -> None:
+    record = coerce_record(a_line(data), COLUMNS)
+
+    assert record.values == kept
+    assert [change.original for change in record.changes] == [
+        original for original in (b'"\\uDC00"', b'"\\udfff"') if original in data.encode()
+    ]
+
+
+def test_a_column_whose_key_is_an_emoji_is_found_beside_a_lone_surrogate() -> None:
+    line = a_line('{"\\ud83d\\ude00": "a", "x": "\\ud800"}')
+    assert coerce_record(line, [Field("smile", "😀", String())]).values == ["a"]
+
+
 def test_bytes_that_are_not_utf8_cost_only_their_value() -> None:
     line = a_line('{"id": 1, "fullName": "?", "!": 2}').replace(b"?", b"\xff").replace(b"!", b"\xfe")
     assert coerce_record(line, COLUMNS).values == [1, None, None]
