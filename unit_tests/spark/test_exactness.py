@@ -286,7 +286,8 @@ def files_of(
         cloud.access.client("s3").delete_object(Bucket=BUCKET, Key=key)
     assert sum(file.rows for file in result.files) == result.tally.records == len(lines)
     assert sum(result.tally.reasons.values()) == len(rejects)
-    return paths, rejects
+    # Each reason has its object; a record's rejects are numbered across them.
+    return paths, sorted(rejects, key=lambda reject: int(reject["subSequenceNumber"]))
 
 
 def by_pyarrow(paths: Sequence[Path]) -> list[dict[str, Any]]:
