@@ -7,10 +7,11 @@ lines, they are turned into values in bulk, and only those that are not plain go
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import compress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -48,6 +49,7 @@ from destination_datalake.spark.coerce import (
     source_changes,
 )
 from destination_datalake.spark.plain import PLAIN, in_bulk
+from destination_datalake.spark.usual import usual
 
 _CHANGE_TYPE = arrow_type(CHANGE)
 CHANGES_TYPE = arrow_type(List(CHANGE))
@@ -201,17 +203,35 @@ class _Column:
         match self.type:
             case Json():
                 return texts
+            case Struct() | List() if not _holds(self.type, (Json,)):
+                return self._nested(texts, notes)
             case Boolean() | Struct() | List():
-                rows: Sequence[int] = range(len(texts))
-                values = [
-                    self._careful(row, text.encode(), notes) if text else None
-                    for row, text in zip(rows, texts.to_pylist(), strict=True)
-                ]
-                return pa.array(values, arrow_type(self.type))
+                return self._one_by_one(enumerate(texts.to_pylist()), notes)
             case _:
                 # The text of a string without escapes is its content; a number needs no quotes to be one.
                 bare = pc.ascii_trim(texts, characters='"')
                 return self._bulk(bare, lambda row: texts[row].as_py().encode(), notes)
+
+    def _nested(self, texts: Any, notes: Notes) -> Any:
+        """Objects and lists: Arrow reads those that look as usual, together; the others are read one by one."""
+        is_usual = usual(self.type)
+        everything = ["null" if text is None else text for text in texts.to_pylist()]
+        mask = np.fromiter(map(is_usual, everything), np.bool_, len(everything))
+        mask |= texts.is_null().to_numpy(False)
+        try:
+            read = _from_texts([*compress(everything, mask)], self.type)
+        except (BlockRefused, *_REFUSALS):
+            return self._one_by_one(enumerate(texts.to_pylist()), notes)
+        odd = np.flatnonzero(~mask)
+        if not len(odd):
+            return read
+        careful = self._one_by_one(((row, everything[row]) for row in odd.tolist()), notes)
+        places = np.argsort(np.concatenate([np.flatnonzero(mask), odd]))
+        return pa.concat_arrays([read, careful]).take(pa.array(places))
+
+    def _one_by_one(self, texts: Iterable[tuple[int, str | None]], notes: Notes) -> Any:
+        values = [self._careful(row, text.encode(), notes) if text else None for row, text in texts]
+        return pa.array(values, arrow_type(self.type))
 
     def _bulk(self, texts: Any, json_text: Callable[[int], bytes], notes: Notes) -> pa.Array[Any]:
         values, odd = in_bulk(texts, self.type)
@@ -246,25 +266,34 @@ def _demand(condition: bool) -> None:
 
 
 class _Lines:
-    """The lines of a block by row, taken apart when the first is asked for: most blocks are never asked."""
+    """The lines of a block by row, looked for when the first is asked for: most blocks are never asked."""
 
     def __init__(self, block: bytes | memoryview, rows: int) -> None:
-        self._block = block
+        self._block = memoryview(block)
         self._rows = rows
-        self._lines: Sequence[bytes] | None = None
+
+    @cached_property
+    def _bounds(self) -> Any:
+        text = np.frombuffer(self._block, np.uint8)
+        ends = np.flatnonzero(text == _NEWLINE)
+        starts = np.concatenate([[0], ends[:-1] + 1])
+        return (starts, ends) if len(ends) == self._rows and (text[starts] == _BRACE).all() else None
+
+    @cached_property
+    def _documents(self) -> Sequence[bytes]:
+        # A line may be blank, and another hold two records: white space is all that JSON needs between them.
+        documents = [bytes(text) for text in _ANY_JSON.decode_lines(self._block)]
+        _demand(len(documents) == self._rows)
+        return documents
 
     def __getitem__(self, row: int) -> bytes:
-        if self._lines is None:
-            block = bytes(self._block)
-            lines: Sequence[bytes] = block.split(b"\n")[:-1]
-            if len(lines) != self._rows or not all(map(bytes.strip, lines)):
-                # A line may be blank, and another hold two records: white space is all that JSON needs between them.
-                lines = [bytes(text) for text in _ANY_JSON.decode_lines(block)]
-                _demand(len(lines) == self._rows)
-            self._lines = lines
-        return self._lines[row]
+        if self._bounds is None:
+            return self._documents[row]
+        starts, ends = self._bounds
+        return bytes(self._block[starts[row] : ends[row]])
 
 
+_NEWLINE, _BRACE = b"\n{"
 _ANY_JSON = msgspec.json.Decoder(msgspec.Raw)
 
 
@@ -326,6 +355,20 @@ def _arrow_schema(columns: Sequence[_Column], envelope: Reading) -> pa.Schema:
         meta = pa.struct([pa.field("changes", CHANGES_TYPE)])
         fields += [pa.field("emitted_at", pa.int64()), pa.field("meta", meta)]
     return pa.schema([pa.field("record", pa.struct(fields))])
+
+
+def _from_texts(texts: Sequence[str], type_: ColumnType) -> Any:
+    """JSON texts as `arrow_type(type_)`. Raises one of `_REFUSALS`, or BlockRefused, where they need a careful look."""
+    if not texts:
+        return pa.array([], arrow_type(type_))
+    block = ('{"v":' + '}\n{"v":'.join(texts) + "}\n").encode()
+    schema = pa.schema([("v", _read_type(type_, Reading.NATIVE))])
+    options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    source: Any = pa.BufferReader(block)
+    table = pj.read_json(source, pj.ReadOptions(use_threads=False, block_size=len(block) + 1), options)
+    _demand(table.num_rows == len(texts))
+    array: Any = table.column("v").chunk(0)
+    return _conform(array, type_)
 
 
 def _read_type(type_: ColumnType, reading: Reading) -> pa.DataType:
