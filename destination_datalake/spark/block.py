@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property, lru_cache
 from itertools import compress
 from typing import Any, NamedTuple
 
@@ -48,6 +47,7 @@ from destination_datalake.spark.coerce import (
     emitted_at,
     source_changes,
 )
+from destination_datalake.spark.lines import BlockRefused, Lines, cutter, demand, text_of, texts_of
 from destination_datalake.spark.plain import PLAIN, in_bulk
 from destination_datalake.spark.usual import usual
 
@@ -59,10 +59,6 @@ _SECONDS_BELOW = 100_000_000_000
 
 Notes = dict[int, list[Change]]
 """What had to be changed, by row."""
-
-
-class BlockRefused(Exception):
-    """A block holds something that cannot be read in this way."""
 
 
 _REFUSALS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -141,7 +137,7 @@ class BlockReader:
             unexpected_field_behavior="ignore",
         )
         self._cut = [column for column in self._columns if column.reading is Reading.CUT]
-        self._lines = _cutter([c.field.source for c in self._cut]) if self._cut or envelope is Reading.CUT else None
+        self._lines = cutter([c.field.source for c in self._cut]) if self._cut or envelope is Reading.CUT else None
 
     def read(self, block: bytes | memoryview) -> Decoded:
         """Read whole lines, each ended by a newline, UTF-8 throughout.
@@ -160,12 +156,12 @@ class BlockReader:
         table = pj.read_json(source, read_options=options, parse_options=self._parse_options)
         record: Any = table.column("record").chunk(0)
         data = record.field("data")
-        _demand(data.null_count == 0)
+        demand(data.null_count == 0)
         cut = [line.record for line in self._lines.decode_lines(block)] if self._lines else []
-        _demand(not self._lines or len(cut) == len(record))
-        texts = {c.field.source: _texts([getattr(r.data, f"f{i}") for r in cut]) for i, c in enumerate(self._cut)}
+        demand(not self._lines or len(cut) == len(record))
+        texts = {c.field.source: texts_of([getattr(r.data, f"f{i}") for r in cut]) for i, c in enumerate(self._cut)}
         notes: Notes = {}
-        lines = _Lines(block, len(record))
+        lines = Lines(block, len(record))
         columns = [
             column.from_json(texts[column.field.source], notes)
             if column.reading is Reading.CUT
@@ -192,10 +188,10 @@ class _Column:
     reading: Reading
     coerce: Coercer
 
-    def from_arrow(self, array: Any, lines: _Lines, notes: Notes) -> Any:
+    def from_arrow(self, array: Any, lines: Lines, notes: Notes) -> Any:
         """The values, from what Arrow read; of an odd one the text is taken from its line."""
         if type(self.type) in PLAIN and pa.types.is_string(array.type) and not isinstance(self.type, String):
-            return self._bulk(array, lambda row: _text_of(self.field.source, lines[row]), notes)
+            return self._bulk(array, lambda row: text_of(self.field.source, lines[row]), notes)
         return _conform(array, self.type)
 
     def from_json(self, texts: Any, notes: Notes) -> Any:
@@ -260,79 +256,6 @@ def as_dicts(changes: Sequence[Change]) -> list[dict[str, str | None]]:
     return [{"field": c.field, "change": c.change, "reason": c.reason} for c in changes]
 
 
-def _demand(condition: bool) -> None:
-    if not condition:
-        raise BlockRefused
-
-
-class _Lines:
-    """The lines of a block by row, looked for when the first is asked for: most blocks are never asked."""
-
-    def __init__(self, block: bytes | memoryview, rows: int) -> None:
-        self._block = memoryview(block)
-        self._rows = rows
-
-    @cached_property
-    def _bounds(self) -> Any:
-        text = np.frombuffer(self._block, np.uint8)
-        ends = np.flatnonzero(text == _NEWLINE)
-        starts = np.concatenate([[0], ends[:-1] + 1])
-        return (starts, ends) if len(ends) == self._rows and (text[starts] == _BRACE).all() else None
-
-    @cached_property
-    def _documents(self) -> Sequence[bytes]:
-        # A line may be blank, and another hold two records: white space is all that JSON needs between them.
-        documents = [bytes(text) for text in _ANY_JSON.decode_lines(self._block)]
-        _demand(len(documents) == self._rows)
-        return documents
-
-    def __getitem__(self, row: int) -> bytes:
-        if self._bounds is None:
-            return self._documents[row]
-        starts, ends = self._bounds
-        return bytes(self._block[starts[row] : ends[row]])
-
-
-_NEWLINE, _BRACE = b"\n{"
-_ANY_JSON = msgspec.json.Decoder(msgspec.Raw)
-
-
-# --- What msgspec cuts out ----------------------------------------------------------------------------------------
-
-
-def _cutter(sources: Sequence[str]) -> Any:
-    """A msgspec decoder for the JSON texts of these keys, as members f0, f1, … of `record.data`."""
-    raw = msgspec.Raw
-    data = msgspec.defstruct(
-        "Data",
-        [(f"f{i}", raw, msgspec.field(name=source, default=raw())) for i, source in enumerate(sources)],
-        gc=False,
-    )
-    null = raw(b"null")
-    record = msgspec.defstruct("Record", [("data", data), ("emitted_at", raw, null), ("meta", raw, null)], gc=False)
-    return msgspec.json.Decoder(msgspec.defstruct("Line", [("record", record)], gc=False))
-
-
-@lru_cache(maxsize=4096)
-def _cutter_of_one(source: str) -> Any:
-    return _cutter([source])
-
-
-def _text_of(source: str, line: bytes) -> bytes:
-    """The JSON text of one value of a record."""
-    return bytes(_cutter_of_one(source).decode(line).record.data.f0)
-
-
-def _texts(raws: Sequence[Any]) -> Any:
-    """JSON texts as strings; one that is absent, or null, is null. Raises ArrowInvalid if one is not UTF-8."""
-    offsets = np.zeros(len(raws) + 1, np.int32)
-    np.cumsum(np.fromiter(map(len, raws), np.int32, len(raws)), out=offsets[1:])
-    array: Any = pa.StringArray.from_buffers(len(raws), pa.py_buffer(offsets.data), pa.py_buffer(b"".join(raws)))
-    array.validate(full=True)
-    nothing = pc.or_(pc.equal(array, pa.scalar("")), pc.equal(array, pa.scalar("null")))
-    return pc.if_else(nothing, None, array) if pc.any(nothing).as_py() else array
-
-
 # --- What Arrow reads ---------------------------------------------------------------------------------------------
 
 _NUMBERS = (Int32, Int64, Float32, Float64, Decimal)
@@ -366,7 +289,7 @@ def _from_texts(texts: Sequence[str], type_: ColumnType) -> Any:
     options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     source: Any = pa.BufferReader(block)
     table = pj.read_json(source, pj.ReadOptions(use_threads=False, block_size=len(block) + 1), options)
-    _demand(table.num_rows == len(texts))
+    demand(table.num_rows == len(texts))
     array: Any = table.column("v").chunk(0)
     return _conform(array, type_)
 
@@ -403,10 +326,10 @@ def _conform(array: Any, type_: ColumnType) -> Any:
             return pa.ListArray.from_arrays(array.offsets, values, type=arrow_type(type_), mask=array.is_null())
         case Date() | Timestamp() | Int64() | Float64() | Decimal() if pa.types.is_string(array.type):
             values, odd = in_bulk(array, type_)
-            _demand(odd is None)
+            demand(odd is None)
             return values
         case Float64():
-            _demand(pc.all(pc.is_finite(array)).as_py() is not False)  # NaN is no JSON, but Arrow takes it
+            demand(pc.all(pc.is_finite(array)).as_py() is not False)  # NaN is no JSON, but Arrow takes it
         case Decimal():
             array.validate(full=True)
             return array.cast(arrow_type(type_))
@@ -417,7 +340,7 @@ def _extracted_at(emitted: Any) -> pa.Array[Any]:
     """From `emitted_at` in milliseconds, or seconds where the number is too small for milliseconds."""
     bounds = pc.min_max(emitted)
     low, high = bounds["min"].as_py(), bounds["max"].as_py()
-    _demand(emitted.null_count == 0 and low > -_SECONDS_BELOW and high <= LATEST_EMITTED)
+    demand(emitted.null_count == 0 and low > -_SECONDS_BELOW and high <= LATEST_EMITTED)
     if low < _SECONDS_BELOW:
         in_seconds = pc.less(emitted, pa.scalar(_SECONDS_BELOW))
         emitted = pc.if_else(in_seconds, pc.multiply(emitted, pa.scalar(1000)), emitted)
@@ -427,7 +350,7 @@ def _extracted_at(emitted: Any) -> pa.Array[Any]:
 def _changes(source: Any, notes: Notes) -> pa.Array[Any] | None:
     """The source's own changes by row, then ours; None when there are none at all."""
     reported = source.flatten()
-    _demand(reported.null_count == 0)
+    demand(reported.null_count == 0)
     if not notes:
         # By its offsets a null list has nothing in it, so without a mask it is an empty one.
         return _lists(source.offsets, source.values) if len(reported) else None

@@ -24,7 +24,6 @@ from destination_datalake.schema.width import widest
 from destination_datalake.spark.block import (
     CHANGES_TYPE,
     BlockReader,
-    BlockRefused,
     ChangedRow,
     Decoded,
     Reading,
@@ -35,6 +34,7 @@ from destination_datalake.spark.block import (
     timestamps,
 )
 from destination_datalake.spark.coerce import LATEST_EMITTED, CoercedRecord, Floats, RecordRefused, record_coercer
+from destination_datalake.spark.lines import BlockRefused
 
 FEW_LINES = 64
 """So many lines are small enough to try a column on, or to read one by one when nothing else helps."""
