@@ -62,9 +62,9 @@ class RejectFiles:
 
     def close(self) -> list[RejectFile]:
         """Make the objects durable and return them. Raises RejectsNotWritten."""
-        while self._open:
-            reason, file = self._open.popitem()
-            file.close()
+        for reason in [*self._open]:
+            self._open[reason].close()
+            del self._open[reason]
             self._durable.append(RejectFile(self._place.partition(reason), self._place.uri(reason, self._unit)))
         return self._durable
 

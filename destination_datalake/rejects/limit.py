@@ -20,7 +20,7 @@ class RejectLimit:
         """Say which limit the counts pass and why, reasons counted per column; None if they pass none."""
         if self.max_count is not None and tally.affected > self.max_count:
             allowed = f"rejects.max_count {self.max_count} allows"
-        elif tally.affected > self.max_ratio * tally.records:
+        elif tally.records and tally.affected / tally.records > self.max_ratio:
             allowed = f"rejects.max_ratio {self.max_ratio} allows"
         else:
             return None

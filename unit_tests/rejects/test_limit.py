@@ -43,6 +43,14 @@ def test_of_very_many_columns_only_the_commonest_are_named() -> None:
     assert text.endswith("c09 WRONG 91 times; and 5 more")
 
 
+@given(st.integers(0, 999))
+def test_a_share_is_compared_exactly(thousandths: int) -> None:
+    limit = RejectLimit(max_ratio=thousandths / 1000)
+
+    assert limit.passed(Tally(1000, affected=thousandths)) is None
+    assert limit.passed(Tally(1000, affected=thousandths + 1)) is not None
+
+
 def test_nothing_is_never_too_much() -> None:
     assert RejectLimit(max_ratio=0.0, max_count=0).passed(Tally()) is None
 
