@@ -201,7 +201,10 @@ class _Column:
                 return texts
             case Struct() | List() if not _holds(self.type, (Json,)):
                 return self._nested(texts, notes)
-            case Boolean() | Struct() | List():
+            case Boolean():
+                # With their quotes on: the string "true" is no boolean.
+                return self._bulk(texts, lambda row: texts[row].as_py().encode(), notes)
+            case Struct() | List():
                 return self._one_by_one(enumerate(texts.to_pylist()), notes)
             case _:
                 # The text of a string without escapes is its content; a number needs no quotes to be one.

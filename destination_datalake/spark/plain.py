@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from destination_datalake.schema.arrow import arrow_type
-from destination_datalake.schema.types import ColumnType, Date, Decimal, Float64, Int64, String, Timestamp
+from destination_datalake.schema.types import Boolean, ColumnType, Date, Decimal, Float64, Int64, String, Timestamp
 
 FIRST_DAY, LAST_DAY = -719_162, 2_932_896
 """0001-01-01 and 9999-12-31 in days since 1970-01-01: beyond them engines disagree."""
@@ -38,6 +38,7 @@ def _decimal(type_: Decimal) -> str:
 
 
 PLAIN: Mapping[type[ColumnType], Callable[[Any], str]] = {
+    Boolean: lambda _: "^(?:true|false)$",
     Int64: lambda _: r"^-?[0-9]{1,18}$",
     # Exponents that neither overflow nor round to zero.
     Float64: lambda _: r"^-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,2})?$",
