@@ -38,8 +38,8 @@ def assert_failed_once(run: Run, failure_type: str) -> str:
             f"Exception in thread: {SECRET}".encode(), "is not an Airbyte message: JSON is malformed", id="not JSON"
         ),
         pytest.param(
-            f'{{"type":"RECORD","record":{{"emitted_at":1,"data":{{"name":"{SECRET}"}}}}}}'.encode(),
-            "is not an Airbyte message: Object missing required field `stream`",
+            f'{{"type":"RECORD","record":{{"stream":"orders","emitted_at":1,"daten":"{SECRET}"}}}}'.encode(),
+            "is not an Airbyte message: Object missing required field `data`",
             id="not a message",
         ),
         pytest.param(

@@ -38,17 +38,6 @@ class _Envelope(msgspec.Struct, gc=False):
     record: _RecordHead | None = None
 
 
-class _Addressee(msgspec.Struct, gc=False):
-    stream: str
-    namespace: str | None = None
-
-
-class _Addressed(msgspec.Struct, gc=False):
-    """A RECORD of which no more is asked than whose it is."""
-
-    record: _Addressee
-
-
 @dataclass(frozen=True, slots=True)
 class Records:
     """Consecutive RECORD lines of one stream: their bytes, each line ended by a newline, and how many they are.
@@ -149,8 +138,7 @@ class MessageReader:
     def _lenient(self, line: bytes, cause: Exception) -> _Envelope:
         """Accept what only the strict decoder refuses (NaN, lone surrogates, a non-record's `record`).
 
-        What it accepts in a record is the careful row path's business later: one whose stream is known becomes a row
-        or a reject.
+        What it accepts in a record's data is the careful row path's business later.
         """
         try:
             message: Any = json.loads(line)
@@ -161,13 +149,7 @@ class MessageReader:
         try:
             return msgspec.convert(message, _Envelope)
         except msgspec.ValidationError as error:
-            if not isinstance(message, dict) or message.get("type") != "RECORD":
-                raise MalformedLine(self.lines_read, len(line), f"{error}") from None
-        try:
-            to = msgspec.convert(message, _Addressed).record
-        except msgspec.ValidationError as error:
             raise MalformedLine(self.lines_read, len(line), f"{error}") from None
-        return _Envelope("RECORD", _RecordHead(to.stream, _AnyObject(), 0, to.namespace))
 
 
 def _runs(envelopes: list[_Envelope]) -> list[tuple[int, int]]:
