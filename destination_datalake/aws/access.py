@@ -138,6 +138,11 @@ class AwsAccess:
             properties |= {"s3.endpoint": self.endpoint_url, "glue.endpoint": self.endpoint_url}
         return properties
 
+    def session(self) -> boto3.Session:
+        """Return this process's session, for libraries that make their own clients."""
+        with _lock:
+            return self._boto_session()
+
     def _boto_session(self) -> boto3.Session:
         """Return the session of this process; `_lock` is held, because making one is not thread-safe."""
         if self not in _sessions:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from destination_datalake.rejects.place import Partition, RejectFile
 from destination_datalake.tables.base import TableConflict, TableName
 from destination_datalake.tables.database import ensure_database
 
 if TYPE_CHECKING:
-    from mypy_boto3_glue import GlueClient
+    import boto3
 
     from destination_datalake.aws.access import AwsAccess
 
@@ -40,7 +39,9 @@ COLUMNS: Mapping[str, str] = {
 }
 """The members of a line, in Glue's lower case; its `reason` is a partition key."""
 
-_PARTITIONS_AT_ONCE = 100  # Glue API: BatchCreatePartition
+_COMPRESSION = "gzip"
+_SERDE = "org.openx.data.jsonserde.JsonSerDe"
+_SERDE_PARAMETERS: Mapping[str, str] = {"case.insensitive": "true"}
 
 
 class RejectsTable:
@@ -64,62 +65,46 @@ class RejectsTable:
         folders = {file.partition: file.folder for file in files if file.partition not in self._registered}
         if not folders:
             return
-        glue = self._access.client("glue")
+        # Imported here: it brings pandas along, which takes a second that a sync without rejects need not spend.
+        import awswrangler as wr
+
+        wr.config.glue_endpoint_url = self._access.endpoint_url
+        session = self._access.session()
         if not self._registered:
-            self._ensure_table(glue)
-        items = list(folders.items())
-        for start in range(0, len(items), _PARTITIONS_AT_ONCE):
-            answer = glue.batch_create_partition(
-                DatabaseName=self._name.database,
-                TableName=self._name.table,
-                PartitionInputList=[
-                    {"Values": list(partition), "StorageDescriptor": _storage(folder)}
-                    for partition, folder in items[start : start + _PARTITIONS_AT_ONCE]
-                ],
-            )
-            for problem in answer.get("Errors", []):
-                detail = problem.get("ErrorDetail", {})
-                if detail.get("ErrorCode") != "AlreadyExistsException":
-                    partition = "/".join(problem.get("PartitionValues", []))
-                    said = detail.get("ErrorMessage", "no reason")
-                    raise TableConflict(f"Partition {partition} of table {self._name} was refused: {said}")
+            self._ensure_table(session)
+        wr.catalog.add_json_partitions(
+            self._name.database,
+            self._name.table,
+            {folder: list(partition) for partition, folder in folders.items()},
+            compression=_COMPRESSION,
+            serde_library=_SERDE,
+            serde_parameters=dict(_SERDE_PARAMETERS),
+            columns_types=dict(COLUMNS),
+            boto3_session=session,
+        )
         self._registered |= folders.keys()
 
-    def _ensure_table(self, glue: GlueClient) -> None:
+    def _ensure_table(self, session: boto3.Session) -> None:
+        import awswrangler as wr
+
+        glue = self._access.client("glue")
         ensure_database(glue, self._name.database)
-        keys = [{"Name": name, "Type": "string"} for name in Partition._fields]
-        with suppress(glue.exceptions.AlreadyExistsException):
-            glue.create_table(
-                DatabaseName=self._name.database,
-                TableInput={
-                    "Name": self._name.table,
-                    "Description": "Records and values that destination-datalake could not keep as they were",
-                    "TableType": "EXTERNAL_TABLE",
-                    "Parameters": {
-                        "EXTERNAL": "TRUE",
-                        "classification": "json",
-                        "compressionType": "gzip",
-                        "typeOfData": "file",
-                    },
-                    "PartitionKeys": keys,  # type: ignore[typeddict-item]
-                    "StorageDescriptor": _storage(f"{self._root}/"),
-                },
+        try:
+            there = glue.get_table(DatabaseName=self._name.database, Name=self._name.table)["Table"]
+        except glue.exceptions.EntityNotFoundException:
+            wr.catalog.create_json_table(
+                self._name.database,
+                self._name.table,
+                f"{self._root}/",
+                dict(COLUMNS),
+                partitions_types=dict.fromkeys(Partition._fields, "string"),
+                compression=_COMPRESSION,
+                description="Records and values that destination-datalake could not keep as they were",
+                mode="append",
+                serde_library=_SERDE,
+                serde_parameters=dict(_SERDE_PARAMETERS),
+                boto3_session=session,
             )
             return
-        there = glue.get_table(DatabaseName=self._name.database, Name=self._name.table)["Table"]
         if tuple(key["Name"] for key in there.get("PartitionKeys", [])) != Partition._fields:
             raise TableConflict(f"Table {self._name} is not one of rejects: it has other partition keys.")
-
-
-def _storage(location: str) -> Any:
-    return {
-        "Columns": [{"Name": name, "Type": type_} for name, type_ in COLUMNS.items()],
-        "Location": location,
-        "InputFormat": "org.apache.hadoop.mapred.TextInputFormat",
-        "OutputFormat": "org.apache.hadoop.hive.ql.io.HiveIgnoreKeyTextOutputFormat",
-        "Compressed": True,
-        "SerdeInfo": {
-            "SerializationLibrary": "org.openx.data.jsonserde.JsonSerDe",
-            "Parameters": {"case.insensitive": "true"},
-        },
-    }

@@ -4,6 +4,7 @@ from importlib import import_module
 
 MODULES = (
     "airbyte_cdk.exception_handler",
+    "awswrangler",
     "boto3",
     "destination_datalake.destination",
     "destination_datalake.run",
