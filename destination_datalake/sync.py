@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 SEGMENT_BYTES = 16 * MiB
 """Small enough that a batch divides evenly among the cores, large enough that opening it costs nothing."""
 
-BATCHES_AHEAD = 1
-"""Whole batches that wait while jobs run: the next job finds one, and reading is faster than encoding."""
+BATCHES_IN_HAND = 4
+"""Whole batches that wait or are being landed: while Spark starts reading goes on, and each job finds the next one."""
 
 TERMINATION_SECONDS = 45
 """After SIGTERM the platform waits 60 s; what has not landed by then is left for the next sync."""
@@ -110,7 +110,7 @@ class _Sync:
         batch_bytes = config.batch_size_mb * MiB
         self._buffer = Buffer(segments, min(SEGMENT_BYTES, batch_bytes), time.monotonic)
         self._space = SpaceTrigger(config.buffer_size_mb * MiB)
-        self._ahead = AheadTrigger(batch_bytes, BATCHES_AHEAD)
+        self._ahead = AheadTrigger(batch_bytes, BATCHES_IN_HAND)
         age = AgeTrigger(float(config.flush_interval_seconds))
         self._cutter = Cutter(SizeTrigger(batch_bytes), age, self._space)
         self._statuses = Statuses(streams)
@@ -186,7 +186,7 @@ class _Sync:
         """Wait while the buffer is full or Spark has enough to do. False when there is no point in reading on."""
         with self._changed:
             while not self._termination.requested and (
-                self._space.due(self._buffer.used) or self._ahead.due(self._buffer.waiting_sizes())
+                self._space.due(self._buffer.used) or self._ahead.due(self._buffer.waiting_sizes(), self._jobs_running)
             ):
                 self._changed.notify_all()
                 self._changed.wait(0.5)

@@ -45,7 +45,7 @@ class SpaceTrigger:
 
 @dataclass(frozen=True, slots=True)
 class AheadTrigger:
-    """Reading is far enough ahead once whole batches of `batch_bytes` wait, `batches` of them in all streams together.
+    """Reading is far enough ahead once `batches` whole batches of `batch_bytes` wait or are being landed.
 
     More would make Spark no faster, and has the disk write what is about to be deleted.
     """
@@ -53,6 +53,10 @@ class AheadTrigger:
     batch_bytes: int
     batches: int
 
-    def due(self, waiting: Iterable[int]) -> bool:
-        """Whether reading should wait; `waiting` has the bytes of each stream that no batch has taken yet."""
-        return sum(size // self.batch_bytes for size in waiting) >= self.batches
+    def due(self, waiting: Iterable[int], landing: int) -> bool:
+        """Whether reading should wait; `waiting` has the bytes of each stream that no batch has taken yet.
+
+        What is landing does not count while no whole batch waits.
+        """
+        whole = sum(size // self.batch_bytes for size in waiting)
+        return whole > 0 and whole + landing >= self.batches

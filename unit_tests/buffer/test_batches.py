@@ -145,14 +145,18 @@ def test_size_and_space_are_due_from_their_bound(trigger: SizeTrigger | SpaceTri
 
 
 @pytest.mark.parametrize(
-    ("waiting", "due"),
+    ("waiting", "landing", "due"),
     [
-        pytest.param([], False, id="nothing waits"),
-        pytest.param([19], False, id="nearly two batches of a stream"),
-        pytest.param([20], True, id="two batches of a stream"),
-        pytest.param([10, 3, 15], True, id="a batch of each of two streams"),
-        pytest.param([9] * 100, False, id="many streams, none with a whole batch"),
+        pytest.param([], 0, False, id="nothing waits"),
+        pytest.param([], 2, False, id="all there is is being landed"),
+        pytest.param([19], 0, False, id="nearly two batches of a stream"),
+        pytest.param([20], 0, True, id="two batches of a stream"),
+        pytest.param([10, 3, 15], 0, True, id="a batch of each of two streams"),
+        pytest.param([10], 1, True, id="a batch besides the one that is being landed"),
+        pytest.param([9] * 100, 2, False, id="many streams, none with a whole batch"),
     ],
 )
-def test_reading_is_far_enough_ahead_once_whole_batches_wait(waiting: list[int], due: bool) -> None:
-    assert AheadTrigger(batch_bytes=10, batches=2).due(waiting) is due
+def test_reading_is_far_enough_ahead_once_whole_batches_are_in_hand(
+    waiting: list[int], landing: int, due: bool
+) -> None:
+    assert AheadTrigger(batch_bytes=10, batches=2).due(waiting, landing) is due
