@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import msgspec
 
+from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.upload import Upload
 from destination_datalake.rejects.line import RejectLine, RejectLines, Row
 from destination_datalake.rejects.place import RejectFile, RejectPlace
@@ -92,8 +92,8 @@ class _File:
 
     def __init__(self, s3: S3Client, uri: str) -> None:
         self._uri = uri
-        where = urlsplit(uri)
-        self._upload = Upload(s3, where.netloc, where.path.lstrip("/"), hidden=False)
+        where = S3Address.parse(uri)
+        self._upload = Upload(s3, where.bucket, where.key, hidden=False)
         self._gzip = zlib.compressobj(level=1, wbits=31)
         self._pending = bytearray()
         self._encoder = msgspec.json.Encoder()

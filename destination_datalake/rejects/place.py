@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import urlsplit
+
+from destination_datalake.aws.address import S3Address
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -58,5 +59,5 @@ class RejectFile:
 
     def withdraw(self, s3: S3Client) -> None:
         """Remove the object. Harmless when it is gone."""
-        where = urlsplit(self.uri)
-        s3.delete_object(Bucket=where.netloc, Key=where.path.lstrip("/"))
+        where = S3Address.parse(self.uri)
+        s3.delete_object(Bucket=where.bucket, Key=where.key)
