@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from destination_datalake.rejects.place import Partition, RejectFile
 from destination_datalake.tables.base import TableConflict, TableName
 from destination_datalake.tables.database import ensure_database
+from destination_datalake.tables.hive_layout import LAYOUTS
 
 if TYPE_CHECKING:
     import boto3
@@ -40,7 +41,7 @@ COLUMNS: Mapping[str, str] = {
 """The members of a line, in Glue's lower case; its `reason` is a partition key."""
 
 _COMPRESSION = "gzip"
-_SERDE = "org.openx.data.jsonserde.JsonSerDe"
+_SERDE = LAYOUTS["jsonl"].serde
 _SERDE_PARAMETERS: Mapping[str, str] = {"case.insensitive": "true"}
 
 

@@ -132,10 +132,7 @@ class BlockReader:
             for column, reading, coercer in zip(columns, readings, coercers(columns, floats), strict=True)
         ]
         self._envelope = envelope
-        self._parse_options = pj.ParseOptions(
-            explicit_schema=_arrow_schema([c for c in self._columns if c.reading is not Reading.CUT], envelope),
-            unexpected_field_behavior="ignore",
-        )
+        self._record_type = _record_type([c for c in self._columns if c.reading is not Reading.CUT], envelope)
         self._cut = [column for column in self._columns if column.reading is Reading.CUT]
         self._lines = cutter([c.field.source for c in self._cut]) if self._cut or envelope is Reading.CUT else None
 
@@ -151,10 +148,7 @@ class BlockReader:
             raise BlockRefused from error
 
     def _read(self, block: bytes | memoryview) -> Decoded:
-        options = pj.ReadOptions(use_threads=False, block_size=len(block) + 1)
-        source: Any = pa.BufferReader(pa.py_buffer(block))
-        table = pj.read_json(source, read_options=options, parse_options=self._parse_options)
-        record: Any = table.column("record").chunk(0)
+        record = _parsed(block, pa.field("record", self._record_type))
         data = record.field("data")
         demand(data.null_count == 0)
         cut = [line.record for line in self._lines.decode_lines(block)] if self._lines else []
@@ -274,13 +268,22 @@ def _holds(type_: ColumnType, kinds: tuple[type[ColumnType], ...]) -> bool:
             return isinstance(type_, kinds)
 
 
-def _arrow_schema(columns: Sequence[_Column], envelope: Reading) -> pa.Schema:
+def _record_type(columns: Sequence[_Column], envelope: Reading) -> pa.StructType:
     data = pa.struct([pa.field(c.field.source, _read_type(c.type, c.reading)) for c in columns])
     fields: list[pa.Field[Any]] = [pa.field("data", data)]
     if envelope is Reading.NATIVE:
         meta = pa.struct([pa.field("changes", CHANGES_TYPE)])
         fields += [pa.field("emitted_at", pa.int64()), pa.field("meta", meta)]
-    return pa.schema([pa.field("record", pa.struct(fields))])
+    return pa.struct(fields)
+
+
+def _parsed(block: bytes | memoryview, member: pa.Field[Any]) -> Any:
+    """One member of each of the block's objects. Raises one of `_REFUSALS`."""
+    options = pj.ParseOptions(explicit_schema=pa.schema([member]), unexpected_field_behavior="ignore")
+    source: Any = pa.BufferReader(pa.py_buffer(block))
+    # One block: what Arrow gives back is one chunk.
+    read = pj.ReadOptions(use_threads=False, block_size=len(block) + 1)
+    return pj.read_json(source, read, options).column(member.name).chunk(0)
 
 
 def _from_texts(texts: Sequence[str], type_: ColumnType) -> Any:
@@ -288,12 +291,8 @@ def _from_texts(texts: Sequence[str], type_: ColumnType) -> Any:
     if not texts:
         return pa.array([], arrow_type(type_))
     block = ('{"v":' + '}\n{"v":'.join(texts) + "}\n").encode()
-    schema = pa.schema([("v", _read_type(type_, Reading.NATIVE))])
-    options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
-    source: Any = pa.BufferReader(block)
-    table = pj.read_json(source, pj.ReadOptions(use_threads=False, block_size=len(block) + 1), options)
-    demand(table.num_rows == len(texts))
-    array: Any = table.column("v").chunk(0)
+    array = _parsed(block, pa.field("v", _read_type(type_, Reading.NATIVE)))
+    demand(len(array) == len(texts))
     return _conform(array, type_)
 
 

@@ -12,6 +12,7 @@ from destination_datalake.schema.glue import glue_type
 from destination_datalake.schema.names import comment_of
 from destination_datalake.schema.types import Field
 from destination_datalake.tables.base import TableName
+from destination_datalake.tables.hive_layout import LAYOUTS
 
 if TYPE_CHECKING:
     from mypy_boto3_glue.type_defs import ColumnTypeDef, TableInputTypeDef
@@ -21,12 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """How engines read a table's files: Hive's classes, and what Glue's crawlers call the format."""
+    """How engines read a table's files, beside the SerDe: Hive's classes, and what Glue's crawlers call the format."""
 
     classification: str
     input_format: str
     output_format: str
-    serde: str
     serde_parameters: Mapping[str, str]
 
 
@@ -35,14 +35,12 @@ _READINGS: Mapping[str, _Reading] = {
         "parquet",
         "org.apache.hadoop.hive.ql.io.parquet.MapredParquetInputFormat",
         "org.apache.hadoop.hive.ql.io.parquet.MapredParquetOutputFormat",
-        "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe",
         {"serialization.format": "1"},
     ),
     "jsonl": _Reading(
         "json",
         "org.apache.hadoop.mapred.TextInputFormat",
         "org.apache.hadoop.hive.ql.io.HiveIgnoreKeyTextOutputFormat",
-        "org.openx.data.jsonserde.JsonSerDe",
         {},
     ),
 }
@@ -92,7 +90,7 @@ def _table_input(
             "Compressed": compressed,
             "NumberOfBuckets": -1,
             "SerdeInfo": {
-                "SerializationLibrary": reading.serde,
+                "SerializationLibrary": LAYOUTS[plan.format].serde,
                 "Parameters": reading.serde_parameters,
             },
             "BucketColumns": [],

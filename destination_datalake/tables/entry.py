@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-import random
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from destination_datalake.tables.attempts import attempts
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 
 Entry = dict[str, Any]
 """What UpdateTable takes (Glue API: TableInput). `Parameters` is always there."""
-
-ATTEMPTS = 8
-"""How often an update is tried when others change the entry at the same time; about twenty seconds in all."""
 
 # What GetTable answers and UpdateTable takes (Glue API: TableInput); the rest of the answer is Glue's own.
 _TABLE_INPUT = (
@@ -56,7 +53,7 @@ class CatalogEntry:
         called again, on the entry that they made. Raises what Glue raises, and that conflict only if it does not end.
         """
         glue = self._access.client("glue")
-        for attempt in range(1, ATTEMPTS + 1):
+        for last in attempts():
             table = self._get()
             before = as_input(table)
             after: Any = copy.deepcopy(before)
@@ -67,9 +64,8 @@ class CatalogEntry:
             try:
                 glue.update_table(DatabaseName=self._name.database, TableInput=after, SkipArchive=True, **version)
             except glue.exceptions.ConcurrentModificationException:
-                if attempt == ATTEMPTS:
+                if last:
                     raise
-                time.sleep(random.uniform(0.5, 1.0) * 0.1 * 2**attempt)
             else:
                 return result
         raise AssertionError("every attempt returns or raises")

@@ -287,6 +287,5 @@ class HiveTable:
             list(pool.map(lambda file: file.hidden_object.publish(s3), files))
 
     def _take_back(self, files: Sequence[DataFile]) -> None:
-        for file in files:
-            file.withdraw(self._access.client("s3"))
-            self._folders.delete([file.uri])
+        self.discard(files)
+        self._folders.delete(file.uri for file in files)

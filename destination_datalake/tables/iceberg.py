@@ -8,8 +8,6 @@ the table's current snapshot: readers see the old rows or the new ones (Iceberg 
 from __future__ import annotations
 
 import itertools
-import random
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -30,11 +28,12 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 from destination_datalake.datafiles import DataFile, FilePlan
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.evolution import evolve
-from destination_datalake.schema.iceberg import from_iceberg, iceberg_field
+from destination_datalake.schema.iceberg import iceberg_field
 from destination_datalake.schema.types import Field
+from destination_datalake.tables.attempts import attempts
 from destination_datalake.tables.base import Rewrite, TableConflict, TableName
 from destination_datalake.tables.database import ensure_database
-from destination_datalake.tables.entry import ATTEMPTS, CatalogEntry
+from destination_datalake.tables.entry import CatalogEntry
 from destination_datalake.tables.fitting import Fit, Fitting
 from destination_datalake.tables.iceberg_catalog import COMMENT, KeepingGlueCatalog
 from destination_datalake.tables.iceberg_files import belongs, manifest_entry
@@ -101,7 +100,7 @@ class IcebergTable:
         there = {field.name: field.doc or field.name for field in table.schema().fields}
         self._columns = self._holding.settle(self.name, table.properties, there, self._columns)
         table = self._transact(self._settle, table)
-        self._use_schema(table.schema(), self._plan.columns)
+        self._use_schema(table.metadata, self._plan.columns)
         self._plan = replace(self._plan, folder=f"{table.location().rstrip('/')}/data")
 
     def plan(self) -> FilePlan:
@@ -135,7 +134,7 @@ class IcebergTable:
         except TableConflict:
             self.discard(files)
             raise
-        self._use_schema(table.schema(), columns)
+        self._use_schema(table.metadata, columns)
         if not belong:
             self.discard(files)
         return belong
@@ -167,7 +166,7 @@ class IcebergTable:
         When another writer was faster, `change` is made again, on the table that they left. `table` is what to begin
         with, if it was just loaded.
         """
-        for attempt in range(1, ATTEMPTS + 1):
+        for last in attempts():
             table = table if table is not None else self._load()
             # PyIceberg's own retries would add the files to whatever schema another writer has made of ours.
             once = {**table.metadata.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
@@ -177,9 +176,8 @@ class IcebergTable:
             try:
                 return transaction.commit_transaction()
             except CommitFailedException:
-                if attempt == ATTEMPTS:
+                if last:
                     raise
-                time.sleep(random.uniform(0.5, 1.0) * 0.1 * 2**attempt)
                 table = None
         raise AssertionError("every attempt returns or raises")
 
@@ -232,11 +230,10 @@ class IcebergTable:
         except TableAlreadyExistsError:
             return self._load()
 
-    def _use_schema(self, schema: Schema, columns: Iterable[Field]) -> None:
+    def _use_schema(self, metadata: TableMetadata, columns: Sequence[Field]) -> None:
         """Take the field ids, and the types as the table now has them, into the plan."""
-        there = {field.name: from_iceberg(field.field_type) for field in schema.fields}
-        written = evolve(there, tuple(columns)).columns
-        self._plan = replace(self._plan, columns=written, field_ids=index_by_name(schema))
+        written = evolve(columns_of(metadata), columns).columns
+        self._plan = replace(self._plan, columns=written, field_ids=index_by_name(metadata.schema()))
 
     def _settle_branches(self, table: PyIcebergTable, transaction: Transaction) -> None:
         """Decide where this sync's files go, and what becomes of replacements that were never published.
