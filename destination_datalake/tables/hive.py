@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -132,9 +133,11 @@ class HiveTable:
         self._folders.sweep(keep={location, superseded})
 
     def discard(self, files: Sequence[DataFile]) -> None:
-        """Abort the uploads."""
-        for file in files:
-            file.withdraw(self._access.client("s3"))
+        """Abort the uploads: each, whichever of the others cannot be."""
+        s3 = self._access.client("s3")
+        with ExitStack() as uploads:
+            for file in files:
+                uploads.callback(file.withdraw, s3)
 
     # Making the table fit, and settling what was left.
 
@@ -287,5 +290,7 @@ class HiveTable:
             list(pool.map(lambda file: file.hidden_object.publish(s3), files))
 
     def _take_back(self, files: Sequence[DataFile]) -> None:
-        self.discard(files)
-        self._folders.delete(file.uri for file in files)
+        try:
+            self.discard(files)
+        finally:
+            self._folders.delete(file.uri for file in files)

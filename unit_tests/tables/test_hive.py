@@ -297,9 +297,10 @@ def test_files_that_will_not_be_committed_leave_nothing(cloud: Cloud) -> None:
     assert (cloud.objects(), cloud.unfinished_uploads()) == ({}, [])
 
 
-def test_when_one_file_cannot_be_committed_none_is(cloud: Cloud) -> None:
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_when_one_file_cannot_be_committed_none_is(cloud: Cloud, position: int) -> None:
     opened = table(cloud)
-    good, lost = write(cloud, opened, "good"), write(cloud, opened, "lost")
+    files, lost = [write(cloud, opened, name) for name in ("a", "b")], write(cloud, opened, "lost")
     s3 = cloud.access.client("s3")
     upload = lost.hidden_object
     assert upload is not None
@@ -313,9 +314,10 @@ def test_when_one_file_cannot_be_committed_none_is(cloud: Cloud) -> None:
     )
 
     with pytest.raises(s3.exceptions.ClientError):
-        opened.commit([good, broken], no_rewrite)
+        opened.commit([*files[:position], broken, *files[position:]], no_rewrite)
 
     assert visible(cloud) == []
+    assert cloud.unfinished_uploads() == [upload.key]
 
 
 # --- Replacing what it holds
