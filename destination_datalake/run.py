@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from destination_datalake.protocol.stdout import Stdout, StdoutClosedError, route_logging
+from destination_datalake.spark.without_pandas import load_arrow
 from destination_datalake.termination import Termination
 
 if TYPE_CHECKING:
@@ -50,8 +51,13 @@ def spec_message() -> bytes:
 
 
 def _run_command(arguments: Sequence[str], out: Stdout) -> int:
+    # While this thread loads and reads, others talk to the JVM and to AWS, in many short turns. Python's own five
+    # milliseconds before each would make Spark's start half a second longer.
+    sys.setswitchinterval(0.0001)
     termination, spark = (Termination(), _early_spark(arguments)) if arguments[:1] == ["write"] else (None, None)
     try:
+        if spark is not None:
+            load_arrow()
         from destination_datalake.destination import DestinationDatalake
 
         # Again, because loading the CDK has put its own handler in place of ours.

@@ -6,25 +6,30 @@ Workers are forked from this process, so they start with everything loaded and s
 
 import gc
 import sys
-from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
-from types import ModuleType
+from pathlib import Path
 
-from pyspark import daemon
+from destination_datalake.spark.without_pandas import pandas_hidden
 
 
-class _WithoutPandas(MetaPathFinder):
-    """Arrow imports pandas, if it can, at the first value it converts: a second and 60 MB that encoding never uses."""
+def _has_installed_twin(place: str) -> bool:
+    """Whether this is a zip file of an installed PySpark, whose modules lie beside it as well.
 
-    def find_spec(self, name: str, _path: Sequence[str] | None, _target: ModuleType | None = None) -> None:
-        if name.partition(".")[0] == "pandas":
-            raise ModuleNotFoundError(f"{name} is not for workers that encode", name=name)
+    Spark has Python import from such zips first, which hold no byte code: each start would compile them anew.
+    """
+    path = Path(place)
+    return path.suffix == ".zip" and path.match("pyspark/python/lib/*") and str(path.parents[3]) in sys.path
 
 
 if __name__ == "__main__":
-    sys.meta_path.insert(0, _WithoutPandas())
-    import destination_datalake.spark.encode  # noqa: F401
+    sys.path[:] = sorted(sys.path, key=_has_installed_twin)
+    with pandas_hidden():
+        # What each worker would import at its start, or for its first file, it finds loaded.
+        import boto3  # noqa: F401
+        import pyspark.worker  # noqa: F401
+        from pyspark import daemon
 
-    # Workers share what is loaded: no collection may touch, and so copy, its pages.
-    gc.freeze()
-    daemon.manager()
+        import destination_datalake.spark.encode  # noqa: F401
+
+        # Workers share what is loaded: no collection may touch, and so copy, its pages.
+        gc.freeze()
+        daemon.manager()

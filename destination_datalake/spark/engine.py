@@ -207,6 +207,7 @@ class Engine:
         from pyspark import SparkConf, SparkContext
         from pyspark.java_gateway import launch_gateway
 
+        _hand_over_as_is()
         conf = SparkConf(loadDefaults=False)
         conf.setAll([*_DEFAULTS.items(), ("spark.local.dir", self._scratch), ("spark.master", settings.master)])
         conf.setAll([(f"spark.executorEnv.{name}", value) for name, value in _WORKER_ENVIRONMENT.items()])
@@ -227,8 +228,10 @@ class Engine:
             conf.set("spark.master", f"local[{cores + 1}]")
         context = SparkContext(conf=conf, gateway=gateway)
         context.setLogLevel("ERROR")
-        # One empty task a core starts the Python workers, so that the first real job finds them running.
-        context.parallelize([()] * context.defaultParallelism, context.defaultParallelism).foreach(_nothing)
+        # One task a core, with nothing to do, starts the Python workers: the first real job finds them running.
+        from destination_datalake.spark.encode import encode
+
+        context.parallelize([], context.defaultParallelism).mapPartitions(encode).collect()
         return context
 
     def _java_options(self) -> tuple[str, ...]:
@@ -237,6 +240,17 @@ class Engine:
         archive = archive_path()
         shared = (f"-XX:SharedArchiveFile={archive}", "-Xlog:disable") if archive.exists() else ()
         return (*_JVM_OPTIONS, scratch, quiet, *shared, *self._settings.jvm_options)
+
+
+def _hand_over_as_is() -> None:
+    """Have py4j convert nothing but Python's own collections.
+
+    PySpark registers converters for the values of its SQL, of which we send none. One of them looks for NumPy at each
+    value, the first time by loading all that PySpark's own tests need, pandas too: half of Spark's start.
+    """
+    from py4j import protocol  # type: ignore[import-untyped]
+
+    protocol.INPUT_CONVERTER[:] = [c for c in protocol.INPUT_CONVERTER if type(c).__module__.startswith("py4j.")]
 
 
 def _kill(processes: Sequence[psutil.Process]) -> None:
@@ -262,7 +276,3 @@ def _quietly(*_: object) -> None:
 
 def _not_of_py4j(record: logging.LogRecord) -> bool:
     return f"{os.sep}py4j{os.sep}" not in record.pathname
-
-
-def _nothing(_: object) -> None:
-    """The body of an empty task."""
