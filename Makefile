@@ -1,7 +1,7 @@
 # Everything here works in a fresh clone: a target first brings what it needs. `make` alone lists the targets.
 
 UV_VERSION := 0.13.8
-WORKERS ?= 2
+WORKERS ?= 3
 ARGS ?=
 
 PYTHON := .venv/bin/python
@@ -28,7 +28,7 @@ jdk: # Spark needs a Java 17 or newer
 demo: jdk setup ## run spec, check and a sync against an embedded AWS (FORMAT=jsonl, TABLE_TYPE=hive)
 	$(PYTHON) -m demo
 
-test: jdk setup ## run all tests (WORKERS=2 processes at a time)
+test: jdk setup ## run all tests (WORKERS=3 processes at a time)
 	$(PYTEST) -n $(WORKERS)
 
 test-unit: setup ## run the tests that need no Java and no network
