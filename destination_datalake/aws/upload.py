@@ -1,13 +1,14 @@
 """Objects written to S3 as they are made, and made visible only when somebody says so.
 
-A large object goes up in parts while it is still being encoded. With `hidden=True` even the smallest stays an
-unfinished multipart upload: nobody can see it until `publish` completes it (S3: CompleteMultipartUpload), which is how
-files reach a table that has no snapshots of its own.
+A large object goes up in parts, one of them on its way while the next is still being encoded. With `hidden=True` even
+the smallest stays an unfinished multipart upload: nobody can see it until `publish` completes it (S3:
+CompleteMultipartUpload), which is how files reach a table that has no snapshots of its own.
 """
 
 from __future__ import annotations
 
 import contextlib
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,8 @@ class Upload:
         self._pending_bytes = 0
         self._upload_id: str | None = None
         self._etags: list[str] = []
+        self._sender = ThreadPoolExecutor(1, "upload")  # Its thread starts with the first part.
+        self._on_its_way: Future[None] | None = None
         self.closed = False
         self.written = 0
         self.hidden_object: HiddenObject | None = None
@@ -91,11 +94,13 @@ class Upload:
         """Do nothing: parts have a least size."""
 
     def write(self, data: bytes | memoryview) -> int:
-        """Take bytes; a part goes up whenever one is full."""
+        """Take bytes; a part goes up whenever one is full. Raises what the part before it failed of."""
         rest = data
         while len(rest) >= (room := PART_BYTES - self._pending_bytes):
             self._pending.append(bytes(rest[:room]))
-            self._send(self._take())
+            part = self._take()
+            self._arrive()
+            self._on_its_way = self._sender.submit(self._send, part)
             rest = rest[room:]
         self._pending.append(bytes(rest))
         self._pending_bytes += len(rest)
@@ -107,6 +112,8 @@ class Upload:
         if self.closed:
             return
         self.closed = True
+        with self._sender:
+            self._arrive()
         if self._upload_id is None and not self._hidden:
             self._s3.put_object(Bucket=self._bucket, Key=self._key, Body=self._take())
             return
@@ -123,6 +130,7 @@ class Upload:
         """Forget what was written; parts that went up are dropped."""
         self.closed = True
         self._take()
+        self._sender.shutdown()
         if self._upload_id is not None:
             HiddenObject(self._bucket, self._key, self._upload_id, ()).withdraw(self._s3)
 
@@ -131,6 +139,12 @@ class Upload:
         self._pending.clear()
         self._pending_bytes = 0
         return taken
+
+    def _arrive(self) -> None:
+        """Wait for the part that is on its way, if one is."""
+        if self._on_its_way is not None:
+            part, self._on_its_way = self._on_its_way, None
+            part.result()
 
     def _send(self, part: bytes) -> None:
         if self._upload_id is None:

@@ -95,3 +95,16 @@ def test_arrow_may_write_into_it_and_nothing_else(cloud: Cloud) -> None:
     upload = upload_to(cloud, hidden=False)
 
     assert (upload.writable(), upload.readable(), upload.seekable()) == (True, False, False)
+
+
+def test_a_part_that_does_not_go_up_is_told_of_by_a_later_write_or_at_the_end(cloud: Cloud) -> None:
+    s3 = cloud.access.client("s3")
+    for tell in (Upload.close, lambda upload: upload.write(bytes(PART_BYTES))):
+        upload = Upload(s3, "nobody-s-bucket", "folder/file", hidden=False)
+        upload.write(bytes(PART_BYTES))
+
+        with pytest.raises(s3.exceptions.NoSuchBucket):
+            tell(upload)
+
+        upload.abort()
+        assert upload.closed
