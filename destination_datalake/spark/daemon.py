@@ -17,7 +17,7 @@ def _has_installed_twin(place: str) -> bool:
     Spark has Python import from such zips first, which hold no byte code: each start would compile them anew.
     """
     path = Path(place)
-    return path.suffix == ".zip" and path.match("pyspark/python/lib/*") and str(path.parents[3]) in sys.path
+    return path.match("pyspark/python/lib/*.zip") and str(path.parents[3]) in sys.path
 
 
 if __name__ == "__main__":
