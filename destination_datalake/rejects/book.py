@@ -7,6 +7,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from destination_datalake.aws.withdrawal import withdraw_all
 from destination_datalake.rejects.place import RejectFile, RejectPlace
 from destination_datalake.rejects.tally import Tally
 
@@ -65,5 +66,4 @@ class RejectBook:
 
     def withdraw(self, files: Sequence[RejectFile]) -> None:
         """Remove the rejects of a batch that is not committed."""
-        for file in files:
-            file.withdraw(self._access.client("s3"))
+        withdraw_all(files, self._access.client("s3"))

@@ -12,6 +12,7 @@ import msgspec
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.upload import Upload
+from destination_datalake.aws.withdrawal import withdraw_all
 from destination_datalake.rejects.line import RejectLine, RejectLines, Row
 from destination_datalake.rejects.place import RejectFile, RejectPlace
 from destination_datalake.rejects.tally import Tally
@@ -72,8 +73,7 @@ class RejectFiles:
         """Leave nothing of the unit in S3."""
         for file in self._open.values():
             file.abort()
-        for durable in self._durable:
-            durable.withdraw(self._s3)
+        withdraw_all(self._durable, self._s3)
 
     def tally(self) -> Tally:
         """What was counted."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.errors import explain
 from destination_datalake.aws.upload import Upload
+from destination_datalake.aws.withdrawal import withdraw_all
 from destination_datalake.datafiles import DataFile, FilePlan
 from destination_datalake.rejects.files import RejectFiles, RejectsNotWritten
 from destination_datalake.rejects.line import RejectLines
@@ -132,8 +133,7 @@ class _UnitFiles:
         """Leave nothing of the unit in S3."""
         if self._upload is not None:
             self._upload.abort()
-        for file in self._finished:
-            file.withdraw(self._s3)
+        withdraw_all(self._finished, self._s3)
 
     def _finish(self) -> None:
         if self._writer is None or self._upload is None:

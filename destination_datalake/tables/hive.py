@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from destination_datalake.aws.withdrawal import withdraw_all
 from destination_datalake.datafiles import DataFile, FilePlan
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.evolution import AddColumn, Change, applied, evolve
@@ -133,11 +133,8 @@ class HiveTable:
         self._folders.sweep(keep={location, superseded})
 
     def discard(self, files: Sequence[DataFile]) -> None:
-        """Abort the uploads: each, whichever of the others cannot be."""
-        s3 = self._access.client("s3")
-        with ExitStack() as uploads:
-            for file in files:
-                uploads.callback(file.withdraw, s3)
+        """Abort the uploads."""
+        withdraw_all(files, self._access.client("s3"))
 
     # Making the table fit, and settling what was left.
 

@@ -25,6 +25,7 @@ from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.table import TableProperties, Transaction
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
+from destination_datalake.aws.withdrawal import withdraw_all
 from destination_datalake.datafiles import DataFile, FilePlan
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.evolution import evolve
@@ -155,8 +156,7 @@ class IcebergTable:
 
     def discard(self, files: Sequence[DataFile]) -> None:
         """Delete the objects."""
-        for file in files:
-            file.withdraw(self._access.client("s3"))
+        withdraw_all(files, self._access.client("s3"))
 
     def _transact(
         self, change: Callable[[PyIcebergTable, Transaction], None], table: PyIcebergTable | None = None
