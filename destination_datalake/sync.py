@@ -75,10 +75,11 @@ def run_sync(
     naming = TableNaming.of(config)
     tables = naming.tables_of(streams)
     access = AwsAccess.of(config)
-    openers = {
-        stream.id: partial(open_table, config, naming.naming, stream, tables[stream.id], access) for stream in streams
-    }
     sync_name = uuid.uuid4().hex[:12]
+    openers = {
+        stream.id: partial(open_table, config, naming.naming, sync_name, stream, tables[stream.id], access)
+        for stream in streams
+    }
     root, day = config.uri(FOLDER), datetime.now(UTC).date().isoformat()
     rejects_table = RejectsTable(config.lakeformation_database_name, root, access)
     limit = RejectLimit(config.rejects.max_ratio, config.rejects.max_count)

@@ -56,6 +56,7 @@ class HiveTable:
         access: AwsAccess,
         holding: Holding,
         conflicts: SchemaConflicts,
+        sync: str,
     ) -> None:
         self.name = name
         self._stream = stream
@@ -64,6 +65,7 @@ class HiveTable:
         self._plan = replace(plan, hidden=True)
         self._access = access
         self._holding = holding
+        self._sync = sync
         self._entry = CatalogEntry(name, access)
         self._promotes = LAYOUTS[plan.format].promotes
         self._began_in = ""

@@ -75,6 +75,7 @@ class IcebergTable:
         access: AwsAccess,
         holding: Holding,
         conflicts: SchemaConflicts,
+        sync: str,
     ) -> None:
         self.name = name
         self._stream = stream
@@ -84,6 +85,7 @@ class IcebergTable:
         self._plan = plan
         self._access = access
         self._holding = holding
+        self._sync = sync
         self._branch = "main"
 
     def prepare(self) -> None:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from destination_datalake.tables.base import Table, TableName
 
 
-def open_table(config: Config, naming: Naming, stream: Stream, name: TableName, access: AwsAccess) -> Table:
-    """Return the stream's table. Nothing is asked of AWS before its `prepare`."""
+def open_table(config: Config, naming: Naming, sync: str, stream: Stream, name: TableName, access: AwsAccess) -> Table:
+    """Return the stream's table. `sync` names this sync and no other. Nothing is asked of AWS before its `prepare`."""
     columns = stream_columns(stream.json_schema, NumericTypes(config.numeric_types), naming)
     plan = FilePlan(
         format="jsonl" if config.format.format_type == "JSONL" else "parquet",
@@ -36,7 +36,7 @@ def open_table(config: Config, naming: Naming, stream: Stream, name: TableName, 
     if config.table_type == "ICEBERG":
         from destination_datalake.tables.iceberg import IcebergTable
 
-        return IcebergTable(name, stream, columns, location, plan, access, holding, config.schema_conflicts)
+        return IcebergTable(name, stream, columns, location, plan, access, holding, config.schema_conflicts, sync)
     from destination_datalake.tables.hive import HiveTable
 
-    return HiveTable(name, stream, columns, location, plan, access, holding, config.schema_conflicts)
+    return HiveTable(name, stream, columns, location, plan, access, holding, config.schema_conflicts, sync)

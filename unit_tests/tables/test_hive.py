@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -51,7 +52,7 @@ def table(
         stream = Stream(stream.id, {}, False, generation, generation, None)
     plan = FilePlan(format, "SNAPPY", COLUMNS, {}, "", False, 1, generation, None)
     holding = Holding(stream.id, SNAKE_CASE)
-    opened = HiveTable(NAME, stream, COLUMNS, ROOT, plan, cloud.access, holding, conflicts)
+    opened = HiveTable(NAME, stream, COLUMNS, ROOT, plan, cloud.access, holding, conflicts, uuid4().hex)
     opened.prepare()
     return opened
 
@@ -157,7 +158,8 @@ def test_a_field_keeps_its_column_when_another_comes_whose_name_is_the_same(clou
     for fields in (["aB"], ["aB", "a_b"]):
         named = stream_columns({"properties": dict.fromkeys(fields)}, NumericTypes.INT_FLOAT)
         plan = FilePlan("parquet", "SNAPPY", named, {}, "", False, 1, None, None)
-        opened = HiveTable(NAME, stream, named, ROOT, plan, cloud.access, Holding(stream.id, SNAKE_CASE), "new_column")
+        holding = Holding(stream.id, SNAKE_CASE)
+        opened = HiveTable(NAME, stream, named, ROOT, plan, cloud.access, holding, "new_column", uuid4().hex)
         opened.prepare()
 
     assert columns(cloud)[4:] == [("a_b", "string", "aB"), ("a_b_648fa9b3", "string", "a_b")]
