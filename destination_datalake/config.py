@@ -27,7 +27,7 @@ _UNUSED_ALONE = frozenset({"lakeformation_database_default_tag_values"})
 
 TableType = Literal["ICEBERG", "HIVE"]
 DatabaseStrategy = Literal["namespace", "single"]
-NamingStyle = Literal["snake_case", "preserve"]
+NamingStyle = Literal["snake_case", "preserve", "aws_datalake"]
 NumericTypes = Literal["int/float", "bigint/double", "decimal"]
 SchemaConflicts = Literal["new_column", "fail"]
 ParquetCodec = Literal["UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD"]
@@ -97,7 +97,7 @@ class Jsonl(_Options):
 class Naming(_Options):
     """How names of streams and fields become names of databases, tables and columns."""
 
-    style: Annotated[NamingStyle, Expects("snake_case or preserve")] = "snake_case"
+    style: Annotated[NamingStyle, Expects("snake_case, preserve or aws_datalake")] = "snake_case"
     split_numbers: Annotated[bool, Expects("true or false")] = False
 
 
@@ -306,9 +306,10 @@ def _contradictions(given: Mapping[str, Any]) -> Iterator[str]:
             "Set numeric_types to decimal, or glue_catalog_float_as_decimal to false."
         )
     naming = given.get("naming")
-    if isinstance(naming, dict) and naming.get("style") == "preserve" and naming.get("split_numbers") is True:
+    style = naming.get("style", "snake_case") if isinstance(naming, dict) else "snake_case"
+    if isinstance(naming, dict) and naming.get("split_numbers") is True and style in ("preserve", "aws_datalake"):
         yield (
-            "naming.split_numbers true cuts names into words, which naming.style preserve does not. "
+            f"naming.split_numbers true cuts names into words, which naming.style {style} does not. "
             "Set naming.style to snake_case, or naming.split_numbers to false."
         )
     batch, buffer = given.get("batch_size_mb", 256), given.get("buffer_size_mb", 4096)

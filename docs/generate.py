@@ -16,7 +16,7 @@ from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.evolution import TYPE_WORD, WIDER, AddColumn, Widen, evolve
 from destination_datalake.schema.glue import glue_type, type_in_words
 from destination_datalake.schema.iceberg import iceberg_type
-from destination_datalake.schema.names import PRESERVE, SNAKE_CASE, SNAKE_CASE_NUMBERS
+from destination_datalake.schema.names import AWS_DATALAKE, PRESERVE, SNAKE_CASE, SNAKE_CASE_NUMBERS
 from destination_datalake.schema.types import (
     WELL_KNOWN,
     Boolean,
@@ -192,9 +192,14 @@ def _values() -> str:
 def _names() -> str:
     def row(name: str) -> list[str]:
         default, divided, kept = (each.identifier(name) for each in (SNAKE_CASE, SNAKE_CASE_NUMBERS, PRESERVE))
-        return [_code(name), _code(default), _code(divided) if divided != default else "", _code(kept)]
+        inherited = AWS_DATALAKE.identifier(name)
+        return [
+            *map(_code, (name, default)),
+            _code(divided) if divided != default else "",
+            *map(_code, (kept, inherited)),
+        ]
 
-    return _table(["source", "`snake_case`", "with `split_numbers`", "`preserve`"], map(row, _NAMES))
+    return _table(["source", "`snake_case`", "with `split_numbers`", "`preserve`", "`aws_datalake`"], map(row, _NAMES))
 
 
 def _collisions() -> str:

@@ -185,9 +185,16 @@ def test_normalising_a_prefix_twice_changes_nothing_more(prefix: str) -> None:
         ({"table_prefix": "raw-"}, "table_prefix raw- is not valid. It must be at most 64 letters, digits and"),
         ({"table_prefix": "1_"}, "table_prefix 1_ is not valid."),
         ({"naming": "preserve"}, "naming preserve is not valid. It must be an object with style and split_numbers."),
-        ({"naming": {"style": "camel"}}, "naming.style camel is not valid. It must be snake_case or preserve."),
+        (
+            {"naming": {"style": "camel"}},
+            "naming.style camel is not valid. It must be snake_case, preserve or aws_datalake.",
+        ),
         ({"naming": {"split_numbers": "no"}}, "naming.split_numbers no is not valid. It must be true or false."),
         ({"naming": {"style": "preserve", "split_numbers": True}}, "naming.split_numbers true cuts names into words"),
+        (
+            {"naming": {"style": "aws_datalake", "split_numbers": True}},
+            "naming.split_numbers true cuts names into words, which naming.style aws_datalake does not.",
+        ),
         ({"batch_size_mb": 0}, "batch_size_mb 0 is not valid. It must be a whole number of megabytes from 1 to 4096."),
         ({"batch_size_mb": "256"}, "batch_size_mb 256 is not valid."),
         ({"flush_interval_seconds": 0}, "flush_interval_seconds 0 is not valid."),

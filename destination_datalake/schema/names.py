@@ -2,7 +2,8 @@
 
 Whatever the style, an identifier is lower-case, made of letters, digits and `_`, not empty and at most 255 bytes of
 UTF-8 long: what the Glue Data Catalog, Iceberg, Hive and Athena all take. A dot in particular is in none of them, so
-that dotted paths, in which Parquet and Iceberg name nested fields, are never ambiguous.
+that dotted paths, in which Parquet and Iceberg name nested fields, are never ambiguous. (Databases that another
+connector named have their own rule: see `AWS_DATALAKE`.)
 """
 
 from __future__ import annotations
@@ -49,15 +50,20 @@ class Naming:
     style: str
     spelling: Spelling
     spelling_inside: Spelling
+    spelling_of_databases: Spelling | None = None
+    """Where a database's name is spelled otherwise than a table's."""
 
     def identifier(self, source: str) -> str:
-        """The identifier of a database, a table or a column.
+        """The identifier of a table or a column.
 
         A source that leaves nothing becomes `unnamed_` and a hash of the source; one that leaves more than 255 bytes is
         cut and ends in such a hash.
         """
-        spelled = self.spelling(source)
-        return bounded(spelled, source) if spelled else f"unnamed_{_hash(source)}"
+        return _identifier(self.spelling, source)
+
+    def database(self, namespace: str) -> str:
+        """The identifier of a database, with the same two exceptions."""
+        return _identifier(self.spelling_of_databases or self.spelling, namespace)
 
     def identifiers(self, sources: Sequence[str], there: Mapping[str, str] = _NOTHING) -> tuple[str, ...]:
         """One identifier for each column of a table, no two alike, none the name of a metadata column.
@@ -102,6 +108,22 @@ def _preserved_inside(text: str) -> str:
     return f"_{kept}" if kept[0].isdigit() else kept
 
 
+def _sanitised(text: str) -> str:
+    """Drop accents, lower the letters; each run of anything but a-z, 0-9 and `_` becomes one `_`.
+
+    As awswrangler's `sanitize_table_name`, `sanitize_column_name` (3.7.1 and since); importing it takes seconds.
+    """
+    plain = "".join(c for c in unicodedata.normalize("NFD", text) if unicodedata.category(c) != "Mn")
+    return _NOT_ASCII_WORD.sub("_", plain).lower()
+
+
+def _lowered(text: str) -> str:
+    """Lower the letters, as Glue does with a database's name, and keep what an S3 URI can have in a folder's name."""
+    kept = "".join(c if c in "-. " or unicodedata.category(c) in _LETTERS_DIGITS_MARKS else "_" for c in text.lower())
+    return kept if any(unicodedata.category(c) in _LETTERS_DIGITS for c in kept) else ""
+
+
+_NOT_ASCII_WORD = re.compile("[^A-Za-z0-9_]+")
 _LETTERS_DIGITS = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Nd"})
 _LETTERS_DIGITS_MARKS = _LETTERS_DIGITS | {"Mn", "Mc", "Me"}
 
@@ -123,7 +145,12 @@ SNAKE_CASE_NUMBERS = Naming("snake_case, split_numbers", _snake_case_numbers, _s
 PRESERVE = Naming("preserve", _preserved, _preserved_inside)
 """Letters and digits of every script stay as they are, in lower case."""
 
-STYLES: Mapping[str, Naming] = {naming.style: naming for naming in (SNAKE_CASE, SNAKE_CASE_NUMBERS, PRESERVE)}
+AWS_DATALAKE = Naming("aws_datalake", _sanitised, _preserved_inside, _lowered)
+"""As Airbyte's AWS Datalake destination named: awswrangler's names, databases as Glue stores their namespaces."""
+
+STYLES: Mapping[str, Naming] = {
+    naming.style: naming for naming in (SNAKE_CASE, SNAKE_CASE_NUMBERS, PRESERVE, AWS_DATALAKE)
+}
 """Every naming there is."""
 
 
@@ -167,6 +194,11 @@ def _distinct(sources: Sequence[str], plain: Sequence[str], there: Mapping[str, 
         if len(set(names)) == len(names):
             return names
     raise AssertionError("unreachable")
+
+
+def _identifier(spelling: Spelling, source: str) -> str:
+    spelled = spelling(source)
+    return bounded(spelled, source) if spelled else f"unnamed_{_hash(source)}"
 
 
 def _cut(text: str, size: int) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.protocol.errors import SyncRefused
-from destination_datalake.schema.names import PRESERVE, SNAKE_CASE, SNAKE_CASE_NUMBERS, Naming, bounded
+from destination_datalake.schema.names import AWS_DATALAKE, PRESERVE, SNAKE_CASE, SNAKE_CASE_NUMBERS, Naming, bounded
 from destination_datalake.tables.base import TableName
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ _NAMINGS: Mapping[tuple[str, bool], Naming] = {
     ("snake_case", False): SNAKE_CASE,
     ("snake_case", True): SNAKE_CASE_NUMBERS,
     ("preserve", False): PRESERVE,
+    ("aws_datalake", False): AWS_DATALAKE,
 }
 """By `naming.style` and `naming.split_numbers`."""
 
@@ -40,7 +41,7 @@ class TableNaming:
     def table_of(self, stream: StreamId) -> TableName:
         """Where the stream goes: its namespace is the database, unless it has none or all go to one."""
         namespace = stream.namespace if self.strategy == "namespace" else None
-        database = self.naming.identifier(namespace) if namespace else self.database
+        database = self.naming.database(namespace) if namespace else self.database
         table = bounded(f"{self.table_prefix}{self.naming.identifier(stream.name)}", stream.name)
         return TableName(database, table)
 

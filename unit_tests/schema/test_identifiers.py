@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from random import Random
 
 import pytest
+from awswrangler.catalog import sanitize_column_name, sanitize_table_name
 from hypothesis import given
 from hypothesis import strategies as st
 
 from destination_datalake.schema.names import (
+    AWS_DATALAKE,
     METADATA_NAMES,
     PRESERVE,
     SNAKE_CASE,
@@ -20,8 +22,10 @@ from destination_datalake.schema.names import (
     suffixed,
 )
 
-STYLES = (SNAKE_CASE, SNAKE_CASE_NUMBERS, PRESERVE)
-style = pytest.mark.parametrize("naming", STYLES, ids=["snake_case", "split_numbers", "preserve"])
+STYLES = (SNAKE_CASE, SNAKE_CASE_NUMBERS, PRESERVE, AWS_DATALAKE)
+NAMES = ["snake_case", "split_numbers", "preserve", "aws_datalake"]
+style = pytest.mark.parametrize("naming", STYLES, ids=NAMES)
+romanised_or_preserved = pytest.mark.parametrize("naming", STYLES[:3], ids=NAMES[:3])
 
 any_text = (
     st.text()
@@ -122,21 +126,84 @@ def test_a_name_is_preserved_as_far_as_catalogs_take_it(text: str, column: str, 
     assert PRESERVE.inside.identifiers([text]) == (field,)
 
 
-@style
+# What AWS Datalake 0.1.35 with awswrangler 3.7.1 made of them.
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("order", "order"),
+        ("orderItems", "orderitems"),
+        ("größe", "gro_e"),
+        ("café", "cafe"),
+        ("9mega", "9mega"),
+        ("a--b", "a_b"),
+        ("a__b", "a__b"),
+        ("name_", "name_"),
+        ("_id", "_id"),
+        ("$price", "_price"),
+        ("京都", "_"),
+        ("@#$%", "_"),
+        ("\u212aelvin", "kelvin"),
+    ],
+)
+def test_a_name_is_the_one_that_aws_datalake_gave(text: str, expected: str) -> None:
+    assert AWS_DATALAKE.identifier(text) == expected
+    assert AWS_DATALAKE.identifiers([text]) == (expected,)
+
+
+@given(any_text)
+def test_a_name_is_the_one_that_awswrangler_gives(text: str) -> None:
+    """Its functions are what AWS Datalake named tables and columns by, the same in 3.7.1 as in the one here."""
+    theirs = sanitize_table_name(text)
+    assert sanitize_column_name(text) == theirs
+    if theirs and len(theirs) <= 255:  # Glue takes no others
+        assert AWS_DATALAKE.identifier(text) == theirs
+    else:
+        assert 0 < len(AWS_DATALAKE.identifier(text).encode()) <= 255
+
+
+@pytest.mark.parametrize(
+    ("namespace", "expected"),
+    [
+        ("shop", "shop"),
+        ("Web-Shop", "web-shop"),
+        ("WebShop", "webshop"),
+        ("público", "público"),
+        ("a.b", "a.b"),
+        ("My Shop", "my shop"),
+        ("a/b#c?d%e", "a_b_c_d_e"),
+    ],
+)
+def test_a_database_is_named_like_its_namespace_as_far_as_a_folder_on_s3_can_be(namespace: str, expected: str) -> None:
+    assert AWS_DATALAKE.database(namespace) == expected
+
+
+@pytest.mark.parametrize("namespace", ["..", ".", "///", ""])
+def test_a_namespace_that_could_be_a_way_out_of_its_folder_gets_another_name(namespace: str) -> None:
+    assert re.fullmatch(r"unnamed_[0-9a-f]{8}", AWS_DATALAKE.database(namespace))
+
+
+@romanised_or_preserved
+def test_other_styles_name_databases_like_tables(naming: Naming) -> None:
+    assert naming.database("Web-Shop 9") == naming.identifier("Web-Shop 9")
+
+
+@romanised_or_preserved
 @pytest.mark.parametrize("text", ["", "@#$%", "___", "\ud800", "\u0301"])
 def test_a_name_that_leaves_nothing_gets_a_stable_one(naming: Naming, text: str) -> None:
     assert re.fullmatch(r"unnamed_[0-9a-f]{8}", naming.identifier(text))
     assert naming.identifier(text) == naming.identifier(text)
 
 
-@style
+@romanised_or_preserved
 def test_unnamed_names_differ_like_their_sources(naming: Naming) -> None:
     assert naming.identifier("@#$%") != naming.identifier("$%")
     assert naming.identifier("@#$%") == "unnamed_1a483835"  # the same in every release: tables depend on it
 
 
-@style
-@pytest.mark.parametrize("letter", ["x", "京"])
+@pytest.mark.parametrize(
+    ("naming", "letter"),
+    [*((naming, letter) for naming in STYLES[:3] for letter in ("x", "京")), (AWS_DATALAKE, "x")],
+)
 def test_a_long_name_is_cut_to_255_bytes_and_told_from_its_like(naming: Naming, letter: str) -> None:
     one, other = naming.identifier(letter * 300), naming.identifier(letter * 301)
     assert one != other
@@ -172,7 +239,7 @@ def test_a_preserved_identifier_is_made_of_lower_case_letters_and_digits(text: s
 
 @given(any_text)
 def test_an_identifier_stays_what_it_is(text: str) -> None:
-    for naming in (SNAKE_CASE, PRESERVE):  # numbers in a hash are words too, where numbers are words
+    for naming in (SNAKE_CASE, PRESERVE, AWS_DATALAKE):  # numbers in a hash are words too, where numbers are words
         assert naming.identifier(naming.identifier(text)) == naming.identifier(text)
 
 
@@ -191,7 +258,7 @@ def test_names_that_collide_with_no_other_have_no_suffix(naming: Naming) -> None
     assert naming.identifiers(["id", "created_at"]) == ("id", "created_at")
 
 
-@pytest.mark.parametrize("naming", [SNAKE_CASE, PRESERVE])
+@pytest.mark.parametrize("naming", [SNAKE_CASE, PRESERVE, AWS_DATALAKE])
 def test_a_suffixed_name_that_somebody_else_spells_out_is_suffixed_again(naming: Naming) -> None:
     _, spaced, _ = naming.identifiers(["a_b", "a b", "a-b"])
     names = naming.identifiers(["a_b", "a b", "a-b", spaced])

@@ -10,7 +10,7 @@ import pytest
 from destination_datalake.config import Config
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.protocol.errors import SyncRefused
-from destination_datalake.schema.names import PRESERVE, SNAKE_CASE, SNAKE_CASE_NUMBERS
+from destination_datalake.schema.names import AWS_DATALAKE, PRESERVE, SNAKE_CASE, SNAKE_CASE_NUMBERS
 from destination_datalake.tables.base import TableName
 from destination_datalake.tables.naming import TableNaming
 
@@ -37,6 +37,8 @@ def names(*streams: tuple[str | None, str], naming: TableNaming = DEFAULT) -> Se
         (SINGLE, "shop", "OrderLines", "lake.order_lines"),
         (PRESERVING, "Público", "OrderLines", "público.orderlines"),
         (replace(PRESERVING, table_prefix="raw_", strategy="single"), "shop", "京 都", "lake.raw_京_都"),
+        (replace(DEFAULT, naming=AWS_DATALAKE), "Web-Shop", "orderItems", "web-shop.orderitems"),
+        (replace(DEFAULT, naming=AWS_DATALAKE), None, "Größe 9", "lake.gro_e_9"),
         (replace(DEFAULT, naming=SNAKE_CASE_NUMBERS), "k3", "v2", "k_3.v_2"),
     ],
 )
@@ -51,6 +53,11 @@ def test_a_prefix_counts_among_the_255_bytes() -> None:
 
     assert len(long.table) == 255
     assert long.table.startswith("raw_xxx")
+
+
+def test_streams_that_aws_datalake_would_have_mixed_in_one_table_are_refused() -> None:
+    with pytest.raises(SyncRefused, match=r"Streams 京都 and 大阪 would both be written to table lake\._: "):
+        names((None, "京都"), (None, "大阪"), naming=replace(DEFAULT, naming=AWS_DATALAKE))
 
 
 def test_streams_of_one_name_in_different_namespaces_are_different_tables() -> None:
