@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import zlib
 from collections.abc import Callable, Mapping
 from typing import IO, Any, Protocol, cast
 
@@ -13,6 +12,7 @@ import pyarrow.parquet as pq
 
 from destination_datalake.aws.upload import Upload
 from destination_datalake.datafiles import FileFormat
+from destination_datalake.spark.json_lines import JsonLinesFile
 
 ROW_GROUP_BYTES = 64 * 1024 * 1024
 """Arrow bytes gathered before a row group is written: large enough to be read well, small enough for memory."""
@@ -113,51 +113,6 @@ def _leaves(type_: pa.DataType) -> list[str]:
     for name, child in children:
         paths += [f"{name}.{rest}" for rest in _leaves(child)] if pa.types.is_nested(child) else [name]
     return paths
-
-
-class JsonLinesFile:
-    """A file of JSON lines, plain or gzip. DuckDB turns Arrow data into JSON text, in C++."""
-
-    def __init__(self, codec: str, schema: pa.Schema, upload: Upload) -> None:
-        import duckdb
-
-        self._schema = schema
-        self._upload = upload
-        self._gzip = zlib.compressobj(level=1, wbits=31) if codec == "GZIP" else None
-        self._duckdb = duckdb.connect(config={"threads": "1", "memory_limit": "256MB"})
-
-    def write(self, table: pa.Table) -> None:
-        """Append rows. Timestamps are written as Hive's JSON SerDes read them: in UTC, without a zone."""
-        self._duckdb.register("rows", _without_zones(table))
-        lines = self._duckdb.sql("SELECT to_json(rows)::VARCHAR || chr(10) FROM rows").to_arrow_table().column(0)
-        self._duckdb.unregister("rows")
-        for chunk in lines.chunks:
-            # One string after the other, without anything between them: the lines as they are.
-            text = memoryview(chunk.buffers()[2])[: pc.sum(pc.binary_length(chunk)).as_py()]
-            self._upload.write(self._gzip.compress(text) if self._gzip else text)
-
-    def close(self) -> bytes:
-        """Finish the object."""
-        self._duckdb.close()
-        if self._gzip:
-            self._upload.write(self._gzip.flush())
-        self._upload.close()
-        return b""
-
-
-def _without_zones(table: pa.Table) -> pa.Table:
-    return table.cast(pa.schema([field.with_type(_without_zone(field.type)) for field in table.schema]))
-
-
-def _without_zone(type_: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(type_):
-        return pa.timestamp(type_.unit)
-    if pa.types.is_struct(type_):
-        fields = (type_.field(i) for i in range(type_.num_fields))
-        return pa.struct([field.with_type(_without_zone(field.type)) for field in fields])
-    if pa.types.is_list(type_):
-        return pa.list_(_without_zone(type_.value_type))
-    return type_
 
 
 _WRITERS: Mapping[FileFormat, Callable[[str, pa.Schema, Upload], FileWriter]] = {

@@ -253,3 +253,13 @@ def test_a_catalog_that_cannot_work_is_refused(
     assert error["failure_type"] == "config_error"
     assert said in error["message"]
     assert warehouse.lake.tables() == []
+
+
+@pytest.mark.parametrize("name", ["rows", "Rows", "row", "data", "json", "records", "select"])
+def test_a_row_is_whole_whatever_its_fields_are_called(warehouse: Warehouse, name: str) -> None:
+    """Also where a field bears a name that a reader or writer of the files might use itself."""
+    stream = configured_stream("orders", object_schema(id=INTEGER, **{name: INTEGER}))
+
+    warehouse.sync([stream], [record("orders", {"id": 1, name: 7}), record("orders", {"id": 2}), COMPLETE])
+
+    assert warehouse.rows("orders") == [{"id": 1, name.lower(): 7}, {"id": 2, name.lower(): None}]
