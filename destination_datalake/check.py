@@ -9,28 +9,42 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
 
 from destination_datalake.aws.access import AwsAccess
+from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.errors import explain
 from destination_datalake.config import Config
 from destination_datalake.tables.database import ensure_database
-from destination_datalake.tables.moves import known_tables, moves
+from destination_datalake.tables.moves import KnownTable, known_tables, moves, strays
 from destination_datalake.tables.naming import TableNaming
+from destination_datalake.tables.site import elsewhere
 
 _logger = logging.getLogger(__name__)
 
 _MOVES_SHOWN = 10
+_TABLES_SHOWN = 100
+_BUCKETS_TRIED = 5
 
 _CONTENT = b"Written by a connection check of destination-datalake; safe to delete.\n"
 
 
-def find_problems(config: Config, unique: str) -> list[str]:
-    """Return one sentence per thing that does not work, service, action, resource and remedy named; none if all does.
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What a check found: a sentence per thing to mend, none if all works; and a note on what may be worth knowing."""
 
-    `unique` is a word of letters and digits that no other check uses. Exceptions that are not AWS's come through: they
-    are our mistakes, not the user's.
+    problems: Sequence[str]
+    note: str | None = None
+
+
+def look(config: Config, unique: str) -> Findings:
+    """Try everything out; service, action, resource and remedy are named in each problem.
+
+    Logs the tables that it finds. `unique` is a word of letters and digits that no other check uses. Exceptions that
+    are not AWS's come through: they are our mistakes, not the user's.
     """
     access = _access(config)
     problems: list[str] = []
@@ -38,37 +52,69 @@ def find_problems(config: Config, unique: str) -> list[str]:
         _probe_identity(config, access, problems)
     if problems:
         # With credentials that do not work, every later sentence would say the same again.
-        return problems
-    _probe_bucket(config, access, unique, problems)
+        return Findings(problems)
+    _probe_bucket(S3Address(config.bucket_name, config.key("_staging", f"check-{unique}")), access, problems)
     _probe_catalog(config, access, unique, problems)
-    return problems
+    tables = _tables(config, access)
+    naming = TableNaming.of(config)
+    _probe_strays(list(strays(tables, naming, config.uri(""))), config, access, unique, problems)
+    return Findings(problems, None if problems else _note(config, tables, naming))
 
 
-def find_changes(config: Config) -> str | None:
+def _tables(config: Config, access: AwsAccess) -> list[KnownTable]:
+    """The tables there are, each logged with its kind and its location; none if nobody may look for them."""
+    try:
+        tables = known_tables(access.client("glue"), config.lakeformation_database_name)
+    except Exception as error:
+        failure = explain(error, doing="look for earlier tables of", resource=config.lakeformation_database_name)
+        if failure is None:
+            raise
+        _logger.info("%s Only a warning would have come of it.", failure.message)
+        return []
+    for table in tables[:_TABLES_SHOWN]:
+        _logger.info("Found: %s.", table)
+    if len(tables) > _TABLES_SHOWN:
+        _logger.info("Found: %d more tables.", len(tables) - _TABLES_SHOWN)
+    return tables
+
+
+def _probe_strays(
+    found: Sequence[KnownTable], config: Config, access: AwsAccess, unique: str, problems: list[str]
+) -> None:
+    """Refuse tables that lie elsewhere than the options say; try their buckets out if they are to be followed."""
+    if config.follow_table_location:
+        by_bucket = {(at := S3Address.parse(table.location)).bucket: at for table in found}
+        for bucket, at in islice(by_bucket.items(), _BUCKETS_TRIED):
+            _probe_bucket(S3Address(bucket, f"{at.key.rstrip('/')}/_check-{unique}"), access, problems)
+        return
+    refused = [
+        f"Cannot write stream {table.holding.stream} to table {table.name}: {elsewhere(table.location, config.uri(''))}"
+        for table in found[:_MOVES_SHOWN]
+    ]
+    more = [f"And {len(found) - _MOVES_SHOWN} more tables like these."] if len(found) > _MOVES_SHOWN else []
+    problems += [*refused, *more]
+
+
+def _note(config: Config, tables: Sequence[KnownTable], naming: TableNaming) -> str | None:
     """Say what other options than these have made that a sync would not go on with; None if there is nothing to say.
 
     It is no problem: it may be what the user wants, or the tables of another connection in the same bucket.
     """
     folder = config.uri("")
-    try:
-        tables = known_tables(_access(config).client("glue"), config.lakeformation_database_name, folder)
-    except Exception as error:
-        failure = explain(error, doing="look for earlier tables under", resource=folder)
-        if failure is None:
-            raise
-        _logger.info("%s Only a warning would have come of it.", failure.message)
-        return None
-    found = [str(move) for move in moves(tables, TableNaming.of(config))]
+    here = [table for table in tables if elsewhere(table.location, folder) is None]
+    found = [str(move) for move in moves(here, naming)]
     if not found:
         return None
     more = [f"and {len(found) - _MOVES_SHOWN} more like these"] if len(found) > _MOVES_SHOWN else []
-    return (
-        f"Names have changed: {'; '.join(found[:_MOVES_SHOWN] + more)}. The next sync begins what is new without the "
-        "earlier records; what is there stays as it is and gets no more. To go on with it, set "
+    note = (
+        f"There are tables under {folder} that other options have named: {'; '.join(found[:_MOVES_SHOWN] + more)}. If "
+        "another connection writes them, all is well. If these are this connection's, its next sync begins what is "
+        "new without the earlier records, and what is there gets no more. To go on with it, set "
         "lakeformation_database_name, database_strategy, table_prefix and naming as they were. If the change is meant, "
-        "refresh these streams where the earlier records are needed, and drop the old tables when nobody reads them. "
-        "(If another connection writes them, all is well.)"
+        "refresh these streams where the earlier records are needed, and drop the old tables when nobody reads them."
     )
+    _logger.info(note)
+    return note
 
 
 def _access(config: Config) -> AwsAccess:
@@ -85,29 +131,46 @@ def _probe_identity(config: Config, access: AwsAccess, problems: list[str]) -> N
         )
 
 
-def _probe_bucket(config: Config, access: AwsAccess, unique: str, problems: list[str]) -> None:
+def _probe_bucket(at: S3Address, access: AwsAccess, problems: list[str]) -> None:
+    """Do with an object at `at` everything that a sync does with its own."""
     s3 = access.client("s3")
-    bucket, key = config.bucket_name, config.key("_staging", f"check-{unique}")
-    address = config.uri("_staging", f"check-{unique}")
+    bucket, key = at
+    _probe_region(bucket, access, problems)
 
-    with _noting(problems, "upload in parts to", address):
+    with _noting(problems, "upload in parts to", str(at)):
         upload = s3.create_multipart_upload(Bucket=bucket, Key=key)
         s3.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=upload["UploadId"])
 
-    with _noting(problems, "write to", address) as written:
+    with _noting(problems, "write to", str(at)) as written:
         s3.put_object(Bucket=bucket, Key=key, Body=_CONTENT)
     try:
         if written():
-            with _noting(problems, "read", address):
+            with _noting(problems, "read", str(at)):
                 content = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
                 if content != _CONTENT:
-                    problems.append(f"S3 gave back other bytes for {address} than were written. Check endpoint_url.")
-            with _noting(problems, "list", address):
+                    problems.append(f"S3 gave back other bytes for {at} than were written. Check endpoint_url.")
+            with _noting(problems, "list", str(at)):
                 s3.list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1)
     finally:
         # Also after a write that failed: it may have failed on its way back. Only then is it no news if this fails too.
-        with _noting(problems if written() else [], "delete", address):
+        with _noting(problems if written() else [], "delete", str(at)):
             s3.delete_object(Bucket=bucket, Key=key)
+
+
+def _probe_region(bucket: str, access: AwsAccess, problems: list[str]) -> None:
+    """Compare the bucket's region with ours: boto3 would find its way to another one, Arrow's S3 client would not."""
+    s3 = access.client("s3")
+    try:
+        headers = s3.head_bucket(Bucket=bucket)["ResponseMetadata"]["HTTPHeaders"]
+    except s3.exceptions.ClientError as error:
+        # S3 says the region also to those whom it refuses. What else is wrong, the next steps will tell.
+        headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    region = headers.get("x-amz-bucket-region", access.region)
+    if region != access.region:
+        problems.append(
+            f"Bucket {bucket} is in region {region}, but region is {access.region}. Set region to {region}, or choose "
+            f"a bucket in {access.region}."
+        )
 
 
 def _probe_catalog(config: Config, access: AwsAccess, unique: str, problems: list[str]) -> None:

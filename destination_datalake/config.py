@@ -141,13 +141,20 @@ class Config(_Options):
     ]
     bucket_name: Annotated[
         str,
-        Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$"),
-        Expects("the bucket's name alone, without s3:// and without folders"),
+        Field(pattern=r"^(?!.*\.\.)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$"),
+        Expects(
+            "the bucket's name alone, without s3:// and without folders: 3 to 63 lower-case letters, digits, dots and "
+            "hyphens"
+        ),
     ]
     bucket_prefix: Annotated[
         str | None,
-        Field(pattern=r"^(?!s3[an]?:)[^\x00-\x1f\\{}^%`\[\]\"<>#|?*]*$", max_length=512),
-        Expects('folders inside the bucket, such as lake/raw, without any of \\ { } ^ % ` [ ] " < > # | ? *'),
+        # `.` and `..` are folders' names to boto3, and ways to other folders to Arrow, Hadoop and others.
+        Field(pattern=r"^(?!s3[an]?:)(?!(.*/)?\.\.?(/|$))[^\x00-\x1f\x7f\\{}^%`\[\]\"<>#|?*]*$", max_length=512),
+        Expects(
+            "folders inside the bucket, such as lake/raw, none of them called . or .., without any of "
+            '\\ { } ^ % ` [ ] " < > # | ? *'
+        ),
     ] = None
     lakeformation_database_name: Annotated[
         str,
@@ -170,6 +177,7 @@ class Config(_Options):
         Expects("at most 64 letters, digits and underscores, the first no digit"),
     ] = ""
     naming: Annotated[Naming, Expects("an object with style and split_numbers")] = Field(default_factory=Naming)
+    follow_table_location: Annotated[bool, Expects("true or false")] = False
     batch_size_mb: Annotated[int, Field(ge=1, le=4096), Expects("a whole number of megabytes from 1 to 4096")] = 256
     flush_interval_seconds: Annotated[
         int, Field(ge=1, le=3600), Expects("a whole number of seconds from 1 to 3600")
@@ -225,9 +233,9 @@ class Config(_Options):
     def table_uri(self, database: str, table: str) -> str:
         """Return the s3:// address of a table's folder: `database/table` under bucket_prefix.
 
-        A database that is called like a folder with another purpose has one that is not.
+        A database that is called like a folder with another purpose has one that no database is called like.
         """
-        folder = f"database{database}" if database in _OTHER_FOLDERS else database
+        folder = f"{database}.db" if database in _OTHER_FOLDERS else database
         return self.uri(folder, table)
 
     def uri(self, *names: str) -> str:

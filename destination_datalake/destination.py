@@ -88,17 +88,12 @@ class DestinationDatalake(Destination):
 
         That of a SUCCEEDED status, where there is one, says which tables and columns the options would give up.
         """
-        from destination_datalake.check import find_changes, find_problems
+        from destination_datalake.check import look
 
-        options = self._parse(config, logger)
-        problems = find_problems(options, uuid.uuid4().hex)
-        if problems:
-            return AirbyteConnectionStatus(status=Status.FAILED, message="\n".join(problems))
-        changes = find_changes(options)
-        if changes is None:
-            return AirbyteConnectionStatus(status=Status.SUCCEEDED)
-        logger.warning(changes)
-        return AirbyteConnectionStatus(status=Status.SUCCEEDED, message=changes)
+        found = look(self._parse(config, logger), uuid.uuid4().hex)
+        if found.problems:
+            return AirbyteConnectionStatus(status=Status.FAILED, message="\n".join(found.problems))
+        return AirbyteConnectionStatus(status=Status.SUCCEEDED, message=found.note)
 
     def write(
         self,

@@ -7,12 +7,13 @@ import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
 
 from integration_tests.aws_server import ACCESS_KEY_ID, ACCOUNT_ID, REGION, SECRET_ACCESS_KEY, AwsServer
-from integration_tests.lake import Lake
+from integration_tests.lake import PREFIX, Lake
 from integration_tests.platform import COMMAND, Platform, Run
 
 
@@ -66,6 +67,62 @@ def test_a_bucket_that_is_missing_is_named_with_what_to_do(platform: Platform, l
 
     assert "s3://nobody-s-bucket/" in said
     assert "(S3, PutObject): the bucket does not exist. Create the bucket, or correct bucket_name and region." in said
+
+
+def test_a_bucket_in_another_region_is_named_with_both_regions(platform: Platform, lake: Lake) -> None:
+    bucket = f"{lake.bucket}-eu"
+    lake.s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+
+    said = refusal(platform.check(lake.config(bucket_name=bucket)))
+
+    assert said == (
+        f"Bucket {bucket} is in region eu-west-1, but region is {REGION}. Set region to eu-west-1, or choose a bucket "
+        f"in {REGION}."
+    )
+
+
+def made_for(lake: Lake, stream: str, location: str) -> None:
+    """A table as a sync of the stream makes it, at a location of the test's choice."""
+    lake.glue.create_database(DatabaseInput={"Name": lake.database})
+    entry: Any = {
+        "Name": stream,
+        "Parameters": {"airbyte.stream-name": stream, "airbyte.naming": "snake_case"},
+        "StorageDescriptor": {"Location": location},
+    }
+    lake.glue.create_table(DatabaseName=lake.database, TableInput=entry)
+
+
+def test_tables_that_are_there_are_told_with_their_kind_and_location(platform: Platform, lake: Lake) -> None:
+    location = f"s3://{lake.bucket}/{PREFIX}/{lake.database}/orders/data/"
+    made_for(lake, "orders", location)
+
+    run = platform.check(lake.config())
+
+    assert run.connection_status == {"status": "SUCCEEDED"}
+    assert f"INFO: Found: table {lake.database}.orders (Hive) at {location} holds stream orders." in run.logs
+
+
+def test_a_table_that_lies_elsewhere_is_refused_with_both_places(platform: Platform, lake: Lake) -> None:
+    made_for(lake, "orders", "s3://elsewhere/orders/")
+
+    said = refusal(platform.check(lake.config()))
+
+    assert said.startswith(f"Cannot write stream orders to table {lake.database}.orders: it lies at ")
+    assert f"at s3://elsewhere/orders/, while bucket_name and bucket_prefix say s3://{lake.bucket}/{PREFIX}/" in said
+    assert "set follow_table_location to true" in said
+
+
+def test_the_bucket_of_a_table_that_is_to_be_followed_is_tried_out(platform: Platform, lake: Lake) -> None:
+    made_for(lake, "orders", "s3://elsewhere-too/orders/")
+    following = lake.config(follow_table_location=True)
+
+    said = refusal(platform.check(following))
+    assert "Cannot write to s3://elsewhere-too/orders/_check-" in said
+    assert "the bucket does not exist" in said
+
+    lake.s3.create_bucket(Bucket="elsewhere-too")
+    assert platform.check(following).connection_status == {"status": "SUCCEEDED"}
+    assert "Contents" not in lake.s3.list_objects_v2(Bucket="elsewhere-too")
 
 
 def test_an_account_that_is_not_the_expected_one_is_named(platform: Platform, lake: Lake) -> None:

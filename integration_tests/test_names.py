@@ -140,7 +140,15 @@ def test_a_change_of_options_that_would_begin_new_tables_is_told_by_check(lake: 
         assert check.connection_status["status"] == "SUCCEEDED"
         said = check.connection_status["message"]
         assert all(each in said for each in told), said
-        assert f"WARN: {said}" in check.logs
+        assert f"INFO: {said}" in check.logs
+        assert "If another connection writes them, all is well." in said
+    # When another connection writes to the same bucket under a prefix of its own, and has done so
+    own = lake.config(table_prefix="raw_", database_strategy="single")
+    run = platform.write(own, configured_catalog(*streams[:1]), _synced("OrderLines", {"orderId": 1}))
+    assert run.exit_code == 0, run.report()
+    # Then there is nothing more to say of tables without a namespace, which are not its own
+    said = platform.check(own).connection_status["message"]
+    assert "stream OrderLines was" not in said
 
 
 def test_streams_that_differ_only_in_a_namespace_that_is_left_out_are_refused(lake: Lake, platform: Platform) -> None:

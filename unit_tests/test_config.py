@@ -124,6 +124,8 @@ def test_an_older_option_that_would_change_what_happens_is_refused_and_not_ignor
         ("raw", "raw/db/t"),
         ("/raw/", "raw/db/t"),
         (" lake//raw ", "lake/raw/db/t"),
+        (".hidden/..raw/a.", ".hidden/..raw/a./db/t"),
+        ("My Lake/größe+1", "My Lake/größe+1/db/t"),
     ],
 )
 def test_the_prefix_needs_no_particular_slashes(prefix: str | None, key: str) -> None:
@@ -132,7 +134,7 @@ def test_the_prefix_needs_no_particular_slashes(prefix: str | None, key: str) ->
 
 @pytest.mark.parametrize(
     ("database", "folder"),
-    [("shop", "shop"), ("_shop", "_shop"), ("_staging", "database_staging"), ("_raw", "database_raw")],
+    [("shop", "shop"), ("_shop", "_shop"), ("_staging", "_staging.db"), ("_raw", "_raw.db")],
 )
 def test_a_table_s_folder_is_its_database_s_and_none_with_another_purpose(database: str, folder: str) -> None:
     assert Config.parse(options()).table_uri(database, "orders") == f"s3://lake/{folder}/orders"
@@ -152,9 +154,16 @@ def test_normalising_a_prefix_twice_changes_nothing_more(prefix: str) -> None:
         ({"region": ""}, "region is missing."),
         ({"region": "Ireland"}, "region Ireland is not valid. It must be the code"),
         ({"bucket_name": "s3://lake"}, "bucket_name s3://lake is not valid. It must be the bucket's name alone"),
-        ({"bucket_name": "Lake_"}, "bucket_name Lake_ is not valid."),
+        ({"bucket_name": "Lake"}, "bucket_name Lake is not valid. It must be the bucket's name alone"),
+        ({"bucket_name": "Lake"}, "3 to 63 lower-case letters, digits, dots and hyphens."),
+        ({"bucket_name": "my..lake"}, "bucket_name my..lake is not valid."),
         ({"bucket_prefix": "s3://lake/raw"}, "bucket_prefix s3://lake/raw is not valid. It must be folders"),
         ({"bucket_prefix": "raw/*"}, "bucket_prefix raw/* is not valid."),
+        *(
+            ({"bucket_prefix": prefix}, f"bucket_prefix {prefix} is not valid. It must be folders inside the bucket")
+            for prefix in ("..", ".", "../other", "raw/./lake", "raw/..", "a\\b", "a%20b", "a?b", "a#b")
+        ),
+        ({"follow_table_location": "yes"}, "follow_table_location yes is not valid. It must be true or false."),
         ({"aws_account_id": "1234"}, "aws_account_id 1234 is not valid. It must be an AWS account id of 12 digits."),
         ({"aws_account_id": 123456789012}, "aws_account_id 123456789012 is not valid."),
         ({"lakeformation_database_name": "a.b"}, "lakeformation_database_name a.b is not valid."),

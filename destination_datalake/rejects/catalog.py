@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from destination_datalake.rejects.place import Partition, RejectFile
+from destination_datalake.rejects.place import TABLE, Partition, RejectFile
 from destination_datalake.tables.base import TableConflict, TableName
 from destination_datalake.tables.database import ensure_database
 from destination_datalake.tables.hive_layout import LAYOUTS
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     import boto3
 
     from destination_datalake.aws.access import AwsAccess
-
-TABLE = "airbyte_rejects"
 
 COLUMNS: Mapping[str, str] = {
     "attemptsmade": "int",

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 FOLDER = "_errors"
+TABLE = "airbyte_rejects"
+"""The table over that folder, in the database for streams without a namespace."""
 
 
 class Partition(NamedTuple):

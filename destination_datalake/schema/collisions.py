@@ -11,7 +11,7 @@ from destination_datalake.schema.types import ColumnType, Field, List, Struct
 
 @dataclass(frozen=True, slots=True)
 class Collision:
-    """Fields of one object that come to one identifier, or one that comes to a metadata column's.
+    """Fields of one object that come to one identifier, or one that comes to a reserved one.
 
     `inside` holds the sources of the fields around them, the outermost first.
     """

@@ -22,6 +22,24 @@ from anyascii import anyascii
 METADATA_NAMES = ("_airbyte_raw_id", "_airbyte_extracted_at", "_airbyte_meta", "_airbyte_generation_id")
 """The columns this connector writes before a stream's own, in their order."""
 
+_RESERVED = frozenset(
+    {
+        *METADATA_NAMES,
+        # Iceberg's metadata columns (Iceberg spec: reserved field ids). Spark refuses a table that has one of its own.
+        "_file",
+        "_pos",
+        "_deleted",
+        "_spec_id",
+        "_partition",
+        "_row_id",
+        "_last_updated_sequence_number",
+        "_change_type",
+        "_change_ordinal",
+        "_commit_snapshot_id",
+    }
+)
+"""Names that a stream's column cannot have: this connector or an engine means something else by them."""
+
 LONGEST = 255
 """Bytes of the longest name that Glue takes for a database, table or column, and of the longest comment."""
 
@@ -66,7 +84,7 @@ class Naming:
         return _identifier(self.spelling_of_databases or self.spelling, namespace)
 
     def identifiers(self, sources: Sequence[str], there: Mapping[str, str] = _NOTHING) -> tuple[str, ...]:
-        """One identifier for each column of a table, no two alike, none the name of a metadata column.
+        """One identifier for each column of a table, no two alike, none reserved by this connector or an engine.
 
         Where several sources meet in one identifier, the one that is spelled like it keeps it and the others get a
         suffix from a hash of their own spelling. A source's identifier therefore depends on which others are present,
@@ -181,6 +199,9 @@ def _distinct(sources: Sequence[str], plain: Sequence[str], there: Mapping[str, 
         holder = there.get(name)
         if name in METADATA_NAMES or there.get(suffixed(name, _hash(source))) == source:
             return False
+        if name in _RESERVED:
+            # A column that is there already stays: a second one beside it would help nobody.
+            return holder == source
         if holder is not None and (holder, name) in meeting:
             return holder == source
         return takers[name] == 1 or source == name

@@ -12,6 +12,9 @@ from destination_datalake.aws.address import S3Address
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
 
+GENERATIONS = "__generations"
+"""Ends the name of the folder beside a table's own in which generations of its content are made."""
+
 
 @dataclass(frozen=True, slots=True)
 class Folders:
@@ -27,7 +30,7 @@ class Folders:
 
         Locations stand beside each other, never one inside another, because engines read folders to any depth.
         """
-        return cls(root, f"{root}__generations" if location == root else root, access)
+        return cls(root, f"{root}{GENERATIONS}" if location == root else root, access)
 
     def new(self, generation: int | None) -> str:
         """Return a folder for a generation's content that nobody has used."""

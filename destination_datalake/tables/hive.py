@@ -41,17 +41,18 @@ if TYPE_CHECKING:
     from destination_datalake.config import SchemaConflicts
     from destination_datalake.protocol.catalog import Stream
     from destination_datalake.tables.holding import Holding
+    from destination_datalake.tables.site import Site
 
 
 class HiveTable:
-    """A stream's Hive table. `root` is the S3 URI under which its locations are; `plan` lacks columns and folder."""
+    """A stream's Hive table. `plan` lacks columns and folder."""
 
     def __init__(
         self,
         name: TableName,
         stream: Stream,
         columns: Sequence[Field],
-        root: str,
+        site: Site,
         plan: FilePlan,
         access: AwsAccess,
         holding: Holding,
@@ -68,8 +69,9 @@ class HiveTable:
         self._sync = sync
         self._entry = CatalogEntry(name, access)
         self._promotes = LAYOUTS[plan.format].promotes
+        self._site = site
         self._began_in = ""
-        self._folders = Folders.of(root.rstrip("/"), self._began_in, access)
+        self._folders = Folders.of(site.folder, self._began_in, access)
         # What the files in the plan's folder hold: the table's, or those of a replacement that is not published.
         self._files_hold: dict[str, ColumnType | None] = {}
         self._to_publish: Unpublished | None = None
@@ -80,9 +82,9 @@ class HiveTable:
         glue = self._access.client("glue")
         ensure_database(glue, self.name.database)
         try:
-            entry = self._entry.read()
+            entry, created = self._entry.read(), False
         except glue.exceptions.EntityNotFoundException:
-            entry = self._create()
+            entry, created = self._create(), True
         if problem := obstacle(entry, self._plan):
             raise TableConflict(
                 f"Cannot write stream {self._stream.id} to table {self.name}: {problem}, or choose another "
@@ -91,7 +93,8 @@ class HiveTable:
         sources = {column["Name"]: column.get("Comment") or column["Name"] for column in columns_of(entry)}
         self._columns = self._holding.settle(self.name, entry["Parameters"], sources, self._columns)
         self._began_in = location_of(entry)
-        self._folders = Folders.of(self._folders.root, self._began_in, self._access)
+        self._site.accept(self._stream.id, self.name, "Hive", self._began_in, created=created)
+        self._folders = Folders.of(self._site.root(self._began_in), self._began_in, self._access)
         if self._stream.outdates(lowest_generation(entry)):
             self._prepare_to_replace(entry)
         else:

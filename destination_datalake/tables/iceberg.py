@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from destination_datalake.config import SchemaConflicts
     from destination_datalake.protocol.catalog import Stream
     from destination_datalake.tables.holding import Holding
+    from destination_datalake.tables.site import Site
 
 BRANCH = "airbyte_generation_"
 """Begins the name of the branch that an unfinished replacement is kept on; the generation follows."""
@@ -70,7 +71,7 @@ class IcebergTable:
         name: TableName,
         stream: Stream,
         columns: Sequence[Field],
-        location: str,
+        site: Site,
         plan: FilePlan,
         access: AwsAccess,
         holding: Holding,
@@ -81,7 +82,7 @@ class IcebergTable:
         self._stream = stream
         self._columns = tuple(columns)
         self._fitting = Fitting(name, stream.id, conflicts)
-        self._location = location
+        self._site = site
         self._plan = plan
         self._access = access
         self._holding = holding
@@ -92,14 +93,15 @@ class IcebergTable:
         """Create the table, or add and widen columns; settle the branches that earlier syncs left."""
         ensure_database(self._access.client("glue"), self.name.database)
         try:
-            table = self._load()
+            table, created = self._load(), False
         except (NoSuchIcebergTableError, NoSuchPropertyException) as error:
             raise TableConflict(
                 f"Cannot write stream {self._stream.id} to table {self.name}: it exists and is not an Iceberg table. "
                 "Set table_type to HIVE, or choose another lakeformation_database_name or bucket_prefix."
             ) from error
         except NoSuchTableError:
-            table = self._create()
+            table, created = self._create(), True
+        self._site.accept(self._stream.id, self.name, "Iceberg", table.location(), created=created)
         there = {field.name: field.doc or field.name for field in table.schema().fields}
         self._columns = self._holding.settle(self.name, table.properties, there, self._columns)
         table = self._transact(self._settle, table)
@@ -227,7 +229,7 @@ class IcebergTable:
         properties = {**_PROPERTIES, **codec, **self._holding.parameters()}
         try:
             return self._catalog().create_table(
-                self.name, Schema(*fields), location=self._location, properties=properties
+                self.name, Schema(*fields), location=self._site.folder, properties=properties
             )
         except TableAlreadyExistsError:
             return self._load()

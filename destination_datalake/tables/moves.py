@@ -17,6 +17,7 @@ from destination_datalake.tables.base import TableName
 from destination_datalake.tables.database import DESCRIPTION
 from destination_datalake.tables.holding import Holding
 from destination_datalake.tables.naming import TableNaming
+from destination_datalake.tables.site import Kind, elsewhere
 
 if TYPE_CHECKING:
     from mypy_boto3_glue import GlueClient
@@ -36,6 +37,11 @@ class KnownTable:
     name: TableName
     holding: Holding
     columns: tuple[tuple[str, str], ...]
+    kind: Kind
+    location: str
+
+    def __str__(self) -> str:
+        return f"table {self.name} ({self.kind}) at {self.location} holds stream {self.holding.stream}"
 
     @classmethod
     def of(cls, database: str, table: TableTypeDef) -> Self | None:
@@ -45,7 +51,9 @@ class KnownTable:
             return None
         columns = table.get("StorageDescriptor", {}).get("Columns", [])
         named = tuple((column["Name"], column.get("Comment") or column["Name"]) for column in columns)
-        return cls(TableName(database, table["Name"]), holding, named)
+        kind: Kind = "Iceberg" if table.get("Parameters", {}).get("table_type", "").upper() == "ICEBERG" else "Hive"
+        location = table.get("StorageDescriptor", {}).get("Location", "")
+        return cls(TableName(database, table["Name"]), holding, named, kind, location)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +84,25 @@ class RenamedColumns:
         return f"column {had} of table {self.table} (stream {self.stream}) would now be {gets}{more}"
 
 
+def strays(tables: Sequence[KnownTable], naming: TableNaming, within: str) -> Iterator[KnownTable]:
+    """Tables that their streams would be written to, and that lie outside the folder `within`."""
+    for table in tables:
+        if naming.table_of(table.holding.stream) == table.name and elsewhere(table.location, within) is not None:
+            yield table
+
+
 def moves(tables: Sequence[KnownTable], naming: TableNaming) -> Iterator[MovedStream | RenamedColumns]:
-    """What `naming` puts elsewhere than it is, and that is not there already."""
+    """What `naming` puts elsewhere than it is, and that is not there already.
+
+    Where `naming` has made tables, those that it has not made are another connection's: nothing is said of them. With
+    streams that have a namespace, only such tables show that.
+    """
     there = {table.name: table.holding.stream for table in tables}
+    in_use = {table.holding.stream.namespace is None for table in tables if _made_by(naming, table)}
     for table in tables:
         stream = table.holding.stream
+        if (stream.namespace is None) in in_use:
+            continue
         target = naming.table_of(stream)
         if target != table.name:
             if there.get(target) != stream:
@@ -89,20 +111,21 @@ def moves(tables: Sequence[KnownTable], naming: TableNaming) -> Iterator[MovedSt
             yield RenamedColumns(stream, table.name, renamed)
 
 
-def known_tables(glue: GlueClient, database: str, folder: str) -> list[KnownTable]:
-    """The tables under `folder` (an S3 URI that ends in a slash) that say what they hold.
+def _made_by(naming: TableNaming, table: KnownTable) -> bool:
+    """Whether the table is called, and its columns were, as `naming` has it."""
+    return table.holding.naming == naming.naming and naming.table_of(table.holding.stream) == table.name
+
+
+def known_tables(glue: GlueClient, database: str) -> list[KnownTable]:
+    """The tables that say what they hold, wherever they lie.
 
     Looked for in `database` and in the latest of those that this connector has created, among the first thousands of
     tables. Raises what Glue raises.
     """
     databases = dict.fromkeys([database, *_our_databases(glue)[:_DATABASES_READ]])
     entries = chain.from_iterable(_entries(glue, each) for each in databases)
-    within = (
-        KnownTable.of(each, entry)
-        for each, entry in islice(entries, _TABLES_READ)
-        if entry.get("StorageDescriptor", {}).get("Location", "").startswith(folder)
-    )
-    return [table for table in within if table is not None]
+    read = (KnownTable.of(each, entry) for each, entry in islice(entries, _TABLES_READ))
+    return [table for table in read if table is not None]
 
 
 def _renamed(table: KnownTable, naming: TableNaming) -> tuple[tuple[str, str], ...]:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Self
 
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.protocol.errors import SyncRefused
+from destination_datalake.rejects.place import TABLE as REJECTS
 from destination_datalake.schema.names import AWS_DATALAKE, PRESERVE, SNAKE_CASE, SNAKE_CASE_NUMBERS, Naming, bounded
 from destination_datalake.tables.base import TableName
+from destination_datalake.tables.folders import GENERATIONS
 
 if TYPE_CHECKING:
     from destination_datalake.config import Config, DatabaseStrategy
@@ -46,14 +48,33 @@ class TableNaming:
         return TableName(database, table)
 
     def tables_of(self, streams: Sequence[Stream]) -> Mapping[StreamId, TableName]:
-        """Every stream's table. Raises SyncRefused (config_error) naming two streams that would meet in one."""
+        """Every stream's table.
+
+        Raises SyncRefused (config_error) naming two streams that would meet in one, or one that would take a name that
+        the connector has given to something of its own.
+        """
         names = {stream.id: self.table_of(stream.id) for stream in streams}
+        for stream, name in names.items():
+            if (taken := self._taken(name)) is not None:
+                raise SyncRefused(
+                    f"Stream {stream} would be written to table {name}, which is {taken}. Set table_prefix, or rename "
+                    "the stream with a stream prefix in the connection's settings."
+                )
         owners: dict[TableName, StreamId] = {}
         for stream, name in names.items():
             other = owners.setdefault(name, stream)
             if other is not stream:
                 raise SyncRefused(self._meeting(other, stream, name))
         return names
+
+    def _taken(self, name: TableName) -> str | None:
+        """What of the connector's own the table would be, or lie in; None if it is free for a stream."""
+        if name == (self.database, REJECTS):
+            return "the table of rejects"
+        table, suffix, rest = name.table.rpartition(GENERATIONS)
+        if table and suffix and not rest:
+            return f"the folder in which table {TableName(name.database, table)} keeps its generations"
+        return None
 
     def _meeting(self, one: StreamId, other: StreamId, name: TableName) -> str:
         meet = f"Streams {one} and {other} would both be written to table {name}: "

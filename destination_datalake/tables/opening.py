@@ -9,6 +9,7 @@ from destination_datalake.schema.columns import stream_columns
 from destination_datalake.schema.names import Naming
 from destination_datalake.schema.types import NumericTypes
 from destination_datalake.tables.holding import Holding
+from destination_datalake.tables.site import Site
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -32,11 +33,11 @@ def open_table(config: Config, naming: Naming, sync: str, stream: Stream, name: 
         sync_id=stream.sync_id,
     )
     holding = Holding(stream.id, naming)
-    location = config.table_uri(name.database, name.table)
+    site = Site.of(config, name)
     if config.table_type == "ICEBERG":
         from destination_datalake.tables.iceberg import IcebergTable
 
-        return IcebergTable(name, stream, columns, location, plan, access, holding, config.schema_conflicts, sync)
+        return IcebergTable(name, stream, columns, site, plan, access, holding, config.schema_conflicts, sync)
     from destination_datalake.tables.hive import HiveTable
 
-    return HiveTable(name, stream, columns, location, plan, access, holding, config.schema_conflicts, sync)
+    return HiveTable(name, stream, columns, site, plan, access, holding, config.schema_conflicts, sync)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from destination_datalake.rejects.catalog import COLUMNS, TABLE, RejectsTable
-from destination_datalake.rejects.place import RejectFile, RejectPlace
+from destination_datalake.rejects.catalog import COLUMNS, RejectsTable
+from destination_datalake.rejects.place import TABLE, RejectFile, RejectPlace
 from destination_datalake.tables.base import TableConflict
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.cloud import cloud as an_account

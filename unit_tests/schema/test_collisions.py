@@ -37,6 +37,7 @@ def object_of(*fields: str) -> Mapping[str, object]:
         (SNAKE_CASE, {"aB": NUMBER, "a-b": NUMBER}, ["'aB' is a_b_#, 'a-b' is a_b_#"]),
         (SNAKE_CASE, {"_airbyteMeta": NUMBER}, ["'_airbyteMeta' is _airbyte_meta_#"]),
         (SNAKE_CASE, {"_airbyte_meta": NUMBER}, []),
+        (SNAKE_CASE, {"_file": NUMBER}, ["'_file' is _file_#"]),
         (
             SNAKE_CASE,
             {"The Customer": object_of("aB", "a_b"), "lines": {"type": "array", "items": object_of("x y", "xY")}},

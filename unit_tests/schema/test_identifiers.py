@@ -273,6 +273,20 @@ def test_metadata_names_are_never_given_away(naming: Naming) -> None:
     assert len(set(given_names)) == 6
 
 
+@style
+@pytest.mark.parametrize(
+    "reserved",
+    ["_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number", "_change_type"],
+)
+def test_no_column_takes_a_name_that_engines_reserve_in_iceberg_tables(naming: Naming, reserved: str) -> None:
+    [name] = naming.identifiers([reserved])
+
+    assert re.fullmatch(rf"{reserved}_[0-9a-f]{{8}}", name)
+    assert naming.identifiers(["id", reserved], {name: reserved}) == ("id", name)
+    # A column that is there stays.
+    assert naming.identifiers([reserved], {reserved: reserved}) == (reserved,)
+
+
 @pytest.mark.parametrize(
     ("there", "sources", "expected"),
     [

@@ -18,11 +18,13 @@ from destination_datalake.schema.types import Field, Int64, List, NumericTypes, 
 from destination_datalake.tables.base import TableConflict, TableName
 from destination_datalake.tables.hive import HiveTable
 from destination_datalake.tables.holding import Holding
+from destination_datalake.tables.site import Site
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.cloud import cloud as an_account
 
 NAME = TableName("shop", "orders")
 ROOT = f"s3://{BUCKET}/shop/orders"
+SITE = Site(ROOT, f"s3://{BUCKET}/", follow=False)
 PARQUET = "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe"
 META = "struct<sync_id:bigint,changes:array<struct<field:string,change:string,reason:string>>>"
 COLUMNS = (
@@ -52,7 +54,7 @@ def table(
         stream = Stream(stream.id, {}, False, generation, generation, None)
     plan = FilePlan(format, "SNAPPY", COLUMNS, {}, "", False, 1, generation, None)
     holding = Holding(stream.id, SNAKE_CASE)
-    opened = HiveTable(NAME, stream, COLUMNS, ROOT, plan, cloud.access, holding, conflicts, uuid4().hex)
+    opened = HiveTable(NAME, stream, COLUMNS, SITE, plan, cloud.access, holding, conflicts, uuid4().hex)
     opened.prepare()
     return opened
 
@@ -159,7 +161,7 @@ def test_a_field_keeps_its_column_when_another_comes_whose_name_is_the_same(clou
         named = stream_columns({"properties": dict.fromkeys(fields)}, NumericTypes.INT_FLOAT)
         plan = FilePlan("parquet", "SNAPPY", named, {}, "", False, 1, None, None)
         holding = Holding(stream.id, SNAKE_CASE)
-        opened = HiveTable(NAME, stream, named, ROOT, plan, cloud.access, holding, "new_column", uuid4().hex)
+        opened = HiveTable(NAME, stream, named, SITE, plan, cloud.access, holding, "new_column", uuid4().hex)
         opened.prepare()
 
     assert columns(cloud)[4:] == [("a_b", "string", "aB"), ("a_b_648fa9b3", "string", "a_b")]

@@ -12,7 +12,7 @@ from destination_datalake.schema.names import PRESERVE, SNAKE_CASE, SNAKE_CASE_N
 from destination_datalake.tables.base import TableName
 from destination_datalake.tables.database import ensure_database
 from destination_datalake.tables.holding import Holding
-from destination_datalake.tables.moves import KnownTable, known_tables, moves
+from destination_datalake.tables.moves import KnownTable, known_tables, moves, strays
 from destination_datalake.tables.naming import TableNaming
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.cloud import cloud as an_account
@@ -29,9 +29,9 @@ def cloud() -> Iterator[Cloud]:
 
 def known(table: str, namespace: str | None, name: str, columns: Mapping[str, str] | None = None) -> KnownTable:
     database, _, own = table.partition(".")
-    return KnownTable(
-        TableName(database, own), Holding(StreamId(namespace, name), SNAKE_CASE), tuple((columns or {}).items())
-    )
+    holding = Holding(StreamId(namespace, name), SNAKE_CASE)
+    where = f"s3://{BUCKET}/{database}/{own}"
+    return KnownTable(TableName(database, own), holding, tuple((columns or {}).items()), "Iceberg", where)
 
 
 @pytest.mark.parametrize(
@@ -60,6 +60,9 @@ def known(table: str, namespace: str | None, name: str, columns: Mapping[str, st
         ),
         # A sync has been there since.
         (SINGLE, [known("shop.orders", "shop", "orders"), known("lake.orders", "shop", "orders")], []),
+        # Another connection's tables, beside ours.
+        (replace(DEFAULT, table_prefix="b_"), [known("lake.users", None, "users"), known("lake.b_x", None, "x")], []),
+        (SINGLE, [known("shop.orders", "shop", "orders"), known("lake.users", "crm", "users")], []),
         # What is there holds another stream of that name.
         (
             SINGLE,
@@ -107,7 +110,7 @@ def test_a_column_that_would_get_another_name_is_told(
     assert [str(move) for move in moves(tables, replace(DEFAULT, naming=now))] == expected
 
 
-def test_tables_are_known_by_what_they_say_in_our_databases_and_under_our_folder(cloud: Cloud) -> None:
+def test_tables_are_known_by_what_they_say_in_our_databases(cloud: Cloud) -> None:
     glue = cloud.access.client("glue")
     ensure_database(glue, "shop")
     for database in ("lake", "theirs"):
@@ -122,21 +125,38 @@ def test_tables_are_known_by_what_they_say_in_our_databases_and_under_our_folder
 
     holdings = [Holding(StreamId(None, "Old Orders"), PRESERVE), Holding(StreamId("shop", "orders"), SNAKE_CASE)]
     table("lake.a", "raw/lake", holdings[0].parameters())
-    table("shop.a", "raw/shop", holdings[1].parameters())
-    # Another folder; a database that is not ours; a table that says nothing, and one of a version to come.
     table("lake.b", "raw2/lake", holdings[0].parameters())
+    table("shop.a", "raw/shop", {"table_type": "ICEBERG", **holdings[1].parameters()})
+    # A database that is not ours; a table that says nothing, and one of a version to come.
     table("theirs.a", "raw/theirs", holdings[0].parameters())
     table("shop.c", "raw/shop", {"owner": "somebody"})
     table("shop.d", "raw/shop", {**holdings[0].parameters(), "airbyte.naming": "unheard of"})
 
-    found = known_tables(glue, "lake", f"s3://{BUCKET}/raw/")
+    found = known_tables(glue, "lake")
 
     columns = (("id", "id"), ("order_id", "orderId"))
     assert found == [
-        KnownTable(TableName("lake", "a"), holdings[0], columns),
-        KnownTable(TableName("shop", "a"), holdings[1], columns),
+        KnownTable(TableName("lake", "a"), holdings[0], columns, "Hive", f"s3://{BUCKET}/raw/lake/a/data/"),
+        KnownTable(TableName("lake", "b"), holdings[0], columns, "Hive", f"s3://{BUCKET}/raw2/lake/b/data/"),
+        KnownTable(TableName("shop", "a"), holdings[1], columns, "Iceberg", f"s3://{BUCKET}/raw/shop/a/data/"),
     ]
-    assert known_tables(glue, "theirs", f"s3://{BUCKET}/raw/")[0].name == ("theirs", "a")
+    assert known_tables(glue, "theirs")[0].name == ("theirs", "a")
+
+
+@pytest.mark.parametrize(
+    ("within", "naming", "expected"),
+    [
+        (f"s3://{BUCKET}/", DEFAULT, []),
+        (f"s3://{BUCKET}/raw/", DEFAULT, ["shop.orders", "lake.users"]),
+        ("s3://other/", replace(DEFAULT, table_prefix="raw_"), []),
+    ],
+)
+def test_tables_of_our_streams_that_lie_elsewhere_are_strays(
+    within: str, naming: TableNaming, expected: list[str]
+) -> None:
+    tables = [known("shop.orders", "shop", "Orders"), known("lake.users", None, "users")]
+
+    assert [str(table.name) for table in strays(tables, naming, within)] == expected
 
 
 def test_every_page_of_the_catalog_is_read(cloud: Cloud) -> None:
@@ -148,7 +168,7 @@ def test_every_page_of_the_catalog_is_read(cloud: Cloud) -> None:
         entry = {"Name": f"s{number}", "Parameters": holding.parameters(), "StorageDescriptor": storage}
         glue.create_table(DatabaseName="lake", TableInput=entry)  # type: ignore[arg-type]
 
-    assert len(known_tables(glue, "lake", f"s3://{BUCKET}/")) == 120
+    assert len(known_tables(glue, "lake")) == 120
 
 
 def test_of_many_databases_the_latest_are_read(cloud: Cloud) -> None:
@@ -162,6 +182,6 @@ def test_of_many_databases_the_latest_are_read(cloud: Cloud) -> None:
         entry = {"Name": "orders", "Parameters": holding.parameters(), "StorageDescriptor": storage}
         glue.create_table(DatabaseName=database, TableInput=entry)  # type: ignore[arg-type]
 
-    found = {table.name.database for table in known_tables(glue, "lake_99", f"s3://{BUCKET}/")}
+    found = {table.name.database for table in known_tables(glue, "lake_99")}
 
     assert found == {"lake_99", *(f"lake_{number}" for number in range(40, 90))}

@@ -96,6 +96,31 @@ def test_streams_that_would_meet_in_one_table_are_refused_by_name(
 
 
 @pytest.mark.parametrize(
+    ("naming", "stream", "said"),
+    [
+        (DEFAULT, (None, "airbyte_rejects"), "table lake.airbyte_rejects, which is the table of rejects"),
+        (SINGLE, ("shop", "Airbyte Rejects"), "table lake.airbyte_rejects, which is the table of rejects"),
+        (replace(DEFAULT, table_prefix="airbyte_"), (None, "rejects"), "which is the table of rejects"),
+        (PRESERVING, ("shop", "orders__generations"), "the folder in which table shop.orders keeps its generations"),
+    ],
+)
+def test_a_stream_that_would_take_a_name_of_the_connector_s_own_is_refused(
+    naming: TableNaming, stream: tuple[str | None, str], said: str
+) -> None:
+    with pytest.raises(SyncRefused) as refused:
+        names((None, "users"), stream, naming=naming)
+
+    assert refused.value.failure_type == "config_error"
+    assert f"Stream {StreamId(*stream)} would be written to table" in refused.value.message
+    assert said in refused.value.message
+    assert "Set table_prefix, or rename the stream" in refused.value.message
+
+
+def test_other_databases_may_have_a_table_called_like_that_of_rejects() -> None:
+    assert names(("shop", "airbyte_rejects")) == [TableName("shop", "airbyte_rejects")]
+
+
+@pytest.mark.parametrize(
     ("options", "naming"),
     [
         ({}, DEFAULT),
