@@ -63,17 +63,22 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class RewriteTask:
-    """A Parquet file (`source`, an S3 URI) to be written again as `target`, with the types given for some columns."""
+    """A Parquet file (`source`, an S3 URI) to be written again as `target`, with the types given for some columns.
+
+    `to_double` are the Iceberg field ids of floats, at any depth, that become doubles. A file that has none of them is
+    not written.
+    """
 
     source: str
     target: str
     columns: Mapping[str, ColumnType]
     access: AwsAccess
+    to_double: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A file that was written again."""
+    """A file that was written again; or one that stays as it is, and then `target` is `source`. `size` is in bytes."""
 
     source: str
     target: str

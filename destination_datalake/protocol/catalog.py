@@ -43,14 +43,22 @@ class Stream:
         """
         return self.overwrite or (self.minimum_generation or 0) > 0
 
+    @property
+    def replacement_generation(self) -> int | None:
+        """The generation by which attempts at one replacement know one another; None if none can know another.
+
+        None without ids, and where they are always 1: PyAirbyte sends those with a literal `overwrite`, every time.
+        """
+        constant = self.overwrite and self.generation == self.minimum_generation == self.sync_id == 1
+        return self.generation if self.minimum_generation and not constant else None
+
     def outdates(self, lowest_generation: int | None) -> bool:
         """Whether the rows of a table must go, the oldest of them being of `lowest_generation` (None: nobody knows).
 
-        Not if all of them are of this very generation already, unless the sync mode is a literal `overwrite`.
+        Not if all of them are of the generation that replaces them: an earlier attempt has published it.
         """
-        if self.overwrite or not self.replaces:
-            return self.replaces
-        return lowest_generation is None or lowest_generation < (self.minimum_generation or 0)
+        generation = self.replacement_generation
+        return self.replaces and (generation is None or lowest_generation is None or lowest_generation < generation)
 
 
 class _StreamMessage(msgspec.Struct):

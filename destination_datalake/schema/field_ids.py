@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -27,3 +27,20 @@ def _numbered(field: pa.Field[Any], path: str, ids: Mapping[str, int]) -> pa.Fie
     elif pa.types.is_list(type_):
         type_ = pa.list_(_numbered(type_.value_field.with_name("element"), f"{path}.element", ids))
     return field.with_type(type_).with_metadata({_KEY: str(ids[path])})
+
+
+def with_doubles(schema: pa.Schema, ids: Collection[int]) -> pa.Schema:
+    """The schema with those floats as doubles that have one of these ids, at any depth; all else as it was, ids too."""
+    return pa.schema([_doubled(field, ids) for field in schema])
+
+
+def _doubled(field: pa.Field[Any], ids: Collection[int]) -> pa.Field[Any]:
+    type_ = field.type
+    if pa.types.is_float32(type_) and int((field.metadata or {}).get(_KEY.encode(), -1)) in ids:
+        return field.with_type(pa.float64())
+    if pa.types.is_struct(type_):
+        children = [type_.field(i) for i in range(type_.num_fields)]
+        return field.with_type(pa.struct([_doubled(child, ids) for child in children]))
+    if pa.types.is_list(type_):
+        return field.with_type(pa.list_(_doubled(type_.value_field, ids)))
+    return field

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import IO, Any, cast
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.upload import Upload
 from destination_datalake.datafiles import RewriteTask, Rewritten
 from destination_datalake.schema.arrow import arrow_type
-from destination_datalake.schema.types import ColumnType
+from destination_datalake.schema.field_ids import with_doubles
 
 
 def rewrite(tasks: Iterable[RewriteTask]) -> Iterator[Rewritten]:
@@ -27,7 +27,9 @@ def _rewritten(task: RewriteTask) -> Rewritten:
     source, target = S3Address.parse(task.source), S3Address.parse(task.target)
     body = s3.get_object(Bucket=source.bucket, Key=source.key)["Body"].read()
     old = pq.ParquetFile(pa.BufferReader(body))
-    schema = _widened(old.schema_arrow, task.columns)
+    schema = _widened(old.schema_arrow, task)
+    if task.to_double and schema == old.schema_arrow:
+        return Rewritten(task.source, task.source, old.metadata.num_rows, len(body))
     upload = Upload(s3, target.bucket, target.key, hidden=False)
     try:
         codec = old.metadata.row_group(0).column(0).compression.lower() if old.num_row_groups else "snappy"
@@ -42,7 +44,11 @@ def _rewritten(task: RewriteTask) -> Rewritten:
     return Rewritten(task.source, task.target, old.metadata.num_rows, upload.written)
 
 
-def _widened(schema: pa.Schema, columns: Mapping[str, ColumnType]) -> pa.Schema:
-    return pa.schema(
-        [field.with_type(arrow_type(columns[field.name])) if field.name in columns else field for field in schema]
+def _widened(schema: pa.Schema, task: RewriteTask) -> pa.Schema:
+    types = task.columns
+    return with_doubles(
+        pa.schema(
+            [field.with_type(arrow_type(types[field.name])) if field.name in types else field for field in schema]
+        ),
+        task.to_double,
     )

@@ -178,7 +178,8 @@ class HiveTable:
         """Write to a folder of its own: to one that an attempt at the same generation left, or to a new one."""
         generation = self._stream.generation
         left = Unpublished.noted(entry)
-        if left is None or generation is None or left.generation != generation:
+        attempt = self._stream.replacement_generation
+        if left is None or attempt is None or left.generation != attempt:
             left = Unpublished(self._folders.new(generation), generation, {})
         into = left
 

@@ -248,7 +248,7 @@ class IcebergTable:
         """
         outdated = {ref for ref in table.metadata.refs if ref.startswith(BRANCH)}
         if self._replaces(table.metadata):
-            generation = self._stream.generation
+            generation = self._stream.replacement_generation
             if table.current_snapshot() is None:
                 # PyIceberg makes no branch in a table without snapshots. This one says nothing of generations.
                 with transaction.update_snapshot().fast_append():

@@ -231,13 +231,24 @@ def test_without_ids_an_incomplete_overwrite_is_not_published(warehouse: Warehou
     assert warehouse.ids("orders") == [3]
 
 
-def test_a_literal_overwrite_replaces_whatever_the_generation(warehouse: Warehouse) -> None:
-    """PyAirbyte calls every sync generation 1 and means what the mode says."""
-    warehouse.sync([orders(1, 1, mode="overwrite")], [order(1), COMPLETE])
+def test_an_overwrite_whose_ids_are_always_one_replaces_every_time(warehouse: Warehouse) -> None:
+    """PyAirbyte calls every sync 1, of generation 1, and means what the mode says; also of one that was interrupted."""
+    warehouse.sync([orders(1, 1, sync_id=1, mode="overwrite")], [order(1), COMPLETE])
+    warehouse.attempt([orders(1, 1, sync_id=1, mode="overwrite")], [order(2), state("orders", 2)])
 
-    warehouse.sync([orders(1, 1, mode="overwrite")], [order(2), COMPLETE])
+    warehouse.sync([orders(1, 1, sync_id=1, mode="overwrite")], [order(3), COMPLETE])
 
-    assert warehouse.ids("orders") == [2]
+    assert warehouse.ids("orders") == [3]
+
+
+def test_a_literal_overwrite_of_what_already_is_that_generation_replaces_nothing(warehouse: Warehouse) -> None:
+    """Attempts at one job have one generation: what the first has published and acknowledged is not sent again."""
+    other = configured_stream("other", object_schema(id=INTEGER), generation=5, minimum=5, mode="overwrite")
+    warehouse.attempt([orders(5, 5, mode="overwrite"), other], [order(1), COMPLETE])
+
+    warehouse.sync([orders(5, 5, mode="overwrite"), other], [COMPLETE, status("other", "COMPLETE")])
+
+    assert warehouse.ids("orders") == [1]
 
 
 def test_a_hybrid_refresh_is_refused(warehouse: Warehouse) -> None:

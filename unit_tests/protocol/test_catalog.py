@@ -84,6 +84,52 @@ def test_a_stream_replaces_what_was_there_when_asked_in_either_way(
     assert stream.replaces is replaces
 
 
+@pytest.mark.parametrize(
+    ("mode", "generation", "minimum", "sync_id", "there", "outdated"),
+    [
+        ("append", 3, 0, 9, 2, False),
+        ("append", None, None, None, None, False),
+        ("append", 3, 3, 9, 2, True),
+        ("append", 3, 3, 9, None, True),
+        ("append", 3, 3, 9, 3, False),
+        ("append", 1, 1, 1, 1, False),
+        ("overwrite", 3, 3, 9, 2, True),
+        ("overwrite", 3, 3, 9, 3, False),
+        ("overwrite", 1, 1, 1, 1, True),
+        ("overwrite", 1, 1, 2, 1, False),
+        ("overwrite", 3, 0, 9, 3, True),
+        ("overwrite", None, None, None, 3, True),
+    ],
+)
+def test_rows_go_unless_they_are_of_the_generation_that_replaces_them(
+    mode: str, generation: int | None, minimum: int | None, sync_id: int | None, there: int | None, outdated: bool
+) -> None:
+    """The ids decide wherever they say something: not where there are none, and not where they are always 1."""
+    ids = {"generation_id": generation, "minimum_generation_id": minimum, "sync_id": sync_id}
+
+    assert parsed(destination_sync_mode=mode, **ids).outdates(there) is outdated
+
+
+@pytest.mark.parametrize(
+    ("mode", "generation", "minimum", "sync_id", "known_as"),
+    [
+        ("append", 3, 3, 9, 3),
+        ("overwrite", 3, 3, 9, 3),
+        ("append", 1, 1, 1, 1),
+        ("overwrite", 1, 1, 1, None),
+        ("overwrite", 3, 0, 9, None),
+        ("overwrite", None, None, None, None),
+        ("append", 3, 0, 9, None),
+    ],
+)
+def test_attempts_at_one_replacement_know_one_another_by_its_generation(
+    mode: str, generation: int | None, minimum: int | None, sync_id: int | None, known_as: int | None
+) -> None:
+    ids = {"generation_id": generation, "minimum_generation_id": minimum, "sync_id": sync_id}
+
+    assert parsed(destination_sync_mode=mode, **ids).replacement_generation == known_as
+
+
 @pytest.mark.parametrize("mode", ["append_dedup", "update", "soft_delete", ""])
 def test_a_sync_mode_that_is_not_offered_is_the_user_s_to_mend(mode: str) -> None:
     error = refused({"streams": [configured(namespace="shop", destination_sync_mode=mode)]})
