@@ -362,7 +362,7 @@ def by_duckdb(paths: Sequence[Path], columns: Sequence[Field]) -> list[dict[str,
                 relation = engine.read_json(str(path), format="newline_delimited", columns={**own, **types})
             found = relation.to_arrow_table().to_pylist()
             if path.suffix != ".parquet":
-                written = [json.loads(line, parse_float=decimal.Decimal) for line in path.read_text().splitlines()]
+                written = [json.loads(line, parse_float=decimal.Decimal) for line in path.read_bytes().splitlines()]
                 found = [
                     {**row, **{c.name: with_decimals(row[c.name], text[c.name], c.type) for c in columns}}
                     for row, text in zip(found, written, strict=True)
