@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 MEMORY_MB = 256
 """What DuckDB may take. A value of 22 MB needs more, and so do 2,000 rows of 1,000 columns."""
 
+ROWS_AT_ONCE = 1 << 20
+"""The most rows that DuckDB is given: more than any table here has."""
+
 
 class JsonLinesFile:
     """A file of JSON lines, plain or gzip."""
@@ -54,12 +57,12 @@ class JsonText:
         members = (f"{_literal(name)}, {place}" for name, place in zip(schema.names, self._places, strict=True))
         self._query = f"SELECT json_object({', '.join(members)})::VARCHAR || chr(10) FROM records"
         self._zoneless = _with_times(schema, _without_zone)
-        self._rows_at_once = 1 << 20
+        self._rows_at_once = ROWS_AT_ONCE
 
     def lines(self, table: pa.Table) -> Iterator[memoryview | bytes]:
         """The rows as lines, each ended by a newline, in pieces of any number of them."""
         # Rows are not alike: those to come may need less room than the widest there was.
-        self._rows_at_once *= 2
+        self._rows_at_once = min(2 * self._rows_at_once, ROWS_AT_ONCE)
         zoneless = table.cast(self._zoneless)
         start = 0
         while start < table.num_rows:

@@ -75,3 +75,13 @@ def test_many_sparse_columns_are_written_with_as_many_rows_at_a_time_as_there_is
     assert len(written) == 2100
     assert written[0] == dict.fromkeys(names, 1)
     assert written[2099] == dict.fromkeys(names)
+
+
+def test_a_file_takes_any_number_of_tables() -> None:
+    text = JsonText(pa.schema([("id", pa.int64())]))
+    table = pa.table({"id": [1]})
+
+    written = [b"".join(text.lines(table)) for _ in range(100)]
+
+    text.close()
+    assert set(written) == {b'{"id":1}\n'}
