@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.upload import HiddenObject
+from destination_datalake.protocol.errors import FailureType
 from destination_datalake.schema.types import ColumnType, Field
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ class DataFile:
 class RewriteTask:
     """A Parquet file (`source`, an S3 URI) to be written again as `target`, with the types given for some columns.
 
+    `columns` has top-level columns by their names in the file, whatever their case; one the file lacks is passed over.
+    Types of nested columns apply to what the file has of them. Field ids stay as they are, nested ones too.
     `to_double` are the Iceberg field ids of floats, at any depth, that become doubles. A file that has none of them is
     not written.
     """
@@ -78,9 +81,30 @@ class RewriteTask:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A file that was written again; or one that stays as it is, and then `target` is `source`. `size` is in bytes."""
+    """A file that was written again; or one that stays as it is, and then `target` is `source`.
+
+    `size` is in bytes; `footer` is the new file's, as in `DataFile`.
+    """
 
     source: str
     target: str
     rows: int
     size: int
+    footer: bytes = field(default=b"", repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class NotRewritten:
+    """A file that could not be written again; nothing is left of its target."""
+
+    message: str
+    internal_message: str
+    failure_type: FailureType
+
+
+class RewriteFailed(Exception):
+    """Files could not be written again. The text says why, of one of them, and what the user can do."""
+
+    def __init__(self, failure: NotRewritten) -> None:
+        super().__init__(failure.message)
+        self.failure = failure

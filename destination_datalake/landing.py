@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from destination_datalake.aws.errors import explain
-from destination_datalake.datafiles import DataFile
+from destination_datalake.datafiles import DataFile, RewriteFailed
 from destination_datalake.rejects.tally import Tally
 from destination_datalake.spark.engine import Engine, SparkFailed
 from destination_datalake.spark.jobs import StagedBatch, StagedSegment, tasks_for
@@ -216,6 +216,8 @@ def failure_of(error: BaseException, stream: StreamId, doing: str) -> StreamFail
     match error:
         case TableConflict():
             return StreamFailure(str(error), trace, "config_error")
+        case RewriteFailed(failure=cause):
+            return StreamFailure(cause.message, cause.internal_message, cause.failure_type)
         case SparkFailed():
             return StreamFailure(str(error), trace, "transient_error")
     failure = explain(error, doing=doing, resource=f"stream {stream}")

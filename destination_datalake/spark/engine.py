@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import psutil
 
-from destination_datalake.datafiles import RewriteTask, Rewritten
+from destination_datalake.datafiles import NotRewritten, RewriteFailed, RewriteTask, Rewritten
 from destination_datalake.spark.archive import archive_path
 from destination_datalake.spark.plan import EncodeTask, UnitResult
 
@@ -140,10 +140,17 @@ class Engine:
         return self._run(encode, tasks)
 
     def rewrite(self, tasks: Sequence[RewriteTask]) -> list[Rewritten]:
-        """Write files again on the executors, as one Spark job. Raises SparkFailed if Spark, or a file, cannot."""
+        """Write files again on the executors, as one Spark job.
+
+        Raises RewriteFailed if a file cannot be; the others' targets are there all the same. Raises SparkFailed.
+        """
         from destination_datalake.spark.rewrite import rewrite
 
-        return self._run(rewrite, tasks)
+        results = self._run(rewrite, tasks)
+        for result in results:
+            if isinstance(result, NotRewritten):
+                raise RewriteFailed(result)
+        return [result for result in results if isinstance(result, Rewritten)]
 
     def _run(self, work: Callable[[Iterable[_Task]], Iterable[_Result]], tasks: Sequence[_Task]) -> list[_Result]:
         context = self._context.result()

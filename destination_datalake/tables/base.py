@@ -23,7 +23,7 @@ class TableConflict(Exception):
 
 
 Rewrite = Callable[[Sequence[RewriteTask]], Sequence[Rewritten]]
-"""Writes files again on the executors."""
+"""Writes files again on the executors. Raises RewriteFailed if one cannot be."""
 
 
 class Table(Protocol):
