@@ -17,7 +17,14 @@ from destination_datalake.rejects.place import RejectPlace
 from destination_datalake.schema.glue import glue_type
 from destination_datalake.schema.types import ColumnType, Field, List, Struct
 from destination_datalake.schema.width import widest
-from destination_datalake.spark.coerce import FIELD_SIZE_LIMITATION, NULLED, SERIALIZATION_ERROR, TRUNCATED, Change
+from destination_datalake.spark.coerce import (
+    FIELD_SIZE_LIMITATION,
+    NULLED,
+    SERIALIZATION_ERROR,
+    TRUNCATED,
+    Change,
+    place_name,
+)
 
 _EPOCH = datetime(1970, 1, 1)
 _PLACES_KEPT = 4096
@@ -120,10 +127,11 @@ def place_of(place: str, columns: Sequence[Field]) -> tuple[str, ColumnType] | N
     A place is source keys and indexes joined by `.`, and keys may hold dots themselves: the first that fits is taken.
     """
     for column in columns:
-        if place == column.source:
+        name = place_name(column.source)
+        if place == name:
             return column.source, column.type
-        if place.startswith(f"{column.source}."):
-            inner = _inside(place[len(column.source) + 1 :], column.type)
+        if place.startswith(f"{name}."):
+            inner = _inside(place[len(name) + 1 :], column.type)
             if inner is not None:
                 return column.source, inner
     return None

@@ -51,8 +51,8 @@ _PLAIN: Mapping[str, ColumnType] = {
     "timestamp": Timestamp(zoned=True),
     "decimal": Decimal(10, 0),  # Hive's default
 }
-_BLANKS = re.compile(r"\s*([<>(),:])\s*")
-_DECIMAL = re.compile(r"decimal\((\d+)(?:,(\d+))?\)")
+_SIGN = re.compile(r"([<>(),:])")
+_DECIMAL = re.compile(r"decimal\(([0-9]{1,3})(?:,([0-9]{1,3}))?\)")
 _FIELD = re.compile(r"([^:<>,()]+):")
 
 
@@ -79,7 +79,7 @@ def parse_glue_type(text: str, expected: ColumnType | None = None) -> ColumnType
     and a struct field's source is its name.
     """
     # Blanks mean nothing around a sign. Inside a name, which somebody else has given, they are part of it.
-    parser = _Parser(_BLANKS.sub(r"\1", text.lower().strip()))
+    parser = _Parser("".join(part.strip() for part in _SIGN.split(text.lower())))
     parsed = parser.type()
     if parsed is None or parser.rest:
         return None

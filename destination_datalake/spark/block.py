@@ -7,6 +7,7 @@ lines, they are turned into values in bulk, and only those that are not plain go
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -47,7 +48,8 @@ from destination_datalake.spark.coerce import (
     emitted_at,
     source_changes,
 )
-from destination_datalake.spark.lines import BlockRefused, Lines, cutter, demand, text_of, texts_of
+from destination_datalake.spark.exponents import far_exponent
+from destination_datalake.spark.lines import BlockRefused, Cutter, Lines, demand, text_of, texts_of
 from destination_datalake.spark.plain import PLAIN, in_bulk
 from destination_datalake.spark.usual import usual
 
@@ -72,9 +74,12 @@ class Reading(Enum):
     CUT = "msgspec cuts the JSON texts out of the lines"
 
 
-def first_reading(type_: ColumnType) -> Reading:
-    """How to begin with a column: open JSON, kept as text exactly as received, is nothing that Arrow can read."""
-    return Reading.CUT if _holds(type_, (Json,)) else Reading.NATIVE
+def first_reading(column: Field) -> Reading:
+    """How to begin with a column: open JSON, kept as text exactly as received, is nothing that Arrow can read.
+
+    Nor are keys with lone surrogates, which no text can hold that is UTF-8.
+    """
+    return Reading.NATIVE if _arrow_reads(Struct((column,))) else Reading.CUT
 
 
 def next_reading(reading: Reading, type_: ColumnType) -> Reading | None:
@@ -134,7 +139,8 @@ class BlockReader:
         self._envelope = envelope
         self._record_type = _record_type([c for c in self._columns if c.reading is not Reading.CUT], envelope)
         self._cut = [column for column in self._columns if column.reading is Reading.CUT]
-        self._lines = cutter([c.field.source for c in self._cut]) if self._cut or envelope is Reading.CUT else None
+        self._cutter = Cutter([c.field.source for c in self._cut])
+        self._cuts = bool(self._cut) or envelope is Reading.CUT
 
     def read(self, block: bytes | memoryview) -> Decoded:
         """Read whole lines, each ended by a newline, UTF-8 throughout.
@@ -151,13 +157,12 @@ class BlockReader:
         record = _parsed(block, pa.field("record", self._record_type))
         data = record.field("data")
         demand(data.null_count == 0)
-        cut = [line.record for line in self._lines.decode_lines(block)] if self._lines else []
-        demand(not self._lines or len(cut) == len(record))
-        texts = {c.field.source: texts_of([getattr(r.data, f"f{i}") for r in cut]) for i, c in enumerate(self._cut)}
+        cut = self._cutter.records(block) if self._cuts else []
+        demand(not self._cuts or len(cut) == len(record))
         notes: Notes = {}
         lines = Lines(block, len(record))
         columns = [
-            column.from_json(texts[column.field.source], notes)
+            column.from_json(texts_of(self._cutter.texts(cut, column.field.source)), notes)
             if column.reading is Reading.CUT
             else column.from_arrow(data.field(column.field.source), lines, notes)
             for column in self._columns
@@ -193,7 +198,7 @@ class _Column:
         match self.type:
             case Json():
                 return texts
-            case Struct() | List() if not _holds(self.type, (Json,)):
+            case Struct() | List() if _arrow_reads(self.type):
                 return self._nested(texts, notes)
             case Boolean():
                 # With their quotes on: the string "true" is no boolean.
@@ -268,6 +273,20 @@ def _holds(type_: ColumnType, kinds: tuple[type[ColumnType], ...]) -> bool:
             return isinstance(type_, kinds)
 
 
+def _arrow_reads(type_: ColumnType) -> bool:
+    """Whether Arrow's JSON parser can be asked for the type."""
+    match type_:
+        case Struct(fields):
+            return all(_SURROGATE.search(field.source) is None and _arrow_reads(field.type) for field in fields)
+        case List(element):
+            return _arrow_reads(element)
+        case _:
+            return not isinstance(type_, Json)
+
+
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
 def _record_type(columns: Sequence[_Column], envelope: Reading) -> pa.StructType:
     data = pa.struct([pa.field(c.field.source, _read_type(c.type, c.reading)) for c in columns])
     fields: list[pa.Field[Any]] = [pa.field("data", data)]
@@ -278,12 +297,19 @@ def _record_type(columns: Sequence[_Column], envelope: Reading) -> pa.StructType
 
 
 def _parsed(block: bytes | memoryview, member: pa.Field[Any]) -> Any:
-    """One member of each of the block's objects. Raises one of `_REFUSALS`."""
+    """One member of each of the block's objects. Raises one of `_REFUSALS`, or BlockRefused."""
+    demand(not _holds_decimals(member.type) or not far_exponent(block))
     options = pj.ParseOptions(explicit_schema=pa.schema([member]), unexpected_field_behavior="ignore")
     source: Any = pa.BufferReader(pa.py_buffer(block))
     # One block: what Arrow gives back is one chunk.
     read = pj.ReadOptions(use_threads=False, block_size=len(block) + 1)
     return pj.read_json(source, read, options).column(member.name).chunk(0)
+
+
+def _holds_decimals(type_: pa.DataType) -> bool:
+    """Whether Arrow's JSON parser is asked for decimals; what it is asked for as strings is judged by `plain`."""
+    children = (type_.field(i).type for i in range(type_.num_fields))
+    return pa.types.is_decimal(type_) or any(map(_holds_decimals, children))
 
 
 def _from_texts(texts: Sequence[str], type_: ColumnType) -> Any:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import decimal
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
@@ -119,7 +120,12 @@ def coerce_value(raw: bytes, column_type: ColumnType, floats: Floats = Floats.AN
 
 def coercers(columns: Sequence[Field], floats: Floats = Floats.ANY) -> tuple[Coercer, ...]:
     """One coercer per column; the changes they report name the place in the record, the column's source first."""
-    return tuple(_placed(column.source, _coercer(column.type, floats)) for column in columns)
+    return tuple(_placed(place_name(column.source), _coercer(column.type, floats)) for column in columns)
+
+
+def place_name(key: str) -> str:
+    """What a place calls a key: itself, with a `?` for whatever in it no text can hold."""
+    return key.encode("utf-8", "replace").decode()
 
 
 def coerce_record(line: bytes, columns: Sequence[Field]) -> CoercedRecord:
@@ -167,7 +173,8 @@ _ENVELOPE = msgspec.json.Decoder(_Envelope)
 
 
 def _record(line: bytes) -> _Record:
-    """The record of a line, its data an object of JSON texts."""
+    """The record of a line, its data an object of JSON texts. A byte order mark before it is none of it."""
+    line = line.removeprefix(BOM_UTF8)
     try:
         return _ENVELOPE.decode(line).record
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -381,7 +388,8 @@ def _string(raw: bytes, changes: list[Change]) -> Value:
     return _nulled(raw, changes, SERIALIZATION_ERROR) if text is None else text
 
 
-_NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:[eE]([+-]?)0*(\d+))?", re.ASCII)
+# No two repeats stand side by side that take the same characters: a text of any length is judged in linear time.
+_NUMBER = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:[eE]([+-]?)(\d+))?", re.ASCII)
 _NOT_FINITE = {"NaN": nan, "Infinity": inf, "-Infinity": -inf}
 _FARTHEST_EXPONENT = 9  # digits of an exponent; whatever has more of them is beyond every type as well
 _INT64_DIGITS = 19
@@ -396,7 +404,8 @@ def _exact(text: str | None) -> decimal.Decimal | None:
     digits, sign, exponent = found.groups()
     if exponent is None:
         return decimal.Decimal(digits)
-    return decimal.Decimal(f"{digits}e{sign}{exponent if len(exponent) <= _FARTHEST_EXPONENT else '9' * 9}")
+    power = exponent.lstrip("0") or "0"
+    return decimal.Decimal(f"{digits}e{sign}{power if len(power) <= _FARTHEST_EXPONENT else '9' * 9}")
 
 
 def _number_text(raw: bytes) -> str | None:
@@ -608,7 +617,8 @@ def _put_before(place: str, changes: list[Change], start: int) -> None:
 
 def _struct(column_type: Struct, floats: Floats) -> Coercer:
     inner = [
-        (field.source, field.name, _placed(field.source, _coercer(field.type, floats))) for field in column_type.fields
+        (field.source, field.name, _placed(place_name(field.source), _coercer(field.type, floats)))
+        for field in column_type.fields
     ]
 
     def coerce(raw: bytes, changes: list[Change]) -> Value:

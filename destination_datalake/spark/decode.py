@@ -48,7 +48,7 @@ class BlockDecoder:
         self._floats = floats
         self._careful = record_coercer(columns, floats)
         self._arrow_types = [arrow_type(widest(column.type)) for column in columns]
-        self._readings = [first_reading(column.type) for column in columns]
+        self._readings = [first_reading(column) for column in columns]
         self._envelope = Reading.NATIVE
         self._reader = BlockReader(self._columns, self._readings, self._envelope, floats)
         self._sieves: Set[Sieve] = frozenset()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property, lru_cache
+import re
+from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache, partial
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Raw
 
 
 class BlockRefused(Exception):
@@ -51,30 +54,58 @@ class Lines:
 
 
 _NEWLINE, _BRACE = b"\n{"
-_ANY_JSON = msgspec.json.Decoder(msgspec.Raw)
+_ANY_JSON = msgspec.json.Decoder(Raw)
 
 
-def cutter(sources: Sequence[str]) -> Any:
-    """A msgspec decoder for the JSON texts of these keys, as members f0, f1, … of `record.data`."""
-    raw = msgspec.Raw
-    data = msgspec.defstruct(
-        "Data",
-        [(f"f{i}", raw, msgspec.field(name=source, default=raw())) for i, source in enumerate(sources)],
-        gc=False,
-    )
-    null = raw(b"null")
-    record = msgspec.defstruct("Record", [("data", data), ("emitted_at", raw, null), ("meta", raw, null)], gc=False)
-    return msgspec.json.Decoder(msgspec.defstruct("Line", [("record", record)], gc=False))
+class Cutter:
+    """Cuts the JSON texts of some keys of `record.data`, and the envelope around them, out of record lines."""
+
+    def __init__(self, sources: Sequence[str]) -> None:
+        if all(map(can_be_renamed, sources)):
+            members = [(f"f{i}", Raw, msgspec.field(name=source, default=Raw())) for i, source in enumerate(sources)]
+            data: Any = msgspec.defstruct("Data", members, gc=False)
+            self._getters: dict[str, Callable[[Any], Raw]] = {
+                source: attrgetter(f"data.f{i}") for i, source in enumerate(sources)
+            }
+        else:
+            data = dict[str, Raw]
+            self._getters = {source: partial(_member, source) for source in sources}
+        null = Raw(b"null")
+        record = msgspec.defstruct("Record", [("data", data), ("emitted_at", Raw, null), ("meta", Raw, null)], gc=False)
+        self._decoder: Any = msgspec.json.Decoder(msgspec.defstruct("Line", [("record", record)], gc=False))
+
+    def records(self, block: bytes | memoryview) -> list[Any]:
+        """The records of whole lines, with `emitted_at` and `meta` as JSON texts. Raises what msgspec does."""
+        return [line.record for line in self._decoder.decode_lines(block)]
+
+    def texts(self, records: Sequence[Any], source: str) -> list[Raw]:
+        """The JSON texts of one key of these records, empty where it is absent."""
+        return [*map(self._getters[source], records)]
+
+
+def can_be_renamed(key: str) -> bool:
+    """Whether msgspec takes the key as the name that a struct's member goes by."""
+    return _NOT_IN_A_NAME.search(key) is None
+
+
+_NOT_IN_A_NAME = re.compile(r'["\\\x00-\x1f\ud800-\udfff]')
+_ABSENT = Raw()
+
+
+def _member(source: str, record: Any) -> Raw:
+    text: Raw = record.data.get(source, _ABSENT)
+    return text
 
 
 @lru_cache(maxsize=4096)
-def _cutter_of_one(source: str) -> Any:
-    return cutter([source])
+def _cutter_of_one(source: str) -> Cutter:
+    return Cutter([source])
 
 
 def text_of(source: str, line: bytes) -> bytes:
     """The JSON text of one value of a record."""
-    return bytes(_cutter_of_one(source).decode(line).record.data.f0)
+    cutter = _cutter_of_one(source)
+    return bytes(cutter.texts(cutter.records(line), source)[0])
 
 
 def texts_of(raws: Sequence[Any]) -> Any:

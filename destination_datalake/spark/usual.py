@@ -25,6 +25,7 @@ from destination_datalake.schema.types import (
     Struct,
     Timestamp,
 )
+from destination_datalake.spark.lines import can_be_renamed
 
 
 @lru_cache(maxsize=1024)
@@ -59,6 +60,7 @@ def _shape(type_: ColumnType) -> Any:
             members = [
                 (f"f{i}", _shape(field.type) | None, msgspec.field(name=field.source, default=None))
                 for i, field in enumerate(fields)
+                if can_be_renamed(field.source)
             ]
             return msgspec.defstruct("Object", members, gc=False)
         case _:

@@ -2,11 +2,13 @@
 
 import json
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from integration_tests.conformance.warehouse import INTEGER, STRING, Warehouse, object_schema
+from integration_tests.lake import PREFIX
 from integration_tests.messages import EMITTED_AT, configured_stream, record, state, status
 from integration_tests.platform import record_count
 
@@ -218,6 +220,50 @@ def test_a_key_sent_twice_has_its_last_value(warehouse: Warehouse) -> None:
     warehouse.sync([ORDERS], [line('{"id":1,"name":"first","name":"last"}'), COMPLETE])
 
     assert warehouse.row("orders")["name"] == "last"
+
+
+def test_keys_of_any_characters_are_columns(warehouse: Warehouse) -> None:
+    """Quotes, backslashes and control characters too, beside a stream that has none of them."""
+    schema = object_schema(**{'a"b': INTEGER, "back\\slash": {"type": "object"}, "line\nfeed": STRING, "rows": INTEGER})
+    data = {'a"b': 1, "back\\slash": {'x"y': 2}, "line\nfeed": "z", "rows": 3}
+
+    warehouse.sync(
+        [configured_stream("odd", schema), ORDERS],
+        [record("odd", data), record("orders", {"id": 1}), status("odd", "COMPLETE"), COMPLETE],
+    )
+
+    assert warehouse.rows("odd") == [{"a_b": 1, "back_slash": '{"x\\"y":2}', "line_feed": "z", "rows": 3}]
+    assert warehouse.ids("orders") == [1]
+
+
+def test_a_byte_order_mark_before_the_first_record_is_none_of_it(warehouse: Warehouse) -> None:
+    """Also where a column of open JSON has the record read in another way."""
+    stream = configured_stream("orders", object_schema(id=INTEGER, any={"type": "object"}))
+
+    warehouse.sync([stream], [b"\xef\xbb\xbf" + line('{"id":1,"any":{"x":1}}'), line('{"id":2}'), COMPLETE])
+
+    assert warehouse.ids("orders") == [1, 2]
+    assert not warehouse.lake.objects(f"{PREFIX}/_errors/")
+
+
+@pytest.mark.parametrize("number", ["1e-10000000", '"1e-10000000"', "1000000000000000000e-232"])
+def test_a_far_exponent_costs_its_value_and_nothing_else(warehouse: Warehouse, number: str) -> None:
+    """Where numbers are decimals: it is cut to nothing, which its row says."""
+    stream = configured_stream("prices", object_schema(id=INTEGER, price={"type": "number"}))
+    prices = [f'{{"id":1,"price":{number}}}', '{"id":2,"price":0.1}']
+    lines = [line(data, stream="prices") for data in prices]
+
+    warehouse.sync(
+        [stream, ORDERS],
+        [*lines, record("orders", {"id": 1}), status("prices", "COMPLETE"), COMPLETE],
+        numeric_types="decimal",
+    )
+
+    assert {row["id"]: Decimal(row["price"]) for row in warehouse.rows("prices")} == {1: 0, 2: Decimal("0.1")}
+    changes = {row["id"]: row["_airbyte_meta"]["changes"] for row in warehouse.whole_rows("prices")}
+    cut = {"field": "price", "change": "TRUNCATED", "reason": "DESTINATION_FIELD_SIZE_LIMITATION"}
+    assert changes == {1: [cut], 2: []}
+    assert warehouse.ids("orders") == [1]
 
 
 def test_streams_that_would_meet_in_one_table_are_refused(warehouse: Warehouse) -> None:

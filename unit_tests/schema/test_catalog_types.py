@@ -153,6 +153,8 @@ def test_glue_types_are_read_as_hive_writes_them(text: str, expected: ColumnType
         "struct<a:map<string,int>>",
         "int garbage",
         "decimal(x)",
+        "decimal(38000,1)",
+        "struct<a" + " " * 1_000_000 + "b",
     ],
 )
 def test_a_glue_type_that_is_not_ours_is_none(text: str) -> None:

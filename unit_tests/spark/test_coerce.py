@@ -100,6 +100,40 @@ def test_an_integer_is_kept_exactly_however_it_is_written(raw: str, expected: in
     kept(raw, column_type, expected)
 
 
+MILLIONS = 3_000_000
+
+
+@pytest.mark.parametrize("column_type", [Int64(), Float64(), Decimal(38, 18), Date(), ZONED])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1" * MILLIONS + "x",
+        "." + "1" * MILLIONS + "x",
+        "1." + "1" * MILLIONS + "x",
+        "1e" + "0" * MILLIONS + "x",
+        "1e" + "1" * MILLIONS + "x",
+        "2024-02-29T12:00:00." + "0" * MILLIONS + "x",
+        " " * MILLIONS + "x",
+        "+" * MILLIONS + "x",
+    ],
+    ids=["digits", "point first", "fraction", "zeros", "exponent", "moment", "blanks", "signs"],
+)
+def test_millions_of_characters_that_are_no_number_and_no_moment_are_looked_at_once(
+    text: str, column_type: ColumnType
+) -> None:
+    """Looked at once for each of them, they would never be through."""
+    assert coerce_value(f'"{text}"'.encode(), column_type) == (None, WRONG_TYPE)
+
+
+@pytest.mark.parametrize("text", ["1" * MILLIONS, "0." + "0" * MILLIONS + "1", "1e" + "0" * MILLIONS + "1"])
+@pytest.mark.parametrize("column_type", [Int64(), Float64(), Decimal(38, 18)])
+def test_a_number_of_millions_of_digits_is_judged(text: str, column_type: ColumnType) -> None:
+    value, changes = coerce_value(f'"{text}"'.encode(), column_type)
+
+    assert value in (None, 0, 10)
+    assert bool(changes) == (value is None or (value == 0 and isinstance(column_type, Decimal)))
+
+
 @pytest.mark.parametrize(
     "raw",
     [

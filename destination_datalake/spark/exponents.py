@@ -1,0 +1,73 @@
+"""Numbers with far exponents, found before Arrow meets them where a decimal is wanted.
+
+Arrow's parser of decimals takes powers of ten from a table of 77 without looking at its length. With the 38 digits
+that a column may have behind the point, an exponent below -38 may read beyond it (the number comes out as another one)
+or far beyond it (the process dies; apache/arrow#50964).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+_SPAN = 1 << 16
+"""Octets that are looked at together: few enough to stay in a processor's cache."""
+
+_BEYOND = 5
+"""So many more, for what begins at the end of a span."""
+
+_LONGEST = 512
+"""Longer runs of digits are not looked at to their beginning: they count as numbers."""
+
+_E, _ZERO, _PLUS, _MINUS, _POINT, _BACKSLASH, _U = rb"e0+-.\u"
+_CASE = 0x20
+_FAR = re.compile(rb'[eE](?:[+-]?[0-9]{3,}|-(?:39|[4-9][0-9]))[\s,\]}"]')
+_BEFORE_NUMBERS = b':,[" \t\r\n'
+_ESCAPED = re.compile(rb"u00(?:2[bBdDeE]|3[0-9]|[46]5)")
+
+
+def far_exponent(text: bytes | memoryview) -> bool:
+    """Whether a number of the JSON text, or a string that reads like one, has an exponent below -38 or above 99.
+
+    A string in which a number's characters are escaped counts as such.
+    """
+    octets = np.frombuffer(text, np.uint8)
+    view = memoryview(text)
+    for start in range(0, len(octets), _SPAN):
+        first = max(start - 1, 0)
+        span = octets[first : start + _SPAN + _BEYOND]
+        if any(_is_far(view, first + place) for place in _exponents(span)):
+            return True
+        if any(_ESCAPED.match(view, first + place) for place in _escapes(span)):
+            return True
+    return False
+
+
+def _exponents(octets: Any) -> Any:
+    """The places of every `e` that has a digit or a point before it, and three digits behind it or a sign and two."""
+    digit = (octets - _ZERO) < 10
+    found = np.flatnonzero((digit[:-4] | (octets[:-4] == _POINT)) & ((octets[1:-3] | _CASE) == _E)) + 1
+    if not len(found):
+        return found
+    behind = octets[found + 1]
+    signed_or_digit = digit[found + 1] | (behind == _PLUS) | (behind == _MINUS)
+    return found[signed_or_digit & digit[found + 2] & digit[found + 3]]
+
+
+def _escapes(octets: Any) -> Any:
+    """The places of every `u` of an escaped character below 256 that may be one of a number's."""
+    found = np.flatnonzero(octets[:-4] == _BACKSLASH) + 1
+    if not len(found):
+        return found
+    found = found[octets[found] == _U]
+    return found[(octets[found + 1] == _ZERO) & (octets[found + 2] == _ZERO)]
+
+
+def _is_far(text: memoryview, place: int) -> bool:
+    """Whether the `e` at this place stands in a number; it stands in much else, such as hexadecimal texts."""
+    if _FAR.match(text, place) is None:
+        return False
+    before = bytes(text[max(place - _LONGEST, 0) : place]).rstrip(b"0123456789.+-")
+    return not before or before[-1] in _BEFORE_NUMBERS
