@@ -11,6 +11,9 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, assert_never, overload
 
+from destination_datalake.aws.answers import watch_answers
+from destination_datalake.aws.secrets import remember
+
 if TYPE_CHECKING:
     import boto3
     from botocore.client import BaseClient
@@ -35,6 +38,11 @@ class Role:
     external_id: str | None = None
     session_duration_seconds: int = 3600
 
+    @property
+    def renewed_before_seconds(self) -> int:
+        """How long before their end its credentials are renewed: a third of their life, at most 15 minutes."""
+        return min(self.session_duration_seconds // 3, 15 * 60)
+
 
 @dataclass(frozen=True, slots=True)
 class AccessKeys:
@@ -53,7 +61,7 @@ Identity = Role | AccessKeys | Environment
 
 
 class Credentials(NamedTuple):
-    """Keys that are good right now; of a role or an instance, for at least ten minutes."""
+    """Keys that are good right now; of an instance for at least ten minutes, of a role as long as it says."""
 
     access_key_id: str
     secret_access_key: str
@@ -106,8 +114,8 @@ class AwsAccess:
     def credentials(self) -> Credentials:
         """Return keys that are good right now, for libraries that cannot use a client of ours.
 
-        Ask again for every piece of work: what was returned stays valid for ten minutes or more, not for ever. Raises
-        NoCredentialsError (botocore) if there are none.
+        Ask again for every piece of work: what was returned stays valid for ten minutes or more (of a role, see
+        `Role.renewed_before_seconds`), not for ever. Raises NoCredentialsError (botocore) if there are none.
         """
         from botocore.exceptions import NoCredentialsError
 
@@ -116,6 +124,7 @@ class AwsAccess:
         if found is None:
             raise NoCredentialsError()
         frozen = found.get_frozen_credentials()
+        remember(frozen.access_key, frozen.secret_key, frozen.token)
         return Credentials(str(frozen.access_key), str(frozen.secret_key), frozen.token)
 
     def iceberg_properties(self) -> dict[str, str]:
@@ -136,7 +145,24 @@ class AwsAccess:
             properties["client.session-token"] = keys.session_token
         if self.endpoint_url is not None:
             properties |= {"s3.endpoint": self.endpoint_url, "glue.endpoint": self.endpoint_url}
+        elif (configured := self._configured_s3_endpoint()) is not None:
+            properties["s3.endpoint"] = configured
         return properties
+
+    def _configured_s3_endpoint(self) -> str | None:
+        """Return where boto3 finds S3 if the environment or a profile says so (AWS_ENDPOINT_URL_S3 and its like).
+
+        Arrow's S3 client, which reads and writes Iceberg's metadata, knows of no such settings.
+        """
+        from botocore.config import Config
+
+        with _lock:
+            if self not in _s3_endpoints:
+                session = self._boto_session()
+                ignoring = Config(ignore_configured_endpoint_urls=True)  # type: ignore[call-arg]
+                found, default = (session.client("s3", config=each).meta.endpoint_url for each in (None, ignoring))
+                _s3_endpoints[self] = found if found != default else None
+            return _s3_endpoints[self]
 
     def session(self) -> boto3.Session:
         """Return this process's session, for libraries that make their own clients."""
@@ -164,7 +190,7 @@ class AwsAccess:
                 _assume(role, session, self)
             case _:
                 assert_never(self.identity)
-        return session
+        return _watched(session)
 
     def _client_config(self, service: Service) -> ClientConfig:
         from botocore.config import Config
@@ -191,6 +217,7 @@ class AwsAccess:
 _lock = threading.Lock()
 _sessions: dict[AwsAccess, boto3.Session] = {}
 _clients: dict[tuple[AwsAccess, Service], object] = {}
+_s3_endpoints: dict[AwsAccess, str | None] = {}
 
 
 def _forget_the_parents_clients() -> None:
@@ -199,6 +226,7 @@ def _forget_the_parents_clients() -> None:
     _lock = threading.Lock()
     _sessions.clear()
     _clients.clear()
+    _s3_endpoints.clear()
 
 
 os.register_at_fork(after_in_child=_forget_the_parents_clients)
@@ -217,18 +245,32 @@ def _identity(config: Config) -> Identity:
             return Environment()
 
 
+def _watched(session: Session) -> Session:
+    """Look at the answers to the session's clients, and remember what they sign with."""
+
+    def remember_credentials(**_: object) -> None:
+        found = session.get_credentials()
+        if found is not None:
+            frozen = found.get_frozen_credentials()
+            remember(frozen.access_key, frozen.secret_key, frozen.token)
+
+    session.register("before-sign", remember_credentials)
+    watch_answers(session)
+    return session
+
+
 def _assume(role: Role, session: Session, access: AwsAccess) -> None:
     """Make `session` act as `role`, renewing the role's credentials as long as it lives."""
     from botocore.credentials import (
         AssumeRoleCredentialFetcher,
         CredentialProvider,
         CredentialResolver,
-        DeferredRefreshableCredentials,
+        RefreshableCredentials,
     )
     from botocore.exceptions import NoCredentialsError
     from botocore.session import get_session
 
-    source = get_session()
+    source = _watched(get_session())
     source_credentials = source.get_credentials()
     if source_credentials is None:
         raise NoCredentialsError()
@@ -253,7 +295,14 @@ def _assume(role: Role, session: Session, access: AwsAccess) -> None:
     class AssumedRole(CredentialProvider):
         METHOD = "assume-role"
 
-        def load(self) -> DeferredRefreshableCredentials:
-            return DeferredRefreshableCredentials(fetcher.fetch_credentials, self.METHOD)
+        def load(self) -> RefreshableCredentials:
+            # The library's own 15 minutes would have a role of 15 minutes assumed again for every request.
+            return RefreshableCredentials.create_from_metadata(
+                fetcher.fetch_credentials(),
+                fetcher.fetch_credentials,
+                self.METHOD,
+                advisory_timeout=role.renewed_before_seconds,
+                mandatory_timeout=role.renewed_before_seconds * 2 // 3,
+            )
 
     session.register_component("credential_provider", CredentialResolver([AssumedRole()]))

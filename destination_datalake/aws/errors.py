@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from destination_datalake.aws.secrets import masked
 from destination_datalake.protocol.errors import FailureType
 
 
@@ -66,14 +67,15 @@ def _explain(error: BaseException, doing: str, resource: str) -> Failure | None:
     if (call := _call(error)) is not None:
         rule = _rule(call)
         where = f"{call.service}, {call.operation}"
-        detail = f"{call.code}: {call.text}"
+        detail = masked(f"{call.code}: {call.text}")
     elif (found := _without_answer(error)) is not None:
         rule = found
         where = "AWS"
-        detail = f"{type(error).__name__}: {error}"
+        detail = masked(f"{type(error).__name__}: {error}")
     else:
         return None
-    return Failure(f"Cannot {doing} {resource} ({where}): {rule.reason}. {rule.remedy}", rule.failure_type, detail)
+    message = masked(f"Cannot {doing} {resource} ({where}): {rule.reason}. {rule.remedy}")
+    return Failure(message, rule.failure_type, detail)
 
 
 # --- What AWS answered ------------------------------------------------------------------------------------------------
@@ -139,6 +141,7 @@ _THROTTLED = frozenset(
         "ThrottledException",
         "RequestThrottled",
         "RequestThrottledException",
+        "TooManyRequests",
         "TooManyRequestsException",
         "RequestLimitExceeded",
         "SlowDown",
@@ -208,6 +211,8 @@ def _call(error: BaseException) -> _Call | None:
 _ARROW = re.compile(
     r"AWS Error (?P<code>[A-Z_]+)(?: \(HTTP status (?P<status>\d+)\))? during (?P<operation>\w+) operation"
 )
+# What Arrow has no code for ("UNKNOWN") it quotes: "…: Unable to parse ExceptionName: ExpiredToken Message: …"
+_ARROW_NAMED = re.compile(r"ExceptionName: (?P<code>[A-Za-z0-9.]+)")
 _ARROW_CODES: Mapping[str, str] = {
     "ACCESS_DENIED": "AccessDenied",
     "NO_SUCH_BUCKET": "NoSuchBucket",
@@ -231,7 +236,13 @@ def _arrow_call(text: str) -> _Call | None:
     if found is None:
         return None
     status = int(found["status"] or 0)
-    code = "AccessDenied" if status == 403 else _ARROW_CODES.get(found["code"], found["code"])
+    code = _ARROW_CODES.get(found["code"], found["code"])
+    if (named := _ARROW_NAMED.search(text)) is not None:
+        code = named["code"]
+    elif status == 301:
+        code = "PermanentRedirect"
+    elif status == 403:
+        code = "AccessDenied"
     return _Call("S3", found["operation"], code, text, status)
 
 

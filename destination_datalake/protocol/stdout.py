@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import select
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 import msgspec
@@ -22,6 +23,8 @@ from destination_datalake.protocol.errors import FailureType
 LogLevel = Literal["FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE"]
 
 _MASK = "****"
+# A request in an error text of AWS's may be another process's, an executor's say, whose token nobody here knows.
+_SESSION_TOKEN = re.compile(r"(x-amz-security-token[\"']?\s*[:=]\s*[\"']?)[^\s\"'&<>,;\\]+", re.IGNORECASE)
 # The platform warns about lines of 20,000,000 characters and drops what it cannot parse; no log is worth that.
 _LONGEST_TEXT = 100_000
 _ENCODER = msgspec.json.Encoder()
@@ -40,6 +43,7 @@ class Stdout:
         self._lock = threading.Lock()
         self._closed = False
         self._secrets: tuple[str, ...] = ()
+        self._more_secrets: Callable[[], Iterable[str]] = tuple
 
     @classmethod
     def claim(cls) -> Stdout:
@@ -57,6 +61,10 @@ class Stdout:
         known = {*self._secrets, *(secret for secret in secrets if secret)}
         # The longest first: a secret that contains another one must not leave its tail behind.
         self._secrets = tuple(sorted(known, key=lambda secret: (-len(secret), secret)))
+
+    def mask_also(self, secrets: Callable[[], Iterable[str]]) -> None:
+        """Show `****` too instead of what `secrets` returns whenever something is written, the longest first."""
+        self._more_secrets = secrets
 
     def write_line(self, line: bytes) -> None:
         """Write `line`, a message without its line feed, as it is.
@@ -119,8 +127,9 @@ class Stdout:
                 select.select([], [self._fd], [])
 
     def _clean(self, text: str) -> str:
-        for secret in self._secrets:
+        for secret in (*self._secrets, *self._more_secrets()):
             text = text.replace(secret, _MASK)
+        text = _SESSION_TOKEN.sub(rf"\g<1>{_MASK}", text)
         if len(text) > _LONGEST_TEXT:
             text = f"{text[:_LONGEST_TEXT]}… ({len(text) - _LONGEST_TEXT} characters more)"
         # A lone surrogate (from a file name, say) has no UTF-8 form and would make the line unwritable.

@@ -1,9 +1,11 @@
-"""A sync that lasts longer than the credentials it began with."""
+"""A sync that lasts longer than the credentials it began with, and one whose session token AWS repeats."""
 
+import json
 import re
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO
 
@@ -18,18 +20,19 @@ from integration_tests.messages import configured_stream, record, state, status
 from integration_tests.platform import Platform, Process, launch_command
 
 RENEWED_AFTER = 3
-"""Seconds after which AWS's client libraries begin to renew a role's credentials: when they have 15 minutes left."""
+"""Seconds after which a role's credentials begin to be renewed: when a third of what was asked for is left."""
 ROLE = {
     "credentials_title": "IAM Role",
     "role_arn": f"arn:aws:iam::{ACCOUNT_ID}:role/airbyte",
-    "session_duration_seconds": 15 * 60 + RENEWED_AFTER,
+    "session_duration_seconds": 900,
 }
 
 
 class ExpiringAws(AwsProxy):
     """Only takes credentials of a role. `used` has, for each purpose of requests, the keys that were taken.
 
-    It is ahead of its time: `expire` ends what is due to be renewed, which the real one would 15 minutes later.
+    What it issues has little time left, and it is ahead of that: `expire` ends what is due to be renewed, which the
+    real one would five minutes later.
     """
 
     def __init__(self, endpoint_url: str) -> None:
@@ -45,7 +48,9 @@ class ExpiringAws(AwsProxy):
             (key,) = re.findall(rb"<AccessKeyId>(\w+)</AccessKeyId>", answer.body)
             with self._lock:
                 self._issued[key.decode()] = time.monotonic()
-            return answer
+            end = datetime.now(UTC) + timedelta(seconds=300 + RENEWED_AFTER)
+            body = re.sub(rb"(?<=<Expiration>)[^<]+", f"{end:%Y-%m-%dT%H:%M:%SZ}".encode(), answer.body)
+            return Answer(answer.status, answer.headers, body)
         (key,) = re.findall(r"Credential=(\w+)/", request.header("Authorization"))
         with self._lock:
             if key not in self._issued:
@@ -110,3 +115,65 @@ def test_a_sync_outlives_the_credentials_of_its_role(lake: Lake, tmp_path: Path,
     for purpose in ("Glue", "commit", "upload"):
         assert before[purpose]
         assert aws.used[purpose] - before[purpose], f"{purpose}: nothing was asked with new credentials"
+
+
+class IndiscreetAws(AwsProxy):
+    """Refuses what `meets` accepts, and repeats the session token in saying so, as AWS does with a signature."""
+
+    def __init__(self, endpoint_url: str, meets: Callable[[Request], bool]) -> None:
+        super().__init__(endpoint_url)
+        self._meets = meets
+        self.assumed = 0
+        self.tokens: set[str] = set()
+
+    def answer(self, request: Request) -> Answer:
+        self.assumed += b"Action=AssumeRole" in request.body
+        token = request.header("X-Amz-Security-Token")
+        if not token or not self._meets(request):
+            return self.pass_on(request)
+        self.tokens.add(token)
+        said = f"The Canonical String should have been: x-amz-security-token:{token} and so on, {token}"
+        if request.operation:
+            return Answer(400, {}, json.dumps({"__type": "InvalidSignatureException", "message": said}).encode())
+        return Answer(403, {}, f"<Error><Code>SignatureDoesNotMatch</Code><Message>{said}</Message></Error>".encode())
+
+
+@pytest.mark.parametrize("table_kind", TABLE_KINDS[:1], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("who", ["driver", "executor", "metadata"])
+def test_a_session_token_that_aws_repeats_is_not_repeated_by_us(
+    lake: Lake, tmp_path: Path, table_kind: TableKind, who: str
+) -> None:
+    warehouse = Warehouse(lake, Platform(tmp_path, launch_with_a_user_s_keys), table_kind)
+    meets: Mapping[str, Callable[[Request], bool]] = {
+        "driver": lambda request: request.operation == "GetTable",
+        "executor": lambda request: "/data/" in request.path and request.method == "PUT",
+        "metadata": lambda request: "/metadata/" in request.path and request.method in ("PUT", "POST"),
+    }
+
+    with IndiscreetAws(lake.endpoint_url, meets[who]) as aws:
+        options = {"credentials": ROLE, "endpoint_url": aws.endpoint_url, "spark": {"master": "local[1]"}}
+        lines = [record("orders", {"id": 1}), status("orders", "COMPLETE")]
+        run = warehouse.attempt([configured_stream("orders", object_schema(id=INTEGER))], lines, **options)
+
+    assert run.exit_code == 1
+    assert aws.tokens
+    said = run.report() + "".join(map(str, run.messages)) + run.stderr
+    for token in aws.tokens:
+        assert token not in said
+    # Once each by the driver, and by the processes on the executor's side.
+    assert aws.assumed <= 4
+
+
+@pytest.mark.parametrize("table_kind", TABLE_KINDS[:1], ids=lambda kind: kind.name)
+def test_an_endpoint_in_the_environment_is_every_client_s(lake: Lake, tmp_path: Path, table_kind: TableKind) -> None:
+    """Of boto3 and of Arrow, which knows no such variable."""
+
+    def launch(arguments: Sequence[str], environment: Mapping[str, str], stderr: IO[bytes]) -> Process:
+        return launch_command(arguments, {**environment, "AWS_ENDPOINT_URL": lake.endpoint_url}, stderr)
+
+    warehouse = Warehouse(lake, Platform(tmp_path, launch), table_kind)
+    lines = [record("orders", {"id": 1}), state("orders", 1), status("orders", "COMPLETE")]
+
+    warehouse.sync([configured_stream("orders", object_schema(id=INTEGER))], lines, endpoint_url=None)
+
+    assert warehouse.ids("orders") == [1]

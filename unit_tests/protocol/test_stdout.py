@@ -67,6 +67,29 @@ def test_a_line_arrives_as_it_is_at_once_and_ends_in_a_line_feed() -> None:
     os.close(write_end)
 
 
+def test_a_session_token_that_nobody_here_knows_is_masked_by_its_name() -> None:
+    pipe = Pipe()
+
+    pipe.out.log("ERROR", "host:glue\nx-amz-security-token:IQoJb3JpZ2lu/+=\n\nhost;x-amz-date")
+    pipe.out.trace_error("{'X-Amz-Security-Token': 'IQoJb3JpZ2lu', 'a': 1} X-Amz-Security-Token=IQoJ%2B&X-Amz-Date=1")
+
+    log, trace = pipe.messages()
+    assert log["log"]["message"] == "host:glue\nx-amz-security-token:****\n\nhost;x-amz-date"
+    assert trace["trace"]["error"]["message"] == (
+        "{'X-Amz-Security-Token': '****', 'a': 1} X-Amz-Security-Token=****&X-Amz-Date=1"
+    )
+
+
+def test_secrets_that_come_later_are_masked_too() -> None:
+    pipe, secrets = Pipe(), list[str]()
+    pipe.out.mask_also(lambda: secrets)
+
+    secrets.append("a-session-token")
+    pipe.out.log("INFO", "it is a-session-token")
+
+    assert pipe.messages()[0]["log"]["message"] == "it is ****"
+
+
 def test_lines_of_many_threads_and_of_any_length_never_mix() -> None:
     pipe = Pipe()
     # Longer than a pipe holds, so that one line takes many writes.

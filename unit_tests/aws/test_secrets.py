@@ -1,0 +1,79 @@
+"""Credentials that come and go during a sync are masked like those of the configuration."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from botocore.exceptions import ClientError
+from moto import mock_aws
+
+from destination_datalake.aws.access import AwsAccess, Role
+from destination_datalake.aws.errors import explain
+from destination_datalake.aws.secrets import masked, remember, used
+
+ROLE = Role("arn:aws:iam::123456789012:role/airbyte", session_duration_seconds=900)
+
+
+@pytest.fixture(autouse=True)
+def keys_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "FQoGZXIvYXdzEBYaDEXAMPLE+source/token==")
+    with mock_aws():
+        yield
+
+
+def test_what_a_role_is_assumed_with_and_what_it_gives_is_masked_everywhere() -> None:
+    access = AwsAccess("eu-west-1", ROLE)
+    access.client("glue").get_databases()
+
+    keys = access.credentials()
+    for secret in (*keys, "FQoGZXIvYXdzEBYaDEXAMPLE+source/token=="):
+        assert secret is not None
+        assert secret in used()
+        assert masked(f"The canonical request was: {secret}/host") == "The canonical request was: ****/host"
+
+
+def test_what_was_replaced_stays_masked() -> None:
+    first = AwsAccess("eu-west-1", ROLE).credentials()
+    # Another access assumes the role anew, as a renewal does.
+    second = AwsAccess("eu-west-2", ROLE).credentials()
+
+    assert first.session_token != second.session_token
+    assert {first.session_token, second.session_token} <= set(used())
+
+
+def test_no_explanation_shows_a_session_token() -> None:
+    token = "FwoGZXIvYXdzEXAMPLE/of+a/token=="
+    remember(token)
+    text = f"The Canonical String should have been 'POST\n/\n\nx-amz-security-token:{token}\n'"
+    error = ClientError({"Error": {"Code": "InvalidSignatureException", "Message": text}}, "GetTable")
+
+    failure = explain(error, doing="read", resource="table shop.orders")
+
+    assert failure is not None
+    assert token not in failure.message + failure.detail
+    assert re.search(r"x-amz-security-token:\*\*\*\*", failure.detail)
+
+
+def test_a_word_is_no_secret() -> None:
+    remember("s3", None, "")
+
+    assert masked("s3") == "s3"
+
+
+def test_a_role_of_fifteen_minutes_is_not_assumed_for_every_request() -> None:
+    access = AwsAccess("eu-west-3", ROLE)
+    tokens = set()
+    for _ in range(3):
+        access.client("glue").get_databases()
+        tokens.add(access.credentials().session_token)
+
+    assert len(tokens) == 1
+
+
+@pytest.mark.parametrize(("life", "before"), [(900, 300), (2700, 900), (3600, 900), (43200, 900)])
+def test_a_role_is_renewed_in_the_last_third_of_its_life_or_its_last_quarter_of_an_hour(life: int, before: int) -> None:
+    assert Role(ROLE.arn, session_duration_seconds=life).renewed_before_seconds == before
