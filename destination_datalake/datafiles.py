@@ -92,6 +92,11 @@ class Rewritten:
     size: int
     footer: bytes = field(default=b"", repr=False, compare=False)
 
+    def withdraw(self, s3: S3Client) -> None:
+        """Remove the new file, which no table will hold."""
+        where = S3Address.parse(self.target)
+        s3.delete_object(Bucket=where.bucket, Key=where.key)
+
 
 @dataclass(frozen=True, slots=True)
 class NotRewritten:

@@ -16,7 +16,7 @@ from destination_datalake.rejects.tally import Tally
 from destination_datalake.spark.engine import Engine, SparkFailed
 from destination_datalake.spark.jobs import StagedBatch, StagedSegment, tasks_for
 from destination_datalake.spark.plan import Encoded, NotEncoded, UnitResult
-from destination_datalake.tables.base import Table, TableConflict
+from destination_datalake.tables.base import OutcomeUnknown, Table, TableBusy, TableConflict
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -218,7 +218,7 @@ def failure_of(error: BaseException, stream: StreamId, doing: str) -> StreamFail
             return StreamFailure(str(error), trace, "config_error")
         case RewriteFailed(failure=cause):
             return StreamFailure(cause.message, cause.internal_message, cause.failure_type)
-        case SparkFailed():
+        case SparkFailed() | TableBusy() | OutcomeUnknown():
             return StreamFailure(str(error), trace, "transient_error")
     failure = explain(error, doing=doing, resource=f"stream {stream}")
     if failure is not None:

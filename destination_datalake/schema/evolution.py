@@ -92,12 +92,16 @@ def evolve(table: Mapping[str, ColumnType | None], stream: Sequence[Field]) -> E
     A column the table lacks is added at the end. Where the table is narrower it is widened, where it is wider the
     stream is written in the table's type. Where the two cannot meet, the stream's values go to a column
     `<name>__<type>`, and the table's stays as it is, null from now on. A conflict inside a struct or a list is a
-    conflict of the whole column. A text column takes text and JSON text alike: no catalog tells them apart.
+    conflict of the whole column. A text column takes text and JSON text alike: no catalog tells them apart. Names are
+    the same whatever the case of their letters (Glue, Athena and Spark compare them so); what is there is written as
+    it is spelled there.
     """
-    claimed = {field.name for field in stream}
+    spelled = {name.lower(): name for name in table}
+    fields = [replace(field, name=spelled.get(field.name.lower(), field.name)) for field in stream]
+    claimed = {field.name for field in fields}
     changes: list[Change] = []
     columns: list[Field] = []
-    for field in stream:
+    for field in fields:
         home = _home(table, field, claimed)
         claimed.add(home.column.name)
         changes += home.changes
@@ -160,7 +164,7 @@ def _home(table: Mapping[str, ColumnType | None], field: Field, claimed: set[str
 def _redirected(table: Mapping[str, ColumnType | None], name: str, column_type: ColumnType, claimed: set[str]) -> str:
     """`<name>__<type>`, or the kindred column that already holds such values."""
     word = TYPE_WORD[type(column_type)]
-    own, *kin = (bounded(f"{name}__{each}", f"{name}__{each}") for each in (word, _KIN.get(word)) if each)
+    own, *kin = (bounded(f"{name.lower()}__{each}", f"{name}__{each}") for each in (word, _KIN.get(word)) if each)
     for other in kin:
         if own not in table and other not in claimed and _meet(table.get(other), column_type, (other,)):
             return other
@@ -197,18 +201,19 @@ def _meet(table: ColumnType | None, stream: ColumnType, path: Path) -> _Meeting 
 
 
 def _meet_struct(table: Struct, stream: Struct, path: Path) -> _Meeting | None:
-    there = {field.name: field.type for field in table.fields}
+    there = {field.name.lower(): field for field in table.fields}
     fields: list[Field] = []
     changes: list[Change] = []
     for field in stream.fields:
-        if field.name not in there:
+        found = there.get(field.name.lower())
+        if found is None:
             fields.append(field)
             changes.append(AddColumn(path, field))
             continue
-        meeting = _meet(there[field.name], field.type, (*path, field.name))
+        meeting = _meet(found.type, field.type, (*path, found.name))
         if meeting is None:
             return None
-        fields.append(replace(field, type=meeting.type))
+        fields.append(replace(field, name=found.name, type=meeting.type))
         changes += meeting.changes
     return _Meeting(Struct(tuple(fields)), tuple(changes))
 

@@ -22,6 +22,14 @@ class TableConflict(Exception):
     """The table that is there cannot take this stream. The text names both and what the user can do."""
 
 
+class TableBusy(Exception):
+    """Other writers were faster at every attempt: nothing was changed, and trying again later may do."""
+
+
+class OutcomeUnknown(Exception):
+    """Whether a commit was made cannot be told, so nothing that belongs to it may be deleted."""
+
+
 Rewrite = Callable[[Sequence[RewriteTask]], Sequence[Rewritten]]
 """Writes files again on the executors. Raises RewriteFailed if one cannot be."""
 
@@ -29,7 +37,7 @@ Rewrite = Callable[[Sequence[RewriteTask]], Sequence[Rewritten]]
 class Table(Protocol):
     """One stream's table during one sync. One thread at a time.
 
-    Every method may raise TableConflict, or what AWS's libraries raise.
+    Every method may raise TableConflict, TableBusy, OutcomeUnknown, or what AWS's libraries raise.
     """
 
     name: TableName

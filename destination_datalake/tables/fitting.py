@@ -78,10 +78,11 @@ class Fitting:
                 raise self._refusal(
                     f"its column {column.name} has another type than this connector writes. Rename that column"
                 )
+        spelled = {name.lower(): name for name in there}
         conflicts = tuple(
-            Conflict(field.name, _in_words(there[field.name], words[field.name]), type_in_words(field.type), home.name)
+            Conflict(name, _in_words(there[name], words[name]), type_in_words(field.type), home.name)
             for field, home in zip(sent, evolution.columns, strict=True)
-            if home.name != field.name
+            if (name := spelled.get(field.name.lower(), home.name)) != home.name
         )
         if conflicts and self.conflicts == "fail":
             raise self._refusal(_described(conflicts))

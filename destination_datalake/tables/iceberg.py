@@ -8,39 +8,36 @@ the table's current snapshot: readers see the old rows or the new ones (Iceberg 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pyiceberg.exceptions import (
-    CommitFailedException,
-    NoSuchIcebergTableError,
-    NoSuchPropertyException,
-    NoSuchTableError,
-    TableAlreadyExistsError,
-)
+from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchPropertyException, NoSuchTableError
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.schema import Schema, index_by_name
 from pyiceberg.table import Table as PyIcebergTable
-from pyiceberg.table import TableProperties, Transaction
-from pyiceberg.table.update.snapshot import ManageSnapshots
+from pyiceberg.table import Transaction
 
-from destination_datalake.aws.withdrawal import withdraw_all
-from destination_datalake.datafiles import DataFile, FilePlan
+from destination_datalake.aws.withdrawal import Withdrawable, withdraw_all
+from destination_datalake.datafiles import DataFile, FilePlan, RewriteFailed
 from destination_datalake.schema.columns import METADATA_COLUMNS
-from destination_datalake.schema.evolution import evolve
+from destination_datalake.schema.evolution import Widen, evolve
 from destination_datalake.schema.iceberg import iceberg_field
-from destination_datalake.schema.types import Field
-from destination_datalake.tables.attempts import attempts
-from destination_datalake.tables.base import Rewrite, TableConflict, TableName
+from destination_datalake.schema.types import Field, Float64
+from destination_datalake.tables.base import Rewrite, TableBusy, TableConflict, TableName
 from destination_datalake.tables.database import ensure_database
 from destination_datalake.tables.entry import CatalogEntry
 from destination_datalake.tables.fitting import Fit, Fitting
-from destination_datalake.tables.iceberg_catalog import COMMENT, KeepingGlueCatalog
-from destination_datalake.tables.iceberg_files import belongs, manifest_entry
+from destination_datalake.tables.iceberg_branches import Branches, Target
+from destination_datalake.tables.iceberg_catalog import COMMENT
+from destination_datalake.tables.iceberg_commits import IcebergCommits
+from destination_datalake.tables.iceberg_files import becoming_double, belongs, manifest_entry
+from destination_datalake.tables.iceberg_layout import obstacle
+from destination_datalake.tables.iceberg_promotion import Promotion
 from destination_datalake.tables.iceberg_schema import apply, columns_of
-from destination_datalake.tables.iceberg_summary import lowest_generation, summary_of
-from destination_datalake.tables.required import required_besides, required_but_null
+from destination_datalake.tables.iceberg_summary import summary_of
+from destination_datalake.tables.required import required_besides, required_but_null, required_inside
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -51,8 +48,7 @@ if TYPE_CHECKING:
     from destination_datalake.tables.holding import Holding
     from destination_datalake.tables.site import Site
 
-BRANCH = "airbyte_generation_"
-"""Begins the name of the branch that an unfinished replacement is kept on; the generation follows."""
+_logger = logging.getLogger(__name__)
 
 _PROPERTIES: Mapping[str, str] = {
     "format-version": "2",
@@ -61,6 +57,14 @@ _PROPERTIES: Mapping[str, str] = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """What a sync found out of a table, and decided, in the commit that made it ready."""
+
+    target: Target
+    columns: tuple[Field, ...]
 
 
 class IcebergTable:
@@ -86,14 +90,15 @@ class IcebergTable:
         self._plan = plan
         self._access = access
         self._holding = holding
-        self._sync = sync
-        self._branch = "main"
+        self._commits = IcebergCommits(name, access)
+        self._branches = Branches(name, stream, sync)
+        self._target = Target()
 
     def prepare(self) -> None:
         """Create the table, or add and widen columns; settle the branches that earlier syncs left."""
         ensure_database(self._access.client("glue"), self.name.database)
         try:
-            table, created = self._load(), False
+            table, created = self._commits.load(), False
         except (NoSuchIcebergTableError, NoSuchPropertyException) as error:
             raise TableConflict(
                 f"Cannot write stream {self._stream.id} to table {self.name}: it exists and is not an Iceberg table. "
@@ -102,100 +107,91 @@ class IcebergTable:
         except NoSuchTableError:
             table, created = self._create(), True
         self._site.accept(self._stream.id, self.name, "Iceberg", table.location(), created=created)
-        there = {field.name: field.doc or field.name for field in table.schema().fields}
-        self._columns = self._holding.settle(self.name, table.properties, there, self._columns)
-        table = self._transact(self._settle, table)
-        self._use_schema(table.metadata, self._plan.columns)
+        table, prepared = self._commits.change(self._make_ready, table)
+        self._target = prepared.target
+        self._use_schema(table.metadata, prepared.columns)
         self._plan = replace(self._plan, folder=f"{table.location().rstrip('/')}/data")
 
     def plan(self) -> FilePlan:
         """The plan, with columns as wide as they have become."""
         return self._plan
 
-    def commit(self, files: Sequence[DataFile], _rewrite: Rewrite) -> bool:
+    def commit(self, files: Sequence[DataFile], rewrite: Rewrite) -> bool:
         """One snapshot with all the files, after the columns they outgrew were widened, in one metadata commit.
 
-        Files of the narrower and the wider type stand side by side (Iceberg spec: type promotion).
+        Files of int and of bigint stand side by side (Iceberg spec: type promotion); where a column becomes double, the
+        files that hold it as float are written anew in the same commit.
         """
-        columns = self._plan.columns
-        belong = True
+        promotion = Promotion(self.name, self._plan.folder, self._access, rewrite)
 
-        def add(_table: PyIcebergTable, transaction: Transaction) -> None:
-            nonlocal columns, belong
+        def add(table: PyIcebergTable, transaction: Transaction) -> bool:
+            self._target.require(table.metadata, self.name)
+            self._refuse_obstacles(table.metadata)
             for file in files:
-                evolution = evolve(columns_of(transaction.table_metadata), file.columns)
-                apply(transaction, evolution.changes)
-                columns = evolution.columns
+                apply(transaction, evolve(columns_of(transaction.table_metadata), file.columns).changes)
             metadata = transaction.table_metadata
             for file in files:
                 if (column := required_but_null(file, metadata.schema())) is not None:
                     raise self._refusal(column, "records have no value for it")
-            belong = all(belongs(file, metadata.schema()) for file in files)
-            if belong:
-                self._append(transaction, [manifest_entry(file, metadata) for file in files])
+            if to_double := becoming_double(table.schema(), metadata.schema()):
+                promotion.swap(table, transaction, to_double)
+            if not all(belongs(file, metadata.schema()) for file in files):
+                return False
+            self._append(transaction, [manifest_entry(file, metadata) for file in files])
+            return True
 
         try:
-            table = self._transact(add)
-        except TableConflict:
-            self.discard(files)
+            table, belong = self._commits.change(add)
+        except (TableConflict, TableBusy, RewriteFailed):
+            self._clear([*files, *promotion.written()])
             raise
-        self._use_schema(table.metadata, columns)
-        if not belong:
-            self.discard(files)
+        promotion.conclude()
+        self._use_schema(table.metadata, self._plan.columns)
+        self._clear([*promotion.unused(), *([] if belong else files)])
         return belong
 
     def publish(self, _rewrite: Rewrite) -> None:
         """Make the branch the table's current state, empty if nothing was written, and drop the branch."""
-        if self._branch == "main":
+        if self._target.token is None:
             return
-        if self._branch not in self._load().metadata.refs:
-            self._transact(lambda _, transaction: self._append(transaction, []))
-
-        def make_current(table: PyIcebergTable, transaction: Transaction) -> None:
-            head = table.metadata.refs[self._branch].snapshot_id
-            with ManageSnapshots(transaction) as snapshots:
-                snapshots.set_current_snapshot(snapshot_id=head).remove_branch(self._branch)
-
-        self._transact(make_current)
+        self._commits.change(lambda table, transaction: self._branches.publish(self._target, table, transaction))
+        self._target = Target()
 
     def discard(self, files: Sequence[DataFile]) -> None:
         """Delete the objects."""
         withdraw_all(files, self._access.client("s3"))
 
-    def _transact(
-        self, change: Callable[[PyIcebergTable, Transaction], None], table: PyIcebergTable | None = None
-    ) -> PyIcebergTable:
-        """Make changes in one metadata commit, or in none if there are none; return the table as it then is.
+    def _clear(self, objects: Sequence[Withdrawable]) -> None:
+        """Delete objects that no commit holds. If that fails, what was decided of them is done all the same."""
+        try:
+            withdraw_all(objects, self._access.client("s3"))
+        except Exception:
+            _logger.warning("Files that table %s does not hold could not be removed.", self.name, exc_info=True)
 
-        When another writer was faster, `change` is made again, on the table that they left. `table` is what to begin
-        with, if it was just loaded.
-        """
-        for last in attempts():
-            table = table if table is not None else self._load()
-            # PyIceberg's own retries would add the files to whatever schema another writer has made of ours.
-            once = {**table.metadata.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
-            table.metadata = table.metadata.model_copy(update={"properties": once})
-            transaction = table.transaction()
-            change(table, transaction)
-            try:
-                return transaction.commit_transaction()
-            except CommitFailedException:
-                if last:
-                    raise
-                table = None
-        raise AssertionError("every attempt returns or raises")
-
-    def _settle(self, table: PyIcebergTable, transaction: Transaction) -> None:
+    def _make_ready(self, table: PyIcebergTable, transaction: Transaction) -> _Prepared:
         """Let the table fit the stream; settle what earlier syncs left."""
+        self._refuse_obstacles(table.metadata)
+        sources = {field.name.lower(): field.doc or field.name for field in table.schema().fields}
+        columns = self._holding.settle(self.name, table.properties, sources, self._columns)
         words = {field.name: str(field.field_type) for field in table.schema().fields}
-        fit = self._fitting.to(self._columns, columns_of(table.metadata), words)
-        if column := required_besides(table.schema(), [c.name for c in (*METADATA_COLUMNS, *fit.columns)]):
+        fit = self._fitting.to(columns, columns_of(table.metadata), words)
+        written = (*METADATA_COLUMNS, *fit.columns)
+        if column := required_besides(table.schema(), [column.name for column in written]):
             raise self._refusal(column, "the stream has no such field")
-        apply(transaction, fit.changes)
+        if column := required_inside(table.schema(), [column.name for column in written]):
+            raise self._refusal(column, "whether nested records have a value for it would not be noticed")
+        # What becomes double waits for a batch: only then are there executors to write files anew.
+        apply(transaction, [each for each in fit.changes if not (isinstance(each, Widen) and each.type == Float64())])
         if fit.conflicts:
             self._document(fit, transaction)
-        self._plan = replace(self._plan, columns=fit.columns)
-        self._settle_branches(table, transaction)
+        return _Prepared(self._branches.settle(table, transaction), fit.columns)
+
+    def _refuse_obstacles(self, metadata: TableMetadata) -> None:
+        if problem := obstacle(metadata):
+            raise TableConflict(
+                f"Cannot write stream {self._stream.id} to table {self.name}: {problem}, or choose another "
+                "lakeformation_database_name."
+            )
 
     def _document(self, fit: Fit, transaction: Transaction) -> None:
         """Tell of conflicts in the table's comment, after what is there: in Glue, in Iceberg, or in both."""
@@ -214,69 +210,20 @@ class IcebergTable:
             "lakeformation_database_name."
         )
 
-    def _load(self) -> PyIcebergTable:
-        return self._catalog().load_table(self.name)
-
-    def _catalog(self) -> KeepingGlueCatalog:
-        # Made anew each time: the properties hold credentials that expire.
-        glue = self._access.client("glue")
-        return KeepingGlueCatalog("glue", client=glue, **self._access.iceberg_properties())
-
     def _create(self) -> PyIcebergTable:
         ids = itertools.count(1)
         fields = [iceberg_field(column, lambda: next(ids)) for column in (*METADATA_COLUMNS, *self._columns)]
         codec = {"write.parquet.compression-codec": self._plan.codec.lower()}
         properties = {**_PROPERTIES, **codec, **self._holding.parameters()}
-        try:
-            return self._catalog().create_table(
-                self.name, Schema(*fields), location=self._site.folder, properties=properties
-            )
-        except TableAlreadyExistsError:
-            return self._load()
+        return self._commits.create(Schema(*fields), self._site.folder, properties)
 
     def _use_schema(self, metadata: TableMetadata, columns: Sequence[Field]) -> None:
         """Take the field ids, and the types as the table now has them, into the plan."""
         written = evolve(columns_of(metadata), columns).columns
         self._plan = replace(self._plan, columns=written, field_ids=index_by_name(metadata.schema()))
 
-    def _settle_branches(self, table: PyIcebergTable, transaction: Transaction) -> None:
-        """Decide where this sync's files go, and what becomes of replacements that were never published.
-
-        Their records were acknowledged, so the platform will not send them again. A sync of the same generation goes
-        on with its branch. A newer replacement makes the older ones worthless. A sync that appends takes their rows in,
-        in the commit that removes the branch: if it were still there they would be taken in again.
-        """
-        outdated = {ref for ref in table.metadata.refs if ref.startswith(BRANCH)}
-        if self._replaces(table.metadata):
-            generation = self._stream.replacement_generation
-            if table.current_snapshot() is None:
-                # PyIceberg makes no branch in a table without snapshots. This one says nothing of generations.
-                with transaction.update_snapshot().fast_append():
-                    pass
-            self._branch = f"{BRANCH}{generation if generation is not None else 'none'}"
-            if generation is not None:
-                outdated.discard(self._branch)
-        else:
-            for branch in sorted(outdated):
-                self._append(transaction, self._files(table, branch))
-        if outdated:
-            with ManageSnapshots(transaction) as snapshots:
-                for branch in sorted(outdated):
-                    snapshots.remove_branch(branch)
-
-    def _replaces(self, metadata: TableMetadata) -> bool:
-        """Whether the old rows must go."""
-        return self._stream.outdates(lowest_generation(metadata, metadata.current_snapshot()))
-
-    @staticmethod
-    def _files(table: PyIcebergTable, branch: str) -> list[IcebergFile]:
-        """Return the data files that a branch holds."""
-        head = table.metadata.refs[branch].snapshot_id
-        return [task.file for task in table.scan(snapshot_id=head).plan_files()]
-
     def _append(self, transaction: Transaction, files: Iterable[IcebergFile]) -> None:
-        summary = summary_of(transaction.table_metadata, self._branch, self._stream)
-        update = transaction.update_snapshot(snapshot_properties=summary, branch=self._branch)
+        update = transaction.update_snapshot(snapshot_properties=summary_of(self._stream), branch=self._target.branch)
         with update.fast_append() as append:
             for file in files:
                 append.append_data_file(file)

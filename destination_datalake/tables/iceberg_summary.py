@@ -1,36 +1,34 @@
-"""What our snapshots of an Iceberg table say of themselves: their sync, and the generations of their rows."""
+"""What an Iceberg table says of the generations of its rows, and our snapshots of the sync that has made them."""
 
 from __future__ import annotations
 
-from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Snapshot
+from collections.abc import Mapping
+
+from pyiceberg.table import Transaction
 
 from destination_datalake.protocol.catalog import Stream
 
 _GENERATION = "airbyte.generation-id"
-_LOWEST_GENERATION = "airbyte.lowest-generation-id"
 _SYNC = "airbyte.sync-id"
+_LOWEST_GENERATION = "airbyte.lowest-generation-id"
 
 
-def summary_of(metadata: TableMetadata, branch: str, stream: Stream) -> dict[str, str]:
-    """Return what the branch's next snapshot, with rows of the stream, says of itself."""
-    head = metadata.snapshot_by_name(branch)
-    lowest = stream.generation if head is None else lowest_generation(metadata, head)
-    if lowest is not None and stream.generation is not None:
-        lowest = min(lowest, stream.generation)
-    values = {_SYNC: stream.sync_id, _GENERATION: stream.generation, _LOWEST_GENERATION: lowest}
+def summary_of(stream: Stream) -> dict[str, str]:
+    """Return what a snapshot with rows of the stream says of itself. Others may expire it."""
+    values = {_SYNC: stream.sync_id, _GENERATION: stream.generation}
     return {key: str(value) for key, value in values.items() if value is not None}
 
 
-def lowest_generation(metadata: TableMetadata, snapshot: Snapshot | None) -> int | None:
-    """Return the lowest generation among our rows in a snapshot; None for tables that others filled.
+def lowest_generation(properties: Mapping[str, str]) -> int | None:
+    """Return the lowest generation among the table's rows; None for tables that others filled."""
+    lowest = properties.get(_LOWEST_GENERATION, "")
+    return int(lowest) if lowest.isdecimal() else None
 
-    Snapshots of others, such as a compaction's, say nothing of it: the last of ours before them does.
-    """
-    while snapshot is not None:
-        said = snapshot.summary.additional_properties if snapshot.summary is not None else {}
-        if _LOWEST_GENERATION in said:
-            return int(said[_LOWEST_GENERATION])
-        parent = snapshot.parent_snapshot_id
-        snapshot = metadata.snapshot_by_id(parent) if parent is not None else None
-    return None
+
+def note_lowest_generation(transaction: Transaction, generation: int | None) -> None:
+    """Let the table say that this is the lowest generation among its rows, or nothing of it."""
+    properties = transaction.table_metadata.properties
+    if generation is None and _LOWEST_GENERATION in properties:
+        transaction.remove_properties(_LOWEST_GENERATION)
+    elif generation is not None and lowest_generation(properties) != generation:
+        transaction.set_properties({_LOWEST_GENERATION: str(generation)})

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from pyiceberg.schema import Schema
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
 from destination_datalake.datafiles import DataFile
 from destination_datalake.tables.iceberg_files import footer
@@ -13,6 +14,16 @@ from destination_datalake.tables.iceberg_files import footer
 def required_besides(schema: Schema, columns: Collection[str]) -> str | None:
     """Return a required column that is none of these, or None."""
     return next((field.name for field in schema.fields if field.required and field.name not in columns), None)
+
+
+def required_inside(schema: Schema, columns: Collection[str]) -> str | None:
+    """Return the path of a required field in one of these columns whose nulls a file does not count apart, or None.
+
+    Those are fields inside structs and lists, and required structs and lists themselves.
+    """
+    nested = (field for field in schema.fields if field.name in columns and not field.field_type.is_primitive)
+    paths = (path for field in nested for path, found in _within(field, "") if found.required)
+    return next(paths, None)
 
 
 def required_but_null(file: DataFile, schema: Schema) -> str | None:
@@ -28,3 +39,21 @@ def required_but_null(file: DataFile, schema: Schema) -> str | None:
     )
     counts = ((chunk.path_in_schema, chunk.statistics) for chunk in chunks)
     return next((name for name, found in counts if name in required and found and found.null_count), None)
+
+
+def _within(field: NestedField, above: str) -> Iterator[tuple[str, NestedField]]:
+    path = f"{above}{field.name}"
+    yield path, field
+    for inner in _inside(field.field_type):
+        yield from _within(inner, f"{path}.")
+
+
+def _inside(type_: IcebergType) -> tuple[NestedField, ...]:
+    match type_:
+        case StructType(fields=fields):
+            return fields
+        case ListType():
+            return (type_.element_field,)
+        case MapType():
+            return (type_.value_field,)
+    return ()

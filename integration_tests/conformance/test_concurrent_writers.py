@@ -194,3 +194,82 @@ def test_an_update_whose_answer_is_lost_is_not_taken_for_another_writer_s(
     assert aws.lost > 0
     assert warehouse.ids("orders") == ([2] if generation else [1, 2])
     assert old.items() <= warehouse.lake.objects().items(), "readers of what was replaced can read on"
+
+
+class OthersFollow(ForgetfulAws):
+    """The same, and before it is asked for again others commit to the table, more than once."""
+
+    def __init__(self, warehouse: Warehouse) -> None:
+        super().__init__(warehouse.lake.endpoint_url)
+        self._warehouse = warehouse
+
+    def answer(self, request: Request) -> Answer:
+        before = self.lost
+        answer = super().answer(request)
+        if self.lost > before:
+            for number in (1, 2):
+                table = self._warehouse.lake.iceberg_table(self._warehouse.lake.database, "orders")
+                table.append(pa.table({"id": pa.array([-2 * self.lost - number], pa.int32())}))
+        return answer
+
+
+@pytest.mark.parametrize("table_kind", ICEBERG, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("generation", [2, 0], ids=["replaced", "appended"])
+def test_an_update_whose_answer_is_lost_is_found_behind_those_of_others(warehouse: Warehouse, generation: int) -> None:
+    """However many there are; nothing that the table needs is cleared away."""
+    warehouse.sync(orders(), [order(1), COMPLETE])
+
+    with OthersFollow(warehouse) as aws:
+        run = warehouse.sync(
+            orders(generation or 1, generation), [order(2), state("orders", 1), COMPLETE], endpoint_url=aws.endpoint_url
+        )
+
+    assert len(run.states) == 1
+    assert aws.lost > 0
+    ours = [id for id in warehouse.ids("orders") if id > 0]
+    assert ours == ([2] if generation else [1, 2])
+
+
+@pytest.mark.parametrize("table_kind", ICEBERG, ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    ("newer", "found"), [(orders(3), [1, 2, 3]), (orders(2, 2), [2, 3])], ids=["that appends", "of its generation"]
+)
+def test_a_replacement_that_another_sync_takes_over_stops_and_loses_nothing(
+    warehouse: Warehouse, newer: Sequence[dict[str, object]], found: Sequence[int]
+) -> None:
+    """What it had acknowledged goes on with the newer sync; what it sends from then on is refused, with the reason."""
+    warehouse.sync(orders(), [order(1), COMPLETE])
+
+    with warehouse.start(orders(2, 2), flush_interval_seconds=1) as older:
+        older.send([order(2), state("orders", 1)])
+        older.wait_for_states(1)
+        warehouse.sync(newer, [order(3), COMPLETE])
+        older.send([order(4), state("orders", 2), COMPLETE])
+        run = older.close()
+
+    assert run.exit_code == 1
+    (error,) = run.errors
+    assert error["failure_type"] == "config_error"
+    assert "another sync of the stream has taken over this table" in error["message"]
+    assert len(run.states) == 1
+    assert warehouse.ids("orders") == found
+
+
+@pytest.mark.parametrize("table_kind", ICEBERG, ids=lambda kind: kind.name)
+def test_a_truncate_that_was_published_is_not_repeated_because_it_was_compacted_and_expired(
+    warehouse: Warehouse,
+) -> None:
+    """With no rows to come it would leave the table empty."""
+    warehouse.sync(orders(5, 5), [order(1), COMPLETE])
+    table = warehouse.lake.iceberg_table(warehouse.lake.database, "orders")
+    rows = table.scan().to_arrow()
+    with table.transaction() as transaction:
+        transaction.delete("id > 0")
+        transaction.append(rows)
+    heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
+    old = [snapshot.snapshot_id for snapshot in table.metadata.snapshots if snapshot.snapshot_id not in heads]
+    table.maintenance.expire_snapshots().by_ids(old).commit()
+
+    warehouse.sync(orders(5, 5), [COMPLETE])
+
+    assert warehouse.ids("orders") == [1]

@@ -31,6 +31,7 @@ NEW = [id for half in HALVES for id in half]
 LANDING = "destination_datalake.landing:Landing"
 SYNC = "destination_datalake.sync:_Sync"
 ICEBERG = "destination_datalake.tables.iceberg:IcebergTable"
+BRANCHES = "destination_datalake.tables.iceberg_branches:Branches"
 GLUE_COMMIT = "pyiceberg.catalog.glue:GlueCatalog.commit_table"
 HIVE = "destination_datalake.tables.hive:HiveTable"
 UPDATE = "destination_datalake.tables.entry:CatalogEntry.update"
@@ -102,8 +103,9 @@ def each(points: Mapping[object, Sequence[KillPoint]]) -> list[object]:
 def test_a_sync_that_is_killed_loses_nothing_that_it_acknowledged(
     warehouse: Warehouse, launch: WarmLaunch, tmp_path: Path, point: KillPoint
 ) -> None:
-    """SIGKILL at every stage of a batch, a commit and a publish: acknowledged records are there, replaced tables hold
-    exactly the right rows, and appended ones hold nothing twice but what was sent again.
+    """SIGKILL at every stage of a batch, a commit and a publish: acknowledged records are there, and a refresh that
+    starts over holds each row once; a table that is appended to, or whose truncate is resumed, holds nothing twice but
+    what was sent again because its state had not come back.
     """
     warehouse.sync(
         catalog(resumed=1, restarted=1),
@@ -170,10 +172,10 @@ def last_acknowledged(run: Run, name: str) -> int:
 
 ADOPTING: Mapping[object, Sequence[KillPoint]] = {
     "ICEBERG": (
-        KillPoint("before", f"{ICEBERG}._settle_branches"),
-        KillPoint("after", f"{ICEBERG}._append"),
+        KillPoint("before", f"{BRANCHES}._take_in"),
+        KillPoint("after", f"{BRANCHES}._take_in"),
+        KillPoint("before", GLUE_COMMIT),
         KillPoint("after", GLUE_COMMIT),
-        KillPoint("after", f"{ICEBERG}._settle_branches"),
     ),
     "HIVE": (
         KillPoint("before", f"{FOLDERS}.copy"),

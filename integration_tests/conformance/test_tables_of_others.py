@@ -88,3 +88,30 @@ def test_a_required_column_that_the_stream_does_not_have_is_found_before_anythin
     assert error["failure_type"] == "config_error"
     assert "its column theirs is required, and the stream has no such field" in error["message"]
     assert warehouse.lake.iceberg_table(warehouse.lake.database, "orders").metadata == before
+
+
+def test_a_partitioned_table_is_refused_before_anything_is_written(warehouse: Warehouse) -> None:
+    """Partitions are not written yet, and rows under the wrong one would not be found again."""
+    table = create(warehouse, ID, ORDER_NO)
+    with table.update_spec() as update:
+        update.add_field("order_no", IdentityTransform())
+
+    run = warehouse.attempt([ORDERS], [record("orders", {"id": 1, "orderNo": "a"}), state("orders", 1), COMPLETE])
+
+    assert run.exit_code == 1
+    (error,) = run.errors
+    assert error["failure_type"] == "config_error"
+    assert "it is partitioned by identity(order_no)" in error["message"]
+    assert "Remove the partition fields" in error["message"]
+    assert run.states == []
+    assert not [key for key in warehouse.lake.objects() if "/data/" in key]
+
+
+def test_a_column_takes_the_field_whose_name_differs_only_in_case(warehouse: Warehouse) -> None:
+    """Glue, Athena and Spark could not tell two such columns apart."""
+    create(warehouse, ID, NestedField(2, "Order_No", StringType()))
+
+    for id in (1, 2):
+        warehouse.sync([ORDERS], [record("orders", {"id": id, "orderNo": "a", "more": "b"}), COMPLETE])
+
+    assert warehouse.rows("orders") == [{"id": id, "Order_No": "a", "more": "b"} for id in (1, 2)]

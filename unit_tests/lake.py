@@ -1,0 +1,216 @@
+"""A lake for Iceberg tables: moto's server, as Arrow's S3 client is not one that can be emulated within a process.
+
+Other writers and readers are PyIceberg itself.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.catalog.glue import GlueCatalog
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent, ManifestWriterV2
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table as PyIcebergTable
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update.snapshot import _FastAppendFiles
+from pyiceberg.typedef import Record
+
+from destination_datalake.aws.access import AwsAccess
+from destination_datalake.datafiles import DataFile, FilePlan, RewriteTask, Rewritten
+from destination_datalake.protocol.catalog import Stream, StreamId
+from destination_datalake.schema.arrow import arrow_field
+from destination_datalake.schema.columns import METADATA_COLUMNS
+from destination_datalake.schema.field_ids import with_field_ids
+from destination_datalake.schema.names import SNAKE_CASE
+from destination_datalake.schema.types import Field, Int64
+from destination_datalake.tables.base import TableName
+from destination_datalake.tables.holding import Holding
+from destination_datalake.tables.iceberg import IcebergTable
+from destination_datalake.tables.site import Site
+from integration_tests.aws_server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
+
+STREAM = StreamId("shop", "Orders")
+COLUMNS = (Field("id", "id", Int64()),)
+
+
+_PATH: pa.Field[Any] = pa.field("file_path", pa.string(), metadata={"PARQUET:field_id": "2147483546"})
+_POSITION: pa.Field[Any] = pa.field("pos", pa.int64(), metadata={"PARQUET:field_id": "2147483545"})
+
+
+class _DeletesWriter(ManifestWriterV2):
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes"}
+
+
+class _RowDelta(_FastAppendFiles):
+    """What PyIceberg reads and never writes: a snapshot with delete files."""
+
+    def new_manifest_writer(self, spec: PartitionSpec) -> ManifestWriterV2:
+        return _DeletesWriter(spec, self.schema(), self.new_manifest_output(), self._snapshot_id, self._compression)
+
+
+class Lake:
+    """A bucket of its own, a database, and in it one table, `orders`."""
+
+    def __init__(self, access: AwsAccess) -> None:
+        self.access = access
+        self.bucket = f"lake-{uuid4().hex[:12]}"
+        self.name = TableName(f"shop_{uuid4().hex[:12]}", "orders")
+        access.client("s3").create_bucket(Bucket=self.bucket)
+
+    def open(
+        self, generation: int | None = 1, *, replaces: bool = False, columns: Sequence[Field] = COLUMNS
+    ) -> IcebergTable:
+        """Return the table as one sync meets it, prepared. Without a generation it replaces by its mode."""
+        minimum = None if generation is None else generation if replaces else 0
+        stream = Stream(STREAM, {}, replaces and generation is None, generation, minimum, None)
+        plan = FilePlan("parquet", "SNAPPY", tuple(columns), {}, "", False, 1, generation, None)
+        opened = IcebergTable(
+            self.name,
+            stream,
+            columns,
+            Site(f"s3://{self.bucket}/orders", f"s3://{self.bucket}/", follow=False),
+            plan,
+            self.access,
+            Holding(STREAM, SNAKE_CASE),
+            "new_column",
+            uuid4().hex,
+        )
+        opened.prepare()
+        return opened
+
+    def write(self, into: IcebergTable, *ids: int, **more: Any) -> DataFile:
+        """A data file with a row for each id, as executors leave it."""
+        return self.write_rows(into, *({"id": id_, **more} for id_ in ids))
+
+    def write_rows(self, into: IcebergTable, *rows: Mapping[str, Any], columns: Sequence[Field] = ()) -> DataFile:
+        """A data file with these rows, its columns the plan's, or `columns`, if the values have needed others."""
+        plan = into.plan()
+        columns = tuple(columns) or plan.columns
+        schema = pa.schema([arrow_field(field) for field in (*METADATA_COLUMNS, *columns)])
+        schema = with_field_ids(schema, plan.field_ids)
+        body, footer = io.BytesIO(), io.BytesIO()
+        with pq.ParquetWriter(body, schema, store_schema=False) as writer:
+            writer.write_table(pa.Table.from_pylist([*rows], schema=schema))
+        writer.writer.metadata.write_metadata_file(footer)
+        uri = self._put(body.getvalue())
+        return DataFile(uri, len(body.getvalue()), len(rows), columns, footer.getvalue(), None)
+
+    def commit(self, into: IcebergTable, *ids: int, **more: Any) -> None:
+        assert into.commit([self.write(into, *ids, **more)], no_rewrite)
+
+    def theirs(self) -> PyIcebergTable:
+        """The table as another writer has it."""
+        return self._catalog().load_table(self.name)
+
+    def create(self, schema: Schema, **options: Any) -> PyIcebergTable:
+        """Create the table as another engine does; `options` as PyIceberg's `create_table` has them."""
+        self.access.client("glue").create_database(DatabaseInput={"Name": self.name.database})
+        return self._catalog().create_table(self.name, schema, location=f"s3://{self.bucket}/orders", **options)
+
+    def append(self, *ids: int) -> None:
+        """Let another writer append rows."""
+        self.theirs().append(pa.table({"id": pa.array(ids, pa.int64())}))
+
+    def ids(self, branch: str = MAIN_BRANCH) -> list[int]:
+        """What a reader sees."""
+        table = self.theirs()
+        if branch not in table.metadata.refs:
+            return []
+        rows = table.scan(snapshot_id=table.metadata.refs[branch].snapshot_id).to_arrow()
+        return sorted(row["id"] for row in rows.to_pylist())
+
+    def delete_first_row(self, branch: str = MAIN_BRANCH) -> None:
+        """Let another engine delete the first row of a branch's first file by a delete file (merge on read)."""
+        table = self.theirs()
+        [first, *_] = table.scan(snapshot_id=table.metadata.refs[branch].snapshot_id).plan_files()
+        body = io.BytesIO()
+        pq.write_table(
+            pa.Table.from_pylist([{"file_path": first.file.file_path, "pos": 0}], pa.schema([_PATH, _POSITION])), body
+        )
+        file = IcebergFile.from_args(
+            content=DataFileContent.POSITION_DELETES,
+            file_path=self._put(body.getvalue()),
+            file_format=FileFormat.PARQUET,
+            partition=Record(),
+            record_count=1,
+            file_size_in_bytes=len(body.getvalue()),
+            spec_id=0,
+        )
+        transaction = table.transaction()
+        delta = _RowDelta(Operation.DELETE, transaction, table.io, branch=branch)
+        delta.append_data_file(file)
+        delta.commit()
+        transaction.commit_transaction()
+
+    def edit_metadata(self, changes: Mapping[str, Any]) -> None:
+        """Let the table's metadata say what PyIceberg cannot write."""
+        s3, key = self.access.client("s3"), self.theirs().metadata_location.removeprefix(f"s3://{self.bucket}/")
+        said = json.loads(s3.get_object(Bucket=self.bucket, Key=key)["Body"].read())
+        s3.put_object(Bucket=self.bucket, Key=key, Body=json.dumps({**said, **changes}).encode())
+
+    def compact_and_expire(self) -> None:
+        """Let another engine compact the table and forget all snapshots but the last, as maintenance does."""
+        table = self.theirs()
+        rows = table.scan().to_arrow()
+        with table.transaction() as transaction:
+            transaction.delete(AlwaysTrue())
+            transaction.append(rows)
+        table = self.theirs()
+        heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
+        old = [snapshot.snapshot_id for snapshot in table.metadata.snapshots if snapshot.snapshot_id not in heads]
+        table.maintenance.expire_snapshots().by_ids(old).commit()
+
+    def properties(self) -> dict[str, str]:
+        return dict(self.theirs().properties)
+
+    def branches(self) -> list[str]:
+        return sorted(ref for ref in self.theirs().metadata.refs if ref != MAIN_BRANCH)
+
+    def objects(self) -> set[str]:
+        s3 = self.access.client("s3")
+        return {entry["Key"] for entry in s3.list_objects_v2(Bucket=self.bucket).get("Contents", [])}
+
+    def at_the_next_update(self, act: Callable[[], object], *, lost: bool) -> None:
+        """Let `act` happen when the table is next updated: just before, or after it with its answer lost on its way."""
+        events: Any = self.access.client("glue").meta.events
+        event = "needs-retry.glue.UpdateTable" if lost else "before-send.glue.UpdateTable"
+
+        def once(**_: Any) -> float | None:
+            events.unregister(event, once)
+            act()
+            return 0 if lost else None
+
+        events.register_first(event, once)
+
+    def _put(self, body: bytes) -> str:
+        key = f"orders/data/{uuid4().hex}.parquet"
+        self.access.client("s3").put_object(Bucket=self.bucket, Key=key, Body=body)
+        return f"s3://{self.bucket}/{key}"
+
+    def _catalog(self) -> GlueCatalog:
+        properties = {
+            "s3.endpoint": str(self.access.endpoint_url),
+            "s3.access-key-id": ACCESS_KEY_ID,
+            "s3.secret-access-key": SECRET_ACCESS_KEY,
+            "s3.region": REGION,
+        }
+        return GlueCatalog("theirs", client=self.access.client("glue"), **properties)
+
+
+def no_rewrite(_tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
+    raise AssertionError("nothing became double")

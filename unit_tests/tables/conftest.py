@@ -1,0 +1,22 @@
+"""What tests of Iceberg tables share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from destination_datalake.aws.access import AccessKeys, AwsAccess
+from integration_tests.aws_server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, AwsServer
+from unit_tests.lake import Lake
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[AwsServer]:
+    with AwsServer() as running:
+        yield running
+
+
+@pytest.fixture
+def lake(server: AwsServer) -> Lake:
+    return Lake(AwsAccess(REGION, AccessKeys(ACCESS_KEY_ID, SECRET_ACCESS_KEY), server.endpoint_url))
