@@ -107,7 +107,7 @@ class Lake:
         with pq.ParquetWriter(body, schema, store_schema=False) as writer:
             writer.write_table(pa.Table.from_pylist([*rows], schema=schema))
         writer.writer.metadata.write_metadata_file(footer)
-        uri = self._put(body.getvalue())
+        uri = self.put(body.getvalue())
         return DataFile(uri, len(body.getvalue()), len(rows), columns, footer.getvalue(), None)
 
     def commit(self, into: IcebergTable, *ids: int, **more: Any) -> None:
@@ -144,7 +144,7 @@ class Lake:
         )
         file = IcebergFile.from_args(
             content=DataFileContent.POSITION_DELETES,
-            file_path=self._put(body.getvalue()),
+            file_path=self.put(body.getvalue()),
             file_format=FileFormat.PARQUET,
             partition=Record(),
             record_count=1,
@@ -197,7 +197,8 @@ class Lake:
 
         events.register_first(event, once)
 
-    def _put(self, body: bytes) -> str:
+    def put(self, body: bytes) -> str:
+        """Put a Parquet file into the table's folder and return its URI."""
         key = f"orders/data/{uuid4().hex}.parquet"
         self.access.client("s3").put_object(Bucket=self.bucket, Key=key, Body=body)
         return f"s3://{self.bucket}/{key}"

@@ -41,6 +41,7 @@ class Promotion:
         self._rewrite = rewrite
         self._written: dict[tuple[str, frozenset[int]], Rewritten] = {}
         self._swapped: list[Rewritten] = []
+        self._left = 0
         self._columns = ""
         self._started = time.monotonic()
 
@@ -54,10 +55,14 @@ class Promotion:
         branches = [branch for branch in (MAIN_BRANCH, *unpublished(table.metadata)) if branch in table.metadata.refs]
         held = {branch: self._parquet_files(table, branch) for branch in branches}
         self._write({file.file_path for files in held.values() for file in files}, to_double)
-        self._swapped = []
+        self._swapped, self._left = [], 0
         for branch, files in held.items():
             pairs = [(file, self._written[file.file_path, to_double]) for file in files]
             changed = [(old, new) for old, new in pairs if new.target != old.file_path]
+            # A file has counts for a column that it holds; by name only, if it holds it and was not written anew.
+            self._left += sum(
+                not to_double.isdisjoint(old.value_counts or ()) for old, new in pairs if new.target == old.file_path
+            )
             if changed:
                 self._swapped += [new for _, new in changed]
                 with transaction.update_snapshot(branch=branch).overwrite() as overwrite:
@@ -76,6 +81,14 @@ class Promotion:
                 len(self._swapped),
                 sum(file.size for file in self._swapped) / 1e6,
                 time.monotonic() - self._started,
+            )
+        if self._left:
+            _logger.warning(
+                "Table %s: column %s became double, and files that others wrote without field ids (%d) hold it as "
+                "float still. Some engines (Trino) fail on them where they filter by it: let one rewrite them.",
+                self._table,
+                self._columns,
+                self._left,
             )
 
     def unused(self) -> list[Rewritten]:

@@ -77,6 +77,17 @@ def test_a_commit_is_planned_anew_when_another_writer_was_faster(lake: Lake) -> 
     assert lake.ids() == [-1, 1]
 
 
+def test_preparing_a_table_commits_once_and_only_if_it_must(lake: Lake) -> None:
+    locations = []
+    for generation, replaces in [(1, False), (1, False), (2, True), (3, False), (3, False)]:
+        lake.open(generation, replaces=replaces)
+        locations.append(lake.theirs().metadata_location)
+
+    # The generation is noted; a replacement is begun, and taken in. Every other time: nothing.
+    versions = [int(location.rpartition("/")[2].partition("-")[0]) for location in locations]
+    assert versions == [1, 1, 2, 3, 3]
+
+
 # --- Who may write where
 
 

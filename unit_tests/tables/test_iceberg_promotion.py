@@ -170,6 +170,21 @@ def test_files_that_do_not_have_the_column_stay(lake: Lake) -> None:
     assert rows(lake) == [(1, None), (2, TENTH), (3, 0.1)]
 
 
+def test_files_that_name_columns_by_name_only_stay_and_a_warning_tells_of_them(
+    lake: Lake, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Others have put them into the table as they were, with a mapping of names (Iceberg: column projection)."""
+    lake.create(Schema(NestedField(1, "id", LongType()), NestedField(2, "price", FloatType())))
+    theirs = io.BytesIO()
+    pq.write_table(pa.table({"id": [1], "price": pa.array([TENTH], pa.float32())}), theirs)
+    lake.theirs().add_files([lake.put(theirs.getvalue())])
+
+    widen(lake, lake.open(columns=columns()), Executors(), 2)
+
+    assert "files that others wrote without field ids (1) hold it as float still" in caplog.text
+    assert rows(lake) == [(1, TENTH), (2, 0.1)]
+
+
 def test_when_another_writer_is_faster_only_what_it_brought_is_written_anew_besides(lake: Lake) -> None:
     opened = lake.open(columns=columns())
     lake.commit(opened, 1, price=TENTH)
