@@ -50,20 +50,53 @@ from destination_datalake.spark.coerce import (
 )
 from destination_datalake.spark.exponents import far_exponent
 from destination_datalake.spark.lines import BlockRefused, Cutter, Lines, demand, text_of, texts_of
-from destination_datalake.spark.plain import PLAIN, in_bulk
+from destination_datalake.spark.plain import PLAIN, Bulk, in_bulk
 from destination_datalake.spark.usual import usual
 
-_CHANGE_TYPE = arrow_type(CHANGE)
+_CHANGE_TYPE: Any = arrow_type(CHANGE)
 CHANGES_TYPE = arrow_type(List(CHANGE))
 
 _SECONDS_BELOW = 100_000_000_000
 """An `emitted_at` below this many "milliseconds" (March 1973) is in seconds, as PyAirbyte sends it."""
 
-Notes = dict[int, list[Change]]
-"""What had to be changed, by row."""
+BLOCK_CHANGES = 50_000
+"""So many changed values, or those of one record, are kept at a time: a block with more is read in parts."""
+
+
+class BlockCrowded(Exception):
+    """So many values of a block's records had to be changed that it is to be read in parts."""
+
+
+class Notes:
+    """What had to be changed, by row. Raises BlockCrowded when that is too much for a block of several rows."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._by_row: dict[int, list[Change]] = {}
+        self._count = 0
+
+    def careful(self, row: int, raw: bytes, coerce: Coercer) -> Any:
+        """The value that a coercer makes of a JSON text of this row."""
+        changes = self._by_row.get(row, [])
+        before = len(changes)
+        value = coerce(raw, changes)
+        if len(changes) != before:
+            self._by_row[row] = changes
+            self._count += len(changes) - before
+            if self._count > BLOCK_CHANGES and self._rows > 1:
+                raise BlockCrowded
+        return value
+
+    def in_order(self) -> list[tuple[int, list[Change]]]:
+        """The rows that have any, ascending."""
+        return sorted(self._by_row.items())
 
 
 _REFUSALS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+_MOST_ODD = 1 / 16
+"""The share of a column's texts that may be odd before cutting all of them out is cheaper than each out of its line."""
 
 
 class Reading(Enum):
@@ -145,8 +178,8 @@ class BlockReader:
     def read(self, block: bytes | memoryview) -> Decoded:
         """Read whole lines, each ended by a newline, UTF-8 throughout.
 
-        Raises BlockRefused where something in them needs to be read in another way, and RecordRefused (only where the
-        envelope is cut) for a line that is no record.
+        Raises BlockRefused where something in them needs to be read in another way, BlockCrowded where they are to be
+        read in parts, and RecordRefused (only where the envelope is cut) for a line that is no record.
         """
         try:
             return self._read(block)
@@ -159,7 +192,7 @@ class BlockReader:
         demand(data.null_count == 0)
         cut = self._cutter.records(block) if self._cuts else []
         demand(not self._cuts or len(cut) == len(record))
-        notes: Notes = {}
+        notes = Notes(len(record))
         lines = Lines(block, len(record))
         columns = [
             column.from_json(texts_of(self._cutter.texts(cut, column.field.source)), notes)
@@ -169,13 +202,12 @@ class BlockReader:
         ]
         if self._envelope is Reading.CUT:
             extracted_at = timestamps(pa.array([emitted_at(bytes(r.emitted_at)) for r in cut], pa.int64()))
-            reported = [source_changes(bytes(r.meta)) for r in cut]
-            changes = pa.array([as_dicts(each) for each in reported], CHANGES_TYPE)
+            changes = change_lists([source_changes(bytes(r.meta)) for r in cut])
         else:
             extracted_at = _extracted_at(record.field("emitted_at"))
             changes = record.field("meta").field("changes")
-        changed = tuple(ChangedRow(row, lines[row], notes[row]) for row in sorted(notes))
-        return Decoded(extracted_at, columns, _changes(changes, notes), changed)
+        changed = tuple(ChangedRow(row, lines[row], ours) for row, ours in notes.in_order())
+        return Decoded(extracted_at, columns, _changes(changes, changed), changed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +220,11 @@ class _Column:
     coerce: Coercer
 
     def from_arrow(self, array: Any, lines: Lines, notes: Notes) -> Any:
-        """The values, from what Arrow read; of an odd one the text is taken from its line."""
+        """The values, from what Arrow read; of an odd one the text is taken from its line, if there are few of them."""
         if type(self.type) in PLAIN and pa.types.is_string(array.type) and not isinstance(self.type, String):
-            return self._bulk(array, lambda row: text_of(self.field.source, lines[row]), notes)
+            read = in_bulk(array, self.type)
+            demand(read.odd is None or read.odd.sum().as_py() <= len(array) * _MOST_ODD)
+            return self._mended(read, lambda row: text_of(self.field.source, lines[row]), notes)
         return _conform(array, self.type)
 
     def from_json(self, texts: Any, notes: Notes) -> Any:
@@ -202,13 +236,13 @@ class _Column:
                 return self._nested(texts, notes)
             case Boolean():
                 # With their quotes on: the string "true" is no boolean.
-                return self._bulk(texts, lambda row: texts[row].as_py().encode(), notes)
+                return self._mended(in_bulk(texts, self.type), lambda row: texts[row].as_py().encode(), notes)
             case Struct() | List():
                 return self._one_by_one(enumerate(texts.to_pylist()), notes)
             case _:
                 # The text of a string without escapes is its content; a number needs no quotes to be one.
                 bare = pc.ascii_trim(texts, characters='"')
-                return self._bulk(bare, lambda row: texts[row].as_py().encode(), notes)
+                return self._mended(in_bulk(bare, self.type), lambda row: texts[row].as_py().encode(), notes)
 
     def _nested(self, texts: Any, notes: Notes) -> Any:
         """Objects and lists: Arrow reads those that look as usual, together; the others are read one by one."""
@@ -228,24 +262,17 @@ class _Column:
         return pa.concat_arrays([read, careful]).take(pa.array(places))
 
     def _one_by_one(self, texts: Iterable[tuple[int, str | None]], notes: Notes) -> Any:
-        values = [self._careful(row, text.encode(), notes) if text else None for row, text in texts]
+        values = [notes.careful(row, text.encode(), self.coerce) if text else None for row, text in texts]
         return pa.array(values, arrow_type(self.type))
 
-    def _bulk(self, texts: Any, json_text: Callable[[int], bytes], notes: Notes) -> pa.Array[Any]:
-        values, odd = in_bulk(texts, self.type)
+    def _mended(self, read: Bulk, json_text: Callable[[int], bytes], notes: Notes) -> pa.Array[Any]:
+        values, odd = read
         if odd is None:
             return values
         rows: Any = pc.indices_nonzero(odd).to_pylist()
-        careful = pa.array([self._careful(row, json_text(row), notes) for row in rows], values.type)
+        careful = pa.array([notes.careful(row, json_text(row), self.coerce) for row in rows], values.type)
         replaced: pa.Array[Any] = pc.replace_with_mask(values, odd, careful)
         return replaced
-
-    def _careful(self, row: int, raw: bytes, notes: Notes) -> Any:
-        changes: list[Change] = []
-        value = self.coerce(raw, changes)
-        if changes:
-            notes.setdefault(row, []).extend(changes)
-        return value
 
 
 def timestamps(milliseconds: pa.Array[Any]) -> pa.Array[Any]:
@@ -253,9 +280,13 @@ def timestamps(milliseconds: pa.Array[Any]) -> pa.Array[Any]:
     return milliseconds.cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC"))
 
 
-def as_dicts(changes: Sequence[Change]) -> list[dict[str, str | None]]:
-    """Changes as Arrow takes them."""
-    return [{"field": c.field, "change": c.change, "reason": c.reason} for c in changes]
+def change_lists(rows: Sequence[Sequence[Change]]) -> pa.Array[Any]:
+    """The changes of each row, as CHANGES_TYPE."""
+    entries = [change for changes in rows for change in changes]
+    members = [[getattr(change, name) for change in entries] for name in ("field", "change", "reason")]
+    offsets = np.cumsum([0, *map(len, rows)], dtype=np.int32)
+    arrays = [pa.array(values, pa.string()) for values in members]
+    return _lists(pa.array(offsets), pa.StructArray.from_arrays(arrays, fields=list(_CHANGE_TYPE)))
 
 
 # --- What Arrow reads ---------------------------------------------------------------------------------------------
@@ -375,23 +406,18 @@ def _extracted_at(emitted: Any) -> pa.Array[Any]:
     return timestamps(emitted)
 
 
-def _changes(source: Any, notes: Notes) -> pa.Array[Any] | None:
+def _changes(source: Any, changed: Sequence[ChangedRow]) -> pa.Array[Any] | None:
     """The source's own changes by row, then ours; None when there are none at all."""
     reported = source.flatten()
     demand(reported.null_count == 0)
-    if not notes:
+    if not changed:
         # By its offsets a null list has nothing in it, so without a mask it is an empty one.
         return _lists(source.offsets, source.values) if len(reported) else None
-    if len(reported):
-        lists = [list(theirs or ()) for theirs in source.to_pylist()]
-        for row, changes in notes.items():
-            lists[row] += as_dicts(changes)
-        return pa.array(lists, CHANGES_TYPE)
-    rows = sorted(notes)
-    counts = np.zeros(len(source) + 1, np.int32)
-    counts[np.array(rows) + 1] = [len(notes[row]) for row in rows]
-    entries = [entry for row in rows for entry in as_dicts(notes[row])]
-    return _lists(pa.array(np.cumsum(counts, dtype=np.int32)), pa.array(entries, _CHANGE_TYPE))
+    theirs = source.to_pylist() if len(reported) else [None] * len(source)
+    lists = [[Change(**entry) for entry in entries or ()] for entries in theirs]
+    for row, _, ours in changed:
+        lists[row] += ours
+    return change_lists(lists)
 
 
 def _lists(offsets: Any, entries: Any) -> pa.Array[Any]:

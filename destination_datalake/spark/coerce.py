@@ -114,13 +114,17 @@ Coercer = Callable[[bytes, list[Change]], Value]
 def coerce_value(raw: bytes, column_type: ColumnType, floats: Floats = Floats.ANY) -> Coerced:
     """The value of one JSON text (valid, without white space around it) for a column of this type. Never raises."""
     changes: list[Change] = []
-    value = _coercer(column_type, floats)(raw, changes)
+    value = _bounded(_coercer(column_type, floats))(raw, changes)
     return Coerced(value, tuple(changes))
 
 
 def coercers(columns: Sequence[Field], floats: Floats = Floats.ANY) -> tuple[Coercer, ...]:
-    """One coercer per column; the changes they report name the place in the record, the column's source first."""
-    return tuple(_placed(place_name(column.source), _coercer(column.type, floats)) for column in columns)
+    """One coercer per column; the changes they report name the place in the record, the column's source first.
+
+    The list that a coercer appends to is to hold what had to be done to the record's other values: it is never longer
+    than MOST_CHANGES and one for each column. A value that would make it longer is nulled as a whole.
+    """
+    return tuple(_placed(place_name(column.source), _bounded(_coercer(column.type, floats))) for column in columns)
 
 
 def place_name(key: str) -> str:
@@ -143,10 +147,10 @@ def record_coercer(columns: Sequence[Field], floats: Floats = Floats.ANY) -> Cal
 
     def coerce(line: bytes) -> CoercedRecord:
         record = _record(line)
-        data, changes = record.data, source_changes(bytes(record.meta))
-        reported = len(changes)
-        values = [coercer(bytes(data.get(source, _NULL)), changes) for source, coercer in by_source]
-        return CoercedRecord(emitted_at(bytes(record.emitted_at)), values, changes, reported)
+        data, reported = record.data, source_changes(bytes(record.meta))
+        ours: list[Change] = []
+        values = [coercer(bytes(data.get(source, _NULL)), ours) for source, coercer in by_source]
+        return CoercedRecord(emitted_at(bytes(record.emitted_at)), values, [*reported, *ours], len(reported))
 
     return coerce
 
@@ -594,6 +598,27 @@ def _timestamp(column_type: Timestamp) -> Coercer:
 
 # --- Nested values ------------------------------------------------------------------------------------------------
 
+MOST_CHANGES = 10_000
+"""So many changed values of one record are noted one by one: more of them say the same, and memory has an end."""
+
+
+class _TooManyChanges(Exception):
+    """A record has so many changed values that its column is nulled as a whole."""
+
+
+def _bounded(coercer: Coercer) -> Coercer:
+    """The coercer, nulling a value of which more would have to be noted than MOST_CHANGES allows."""
+
+    def coerce(raw: bytes, changes: list[Change]) -> Value:
+        before = len(changes)
+        try:
+            return coercer(raw, changes)
+        except _TooManyChanges:
+            del changes[before:]
+            return _nulled(raw, changes, SERIALIZATION_ERROR)
+
+    return coerce
+
 
 def _placed(place: str, coercer: Coercer) -> Coercer:
     """The coercer, with the place put before those that its changes name."""
@@ -646,6 +671,8 @@ def _list(column_type: List, floats: Floats) -> Coercer:
             before = len(changes)
             values.append(coercer(element, changes))
             if len(changes) != before:
+                if len(changes) > MOST_CHANGES:
+                    raise _TooManyChanges
                 _put_before(str(i), changes, before)
         return values
 

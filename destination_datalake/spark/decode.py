@@ -22,13 +22,14 @@ from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.types import Field
 from destination_datalake.schema.width import widest
 from destination_datalake.spark.block import (
-    CHANGES_TYPE,
+    BLOCK_CHANGES,
+    BlockCrowded,
     BlockReader,
     ChangedRow,
     Decoded,
     Reading,
     RefusedLine,
-    as_dicts,
+    change_lists,
     first_reading,
     next_reading,
     timestamps,
@@ -37,7 +38,10 @@ from destination_datalake.spark.coerce import LATEST_EMITTED, CoercedRecord, Flo
 from destination_datalake.spark.lines import BlockRefused
 
 FEW_LINES = 64
-"""So many lines are small enough to try a column on, or to read one by one when nothing else helps."""
+"""So many lines are few enough to try columns on, or to read one by one when nothing else helps."""
+
+_SMALL = 64 * 1024
+"""Bytes that are few enough to try columns on; one line always is."""
 
 
 class BlockDecoder:
@@ -61,8 +65,7 @@ class BlockDecoder:
         sieves = self._sieves if _is_utf8(block) else self._sieves | {_is_no_text}
         if sieves:
             block, odd = self._sorted(bytes(block), sieves)
-            if odd:
-                yield self._by_row(odd)
+            yield from self._by_row(odd)
         if block:
             yield from self._decoded(block)
 
@@ -71,17 +74,21 @@ class BlockDecoder:
             try:
                 yield self._reader.read(text)
                 return
+            except BlockCrowded:
+                for half in _halves(bytes(text)):
+                    yield from self._decoded(half)
+                return
             except (BlockRefused, RecordRefused):
                 if not self._learn(bytes(text)):
                     break
         block = bytes(text)
         sound, odd = self._sorted(block, _SIEVES)
         if odd:
-            yield self._by_row(odd)
+            yield from self._by_row(odd)
             if sound:
                 yield from self._decoded(sound)
         elif block.count(b"\n") <= FEW_LINES:
-            yield self._by_row(block.split(b"\n")[:-1])
+            yield from self._by_row(block.split(b"\n")[:-1])
         else:
             for half in _halves(block):
                 yield from self._decoded(half)
@@ -99,46 +106,53 @@ class BlockDecoder:
     def _learn(self, block: bytes) -> bool:
         """Change how columns are read that a refused block shows to need it; False if there is none."""
         before = (self._envelope, *self._readings)
-        piece = self._refused_piece(block)
-        if self._refuses(piece, (), ()):
-            if self._envelope is Reading.CUT:
-                return False
-            self._envelope = Reading.CUT
-            if self._refuses(piece, (), ()):
-                self._envelope = Reading.NATIVE
-                return False
-        self._readings = [
-            self._reading_for(piece, column, reading)
-            for column, reading in zip(self._columns, self._readings, strict=True)
-        ]
+        self._learn_from(block)
+        return before != (self._envelope, *self._readings)
+
+    def _learn_from(self, block: bytes) -> bool:
+        """Learn from one small piece after the other that is refused; False as soon as there is nothing to learn."""
+        lines = block.count(b"\n")
+        if lines > FEW_LINES or (lines > 1 and len(block) > _SMALL):
+            return all(self._learn_from(half) for half in _halves(block) if _refused(self._reader, half))
+        before = (self._envelope, *self._readings)
+        self._envelope = self._envelope_for(block)
+        self._readings = self._readings_for(block)
         self._reader = BlockReader(self._columns, self._readings, self._envelope, self._floats)
         return before != (self._envelope, *self._readings)
 
-    def _refused_piece(self, block: bytes) -> bytes:
-        """A few lines of a refused block that are refused too, or more where no few are."""
-        while block.count(b"\n") > FEW_LINES:
-            refused = next((half for half in _halves(block) if _refused(self._reader, half)), None)
-            if refused is None:
-                break
-            block = refused
-        return block
+    def _envelope_for(self, piece: bytes) -> Reading:
+        """The way to read the envelope that takes the piece; the present one if none does."""
+        readings = dict.fromkeys((self._envelope, Reading.CUT))
+        taken = (each for each in readings if not _refused(BlockReader((), (), each, self._floats), piece))
+        return next(taken, self._envelope)
 
-    def _reading_for(self, piece: bytes, column: Field, reading: Reading) -> Reading:
-        """The first way to read the column, from the present one on, that takes the piece; the present if none does."""
-        trial: Reading | None = reading
-        while trial is not None:
-            if not self._refuses(piece, (column,), (trial,)):
-                return trial
-            trial = next_reading(trial, column.type)
-        return reading
+    def _readings_for(self, piece: bytes) -> list[Reading]:
+        """For each column the first way to read it that takes the piece; the present one if none does."""
+        readings = [*self._readings]
+        odd = self._refused_columns(piece, range(len(readings)), readings)
+        while odd:
+            trials = {index: next_reading(readings[index], self._columns[index].type) for index in odd}
+            for index, trial in trials.items():
+                readings[index] = trial or self._readings[index]
+            odd = self._refused_columns(piece, [index for index in odd if trials[index]], readings)
+        return readings
 
-    def _refuses(self, piece: bytes, columns: Sequence[Field], readings: Sequence[Reading]) -> bool:
-        return _refused(BlockReader(columns, readings, self._envelope, self._floats), piece)
+    def _refused_columns(self, piece: bytes, indexes: Sequence[int], readings: Sequence[Reading]) -> list[int]:
+        """Those of the columns that the piece is refused for: halved again and again, as most are innocent."""
+        chosen = [self._columns[i] for i in indexes], [readings[i] for i in indexes]
+        if not indexes or not _refused(BlockReader(*chosen, self._envelope, self._floats), piece):
+            return []
+        if len(indexes) == 1:
+            return [*indexes]
+        halves = indexes[: len(indexes) // 2], indexes[len(indexes) // 2 :]
+        return [index for half in halves for index in self._refused_columns(piece, half, readings)]
 
-    def _by_row(self, lines: Sequence[bytes]) -> Decoded:
+    def _by_row(self, lines: Sequence[bytes]) -> Iterator[Decoded]:
+        """Read each line alone. Yields whenever much has been changed, and at the end if anything is left."""
         rows: list[CoercedRecord] = []
         changed: list[ChangedRow] = []
         refused: list[RefusedLine] = []
+        changes = 0
         for line in lines:
             try:
                 row = self._careful(line)
@@ -147,19 +161,23 @@ class BlockDecoder:
                 continue
             if ours := row.changes[row.reported :]:
                 changed.append(ChangedRow(len(rows), line, ours))
+                changes += len(ours)
             rows.append(row)
+            if changes > BLOCK_CHANGES:
+                yield self._of_rows(rows, changed, refused)
+                rows, changed, refused, changes = [], [], [], 0
+        if rows or refused:
+            yield self._of_rows(rows, changed, refused)
+
+    def _of_rows(
+        self, rows: Sequence[CoercedRecord], changed: Sequence[ChangedRow], refused: Sequence[RefusedLine]
+    ) -> Decoded:
         columns = [
             pa.array([row.values[index] for row in rows], type_) for index, type_ in enumerate(self._arrow_types)
         ]
         milliseconds = pa.array([row.emitted_at for row in rows], pa.int64())
-        changes = [as_dicts(row.changes) for row in rows]
-        return Decoded(
-            timestamps(milliseconds),
-            columns,
-            pa.array(changes, CHANGES_TYPE) if any(changes) else None,
-            changed,
-            refused,
-        )
+        changes = change_lists([row.changes for row in rows]) if any(row.changes for row in rows) else None
+        return Decoded(timestamps(milliseconds), columns, changes, changed, refused)
 
 
 def _refused(reader: BlockReader, block: bytes) -> bool:
@@ -167,6 +185,8 @@ def _refused(reader: BlockReader, block: bytes) -> bool:
         reader.read(block)
     except (BlockRefused, RecordRefused):
         return True
+    except BlockCrowded:
+        return False  # It will be read in parts, and each is judged then.
     return False
 
 

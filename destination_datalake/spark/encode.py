@@ -24,6 +24,7 @@ from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.field_ids import with_field_ids
 from destination_datalake.schema.types import Field
 from destination_datalake.spark.block import Decoded
+from destination_datalake.spark.blocks import blocks
 from destination_datalake.spark.coerce import Floats
 from destination_datalake.spark.decode import BlockDecoder
 from destination_datalake.spark.files import FileWriter, extension, open_file
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
     from destination_datalake.aws.access import AwsAccess
-
-BLOCK_BYTES = 8 * 1024 * 1024
-"""How much of a segment Arrow parses at a time; a longer line makes a longer block."""
 
 
 def encode(tasks: Iterable[EncodeTask]) -> Iterator[UnitResult]:
@@ -58,7 +56,7 @@ def _encode_unit(unit: EncodeUnit, access: AwsAccess) -> UnitResult:
     decoder = BlockDecoder(unit.plan.columns, Floats.FINITE if unit.plan.format == "jsonl" else Floats.ANY)
     try:
         for segment in unit.segments:
-            for block in _blocks(segment, access):
+            for block in blocks(_content(segment, access), unit.plan.columns):
                 for decoded in decoder.decode(block):
                     rejects.write(decoded, files.write(decoded))
         rejected = rejects.close()
@@ -156,17 +154,6 @@ class _UnitFiles:
 def _stored_schema(columns: Sequence[Field], plan: FilePlan) -> pa.Schema:
     schema = pa.schema([arrow_field(column) for column in (*METADATA_COLUMNS, *columns)])
     return with_field_ids(schema, plan.field_ids) if plan.field_ids else schema
-
-
-def _blocks(segment: str, access: AwsAccess) -> Iterator[memoryview]:
-    """The segment's bytes in pieces of whole lines, about BLOCK_BYTES each, not copied."""
-    content = _content(segment, access)
-    text = memoryview(content)
-    start = 0
-    while start < len(text):
-        end = content.rfind(b"\n", start, start + BLOCK_BYTES) + 1 or content.find(b"\n", start) + 1 or len(text)
-        yield text[start:end]
-        start = end
 
 
 def _content(segment: str, access: AwsAccess) -> mmap.mmap | bytes:

@@ -17,7 +17,8 @@ from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.place import RejectPlace
 from destination_datalake.rejects.tally import Tally
 from destination_datalake.schema.types import Field, Float32, Int32, Int64, String
-from destination_datalake.spark.encode import BLOCK_BYTES, encode
+from destination_datalake.spark.blocks import BLOCK_BYTES
+from destination_datalake.spark.encode import encode
 from destination_datalake.spark.plan import Encoded, EncodeTask, EncodeUnit, NotEncoded, UnitResult
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.cloud import cloud as an_account
