@@ -49,6 +49,16 @@ def denied_under(folder: str) -> Fault:
     return Fault(is_there, 403, body, 1_000_000)
 
 
+def denied_deletes() -> Fault:
+    """S3 lets nobody delete (S3 API: error code AccessDenied)."""
+    body = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+
+    def is_delete(request: Request) -> bool:
+        return request.method == "DELETE" and "uploadId=" not in request.path
+
+    return Fault(is_delete, 403, body, 1_000_000)
+
+
 def denied_glue(operation: str) -> Fault:
     """Glue does not allow this (Glue API: AccessDeniedException)."""
     body = b'{"__type":"AccessDeniedException","message":"not authorized"}'

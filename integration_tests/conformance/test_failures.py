@@ -9,8 +9,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from integration_tests.conformance.faulty_aws import Fault, FaultyAws, denied_uploads, slow_down, throttled_glue
-from integration_tests.conformance.warehouse import INTEGER, Warehouse, object_schema
+from integration_tests.conformance.faulty_aws import (
+    Fault,
+    FaultyAws,
+    denied_deletes,
+    denied_uploads,
+    slow_down,
+    throttled_glue,
+)
+from integration_tests.conformance.warehouse import INTEGER, NUMBER, Warehouse, object_schema
 from integration_tests.conformance.warm import WarmLaunch
 from integration_tests.conftest import TABLE_KINDS, TableKind
 from integration_tests.lake import Lake
@@ -21,6 +28,8 @@ SCHEMA = object_schema(id=INTEGER)
 ORDERS, USERS = configured_stream("orders", SCHEMA), configured_stream("users", SCHEMA)
 COMPLETE = status("orders", "COMPLETE")
 BOTH_COMPLETE = [COMPLETE, status("users", "COMPLETE")]
+
+ICEBERG = [kind for kind in TABLE_KINDS if kind.options["table_type"] == "ICEBERG"]
 
 
 def order(id: int) -> bytes:
@@ -152,6 +161,30 @@ def test_an_s3_that_refuses_for_good_fails_the_stream(warehouse: Warehouse) -> N
 def contained(lake: Lake, container: Platform, table_kind: TableKind) -> Warehouse:
     """A warehouse whose runs have a Spark of their own."""
     return Warehouse(lake, container, table_kind)
+
+
+@pytest.mark.parametrize("table_kind", ICEBERG, ids=lambda kind: kind.name)
+def test_a_sync_that_may_not_delete_commits_and_publishes_all_the_same(warehouse: Warehouse) -> None:
+    """What is of no use any more stays: files encoded anew because their column became wider, and what was replaced."""
+    number = object_schema(id=INTEGER, price=NUMBER)
+
+    def orders(generation: int) -> list[dict[str, object]]:
+        return [configured_stream("orders", number, generation=generation, minimum=generation)]
+
+    def order(id: int, price: float) -> list[bytes]:
+        return [record("orders", {"id": id, "price": price, "fill": "x" * 1_200_000}), state("orders", id)]
+
+    with FaultyAws(warehouse.lake.endpoint_url, denied_deletes()) as aws:
+        for generation in (1, 2):
+            run = warehouse.sync(
+                orders(generation),
+                [*order(1, 0.5), *order(2, 1 / 3), *order(3, 0.25), status("orders", "COMPLETE")],
+                endpoint_url=aws.endpoint_url,
+                batch_size_mb=1,
+            )
+            assert len(run.states) == 3
+
+    assert warehouse.rows("orders") == [{"id": 1, "price": 0.5}, {"id": 2, "price": 1 / 3}, {"id": 3, "price": 0.25}]
 
 
 def test_a_spark_that_dies_ends_the_sync_with_what_was_acknowledged_safe(contained: Warehouse) -> None:

@@ -129,6 +129,25 @@ def test_a_column_of_the_stream_is_not_taken_for_another_ones_values() -> None:
     assert [field.name for field in evolution.columns] == ["x__int__int", "x__int"]
 
 
+def test_names_are_the_same_whatever_the_case_of_their_letters_and_stay_as_they_are_spelled() -> None:
+    """At any depth, and where a column cannot hold what the stream sends."""
+    table: dict[str, ColumnType | None] = {"Id": Int32(), "Email": Int64(), "Line": a_struct(unitPrice=Int32())}
+    line = a_struct(unitprice=Int64(), sku=String())
+
+    evolution = evolve(table, [column("id", Int64()), column("email", String()), column("line", line)])
+
+    assert evolution.changes == (
+        Widen(("Id",), Int64()),
+        AddColumn((), Field("email__string", "Email", String())),
+        Widen(("Line", "unitPrice"), Int64()),
+        AddColumn(("Line",), column("sku", String())),
+    )
+    assert [field.name for field in evolution.columns] == ["Id", "email__string", "Line"]
+    again = evolve(applied(table, evolution.changes), evolution.columns)
+    assert again.changes == ()
+    assert again.columns == evolution.columns
+
+
 def test_text_and_json_text_share_a_column_since_no_catalog_tells_them_apart() -> None:
     assert evolve({"x": String()}, [column("x", Json())]).columns == (column("x", Json()),)
     assert evolve({"x": Json()}, [column("x", String())]).changes == ()
