@@ -18,6 +18,7 @@ from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.errors import explain
 from destination_datalake.config import Config
+from destination_datalake.tables.aws_datalake import advice
 from destination_datalake.tables.database import ensure_database
 from destination_datalake.tables.moves import KnownTable, known_tables, moves, strays
 from destination_datalake.tables.naming import TableNaming
@@ -58,7 +59,10 @@ def look(config: Config, unique: str) -> Findings:
     tables = _tables(config, access)
     naming = TableNaming.of(config)
     _probe_strays(list(strays(tables, naming, config.uri(""))), config, access, unique, problems)
-    return Findings(problems, None if problems else _note(config, tables, naming))
+    if problems:
+        return Findings(problems)
+    notes = (_note(config, tables, naming), _note_on_inherited_tables(config, access))
+    return Findings(problems, "\n".join(filter(None, notes)) or None)
 
 
 def _tables(config: Config, access: AwsAccess) -> list[KnownTable]:
@@ -114,6 +118,22 @@ def _note(config: Config, tables: Sequence[KnownTable], naming: TableNaming) -> 
         "refresh these streams where the earlier records are needed, and drop the old tables when nobody reads them."
     )
     _logger.info(note)
+    return note
+
+
+def _note_on_inherited_tables(config: Config, access: AwsAccess) -> str | None:
+    """Say which tables of another connector these options leave behind; None if there are none, or none can be seen."""
+    database = config.lakeformation_database_name
+    try:
+        note = advice(access.client("glue"), config)
+    except Exception as error:
+        failure = explain(error, doing="look for tables of AWS Datalake in", resource=database)
+        if failure is None:
+            raise
+        _logger.info("%s Only a warning would have come of it.", failure.message)
+        return None
+    if note is not None:
+        _logger.warning(note)
     return note
 
 

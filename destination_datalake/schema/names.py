@@ -137,7 +137,7 @@ def _sanitised(text: str) -> str:
 
 def _lowered(text: str) -> str:
     """Lower the letters, as Glue does with a database's name, and keep what an S3 URI can have in a folder's name."""
-    kept = "".join(c if c in "-. " or unicodedata.category(c) in _LETTERS_DIGITS_MARKS else "_" for c in text.lower())
+    kept = "".join(c if c in "- " or unicodedata.category(c) in _LETTERS_DIGITS_MARKS else "_" for c in text.lower())
     return kept if any(unicodedata.category(c) in _LETTERS_DIGITS for c in kept) else ""
 
 

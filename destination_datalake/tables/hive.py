@@ -18,6 +18,7 @@ from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.evolution import AddColumn, Change, applied, evolve
 from destination_datalake.schema.glue import glue_type, parse_glue_type
 from destination_datalake.schema.types import ColumnType, Field
+from destination_datalake.tables.aws_datalake import inherited_columns
 from destination_datalake.tables.base import Rewrite, TableConflict, TableName
 from destination_datalake.tables.creation import create_hive_table
 from destination_datalake.tables.database import ensure_database
@@ -91,7 +92,8 @@ class HiveTable:
                 "lakeformation_database_name."
             )
         sources = {column["Name"]: column.get("Comment") or column["Name"] for column in columns_of(entry)}
-        self._columns = self._holding.settle(self.name, entry["Parameters"], sources, self._columns)
+        columns = self._holding.settle(self.name, entry["Parameters"], sources, self._columns)
+        self._columns = inherited_columns(self.name, self._stream, columns, self._holding.naming, entry)
         self._began_in = location_of(entry)
         self._site.accept(self._stream.id, self.name, "Hive", self._began_in, created=created)
         self._folders = Folders.of(self._site.root(self._began_in), self._began_in, self._access)

@@ -25,6 +25,7 @@ from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.evolution import Widen, evolve
 from destination_datalake.schema.iceberg import iceberg_field
 from destination_datalake.schema.types import Field, Float64
+from destination_datalake.tables.aws_datalake import how_to_continue
 from destination_datalake.tables.base import Rewrite, TableBusy, TableConflict, TableName
 from destination_datalake.tables.database import ensure_database
 from destination_datalake.tables.entry import CatalogEntry
@@ -100,9 +101,12 @@ class IcebergTable:
         try:
             table, created = self._commits.load(), False
         except (NoSuchIcebergTableError, NoSuchPropertyException) as error:
+            go_on = (
+                how_to_continue(CatalogEntry(self.name, self._access).read()) or "table_type to HIVE to go on with it"
+            )
             raise TableConflict(
                 f"Cannot write stream {self._stream.id} to table {self.name}: it exists and is not an Iceberg table. "
-                "Set table_type to HIVE, or choose another lakeformation_database_name or bucket_prefix."
+                f"Set {go_on}, or table_prefix, or another lakeformation_database_name, to begin another table."
             ) from error
         except NoSuchTableError:
             table, created = self._create(), True

@@ -8,6 +8,7 @@ from destination_datalake.datafiles import FilePlan
 from destination_datalake.schema.columns import stream_columns
 from destination_datalake.schema.names import Naming
 from destination_datalake.schema.types import NumericTypes
+from destination_datalake.tables.aws_datalake import warn_of_second_table
 from destination_datalake.tables.holding import Holding
 from destination_datalake.tables.site import Site
 
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 
 def open_table(config: Config, naming: Naming, sync: str, stream: Stream, name: TableName, access: AwsAccess) -> Table:
-    """Return the stream's table. `sync` names this sync and no other. Nothing is asked of AWS before its `prepare`."""
+    """Return the stream's table. `sync` names this sync and no other. Warns if it leaves another one behind."""
+    warn_of_second_table(stream.id, name, config, access)
     columns = stream_columns(stream.json_schema, NumericTypes(config.numeric_types), naming)
     plan = FilePlan(
         format="jsonl" if config.format.format_type == "JSONL" else "parquet",

@@ -1,0 +1,367 @@
+"""Coming from Airbyte's AWS Datalake destination: its tables are continued, or said to be left, and never mixed up."""
+
+import gzip
+import io
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from integration_tests.aws_datalake import AwsDatalake, Format
+from integration_tests.conformance.warehouse import BOOLEAN, INTEGER, META, NUMBER, STRING, object_schema
+from integration_tests.lake import PREFIX, Lake
+from integration_tests.messages import Json, configured_catalog, configured_stream, record, status
+from integration_tests.platform import Platform, Run
+
+DATE_TIME: Json = {"type": "string", "format": "date-time"}
+DATE: Json = {"type": "string", "format": "date"}
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "id": INTEGER,
+        "orderNo": STRING,
+        "price": NUMBER,
+        "placedAt": DATE_TIME,
+        "seenAt": {**DATE_TIME, "airbyte_type": "timestamp_without_timezone"},
+        "dueOn": DATE,
+        "opens": {"type": "string", "format": "time"},
+        "paid": BOOLEAN,
+        "points": {"type": "integer", "airbyte_type": "big_integer"},
+        "either": {"type": ["integer", "string"]},
+        "one": {"oneOf": [INTEGER, {"type": "null"}]},
+        "buyer": object_schema(name=STRING, age=INTEGER),
+        "open": {"type": "object"},
+        "half": object_schema(a=INTEGER, b={"type": "object"}),
+        "tags": {"type": "array", "items": STRING},
+        "days": {"type": "array", "items": DATE},
+        "lines": {"type": "array", "items": object_schema(sku=STRING, price=NUMBER)},
+        "anything": {"type": "array"},
+    },
+}
+TYPES = {
+    "id": "bigint",
+    "orderNo": "string",
+    "price": "double",
+    "placedAt": "timestamp",
+    "seenAt": "timestamp",
+    "dueOn": "date",
+    "opens": "string",
+    "paid": "boolean",
+    "points": "bigint",
+    "either": "string",
+    "one": "string",
+    "buyer": "struct<name:string,age:bigint>",
+    "open": "string",
+    "half": "string",
+    "tags": "array<string>",
+    "days": "array<string>",
+    "lines": "array<struct<sku:string,price:double>>",
+    "anything": "string",
+}
+"""The schema's columns as AWS Datalake made them."""
+
+SENT = {
+    "id": 1,
+    "orderNo": "A-1",
+    "price": 1.5,
+    "placedAt": "2024-02-29T12:00:00.123Z",
+    "seenAt": "2024-02-29T12:00:00.123",
+    "dueOn": "2024-03-01",
+    "opens": "12:00:00",
+    "paid": True,
+    "points": 7,
+    "either": "text",
+    "one": "5",
+    "buyer": {"name": "Ada", "age": 36},
+    "open": '{"b":1}',
+    "half": '{"a":1,"b":{}}',
+    "tags": ["x", "y"],
+    "days": ["2024-03-01"],
+    "lines": [{"sku": "s", "price": 0.5}],
+    "anything": "[1]",
+}
+"""A record as that connector handed it to awswrangler."""
+
+RECORD = {**SENT, "one": 5, "open": {"b": 1}, "half": {"a": 1, "b": {}}, "anything": [1]}
+"""The same as a source sends it."""
+
+OPTIONS: dict[str, Any] = {"table_type": "HIVE", "naming": {"style": "aws_datalake"}, "numeric_types": "bigint/double"}
+"""What docs/migrating.md says to set."""
+
+
+def sync(
+    platform: Platform, config: Json, schema: Json, *rows: Json, stream: str = "orders", generation: int = 0
+) -> Run:
+    """Sync rows of one stream; a generation replaces what was there."""
+    configured = configured_stream(stream, schema, generation=generation, minimum=generation)
+    lines = [*(record(stream, row) for row in rows), status(stream, "COMPLETE")]
+    return platform.write(config, configured_catalog(configured), lines)
+
+
+def own(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows without this connector's columns, in the order of their ids."""
+    return sorted(({k: v for k, v in row.items() if k not in META} for row in rows), key=lambda row: str(row["id"]))
+
+
+@pytest.mark.parametrize(
+    ("codec", "numeric_types"), [("snappy", "bigint/double"), ("gzip", "int/float"), (None, "decimal")]
+)
+def test_a_parquet_table_goes_on_in_its_own_columns(
+    lake: Lake, platform: Platform, codec: Any, numeric_types: str
+) -> None:
+    AwsDatalake(lake, codec=codec).append("orders", TYPES, [SENT])
+    before = lake.glue_table(lake.database, "orders")
+    assert b"pandas" in next(iter(parquet_files(lake))).schema_arrow.metadata
+    assert "INT96" in {column.physical_type for column in parquet_columns(next(iter(parquet_files(lake))))}
+
+    for id in (2, 3):
+        run = sync(platform, lake.config(**{**OPTIONS, "numeric_types": numeric_types}), SCHEMA, {**RECORD, "id": id})
+        assert run.exit_code == 0, run.report()
+
+    types = lake.columns(lake.database, "orders")
+    assert [*types] == [*(name.lower() for name in TYPES), *META]
+    assert {name: types[name.lower()] for name in TYPES} == TYPES
+    rows = own(lake.rows(lake.database, "orders"))
+    first = {
+        **{name.lower(): value for name, value in SENT.items()},
+        "placedat": datetime(2024, 2, 29, 12, 0, 0, 123000),
+        "seenat": datetime(2024, 2, 29, 12, 0, 0, 123000),
+        "dueon": date(2024, 3, 1),
+    }
+    assert [without_zones(row) for row in rows] == [{**first, "id": id} for id in (1, 2, 3)]
+    after = lake.glue_table(lake.database, "orders")
+    assert after["StorageDescriptor"]["Location"] == before["StorageDescriptor"]["Location"]
+    assert after["Parameters"].items() >= before["Parameters"].items()
+    assert not run_warnings(run)
+
+
+def test_a_table_of_json_lines_goes_on_in_its_own_columns(lake: Lake, platform: Platform) -> None:
+    """The old lines have epoch milliseconds, the new ones text; the table's OpenX SerDe reads both as timestamps."""
+    AwsDatalake(lake, "JSONL", None).append("orders", TYPES, [SENT])
+    options = {**OPTIONS, "format": {"format_type": "JSONL"}}
+
+    run = sync(platform, lake.config(**options), SCHEMA, {**RECORD, "id": 2})
+
+    assert run.exit_code == 0, run.report()
+    assert {name: lake.columns(lake.database, "orders")[name.lower()] for name in TYPES} == TYPES
+    entry = lake.glue_table(lake.database, "orders")["StorageDescriptor"]
+    assert entry["SerdeInfo"]["SerializationLibrary"] == "org.openx.data.jsonserde.JsonSerDe"
+    old, new = sorted(json_rows(lake), key=lambda row: int(row["id"]))
+    assert (old["placedat"], new["placedat"][:23]) == (1709208000123, "2024-02-29 12:00:00.123")
+    same = [name.lower() for name in TYPES if name not in ("id", "placedAt", "seenAt", "dueOn")]
+    assert {name: new[name] for name in same} == {name: old[name] for name in same}
+
+
+@pytest.mark.parametrize("options", [{"glue_catalog_float_as_decimal": True}, {}, {"numeric_types": "bigint/double"}])
+def test_decimal_columns_stay_what_they_are(lake: Lake, platform: Platform, options: dict[str, Any]) -> None:
+    """AWS Datalake made decimal(38,25); what does not fit 13 digits before the point and 25 after it is a reject."""
+    types = {"id": "bigint", "price": "decimal(38, 25)", "sizes": "array<decimal(38, 25)>"}
+    schema = object_schema(id=INTEGER, price=NUMBER, sizes={"type": "array", "items": NUMBER})
+    AwsDatalake(lake).append("orders", types, [{"id": 1, "price": Decimal("1.5"), "sizes": [Decimal("0.1")]}])
+    config = lake.config(**{**OPTIONS, "numeric_types": None, **options})
+    fine, large = "0.1234567890123456789012345", 12345678901234567890
+
+    run = sync(
+        platform,
+        config,
+        schema,
+        {"id": 2, "price": fine, "sizes": [0.1, 2]},
+        {"id": 3, "price": large},
+        {"id": 4, "price": f"{fine}6"},
+    )
+
+    assert run.exit_code == 0, run.report()
+    assert lake.columns(lake.database, "orders")["price"] == "decimal(38,25)"
+    rows = {row["id"]: row for row in lake.rows(lake.database, "orders")}
+    assert {id: row["price"] for id, row in rows.items()} == {
+        1: Decimal("1.5"),
+        2: Decimal(fine),
+        3: None,
+        4: Decimal("0.1234567890123456789012346"),
+    }
+    assert rows[2]["sizes"] == [Decimal("0.1"), Decimal(2)]
+    assert [change["change"] for id in (3, 4) for change in rows[id]["_airbyte_meta"]["changes"]] == [
+        "NULLED",
+        "TRUNCATED",
+    ]
+    assert [reject["column_value"] for reject in lake.rejects()] == [str(large), f'"{fine}6"']
+
+
+def test_a_table_of_a_namespace_goes_on_in_the_folder_that_bears_its_name(lake: Lake, platform: Platform) -> None:
+    namespace = lake.name("Web-Shop")
+    AwsDatalake(lake).append("orderItems", {"id": "bigint"}, [{"id": 1}], namespace=namespace)
+    stream = configured_stream("orderItems", object_schema(id=INTEGER), namespace=namespace)
+
+    run = platform.write(
+        lake.config(**OPTIONS),
+        configured_catalog(stream),
+        [record("orderItems", {"id": 2}, namespace=namespace), status("orderItems", "COMPLETE", namespace=namespace)],
+    )
+
+    assert run.exit_code == 0, run.report()
+    assert lake.tables() == [(namespace.lower(), "orderitems")]
+    assert sorted(row["id"] for row in lake.rows(namespace.lower(), "orderitems")) == [1, 2]
+    assert all(key.startswith(f"{PREFIX}/{namespace}/orderItems/") for key in lake.objects())
+
+
+def test_a_prefix_that_ended_in_a_slash_left_an_empty_folder_s_name_in_the_location(
+    lake: Lake, platform: Platform
+) -> None:
+    """AWS Datalake put a slash of its own after bucket_prefix; the folder is the table's all the same."""
+    AwsDatalake(lake, prefix=f"{PREFIX}/").append("orders", {"id": "bigint"}, [{"id": 1}])
+
+    run = sync(platform, lake.config(**OPTIONS, bucket_prefix=f"{PREFIX}/"), object_schema(id=INTEGER), {"id": 2})
+
+    assert run.exit_code == 0, run.report()
+    assert sorted(row["id"] for row in lake.rows(lake.database, "orders")) == [1, 2]
+    assert all(key.startswith(f"{PREFIX}//{lake.database}/orders/") for key in lake.objects())
+
+
+def test_a_refresh_replaces_what_aws_datalake_wrote(lake: Lake, platform: Platform) -> None:
+    """Readers see the new rows alone; the old files stay where they were, for whoever wants them back."""
+    AwsDatalake(lake).append("orders", {"id": "bigint", "orderNo": "string"}, [{"id": 1, "orderNo": "a"}])
+    schema = object_schema(id=INTEGER, orderNo=STRING)
+    old = set(lake.objects())
+
+    for generation in (1, 2):
+        row = {"id": 10 + generation, "orderNo": "b"}
+        run = sync(platform, lake.config(**OPTIONS), schema, row, generation=generation)
+        assert run.exit_code == 0, run.report()
+
+    assert own(lake.rows(lake.database, "orders")) == [{"id": 12, "orderno": "b"}]
+    assert old < set(lake.objects())
+
+
+def test_a_sync_that_begins_a_second_table_says_so_and_how_to_go_on_with_the_first(
+    lake: Lake, platform: Platform
+) -> None:
+    AwsDatalake(lake).append("orderItems", {"id": "bigint"}, [{"id": 1}])
+    schema = object_schema(id=INTEGER)
+
+    runs = [sync(platform, lake.config(), schema, {"id": id}, stream="orderItems") for id in (2, 3)]
+
+    assert [run.exit_code for run in runs] == [0, 0]
+    assert lake.tables() == [(lake.database, "order_items"), (lake.database, "orderitems")]
+    [warning] = [text for text in runs[0].logs if "AWS Datalake" in text]
+    assert (
+        f"Stream orderItems begins a new table {lake.database}.order_items. Table {lake.database}.orderitems, which "
+        "Airbyte's AWS Datalake destination made for it, stays as it is and gets no more records. To go on with that "
+        "one set table_type HIVE and naming.style aws_datalake" in warning
+    )
+    assert not [text for text in runs[1].logs if "AWS Datalake" in text], "it has been begun"
+
+
+def test_a_table_that_is_no_iceberg_table_is_refused_with_the_options_that_work(lake: Lake, platform: Platform) -> None:
+    AwsDatalake(lake).append("orders", {"id": "bigint"}, [{"id": 1}])
+
+    run = sync(platform, lake.config(), object_schema(id=INTEGER), {"id": 2})
+
+    assert run.exit_code == 1
+    [error] = run.errors
+    assert error["failure_type"] == "config_error"
+    assert (
+        "it exists and is not an Iceberg table. Set table_type to HIVE, naming.style to aws_datalake and format_type "
+        "to Parquet to go on with it" in error["message"]
+    )
+    assert [row["id"] for row in lake.rows(lake.database, "orders")] == [1]
+
+
+def test_columns_that_other_names_would_begin_are_named(lake: Lake, platform: Platform) -> None:
+    AwsDatalake(lake).append("orders", {"id": "bigint", "orderNo": "string"}, [{"id": 1, "orderNo": "a"}])
+    config = lake.config(**{**OPTIONS, "naming": {"style": "snake_case"}})
+
+    run = sync(platform, config, object_schema(id=INTEGER, orderNo=STRING), {"id": 2, "orderNo": "b"})
+
+    assert run.exit_code == 0, run.report()
+    assert any(
+        "made: order_no beside orderno. To go on with the old ones set naming.style" in text for text in run.logs
+    )
+
+
+def test_a_partitioned_table_is_refused_and_stays_as_it_is(lake: Lake, platform: Platform) -> None:
+    types = {"id": "bigint", "at": "timestamp", "at_year": "bigint"}
+    row = {"id": 1, "at": "2024-02-29T12:00:00", "at_year": 2024}
+    AwsDatalake(lake).append("orders", types, [row], partitions=["at_year"])
+    before = lake.objects()
+
+    run = sync(platform, lake.config(**OPTIONS), object_schema(id=INTEGER, at=DATE_TIME), {"id": 2})
+
+    assert run.exit_code == 1
+    [error] = run.errors
+    assert error["failure_type"] == "config_error"
+    assert "it is partitioned, which this version does not write" in error["message"]
+    assert lake.objects() == before
+
+
+@pytest.mark.parametrize(
+    ("format_", "options", "set_these"),
+    [
+        ("Parquet", {}, "table_type HIVE and naming.style aws_datalake"),
+        ("Parquet", {"table_type": "HIVE"}, "naming.style aws_datalake"),
+        ("Parquet", {**OPTIONS, "table_prefix": "raw_"}, "table_prefix empty"),
+        ("JSONL", OPTIONS, "format.format_type JSONL"),
+    ],
+)
+def test_check_says_which_options_go_on_with_the_tables_that_are_there(
+    lake: Lake, platform: Platform, format_: Format, options: dict[str, Any], set_these: str
+) -> None:
+    AwsDatalake(lake, format_, None).append("orderItems", {"id": "bigint"}, [{"id": 1}])
+
+    answer = platform.check(lake.config(**options)).connection_status
+
+    assert answer["status"] == "SUCCEEDED"
+    assert f"table {lake.database}.orderitems ({format_}), whose stream orderItems" in answer["message"]
+    assert f"To go on with them set {set_these}. " in answer["message"]
+
+
+def test_check_says_nothing_where_the_options_go_on(lake: Lake, platform: Platform) -> None:
+    AwsDatalake(lake).append("orderItems", {"id": "bigint"}, [{"id": 1}])
+
+    assert platform.check(lake.config(**OPTIONS)).connection_status == {"status": "SUCCEEDED"}
+
+
+def test_check_says_that_a_partitioned_table_cannot_be_continued(lake: Lake, platform: Platform) -> None:
+    row = {"id": 1, "at_year": 2024}
+    AwsDatalake(lake).append("orders", {"id": "bigint", "at_year": "bigint"}, [row], partitions=["at_year"])
+
+    message = platform.check(lake.config(**OPTIONS)).connection_status["message"]
+
+    assert f"partitioned table {lake.database}.orders (Parquet)" in message
+    assert "Partitioned tables cannot be continued by this version." in message
+
+
+def run_warnings(run: Run) -> list[str]:
+    return [text for text in run.logs if "AWS Datalake" in text]
+
+
+def without_zones(row: dict[str, Any]) -> dict[str, Any]:
+    """INT96 and Glue have no zone to tell, so the old files' timestamps have none: the same instants."""
+    return {
+        name: value.astimezone(UTC).replace(tzinfo=None) if isinstance(value, datetime) and value.tzinfo else value
+        for name, value in row.items()
+    }
+
+
+def parquet_files(lake: Lake) -> list[pq.ParquetFile]:
+    return [pq.ParquetFile(io.BytesIO(body(lake, key))) for key in lake.data_files(lake.database, "orders")]
+
+
+def parquet_columns(file: pq.ParquetFile) -> list[Any]:
+    return [file.schema.column(number) for number in range(len(file.schema.names))]
+
+
+def json_rows(lake: Lake) -> list[dict[str, Any]]:
+    found = []
+    for key in lake.data_files(lake.database, "orders"):
+        content = body(lake, key)
+        text = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+        found += [json.loads(line) for line in text.splitlines()]
+    return found
+
+
+def body(lake: Lake, key: str) -> bytes:
+    return lake.s3.get_object(Bucket=lake.bucket, Key=key)["Body"].read()

@@ -1,0 +1,179 @@
+"""Streams that go on writing to columns that AWS Datalake made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from destination_datalake.schema.aws_datalake import continued
+from destination_datalake.schema.columns import stream_columns
+from destination_datalake.schema.evolution import evolve
+from destination_datalake.schema.glue import parse_glue_type
+from destination_datalake.schema.names import AWS_DATALAKE
+from destination_datalake.schema.types import (
+    Boolean,
+    ColumnType,
+    Date,
+    Decimal,
+    Field,
+    Float64,
+    Int64,
+    Json,
+    List,
+    NumericTypes,
+    String,
+    Struct,
+    Timestamp,
+)
+from unit_tests.schema.strategies import json_values
+
+STRING = {"type": "string"}
+INTEGER = {"type": "integer"}
+NUMBER = {"type": "number"}
+DATE_TIME = {"type": "string", "format": "date-time"}
+WITHOUT_ZONE = {**DATE_TIME, "airbyte_type": "timestamp_without_timezone"}
+DATE = {"type": "string", "format": "date"}
+
+
+def an_object(**properties: object) -> dict[str, object]:
+    return {"type": "object", "properties": properties}
+
+
+def an_array(items: object) -> dict[str, object]:
+    return {"type": "array", "items": items}
+
+
+def a_struct(**fields: ColumnType) -> Struct:
+    return Struct(tuple(Field(name, name, type_) for name, type_ in fields.items()))
+
+
+# A JSON schema, the Glue type of the column that AWS Datalake 0.1.35 made of it, and the type in which it is written.
+MADE: list[tuple[dict[str, Any], str, ColumnType]] = [
+    (STRING, "string", String()),
+    ({"type": ["null", "string"]}, "string", String()),
+    (DATE_TIME, "timestamp", Timestamp(zoned=True)),
+    ({**DATE_TIME, "airbyte_type": "timestamp_with_timezone"}, "timestamp", Timestamp(zoned=True)),
+    (WITHOUT_ZONE, "timestamp", Timestamp(zoned=False)),
+    (DATE, "date", Date()),
+    ({"type": "string", "format": "time"}, "string", String()),
+    ({"type": "string", "format": "time", "airbyte_type": "time_without_timezone"}, "string", String()),
+    ({"type": "string", "contentEncoding": "base64"}, "string", String()),
+    (INTEGER, "bigint", Int64()),
+    ({"type": ["null", "integer"]}, "bigint", Int64()),
+    ({"type": "integer", "airbyte_type": "big_integer"}, "bigint", Int64()),
+    ({"type": "number", "airbyte_type": "integer"}, "bigint", Int64()),
+    (NUMBER, "double", Float64()),
+    (NUMBER, "decimal(38,25)", Decimal(38, 25)),
+    ({"type": "number", "airbyte_type": "big_number"}, "double", Float64()),
+    ({"type": "number", "airbyte_type": "big_number"}, "decimal(38,25)", Decimal(38, 25)),
+    ({"type": "boolean"}, "boolean", Boolean()),
+    ({"type": "null"}, "string", String()),
+    ({}, "string", String()),
+    # Unions, references and what names no type are text there, and no JSON text: strings have no quotes.
+    ({"type": ["string", "integer"]}, "string", String()),
+    ({"type": ["string", "integer"], "format": "date-time"}, "timestamp", Timestamp(zoned=True)),
+    ({"oneOf": [INTEGER, {"type": "null"}]}, "string", String()),
+    ({"oneOf": [INTEGER, STRING]}, "string", String()),
+    ({"anyOf": [DATE_TIME]}, "string", String()),
+    ({"$ref": "WellKnownTypes.json#/definitions/TimestampWithTimezone"}, "string", String()),
+    ({"properties": {"a": INTEGER}}, "string", String()),
+    # Objects
+    (an_object(a=INTEGER, b=STRING), "struct<a:bigint,b:string>", a_struct(a=Int64(), b=String())),
+    (an_object(at=DATE_TIME, on=DATE), "struct<at:timestamp,on:date>", a_struct(at=Timestamp(zoned=True), on=Date())),
+    (an_object(n=NUMBER), "struct<n:decimal(38, 25)>", a_struct(n=Decimal(38, 25))),
+    (an_object(a=an_object(b=NUMBER)), "struct<a:struct<b:double>>", a_struct(a=a_struct(b=Float64()))),
+    (an_object(a=an_array(DATE)), "struct<a:array<string>>", a_struct(a=List(String()))),
+    ({"type": "object"}, "string", Json()),
+    (an_object(), "string", Json()),
+    # One open place inside makes text of the whole object.
+    (an_object(a=INTEGER, b={"type": "object"}), "string", Json()),
+    (an_object(a={"type": ["string", "integer"]}), "string", Json()),
+    (an_object(a={"oneOf": [STRING, INTEGER]}), "string", Json()),
+    (an_object(a={"type": "array"}), "string", Json()),
+    (an_object(a=an_array(an_object(b={"type": "object"}))), "string", Json()),
+    # Arrays
+    (an_array(STRING), "array<string>", List(String())),
+    (an_array(INTEGER), "array<bigint>", List(Int64())),
+    (an_array(NUMBER), "array<double>", List(Float64())),
+    (an_array(NUMBER), "array<decimal(38, 25)>", List(Decimal(38, 25))),
+    (an_array({"type": "number", "airbyte_type": "integer"}), "array<bigint>", List(Int64())),
+    (an_array({"type": ["null", "number"], "airbyte_type": "integer"}), "array<double>", List(Float64())),
+    (an_array({"type": "boolean"}), "array<boolean>", List(Boolean())),
+    (an_array(DATE_TIME), "array<string>", List(String())),
+    (an_array(DATE), "array<string>", List(String())),
+    (an_array({"oneOf": [INTEGER]}), "array<string>", List(String())),
+    (an_array([INTEGER]), "array<bigint>", List(Int64())),
+    (an_array([INTEGER, STRING]), "array<bigint>", List(Int64())),
+    (an_array(an_object(at=DATE_TIME)), "array<struct<at:timestamp>>", List(a_struct(at=Timestamp(zoned=True)))),
+    ({"type": "array"}, "string", Json()),
+    (an_array({}), "string", Json()),
+    (an_array({"type": ["string", "integer"]}), "string", Json()),
+    (an_array(an_object(a={"type": "object"})), "string", Json()),
+]
+
+
+@pytest.mark.parametrize("numeric", NumericTypes)
+@pytest.mark.parametrize(("schema", "made", "written"), MADE)
+def test_a_column_that_aws_datalake_made_goes_on_as_it_is(
+    schema: dict[str, Any], made: str, written: ColumnType, numeric: NumericTypes
+) -> None:
+    """Whatever `numeric_types` is: the table's own column says how it is written, and none begins beside it."""
+    json_schema = {"properties": {"value": schema}}
+    [column] = stream_columns(json_schema, numeric, AWS_DATALAKE)
+    there = {"value": parse_glue_type(made, column.type)}
+
+    [now] = continued([column], json_schema, there)
+
+    assert now == Field("value", "value", written)
+    there = {"value": parse_glue_type(made, now.type)}
+    assert evolve(there, [now]).changes == ()
+    assert evolve(there, [now]).columns == (now,)
+
+
+def test_a_field_inside_keeps_the_source_s_spelling_beside_the_catalog_s() -> None:
+    json_schema = {"properties": {"x": an_object(unitPrice=NUMBER)}}
+    columns = stream_columns(json_schema, NumericTypes.INT_FLOAT, AWS_DATALAKE)
+    there = {"x": parse_glue_type("struct<unitPrice:double>", columns[0].type)}
+
+    [column] = continued(columns, json_schema, there)
+
+    assert column.type == Struct((Field("unitprice", "unitPrice", Float64()),))
+    assert evolve(there, [column]).changes == ()
+
+
+@pytest.mark.parametrize(
+    ("schema", "there"),
+    [
+        (INTEGER, None),
+        (INTEGER, String()),
+        (DATE, Timestamp(zoned=True)),
+        (STRING, Int64()),
+        (an_object(a=INTEGER), Int64()),
+        (an_array(INTEGER), String()),
+    ],
+)
+def test_a_column_that_is_not_what_aws_datalake_made_of_the_schema_is_met_as_any_other(
+    schema: dict[str, Any], there: ColumnType | None
+) -> None:
+    json_schema = {"properties": {"x": schema}}
+    columns = stream_columns(json_schema, NumericTypes.INT_FLOAT, AWS_DATALAKE)
+
+    assert continued(columns, json_schema, {"x": there}) == columns
+    assert continued(columns, json_schema, {}) == columns
+
+
+@given(
+    json_values | st.sampled_from([schema for schema, _, _ in MADE]),
+    st.sampled_from(NumericTypes),
+    st.sampled_from([made for _, made, _ in MADE]),
+)
+def test_any_schema_can_meet_any_column(schema: object, numeric: NumericTypes, made: str) -> None:
+    json_schema = {"properties": {"x": schema}}
+    columns = stream_columns(json_schema, numeric, AWS_DATALAKE)
+
+    [now] = continued(columns, json_schema, {"x": parse_glue_type(made, columns[0].type)})
+
+    assert (now.name, now.source) == ("x", "x")
