@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.protocol.catalog import StreamFinder, StreamId, UnknownStream
 from destination_datalake.protocol.messages import MalformedLine, Message, MessageReader, Records
 from destination_datalake.protocol.states import InvalidState, State, parse_state
-from destination_datalake.protocol.statuses import Statuses, find_stream
+from destination_datalake.protocol.statuses import Statuses
 
 _IGNORED = frozenset({"LOG", "CONTROL", "SPEC", "CONNECTION_STATUS", "CATALOG", "DESTINATION_CATALOG"})
 
@@ -44,7 +44,7 @@ class Intake:
     """Reads chunks of input for the streams of one sync. `warn` is told once of each type of message nobody knows."""
 
     def __init__(self, streams: Iterable[StreamId], statuses: Statuses, warn: Callable[[str], None]) -> None:
-        self._streams = tuple(streams)
+        self._finder = StreamFinder(streams)
         self._statuses = statuses
         self._warn = warn
         self._reader = MessageReader()
@@ -79,26 +79,22 @@ class Intake:
     def _stream_of(self, records: Records) -> StreamId:
         known = self._found.get((records.namespace, records.stream))
         if known is None:
-            known = find_stream(self._streams, records.namespace, records.stream)
-            if known is None:
-                line = self._reader.lines_read - records.count + 1
-                named = StreamId(records.namespace or None, records.stream)
-                raise RefusedMessage(
-                    f"Line {line} of the input is a record for stream {named}, which the configured catalog does not "
-                    "have. Refresh the source schema and save the connection, so that both agree on the streams."
-                )
+            line = self._reader.lines_read - records.count + 1
+            known = self._find("record", line, records.namespace, records.stream)
             self._found[(records.namespace, records.stream)] = known
         return known
+
+    def _find(self, what: str, line: int, namespace: str | None, name: str) -> StreamId:
+        try:
+            return self._finder.find(namespace, name)
+        except UnknownStream as error:
+            named = StreamId(namespace or None, name)
+            raise RefusedMessage(f"Line {line} of the input is a {what} for stream {named}, {error}") from None
 
     def _state_in(self, message: Message) -> State | None:
         """The state that the message is, with its stream as the catalog names it; other messages are noted."""
         if message.type == "TRACE":
-            try:
-                self._statuses.note(message.line)
-            except msgspec.DecodeError as error:
-                raise RefusedMessage(
-                    f"Line {message.number} of the input is a TRACE that cannot be read: {error}"
-                ) from None
+            self._note(message)
         elif message.type == "STATE":
             try:
                 state = parse_state(message.line)
@@ -106,9 +102,18 @@ class Intake:
                 raise RefusedMessage(f"Line {message.number} of the input is {error}") from None
             if state.stream is None:
                 return state
-            known = find_stream(self._streams, state.stream.namespace, state.stream.name)
-            return state if known is None else replace(state, stream=known)
+            return replace(state, stream=self._find("state", message.number, *state.stream))
         elif message.type not in _IGNORED and message.type not in self._unknown_types:
             self._unknown_types.add(message.type)
             self._warn(f"Messages of the unknown type {message.type[:50]!r} are ignored.")
         return None
+
+    def _note(self, message: Message) -> None:
+        try:
+            self._statuses.note(message.line)
+        except msgspec.DecodeError as error:
+            raise RefusedMessage(
+                f"Line {message.number} of the input is a TRACE that cannot be read: {error}"
+            ) from None
+        except UnknownStream as error:
+            raise RefusedMessage(f"Line {message.number} of the input is the status of a stream {error}") from None

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import logging
 import threading
-import traceback
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from destination_datalake.aws.errors import explain
-from destination_datalake.datafiles import DataFile, RewriteFailed
+from destination_datalake.datafiles import DataFile
+from destination_datalake.failures import StreamFailure, failure_of
 from destination_datalake.rejects.tally import Tally
-from destination_datalake.spark.engine import Engine, SparkFailed
+from destination_datalake.spark.engine import Engine
 from destination_datalake.spark.jobs import StagedBatch, StagedSegment, tasks_for
 from destination_datalake.spark.plan import Encoded, NotEncoded, UnitResult
-from destination_datalake.tables.base import OutcomeUnknown, Table, TableBusy, TableConflict
+from destination_datalake.tables.base import Table
+from destination_datalake.workers import Workers
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.buffer.batches import Batch
     from destination_datalake.buffer.staging import Staging
     from destination_datalake.protocol.catalog import StreamId
-    from destination_datalake.protocol.errors import FailureType
     from destination_datalake.rejects.book import RejectBook
     from destination_datalake.rejects.place import RejectFile
 
@@ -34,22 +33,20 @@ JOBS_AT_ONCE = 2
 
 COMMITS_AT_ONCE = 8
 
-
-@dataclass(frozen=True, slots=True)
-class StreamFailure:
-    """Why a stream's records could not be landed: for the user, for the log, and whose turn it is."""
-
-    message: str
-    internal_message: str
-    failure_type: FailureType
+ENCODINGS = 5
+"""How often a batch is encoded before its stream is given up, because its table has changed under each of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """What became of a batch: its records are in the table or among the rejects, or its stream has failed."""
+    """What became of a batch: its records are in the table or among the rejects, or its stream has failed.
+
+    Or else nobody wanted it any more: it was `skipped`, and nothing of it is left.
+    """
 
     batch: Batch
     failure: StreamFailure | None
+    skipped: bool = False
     files: int = 0
     bytes: int = 0
     tally: Tally = field(default_factory=Tally)
@@ -58,7 +55,8 @@ class Landed:
 class Landing:
     """Lands batches on threads of its own and tells `on_landed` of each, from those threads.
 
-    Tables are opened and prepared at once, all of them, while Spark is starting and records are being read.
+    Tables are opened and prepared at once, all of them, while Spark is starting and records are being read. A batch
+    that is not `wanted` any more when it could be committed is not: no state can speak for it.
     """
 
     def __init__(
@@ -70,6 +68,7 @@ class Landing:
         file_prefix: str,
         rejects: RejectBook,
         on_landed: Callable[[Landed], None],
+        wanted: Callable[[Batch], bool],
     ) -> None:
         self._engine = engine
         self._staging = staging
@@ -77,31 +76,44 @@ class Landing:
         self._file_prefix = file_prefix
         self._rejects = rejects
         self._on_landed = on_landed
+        self._wanted = wanted
         self._table_locks = {stream: threading.Lock() for stream in openers}
-        self._commits = ThreadPoolExecutor(COMMITS_AT_ONCE, "commit")
+        self._commits = Workers(COMMITS_AT_ONCE, "commit")
         self._tables: dict[StreamId, Future[Table]] = {
             stream: self._commits.submit(_prepared, opener) for stream, opener in openers.items()
         }
 
     def land(self, batches: Sequence[Batch]) -> None:
-        """Encode the batches in one Spark job and commit each to its table. Returns when all are through."""
-        ready: list[Batch] = []
+        """Encode the batches in one Spark job and commit each to its table. Returns when all are through.
+
+        Whatever is raised for one of them fails its stream, and no other.
+        """
+        staged: dict[StreamId, tuple[Batch, StagedBatch]] = {}
         for batch in batches:
             failure = self.preparation_failure(batch.stream)
             if failure is None:
-                ready.append(batch)
-            else:
-                self._on_landed(Landed(batch, failure))
-        if not ready:
+                try:
+                    staged[batch.stream] = (batch, self._stage(batch))
+                    continue
+                except Exception as error:
+                    failure = failure_of(error, batch.stream, "stage records of")
+            self._on_landed(Landed(batch, failure))
+        if not staged:
             return
         try:
-            results = self._encode(ready)
+            results = self._encode([stage for _, stage in staged.values()])
         except Exception as error:
-            for batch in ready:
-                self._on_landed(Landed(batch, failure_of(error, batch.stream, "stage records of")))
+            for batch, _ in staged.values():
+                self._on_landed(Landed(batch, failure_of(error, batch.stream, "encode records of")))
             return
-        for commit in [self._commits.submit(self._commit, batch, results[batch.stream]) for batch in ready]:
+        commits = [self._commits.submit(self._commit, batch, results[batch.stream]) for batch, _ in staged.values()]
+        wait(commits)
+        for commit in commits:
             commit.result()
+
+    def spark_has_gone(self) -> bool:
+        """Whether nothing can be encoded any more."""
+        return self._engine.gone()
 
     def preparation_failure(self, stream: StreamId) -> StreamFailure | None:
         """Why the stream's table could not be made ready; None if it is. Waits until that is known."""
@@ -119,17 +131,16 @@ class Landing:
             if error is not None
         }
 
-    def close(self) -> None:
-        """Wait for the threads."""
-        self._commits.shutdown(cancel_futures=True)
+    def close(self, given_up: Callable[[], bool]) -> None:
+        """End the threads: begin nothing more, and wait for what has begun until it is `given_up`."""
+        self._commits.close(given_up)
 
-    def _encode(self, batches: Sequence[Batch]) -> Mapping[StreamId, list[UnitResult]]:
-        staged = [self._stage(batch) for batch in batches]
+    def _encode(self, staged: Sequence[StagedBatch]) -> Mapping[StreamId, list[UnitResult]]:
         try:
             results = self._engine.encode(tasks_for(staged, self._engine.parallelism(), self._access))
         finally:
-            self._staging.clear(segment.place for batch in staged for segment in batch.segments)
-        by_stream: dict[StreamId, list[UnitResult]] = {batch.stream: [] for batch in batches}
+            self._clear(staged)
+        by_stream: dict[StreamId, list[UnitResult]] = {batch.stream: [] for batch in staged}
         for result in results:
             by_stream[result.stream].append(result)
         return by_stream
@@ -140,19 +151,29 @@ class Landing:
         table = self._tables[batch.stream].result()
         return StagedBatch(batch.stream, name, segments, table.plan(), self._rejects.place(table.name))
 
+    def _clear(self, staged: Sequence[StagedBatch]) -> None:
+        try:
+            self._staging.clear(segment.place for batch in staged for segment in batch.segments)
+        except Exception:
+            _logger.warning("Staged records could not be removed.", exc_info=True)
+
     def _commit(self, batch: Batch, results: Sequence[UnitResult]) -> None:
         """Commit what was encoded; encode again if the table had to become wider first (see `Table.commit`)."""
         table = self._tables[batch.stream].result()
-        try:
-            with self._table_locks[batch.stream]:
+        with self._table_locks[batch.stream]:
+            try:
                 landed = self._into_table(table, batch, results)
-        except Exception as error:
-            # Whether the commit took place may be unknown, so its files stay: a file too many is harmless.
-            doing = f"commit to table {table.name} the records of"
-            landed = Landed(batch, failure_of(error, batch.stream, doing))
-        self._on_landed(landed)
+            except Exception as error:
+                # Whether the commit took place may be unknown, so its files stay: a file too many is harmless.
+                doing = f"commit to table {table.name} the records of"
+                landed = Landed(batch, failure_of(error, batch.stream, doing))
+            # Still under the lock: the stream's next batch must find out that this one has failed.
+            self._on_landed(landed)
 
     def _into_table(self, table: Table, batch: Batch, results: Sequence[UnitResult]) -> Landed:
+        if not self._wanted(batch):
+            self._discard(table, _files(results), _rejects(results))
+            return Landed(batch, None, skipped=True)
         failure = _encoding_failure(batch, results)
         if failure is None:
             self._rejects.register(_rejects(results))
@@ -160,16 +181,20 @@ class Landing:
             if passed is not None:
                 self._discard(table, _files(results), ())  # the rejects stay: they are the evidence
                 return Landed(batch, StreamFailure(passed, "the limit of rejects is passed", "config_error"))
+        encodings = 1
         while failure is None and not table.commit(_files(results), self._engine.rewrite):
             # Encoded again, the batch may be cut into other units, whose rejects go by other names.
             self._rejects.withdraw(_rejects(results))
-            results = self._encode([batch])[batch.stream]
+            if encodings == ENCODINGS:
+                return Landed(batch, _restless(table, batch))
+            results = self._encode([self._stage(batch)])[batch.stream]
             failure = _encoding_failure(batch, results)
+            encodings += 1
         files = _files(results)
         if failure is not None:
             self._discard(table, files, _rejects(results))
             return Landed(batch, failure)
-        return Landed(batch, None, len(files), sum(file.size for file in files), _tally(results))
+        return Landed(batch, None, files=len(files), bytes=sum(file.size for file in files), tally=_tally(results))
 
     def _discard(self, table: Table, files: Sequence[DataFile], rejects: Sequence[RejectFile]) -> None:
         try:
@@ -177,6 +202,15 @@ class Landing:
             self._rejects.withdraw(rejects)
         except Exception:
             _logger.warning("Files of a failed batch of table %s could not be removed.", table.name, exc_info=True)
+
+
+def _restless(table: Table, batch: Batch) -> StreamFailure:
+    message = (
+        f"Cannot commit to table {table.name} the records of stream {batch.stream}: its columns were changed by others "
+        f"during each of {ENCODINGS} attempts. Nothing that was acknowledged is lost. Run the sync again when nobody "
+        "else changes the table."
+    )
+    return StreamFailure(message, "the table asked for another encoding again and again", "transient_error")
 
 
 def _prepared(opener: Callable[[], Table]) -> Table:
@@ -208,19 +242,3 @@ def _encoding_failure(batch: Batch, results: Sequence[UnitResult]) -> StreamFail
         sent = f"{batch.records} records were received, {written} encoded and {refused} rejected"
         return StreamFailure(f"Stream {batch.stream}: {sent}.", "records and rows do not match", "system_error")
     return None
-
-
-def failure_of(error: BaseException, stream: StreamId, doing: str) -> StreamFailure:
-    """Say what an exception means for a stream. `doing` completes "Cannot … stream …"."""
-    trace = "".join(traceback.format_exception(error))
-    match error:
-        case TableConflict():
-            return StreamFailure(str(error), trace, "config_error")
-        case RewriteFailed(failure=cause):
-            return StreamFailure(cause.message, cause.internal_message, cause.failure_type)
-        case SparkFailed() | TableBusy() | OutcomeUnknown():
-            return StreamFailure(str(error), trace, "transient_error")
-    failure = explain(error, doing=doing, resource=f"stream {stream}")
-    if failure is not None:
-        return StreamFailure(failure.message, f"{failure.detail}\n{trace}", failure.failure_type)
-    return StreamFailure(f"Cannot {doing} stream {stream}: {type(error).__name__}.", trace, "system_error")

@@ -1,7 +1,8 @@
 """One `write` from first line to last: the conductor. It knows every part and does none of their work.
 
-stdin is read into the buffer on the main thread; a dispatcher thread cuts batches and lands them on job threads; what
-has landed releases states. One lock guards the buffer, the ledger and the counts; nobody does I/O to AWS under it.
+stdin is read into the buffer on the main thread; job threads cut batches and land them; what has landed makes states
+true, which a thread of their own writes out. One lock guards the buffer, the ledger and the counts; nobody does I/O to
+AWS or to stdout under it.
 """
 
 from __future__ import annotations
@@ -9,10 +10,8 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-import traceback
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -20,25 +19,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.buffer.batches import Batch, Cutter
+from destination_datalake.buffer.batches import Batch, Cutter, StreamNotCut
 from destination_datalake.buffer.buffer import Buffer, MiB
+from destination_datalake.buffer.disk import DiskFailed, Reserve
+from destination_datalake.buffer.held import HeldLines
 from destination_datalake.buffer.staging import LocalStaging, RemoteStaging
-from destination_datalake.buffer.triggers import AgeTrigger, AheadTrigger, SizeTrigger, SpaceTrigger
+from destination_datalake.buffer.triggers import AgeTrigger, AheadTrigger, HeldTrigger, SizeTrigger, SpaceTrigger
+from destination_datalake.failures import StreamFailure, disk_failed, malformed_input, trace_of, unexpected
 from destination_datalake.intake import Gathered, Intake, RefusedMessage
-from destination_datalake.landing import JOBS_AT_ONCE, Landed, Landing, StreamFailure
+from destination_datalake.landing import JOBS_AT_ONCE, Landed, Landing
+from destination_datalake.outcome import Outcome
 from destination_datalake.protocol.catalog import Stream, StreamId, parse_catalog
+from destination_datalake.protocol.errors import SyncRefused
+from destination_datalake.protocol.ledger import StateLedger
 from destination_datalake.protocol.messages import MalformedLine
-from destination_datalake.protocol.states import State, StateLedger
+from destination_datalake.protocol.states import State
 from destination_datalake.protocol.statuses import Statuses
 from destination_datalake.protocol.stdin import chunks
-from destination_datalake.protocol.stdout import StdoutClosedError
 from destination_datalake.rejects.book import RejectBook
 from destination_datalake.rejects.catalog import RejectsTable
 from destination_datalake.rejects.limit import RejectLimit
 from destination_datalake.rejects.place import FOLDER
+from destination_datalake.releasing import Releasing
 from destination_datalake.report import Progress, Reporter, StreamProgress
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.opening import open_table
+from destination_datalake.workers import Workers
 
 if TYPE_CHECKING:
     from destination_datalake.config import Config
@@ -51,6 +57,12 @@ SEGMENT_BYTES = 16 * MiB
 
 BATCHES_IN_HAND = 4
 """Whole batches that wait or are being landed: while Spark starts reading goes on, and each job finds the next one."""
+
+HELD_STATES = 200_000
+"""States that wait for their records, and streams that they wait for: more take memory, so reading waits instead."""
+
+RESERVED_BYTES = 4 * MiB
+"""Of the disk, for Spark's own small files: what is buffered can land although the disk is full."""
 
 TERMINATION_SECONDS = 45
 """After SIGTERM the platform waits 60 s; what has not landed by then is left for the next sync."""
@@ -71,6 +83,7 @@ def run_sync(
     0: every stream landed. 1: something did not, and a TRACE ERROR says what. 143: SIGTERM; what had been read is
     committed and its states are out. Raises SyncRefused before anything is read if the catalog cannot work.
     """
+    termination.tell(partial(out.give_up_after, TERMINATION_SECONDS))
     streams = parse_catalog(catalog)
     naming = TableNaming.of(config)
     tables = naming.tables_of(streams)
@@ -85,9 +98,19 @@ def run_sync(
     limit = RejectLimit(config.rejects.max_ratio, config.rejects.max_count)
     rejects = RejectBook(root, sync_name, day, limit, rejects_table, access)
     staging = LocalStaging() if engine.local else RemoteStaging(config.uri("_staging", sync_name), access)
-    with tempfile.TemporaryDirectory(prefix="destination-datalake-", ignore_cleanup_errors=True) as directory:
+    try:
+        directory = tempfile.TemporaryDirectory(prefix="destination-datalake-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise SyncRefused(
+            f"Records cannot wait on disk: {error}. Set TMPDIR to a folder that can be written."
+        ) from error
+    with directory as segments:
         new_landing = partial(Landing, openers, engine, staging, access, sync_name, rejects)
-        return _Sync(config, streams, new_landing, Path(directory), out, termination).run(stdin)
+        try:
+            sync = _Sync(config, streams, new_landing, Path(segments), out, termination)
+        except DiskFailed as error:
+            raise SyncRefused(str(error)) from error
+        return sync.run(stdin)
 
 
 class _Sync:
@@ -97,8 +120,8 @@ class _Sync:
         self,
         config: Config,
         streams: Sequence[Stream],
-        new_landing: Callable[[Callable[[Landed], None]], Landing],
-        segments: Path,
+        new_landing: Callable[[Callable[[Landed], None], Callable[[Batch], bool]], Landing],
+        directory: Path,
         out: Stdout,
         termination: Termination,
     ) -> None:
@@ -106,38 +129,43 @@ class _Sync:
         self._out = out
         self._termination = termination
         self._started = time.monotonic()
-        self._changed = threading.Condition()
-        self._ledger = StateLedger(self._streams)
-        batch_bytes = config.batch_size_mb * MiB
-        self._buffer = Buffer(segments, min(SEGMENT_BYTES, batch_bytes), time.monotonic)
-        self._space = SpaceTrigger(config.buffer_size_mb * MiB)
+        lock = threading.RLock()
+        self._changed = threading.Condition(lock)
+        batch_bytes, buffer_bytes = config.batch_size_mb * MiB, config.buffer_size_mb * MiB
+        self._reserve = Reserve(directory, RESERVED_BYTES)
+        self._buffer = Buffer(directory, min(SEGMENT_BYTES, batch_bytes), buffer_bytes, time.monotonic)
+        self._held_lines = HeldLines(directory)
+        self._ledger = StateLedger(self._streams, self._held_lines.keep)
+        self._releasing = Releasing(self._ledger, lock, out, self._changed.notify_all, self._stop)
+        self._space = SpaceTrigger(buffer_bytes)
+        self._held = HeldTrigger(HELD_STATES)
         self._ahead = AheadTrigger(batch_bytes, BATCHES_IN_HAND)
-        age = AgeTrigger(float(config.flush_interval_seconds))
-        self._cutter = Cutter(SizeTrigger(batch_bytes), age, self._space)
+        self._cutter = Cutter(SizeTrigger(batch_bytes), AgeTrigger(float(config.flush_interval_seconds)))
         self._statuses = Statuses(streams)
         self._progress = {stream: StreamProgress(stream) for stream in self._streams}
-        self._failures: dict[StreamId, StreamFailure] = {}
-        self._fatal: StreamFailure | None = None
+        self._outcome = Outcome(self._streams)
         self._intake = Intake(self._streams, self._statuses, partial(out.log, "WARN"))
         self._ended = False
-        self._terminated = False
-        self._drained = False
+        self._read_to_the_end = False
+        self._spark_has_gone = False
+        self._published = False
+        self._done = False
+        self._jobs = 0
         self._jobs_running = 0
-        self._landing = new_landing(self._on_landed)
+        self._landing = new_landing(self._on_landed, self._is_wanted)
 
     def run(self, stdin: int) -> int:
         """Read to the end, land everything, publish what is complete, and say how it went."""
         with Reporter(self._out, self._look):
-            dispatcher = threading.Thread(target=self._dispatch, name="dispatch", daemon=True)
-            dispatcher.start()
+            self._releasing.start()
+            jobs = Workers(JOBS_AT_ONCE, "job")
+            self._jobs = jobs.count
+            for _ in range(jobs.count):
+                jobs.submit(self._job)
             self._read(stdin)
-            drained = self._drain(dispatcher)
-            if drained:
-                self._account()
-            if drained and not self._terminated and self._fatal is None:
-                self._finish()
-        if drained:
-            self._landing.close()
+            self._wait_for_end()
+            self._releasing.close()
+        self._landing.close(lambda: self._termination.requested)
         return self._conclude()
 
     # Reading, on the main thread.
@@ -151,177 +179,191 @@ class _Sync:
                     else:
                         self._take_state(step)
                 if not self._wait_for_room():
-                    break
+                    return
+            self._read_to_the_end = not self._termination.requested
         except MalformedLine as error:
-            self._fatal = StreamFailure(
-                f"{error}. The source or the platform sent something that is not the Airbyte protocol; the records "
-                "before it are safe. Run the sync again, and report it to the source's maintainers if it stays.",
-                str(error),
-                "system_error",
-            )
+            self._stop(malformed_input(error))
         except RefusedMessage as error:
-            self._fatal = StreamFailure(str(error), str(error), "system_error")
-        self._terminated = self._termination.requested
+            self._stop(StreamFailure(str(error), str(error), "system_error"))
+        except DiskFailed as error:
+            # What is on the full disk can still land, if Spark finds room for its own small files.
+            with self._changed:
+                self._buffer.drop_spare_files()
+            self._reserve.release()
+            self._stop(disk_failed(error))
 
     def _take_records(self, gathered: Gathered) -> None:
         with self._changed:
             due = False
             for stream, records in gathered.streams.items():
                 lines = records.pieces[0] if len(records.pieces) == 1 else b"".join(records.pieces)
+                first = self._ledger.received(stream)
+                if not self._outcome.has_failed(stream):
+                    due |= self._buffer.append(stream, lines, records.count, first)
+                self._ledger.record(stream, records.count)
                 progress = self._progress[stream]
                 progress.received += records.count
                 progress.received_bytes += len(lines)
-                first = self._ledger.received(stream)
-                self._ledger.record(stream, records.count)
-                if stream not in self._failures:
-                    due |= self._buffer.append(stream, lines, records.count, first)
             if due:
                 self._changed.notify_all()
 
     def _take_state(self, state: State) -> None:
         with self._changed:
             self._ledger.hold(state)
-            self._release_locked()
+            self._releasing.wake()
 
     def _wait_for_room(self) -> bool:
         """Wait while the buffer is full or Spark has enough to do. False when there is no point in reading on."""
         with self._changed:
-            while not self._termination.requested and (
-                self._space.due(self._buffer.used) or self._ahead.due(self._buffer.waiting_sizes(), self._jobs_running)
+            while not (self._termination.requested or self._is_pointless_locked()) and (
+                self._is_full_locked() or self._ahead.due(self._buffer.waiting_sizes(), self._jobs_running)
             ):
                 self._changed.notify_all()
                 self._changed.wait(0.5)
-            return len(self._failures) < len(self._streams) and self._fatal is None
+            return not self._is_pointless_locked()
 
-    # Landing, on the dispatcher's and the jobs' threads.
+    def _is_pointless_locked(self) -> bool:
+        """Whether nothing that may still come can be landed and acknowledged."""
+        return self._outcome.nothing_is_left or self._spark_has_gone or self._ledger.futile
 
-    def _dispatch(self) -> None:
-        with ThreadPoolExecutor(JOBS_AT_ONCE, "job") as jobs:
+    def _is_full_locked(self) -> bool:
+        """Whether everything that waits must land before more is read."""
+        on_disk = self._buffer.occupied + self._held_lines.disk
+        return self._space.due(on_disk) or self._held.due(self._ledger.held, self._ledger.needs)
+
+    # Landing, on the jobs' threads.
+
+    def _job(self) -> None:
+        try:
             while (batches := self._next_batches()) is not None:
-                jobs.submit(self._land, batches)
+                self._land(batches)
+        except Exception as error:
+            self._stop(unexpected("land what was received", error))
         with self._changed:
-            self._drained = True
-            self._changed.notify_all()
+            self._jobs -= 1
+            last = not self._jobs
+        if last:
+            self._end()
 
     def _next_batches(self) -> list[Batch] | None:
-        """Wait for batches that are due and a free job; None when the input has ended and nothing is left of it."""
+        """Wait for batches that are due; None when the input has ended and nothing is left of it, or Spark has gone."""
         with self._changed:
-            while True:
+            while not self._spark_has_gone:
                 now = time.monotonic()
-                if self._jobs_running < JOBS_AT_ONCE:
-                    batches = self._cutter.cut(self._buffer, now, ended=self._ended)
-                    if batches:
-                        self._jobs_running += 1
-                        self._changed.notify_all()
-                        return batches
-                    if self._ended:
-                        return None
-                    self._changed.wait(self._cutter.wait(self._buffer, now))
-                else:
-                    self._changed.wait()
+                batches = self._cut_locked(now)
+                if batches:
+                    self._jobs_running += 1
+                    self._changed.notify_all()
+                    return batches
+                if self._ended:
+                    return None
+                self._changed.wait(self._cutter.wait(self._buffer, now))
+            return None
+
+    def _cut_locked(self, now: float) -> list[Batch]:
+        """The batches that are due and wanted; none if nothing is due."""
+        while True:
+            try:
+                batches = self._cutter.cut(self._buffer, now, everything=self._ended or self._is_full_locked())
+            except StreamNotCut as error:
+                self._fail_locked(error.stream, StreamFailure(str(error), trace_of(error), "transient_error"))
+                continue
+            wanted = [batch for batch in batches if self._is_wanted(batch)]
+            for batch in batches:
+                if batch not in wanted:
+                    self._buffer.discard(batch.segments)
+            if wanted or not batches:
+                return wanted
 
     def _land(self, batches: list[Batch]) -> None:
         try:
             self._landing.land(batches)
-        except Exception as error:
-            # Not a failure that landing knows how to tell; `_account` finds which records it has cost.
-            self._out.log("ERROR", "".join(traceback.format_exception(error)))
         finally:
+            gone = self._landing.spark_has_gone()
             with self._changed:
+                self._spark_has_gone |= gone
                 self._jobs_running -= 1
                 self._changed.notify_all()
+
+    def _is_wanted(self, batch: Batch) -> bool:
+        """Whether a state may yet acknowledge the batch, at least in part."""
+        with self._changed:
+            return self._ledger.acknowledgeable(batch.stream, batch.first)
 
     def _on_landed(self, landed: Landed) -> None:
         stream = landed.batch.stream
         with self._changed:
             self._buffer.discard(landed.batch.segments)
-            progress = self._progress[stream]
             if landed.failure is not None:
-                progress.failed = True
-                self._failures.setdefault(stream, landed.failure)
-            else:
+                self._fail_locked(stream, landed.failure)
+            elif not landed.skipped:
                 tally = landed.tally
                 self._ledger.commit(stream, landed.batch.first, landed.batch.records, tally.refused)
+                progress = self._progress[stream]
                 progress.committed += landed.batch.records - tally.refused
                 progress.files += landed.files
                 progress.file_bytes += landed.bytes
                 progress.rejected_records += tally.refused
                 progress.rejected_values += tally.values
-                self._release_locked()
+                self._releasing.wake()
             self._changed.notify_all()
 
-    def _release_locked(self) -> None:
-        """Write out the states that are true now; under the lock, so that they keep their order."""
-        try:
-            for line in self._ledger.release():
-                self._out.write_line(line)
-        except StdoutClosedError as error:
-            self._fatal = StreamFailure(
-                "The platform closed the connector's output: no state can be acknowledged any more.",
-                str(error),
-                "system_error",
-            )
+    # Failing.
+
+    def _fail_locked(self, stream: StreamId, failure: StreamFailure) -> None:
+        """Note that a stream has failed: nothing more of it can be acknowledged, so nothing more of it lands."""
+        if not self._outcome.has_failed(stream):
+            self._outcome.fail(stream, failure)
+            self._ledger.fail(stream)
+            self._buffer.drop(stream)
+
+    def _stop(self, failure: StreamFailure) -> None:
+        """Note what ends the reading; what was read still lands."""
+        with self._changed:
+            self._outcome.stop(failure)
+            self._changed.notify_all()
 
     # The end.
 
-    def _drain(self, dispatcher: threading.Thread) -> bool:
-        """Land what was read. After SIGTERM only for as long as the platform waits; False if that was too short."""
-        deadline = time.monotonic() + TERMINATION_SECONDS if self._terminated else None
+    def _end(self) -> None:
+        """Settle every stream once all jobs have ended: on the last one's thread, so that SIGTERM need not wait."""
+        try:
+            if self._outcome.fatal is None:
+                self._outcome.account(self._ledger, spark_has_gone=self._spark_has_gone)
+                if self._read_to_the_end and not self._termination.requested:
+                    self._outcome.publish(self._landing, self._statuses)
+                    self._published = True
+        except Exception as error:
+            self._stop(unexpected("end the sync", error))
+        with self._changed:
+            self._done = True
+            self._changed.notify_all()
+
+    def _wait_for_end(self) -> None:
+        """Wait until all that was read has landed and all states are out; after SIGTERM for as long as there is."""
+        deadline: float | None = None
         with self._changed:
             self._ended = True
             self._changed.notify_all()
-            while not self._drained:
-                if deadline is None and self._termination.requested:
-                    self._terminated = True
-                    deadline = time.monotonic() + TERMINATION_SECONDS
-                if deadline is not None and time.monotonic() >= deadline:
-                    return False
+            while not (self._done and self._releasing.idle()):
+                if self._termination.requested:
+                    deadline = deadline or time.monotonic() + TERMINATION_SECONDS
+                    if time.monotonic() >= deadline:
+                        return
                 self._changed.wait(0.2)
-        dispatcher.join()
-        return True
-
-    def _account(self) -> None:
-        """Fail every stream of which something was received and not committed: nothing is dropped without a word."""
-        for stream in self._streams:
-            received, committed = self._ledger.received(stream), self._ledger.committed(stream)
-            if received != committed and stream not in self._failures:
-                message = f"Stream {stream}: {received} records were received and {committed} committed."
-                self._failures[stream] = StreamFailure(message, "records and rows do not match", "system_error")
-
-    def _finish(self) -> None:
-        """Publish the streams that are complete, and note what keeps the others from it."""
-        for stream in self._streams:
-            failure = self._landing.preparation_failure(stream)
-            if failure is not None:
-                self._failures.setdefault(stream, failure)
-        complete = [s for s in self._streams if s not in self._failures and self._statuses.complete(s)]
-        self._failures.update(self._landing.publish(complete))
-        for stream in self._streams:
-            if stream not in self._failures and not self._statuses.complete(stream):
-                self._failures[stream] = StreamFailure(
-                    f"Stream {stream} is incomplete: the source ended without saying that all its records were sent. "
-                    "What was received is committed; nothing was replaced. The next sync goes on from there.",
-                    "no COMPLETE status",
-                    "transient_error",
-                )
 
     def _conclude(self) -> int:
-        for stream, failure in self._failures.items():
-            self._progress[stream].failed = True
-            descriptor = (stream.namespace, stream.name)
-            self._out.trace_error(failure.message, failure.internal_message, failure.failure_type, descriptor)
-        if self._fatal is not None:
-            self._out.trace_error(self._fatal.message, self._fatal.internal_message, self._fatal.failure_type)
-        if self._terminated:
+        self._outcome.tell(self._out)
+        if self._termination.requested and not self._published:
             return EXIT_TERMINATED
-        return 1 if self._failures or self._fatal else 0
+        return 1 if self._outcome.is_failure else 0
 
     def _look(self) -> Progress:
         with self._changed:
             return Progress(
-                tuple(replace(progress) for progress in self._progress.values()),
+                tuple(replace(p, failed=self._outcome.has_failed(p.stream)) for p in self._progress.values()),
                 time.monotonic() - self._started,
                 self._buffer.used,
                 self._ledger.released,
-                self._ledger.held(),
+                self._ledger.held,
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+from collections.abc import Callable
 
 
 class Termination:
@@ -14,12 +15,19 @@ class Termination:
         """Begin."""
         self.descriptor, self._writer = os.pipe()
         os.set_blocking(self._writer, False)
+        self._told: list[Callable[[], None]] = []
         self._before = signal.signal(signal.SIGTERM, self._note)
 
     @property
     def requested(self) -> bool:
         """Whether SIGTERM has arrived. `descriptor` is readable from then on."""
         return bool(select.select([self.descriptor], [], [], 0)[0])
+
+    def tell(self, told: Callable[[], None]) -> None:
+        """Call `told` when SIGTERM arrives, or now if it has: in a signal's handler, so it may only set a value."""
+        self._told.append(told)
+        if self.requested:
+            told()
 
     def close(self) -> None:
         """Give SIGTERM its former meaning back."""
@@ -28,6 +36,8 @@ class Termination:
         os.close(self._writer)
 
     def _note(self, _signal: int, _frame: object) -> None:
+        for told in self._told:
+            told()
         try:
             os.write(self._writer, b"!")
         except BlockingIOError:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from destination_datalake.buffer.buffer import Buffer
+from destination_datalake.buffer.disk import DiskFailed
 from destination_datalake.buffer.segments import Segment
-from destination_datalake.buffer.triggers import AgeTrigger, SizeTrigger, SpaceTrigger
+from destination_datalake.buffer.triggers import AgeTrigger, SizeTrigger
 from destination_datalake.protocol.catalog import StreamId
 
 
@@ -34,25 +35,39 @@ class Batch:
         return sum(segment.bytes for segment in self.segments)
 
 
-class Cutter:
-    """Cuts batches: by size, by age of what waits, when the buffer is full, and at the end of input."""
+class StreamNotCut(Exception):
+    """A stream's waiting records cannot be handed over; those of the others can. The text says why and what to do."""
 
-    def __init__(self, size: SizeTrigger, age: AgeTrigger, space: SpaceTrigger) -> None:
+    def __init__(self, stream: StreamId, cause: DiskFailed) -> None:
+        super().__init__(f"The records of stream {stream} cannot be handed over. {cause}")
+        self.stream = stream
+
+
+class Cutter:
+    """Cuts batches: by size, by age of what waits, and when everything has to go."""
+
+    def __init__(self, size: SizeTrigger, age: AgeTrigger) -> None:
         self._size = size
         self._age = age
-        self._space = space
         self._cut = 0
 
-    def cut(self, buffer: Buffer, now: float, *, ended: bool) -> list[Batch]:
+    def cut(self, buffer: Buffer, now: float, *, everything: bool) -> list[Batch]:
         """Take what is due out of the buffer: at least one batch if any is, and together about one batch's bytes.
 
-        Small streams that are due share a job, so that a hundred of them do not cost a hundred jobs.
+        Small streams that are due share a job, so that a hundred of them do not cost a hundred jobs. `everything` is
+        due when the buffer is full, and at the end of the input. Raises StreamNotCut, and has then taken nothing.
         """
         batches: list[Batch] = []
         room = self._size.batch_bytes
-        for stream in self._due(buffer, now, ended=ended):
+        for stream in self._due(buffer, now, everything=everything):
+            try:
+                segments = buffer.take(stream, room)
+            except DiskFailed as error:
+                if batches:
+                    break  # The next cut begins with this stream, and says so.
+                raise StreamNotCut(stream, error) from error
             self._cut += 1
-            batches.append(Batch(stream, self._cut, tuple(buffer.take(stream, room))))
+            batches.append(Batch(stream, self._cut, tuple(segments)))
             room -= batches[-1].bytes
             if room <= 0:
                 break
@@ -63,12 +78,14 @@ class Cutter:
 
         A state is never older than the oldest record it waits for, so this bounds the age of states as well.
         """
-        since = [buffer.oldest(stream) for stream in buffer.waiting_streams()]
-        return min((self._age.remaining(moment, now) for moment in since if moment is not None), default=None)
+        for stream in buffer.waiting_streams():
+            since = buffer.oldest(stream)
+            return None if since is None else self._age.remaining(since, now)
+        return None
 
-    def _due(self, buffer: Buffer, now: float, *, ended: bool) -> list[StreamId]:
+    def _due(self, buffer: Buffer, now: float, *, everything: bool) -> list[StreamId]:
         waiting = buffer.waiting_streams()
-        if ended or self._space.due(buffer.used):
+        if everything:
             return waiting
         return [
             stream

@@ -6,42 +6,67 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from destination_datalake.buffer.segments import OpenSegment, Segment
+from destination_datalake.buffer.disk import on_disk
+from destination_datalake.buffer.segments import OpenFiles, OpenSegment, Segment
 from destination_datalake.protocol.catalog import StreamId
 
 MiB = 1024 * 1024
+
+OPEN_FILES = 256
+"""Segments of that many streams have an open file; those of more are opened again for each piece of input."""
 
 
 class Buffer:
     """Keeps records on disk by stream. Not thread-safe: its owner locks.
 
     A segment is sealed when it holds `segment_bytes`. `used` counts the bytes that wait or are being landed, from
-    `append` to `discard`; the files in `directory` are never more than were needed at once.
+    `append` to `discard`; `disk` what all files take, spare ones and the unused ends of others included. Spare files
+    are kept for as long as `disk` is less than `disk_bytes`.
     """
 
-    def __init__(self, directory: Path, segment_bytes: int, clock: Callable[[], float]) -> None:
+    def __init__(self, directory: Path, segment_bytes: int, disk_bytes: int, clock: Callable[[], float]) -> None:
         self._directory = directory
         self._segment_bytes = segment_bytes
+        self._disk_bytes = disk_bytes
         self._clock = clock
         self._open: dict[StreamId, OpenSegment] = {}
+        self._open_files = OpenFiles(OPEN_FILES)
         self._sealed: dict[StreamId, deque[Segment]] = {}
         self._waiting: dict[StreamId, int] = {}
         self._files = 0
-        self._spare: list[Path] = []
+        self._spare: list[tuple[Path, int]] = []
+        self._spare_bytes = 0
         self.used = 0
+        self.disk = 0
+
+    @property
+    def occupied(self) -> int:
+        """Bytes on disk that cannot be given back before something has landed."""
+        return self.disk - self._spare_bytes
 
     def append(self, stream: StreamId, lines: bytes | memoryview, records: int, first: int) -> bool:
         """Add record lines to the stream's open segment; `first` is the number of the first of them in the stream.
 
-        True if that may make a batch due: a segment was begun, whose age now counts, or sealed.
+        True if that may make a batch due: a segment was sealed, or begun in an empty buffer, so that its age counts.
+        Raises DiskFailed, and has then not taken any of the lines.
         """
         segment = self._open.get(stream)
-        begun = segment is None
-        if segment is None:
-            segment = self._open[stream] = OpenSegment(stream, self._file(), first, self._clock())
-        segment.append(lines, records)
+        begun = segment is None and not self._waiting
+        with on_disk(self._directory):
+            if segment is None:
+                segment = OpenSegment(stream, *self._file(), first, self._clock())
+                self._open[stream] = segment
+            extent = segment.extent
+            self._open_files.about_to_write(segment)
+            try:
+                segment.append(lines, records)
+            finally:
+                if not segment.bytes:
+                    self._withdraw(stream, segment)
+        self.disk += segment.extent - extent
         self._waiting[stream] = self.waiting(stream) + len(lines)
         self.used += len(lines)
+        self._drop_spare_files(self._disk_bytes)
         if segment.bytes >= self._segment_bytes:
             self._seal(stream)
             return True
@@ -52,7 +77,7 @@ class Buffer:
         return self._waiting.get(stream, 0)
 
     def waiting_sizes(self) -> Iterable[int]:
-        """Bytes of each stream that no batch has taken yet."""
+        """Bytes of each stream of which some wait that no batch has taken yet."""
         return self._waiting.values()
 
     def waiting_streams(self) -> list[StreamId]:
@@ -72,7 +97,7 @@ class Buffer:
     def take(self, stream: StreamId, at_most: int) -> list[Segment]:
         """The stream's next segments, in order, at least one and then as many as fit into `at_most` bytes.
 
-        The open segment is sealed when the sealed ones do not fill the batch.
+        The open segment is sealed when the sealed ones do not fill the batch. Raises DiskFailed if that cannot be.
         """
         queue = self._sealed.get(stream)
         if stream in self._open and sum(segment.bytes for segment in queue or ()) < at_most:
@@ -83,7 +108,7 @@ class Buffer:
         while queue and (not taken or size + queue[0].bytes <= at_most):
             taken.append(queue.popleft())
             size += taken[-1].bytes
-        self._waiting[stream] = self.waiting(stream) - size
+        self._count_out(stream, size)
         return taken
 
     def discard(self, segments: Iterable[Segment]) -> None:
@@ -93,14 +118,57 @@ class Buffer:
         fraction of new ones.
         """
         for segment in segments:
-            self._spare.append(segment.path)
+            self._spare.append((segment.path, segment.bytes))
+            self._spare_bytes += segment.bytes
             self.used -= segment.bytes
+        self._drop_spare_files(self._disk_bytes)
 
-    def _file(self) -> Path:
+    def drop(self, stream: StreamId) -> None:
+        """Give back the space of all that waits of a stream."""
+        self.discard(self._sealed.pop(stream, ()))
+        self._waiting.pop(stream, None)
+        segment = self._open.get(stream)
+        if segment is not None:
+            self.used -= segment.bytes
+            self._withdraw(stream, segment)
+
+    def drop_spare_files(self) -> None:
+        """Give back all the space that nothing needs now."""
+        self._drop_spare_files(0)
+
+    def _file(self) -> tuple[Path, int]:
         if self._spare:
-            return self._spare.pop()
+            path, size = self._spare.pop()
+            self._spare_bytes -= size
+            return path, size
         self._files += 1
-        return self._directory / f"{self._files:08d}.jsonl"
+        return self._directory / f"{self._files:08d}.jsonl", 0
 
     def _seal(self, stream: StreamId) -> None:
-        self._sealed.setdefault(stream, deque()).append(self._open.pop(stream).seal())
+        segment = self._open[stream]
+        extent = segment.extent
+        with on_disk(self._directory):
+            sealed = segment.seal()
+        self._open_files.forget(self._open.pop(stream))
+        self.disk -= extent - sealed.bytes
+        self._sealed.setdefault(stream, deque()).append(sealed)
+
+    def _withdraw(self, stream: StreamId, segment: OpenSegment) -> None:
+        """Take away an open segment with its file."""
+        self._open_files.forget(self._open.pop(stream))
+        self.disk -= segment.extent
+        segment.path.unlink(missing_ok=True)
+
+    def _count_out(self, stream: StreamId, size: int) -> None:
+        left = self.waiting(stream) - size
+        if left:
+            self._waiting[stream] = left
+        else:
+            self._waiting.pop(stream, None)
+
+    def _drop_spare_files(self, disk_bytes: int) -> None:
+        while self._spare and self.disk >= disk_bytes:
+            path, size = self._spare.pop(0)
+            path.unlink(missing_ok=True)
+            self._spare_bytes -= size
+            self.disk -= size

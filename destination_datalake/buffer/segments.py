@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,28 +28,74 @@ class Segment:
 class OpenSegment:
     """A segment that still grows. Lines go to the file as they come: nothing is kept in memory.
 
-    The file at `path` may be there already: what it held is overwritten, and cut off by `seal`.
+    The file at `path` may be there already, with `former` bytes: what it held is overwritten, and cut off by `seal`.
     """
 
-    def __init__(self, stream: StreamId, path: Path, first: int, since: float) -> None:
+    def __init__(self, stream: StreamId, path: Path, former: int, first: int, since: float) -> None:
         self.stream = stream
+        self.path = path
         self.first = first
         self.since = since
         self.records = 0
         self.bytes = 0
-        self._path = path
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._former = former
+        self._file: int | None = None
+
+    @property
+    def extent(self) -> int:
+        """Bytes that the file takes on disk."""
+        return max(self._former, self.bytes)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it holds a file descriptor."""
+        return self._file is not None
 
     def append(self, lines: bytes | memoryview, records: int) -> None:
-        """Add whole lines."""
+        """Add whole lines: all of them, or, if that raises OSError, none."""
+        file = self._opened()
         view = memoryview(lines)
+        place = self.bytes
         while view:
-            view = view[os.write(self._file, view) :]
+            written = os.pwrite(file, view, place)
+            view = view[written:]
+            place += written
         self.records += records
-        self.bytes += len(lines)
+        self.bytes = place
+
+    def close(self) -> None:
+        """Give the file descriptor back; the next `append` opens the file again."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
 
     def seal(self) -> Segment:
         """Close the file and hand it over."""
-        os.ftruncate(self._file, self.bytes)
-        os.close(self._file)
-        return Segment(self.stream, self._path, self.first, self.records, self.bytes, self.since)
+        os.ftruncate(self._opened(), self.bytes)
+        self.close()
+        return Segment(self.stream, self.path, self.first, self.records, self.bytes, self.since)
+
+    def _opened(self) -> int:
+        if self._file is None:
+            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return self._file
+
+
+class OpenFiles:
+    """Keeps at most `most` segments' files open: those that were written last."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._used: OrderedDict[int, OpenSegment] = OrderedDict()
+
+    def about_to_write(self, segment: OpenSegment) -> None:
+        """Note that the segment is next; close the one that has waited longest if there are too many."""
+        self._used[id(segment)] = segment
+        self._used.move_to_end(id(segment))
+        if len(self._used) > self._most:
+            self._used.popitem(last=False)[1].close()
+
+    def forget(self, segment: OpenSegment) -> None:
+        """Note that the segment will not be written again."""
+        self._used.pop(id(segment), None)
+        segment.close()

@@ -44,6 +44,17 @@ class SpaceTrigger:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldTrigger:
+    """What waits is due, however little, once `held` states, or needs of states, are kept: each takes memory."""
+
+    held: int
+
+    def due(self, states: int, needs: int) -> bool:
+        """Whether there are too many."""
+        return states + needs >= self.held
+
+
+@dataclass(frozen=True, slots=True)
 class AheadTrigger:
     """Reading is far enough ahead once `batches` whole batches of `batch_bytes` wait or are being landed.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -59,6 +59,45 @@ class Stream:
         """
         generation = self.replacement_generation
         return self.replaces and (generation is None or lowest_generation is None or lowest_generation < generation)
+
+
+class UnknownStream(Exception):
+    """A message is for a stream that the catalog does not have. The text completes "a message for stream x, …"."""
+
+
+class AmbiguousStream(UnknownStream):
+    """A message is for one of several streams of the catalog, and does not say which."""
+
+
+class StreamFinder:
+    """Which of a sync's streams a message means."""
+
+    def __init__(self, streams: Iterable[StreamId]) -> None:
+        self._named: dict[str, list[StreamId]] = {}
+        for stream in streams:
+            self._named.setdefault(stream.name, []).append(stream)
+
+    def find(self, namespace: str | None, name: str) -> StreamId:
+        """The exact pair, or, where the message has no namespace, the only stream of that name. Raises UnknownStream.
+
+        Many sources leave the namespace out where the platform adds one to the catalog.
+        """
+        exact = StreamId(namespace or None, name)
+        named = self._named.get(name, [])
+        if exact in named:
+            return exact
+        if namespace or not named:
+            raise UnknownStream(
+                "which the configured catalog does not have. Refresh the source schema and save the connection, so "
+                "that both agree on the streams."
+            )
+        if len(named) > 1:
+            raise AmbiguousStream(
+                f"without a namespace, and the configured catalog has {len(named)} streams of that name "
+                f"({', '.join(map(str, named[:3]))}{', …' if len(named) > 3 else ''}). The source must send the "
+                "namespace; report it to the source's maintainers."
+            )
+        return named[0]
 
 
 class _StreamMessage(msgspec.Struct):

@@ -6,13 +6,14 @@ which finds the line to blame and accepts what the fast decoder is too strict fo
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import numpy as np
+
+from destination_datalake.protocol.json_text import readable
 
 
 class MalformedLine(Exception):
@@ -36,6 +37,10 @@ class _RecordHead(msgspec.Struct, gc=False):
 class _Envelope(msgspec.Struct, gc=False):
     type: str
     record: _RecordHead | None = None
+
+
+class _Typed(msgspec.Struct):
+    type: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,11 @@ class Message:
 
 _NEWLINE, _OPENING, _CLOSING = b"\n{}"
 
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+"""Says that a text is UTF-8. Some programs begin their output with it, and it is no part of the line."""
+
 _decoder = msgspec.json.Decoder(_Envelope)
+_typed = msgspec.json.Decoder(_Typed)
 
 
 class MessageReader:
@@ -120,8 +129,9 @@ class MessageReader:
                 yield Message(envelopes[index].type, line, self.lines_read)
 
     def _line_by_line(self, chunk: bytes) -> Iterator[Records | Message]:
-        for line in chunk.split(b"\n")[:-1]:
+        for text in chunk.split(b"\n")[:-1]:
             self.lines_read += 1
+            line = text.removeprefix(_BYTE_ORDER_MARK)
             if not line.strip():
                 continue
             try:
@@ -136,18 +146,18 @@ class MessageReader:
                 yield Records(envelope.record.namespace, envelope.record.stream, line + b"\n", 1)
 
     def _lenient(self, line: bytes, cause: Exception) -> _Envelope:
-        """Accept what only the strict decoder refuses (NaN, lone surrogates, a non-record's `record`).
+        """Accept what only the strict decoder refuses (NaN, lone surrogates, deep nesting, a non-record's `record`).
 
         What it accepts in a record's data is the careful row path's business later.
         """
         try:
-            message: Any = json.loads(line)
-        except (ValueError, RecursionError):
-            raise MalformedLine(self.lines_read, len(line), f"{cause}") from None
-        if isinstance(message, dict) and isinstance(message.get("type"), str) and message["type"] != "RECORD":
-            return _Envelope(type=message["type"])
+            text = readable(line)
+        except msgspec.DecodeError as error:
+            reason = error if isinstance(cause, RecursionError) else cause
+            raise MalformedLine(self.lines_read, len(line), f"{reason}") from None
         try:
-            return msgspec.convert(message, _Envelope)
+            kind = _typed.decode(text).type
+            return _decoder.decode(text) if kind == "RECORD" else _Envelope(type=kind)
         except msgspec.ValidationError as error:
             raise MalformedLine(self.lines_read, len(line), f"{error}") from None
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from destination_datalake.protocol.catalog import Stream, StreamId
+from destination_datalake.protocol.catalog import AmbiguousStream, Stream, StreamFinder, StreamId, UnknownStream
+from destination_datalake.protocol.json_text import decode
 
 
 class _Descriptor(msgspec.Struct):
@@ -37,33 +38,28 @@ class Statuses:
 
     def __init__(self, streams: Iterable[Stream]) -> None:
         self._expected = {stream.id: stream.generation is not None for stream in streams}
+        self._finder = StreamFinder(self._expected)
         self._final: dict[StreamId, str] = {}
 
     def note(self, line: bytes) -> None:
-        """Read a TRACE line; what is not a stream's status is of no concern to a destination.
+        """Read a TRACE line; what does not say how one of our streams ended is of no concern to a destination.
 
-        Raises msgspec.ValidationError for a TRACE that does not have the protocol's shape.
+        Raises msgspec.DecodeError for a TRACE that does not have the protocol's shape, AmbiguousStream for one that
+        several streams could be meant by.
         """
-        status = msgspec.json.decode(line, type=_TraceMessage).trace.stream_status
+        status = decode(line, _TraceMessage).trace.stream_status
         if status is None or status.status not in ("COMPLETE", "INCOMPLETE"):
             return
-        stream = self._find(status.stream_descriptor)
-        if stream is not None:
-            self._final[stream] = status.status
+        descriptor = status.stream_descriptor
+        try:
+            stream = self._finder.find(descriptor.namespace, descriptor.name)
+        except AmbiguousStream:
+            raise
+        except UnknownStream:
+            return
+        self._final[stream] = status.status
 
     def complete(self, stream: StreamId) -> bool:
         """Whether the stream's input is all there, judged at the end of input."""
         final = self._final.get(stream)
         return final == "COMPLETE" or (final is None and not self._expected[stream])
-
-    def _find(self, descriptor: _Descriptor) -> StreamId | None:
-        return find_stream(self._expected, descriptor.namespace, descriptor.name)
-
-
-def find_stream(streams: Iterable[StreamId], namespace: str | None, name: str) -> StreamId | None:
-    """The stream a message means: the exact pair, or, where the message has no namespace, the only one of that name."""
-    exact = StreamId(namespace or None, name)
-    named = [stream for stream in streams if stream.name == name]
-    if exact in named:
-        return exact
-    return named[0] if not namespace and len(named) == 1 else None

@@ -13,6 +13,7 @@ import re
 import select
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Literal
 
@@ -28,10 +29,12 @@ _SESSION_TOKEN = re.compile(r"(x-amz-security-token[\"']?\s*[:=]\s*[\"']?)[^\s\"
 # The platform warns about lines of 20,000,000 characters and drops what it cannot parse; no log is worth that.
 _LONGEST_TEXT = 100_000
 _ENCODER = msgspec.json.Encoder()
+_LOOK_SECONDS = 0.2
+"""How often somebody who waits for room looks whether there is still time to."""
 
 
 class StdoutClosedError(Exception):
-    """The platform has closed its end of our stdout: nothing can be acknowledged any more."""
+    """The platform has closed its end of our stdout, or does not read: nothing can be acknowledged any more."""
 
 
 class Stdout:
@@ -40,8 +43,15 @@ class Stdout:
     def __init__(self, fd: int) -> None:
         """Write to `fd`, which stays the caller's to close."""
         self._fd = fd
-        self._lock = threading.Lock()
+        self._room = select.poll()
+        self._room.register(fd, select.POLLOUT)
+        # A finaliser may log while its own thread is in the middle of a line: its line comes after that.
+        self._lock = threading.RLock()
+        self._lines: deque[bytes] = deque()
+        self._writing = False
+        self._torn = False
         self._closed = False
+        self._deadline: float | None = None
         self._secrets: tuple[str, ...] = ()
         self._more_secrets: Callable[[], Iterable[str]] = tuple
 
@@ -66,21 +76,28 @@ class Stdout:
         """Show `****` too instead of what `secrets` returns whenever something is written, the longest first."""
         self._more_secrets = secrets
 
+    def give_up_after(self, seconds: float) -> None:
+        """Wait no longer than that, from now on, for a reader that does not read. Safe in a signal's handler."""
+        self._deadline = time.monotonic() + seconds
+
     def write_line(self, line: bytes) -> None:
         """Write `line`, a message without its line feed, as it is.
 
-        Raises StdoutClosedError if the reader has gone, now or at an earlier line; ValueError if it is not one line.
+        Raises StdoutClosedError if the reader has gone, now or at an earlier line, or does not read and there is no
+        time to wait; OSError if stdout is a file on a full disk; ValueError if it is not one line.
         """
         if b"\n" in line:
             raise ValueError("a protocol line must not contain a line feed")
         with self._lock:
-            if self._closed:
-                raise StdoutClosedError("stdout was closed by its reader")
+            self._lines.append(line)
+            if self._writing:
+                return
+            self._writing = True
             try:
-                self._write(line + b"\n")
-            except BrokenPipeError as error:
-                self._closed = True
-                raise StdoutClosedError("stdout was closed by its reader") from error
+                while self._lines:
+                    self._write(self._lines.popleft())
+            finally:
+                self._writing = False
 
     def log(self, level: LogLevel, text: str) -> None:
         """Write `text`, its secrets masked, as one LOG message. Never raises: a lost log must not lose data."""
@@ -106,7 +123,8 @@ class Stdout:
             error["stack_trace"] = self._clean(stack_trace)
         if stream_descriptor is not None:
             namespace, name = stream_descriptor
-            error["stream_descriptor"] = {"name": name} if namespace is None else {"name": name, "namespace": namespace}
+            descriptor = {"name": name} if namespace is None else {"name": name, "namespace": namespace}
+            error["stream_descriptor"] = {key: _encodable(value) for key, value in descriptor.items()}
         trace = {"type": "ERROR", "emitted_at": time.time_ns() // 1_000_000, "error": error}
         self._say({"type": "TRACE", "trace": trace})
 
@@ -117,14 +135,33 @@ class Stdout:
             # `write_line` tells whoever has something to acknowledge.
             return
 
-    def _write(self, data: bytes) -> None:
-        rest = memoryview(data)
-        while rest:
-            try:
-                rest = rest[os.write(self._fd, rest) :]
-            except BlockingIOError:
-                # The pipe was handed to us non-blocking: wait for room, then go on with the same line.
-                select.select([], [self._fd], [])
+    def _write(self, line: bytes) -> None:
+        if self._closed:
+            raise StdoutClosedError("stdout was closed by its reader")
+        # What follows half a line that could not be finished must not become a part of it.
+        rest = memoryview(b"\n" + line + b"\n" if self._torn else line + b"\n")
+        whole = len(rest)
+        try:
+            while rest:
+                self._wait_for_room()
+                try:
+                    # No more than a pipe with room has room for: a write that waits cannot be given up.
+                    rest = rest[os.write(self._fd, rest[: select.PIPE_BUF]) :]
+                except BlockingIOError:
+                    continue  # Somebody else has filled a pipe that was handed to us non-blocking.
+        except BrokenPipeError as error:
+            self._closed = True
+            raise StdoutClosedError("stdout was closed by its reader") from error
+        finally:
+            self._torn = (self._torn and len(rest) == whole) or 0 < len(rest) < whole
+
+    def _wait_for_room(self) -> None:
+        while True:
+            late = self._deadline is not None and time.monotonic() >= self._deadline
+            if self._room.poll(0 if late else _LOOK_SECONDS * 1000):
+                return
+            if late:
+                raise StdoutClosedError("stdout's reader does not read")
 
     def _clean(self, text: str) -> str:
         for secret in (*self._secrets, *self._more_secrets()):
@@ -132,8 +169,12 @@ class Stdout:
         text = _SESSION_TOKEN.sub(rf"\g<1>{_MASK}", text)
         if len(text) > _LONGEST_TEXT:
             text = f"{text[:_LONGEST_TEXT]}… ({len(text) - _LONGEST_TEXT} characters more)"
-        # A lone surrogate (from a file name, say) has no UTF-8 form and would make the line unwritable.
-        return text.encode("utf-8", "backslashreplace").decode("utf-8")
+        return _encodable(text)
+
+
+def _encodable(text: str) -> str:
+    """The text without lone surrogates (from a file name, say), which have no UTF-8 form."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 class ProtocolLogHandler(logging.Handler):

@@ -133,6 +133,17 @@ class Engine:
         with _reported():
             return int(context.defaultParallelism)
 
+    def gone(self) -> bool:
+        """Whether Spark did not start, or has ended: no job can run any more."""
+        if not self._context.done():
+            return False
+        if self._context.exception() is not None or (self._jvm is not None and self._jvm.poll() is not None):
+            return True
+        try:
+            return bool(self._context.result()._jsc.sc().isStopped())
+        except Exception:
+            return True
+
     def encode(self, tasks: Sequence[EncodeTask]) -> list[UnitResult]:
         """Run the tasks on the executors, as one Spark job. Raises SparkFailed if Spark cannot."""
         from destination_datalake.spark.encode import encode

@@ -6,21 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from destination_datalake.buffer.batches import Batch, Cutter
+from destination_datalake.buffer.batches import Batch, Cutter, StreamNotCut
 from destination_datalake.buffer.buffer import Buffer
-from destination_datalake.buffer.triggers import AgeTrigger, AheadTrigger, SizeTrigger, SpaceTrigger
+from destination_datalake.buffer.triggers import AgeTrigger, AheadTrigger, HeldTrigger, SizeTrigger, SpaceTrigger
 from destination_datalake.protocol.catalog import StreamId
 
 ORDERS, ITEMS, USERS = StreamId(None, "orders"), StreamId(None, "items"), StreamId(None, "users")
 
 
 class Waiting:
-    """A buffer with a clock that a test turns: segments of 10 bytes, batches of 20, due after 60 s, full at 100."""
+    """A buffer with a clock that a test turns: segments of 10 bytes, batches of 20, due after 60 s."""
 
     def __init__(self, directory: Path) -> None:
         self.now = 0.0
-        self.buffer = Buffer(directory, 10, lambda: self.now)
-        self.cutter = Cutter(SizeTrigger(20), AgeTrigger(60), SpaceTrigger(100))
+        self.buffer = Buffer(directory, 10, 1000, lambda: self.now)
+        self.cutter = Cutter(SizeTrigger(20), AgeTrigger(60))
         self._received = {ORDERS: 0, ITEMS: 0, USERS: 0}
 
     def receive(self, stream: StreamId, count: int = 1) -> None:
@@ -29,8 +29,8 @@ class Waiting:
             self.buffer.append(stream, b"123456789\n", 1, self._received[stream])
             self._received[stream] += 1
 
-    def cut(self, *, ended: bool = False) -> list[Batch]:
-        return self.cutter.cut(self.buffer, self.now, ended=ended)
+    def cut(self, *, everything: bool = False) -> list[Batch]:
+        return self.cutter.cut(self.buffer, self.now, everything=everything)
 
     def wait(self) -> float | None:
         return self.cutter.wait(self.buffer, self.now)
@@ -74,14 +74,32 @@ def test_what_has_waited_long_enough_is_cut_however_little(waiting: Waiting) -> 
     assert waiting.cut() == []
 
 
-def test_a_full_buffer_is_emptied_the_longest_waiting_first(waiting: Waiting) -> None:
+def test_everything_is_cut_the_longest_waiting_first(waiting: Waiting) -> None:
     for number, stream in enumerate([ITEMS, ORDERS, USERS]):
         waiting.now = float(number)
         waiting.receive(stream)
-    waiting.buffer.used = 100  # The rest is in batches on their way.
 
-    assert contents(waiting.cut()) == [(ITEMS, 0, 1), (ORDERS, 0, 1)]
-    assert contents(waiting.cut()) == [(USERS, 0, 1)]
+    assert contents(waiting.cut(everything=True)) == [(ITEMS, 0, 1), (ORDERS, 0, 1)]
+    assert contents(waiting.cut(everything=True)) == [(USERS, 0, 1)]
+
+
+def test_a_stream_whose_records_cannot_be_handed_over_is_named_and_does_not_keep_the_others(
+    waiting: Waiting, tmp_path: Path
+) -> None:
+    waiting.cutter = Cutter(SizeTrigger(1000), AgeTrigger(60))
+    for number, stream in enumerate([ITEMS, ORDERS, USERS]):
+        waiting.now = float(number)
+        waiting.buffer.append(stream, b"a\n", 1, 0)
+    waiting.buffer._open[ORDERS].close()
+    waiting.buffer._open[ORDERS].path.unlink()
+    waiting.buffer._open[ORDERS].path.mkdir()  # Nothing can be written there any more.
+
+    assert contents(waiting.cut(everything=True)) == [(ITEMS, 0, 1)]
+    with pytest.raises(StreamNotCut, match=f"stream orders.*{tmp_path.parent}.*TMPDIR") as refused:
+        waiting.cut(everything=True)
+    waiting.buffer._open[ORDERS].path.rmdir()
+    waiting.buffer.drop(refused.value.stream)
+    assert contents(waiting.cut(everything=True)) == [(USERS, 0, 1)]
 
 
 def test_at_the_end_everything_is_cut_about_a_batch_s_bytes_at_a_time(waiting: Waiting) -> None:
@@ -89,11 +107,11 @@ def test_at_the_end_everything_is_cut_about_a_batch_s_bytes_at_a_time(waiting: W
     waiting.receive(ITEMS)
 
     cuts = []
-    while batches := waiting.cut(ended=True):
+    while batches := waiting.cut(everything=True):
         cuts.append(contents(batches))
 
     assert cuts == [[(ORDERS, 0, 2)], [(ORDERS, 2, 2)], [(ORDERS, 4, 1), (ITEMS, 0, 1)]]
-    assert waiting.cut(ended=True) == []
+    assert waiting.cut(everything=True) == []
 
 
 def test_small_streams_share_a_cut(waiting: Waiting) -> None:
@@ -108,7 +126,7 @@ def test_batches_are_numbered_in_the_order_they_are_cut(waiting: Waiting) -> Non
     waiting.receive(ORDERS, 4)
     waiting.receive(ITEMS)
 
-    batches = waiting.cut() + waiting.cut() + waiting.cut(ended=True)
+    batches = waiting.cut() + waiting.cut() + waiting.cut(everything=True)
 
     assert [batch.number for batch in batches] == [1, 2, 3]
 
@@ -142,6 +160,11 @@ def test_age_is_due_after_its_seconds(since: float | None, due: bool) -> None:
 def test_size_and_space_are_due_from_their_bound(trigger: SizeTrigger | SpaceTrigger, least: int) -> None:
     assert not trigger.due(least - 1)
     assert trigger.due(least)
+
+
+def test_states_and_what_they_wait_for_are_too_many_from_their_bound() -> None:
+    assert not HeldTrigger(10).due(4, 5)
+    assert HeldTrigger(10).due(4, 6)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import resource
+import signal
 from collections import defaultdict
 from pathlib import Path
 
@@ -10,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.buffer.buffer import Buffer
+from destination_datalake.buffer.buffer import OPEN_FILES, Buffer
+from destination_datalake.buffer.disk import DiskFailed
 from destination_datalake.buffer.segments import Segment
 from destination_datalake.protocol.catalog import StreamId
 
@@ -20,7 +23,7 @@ ORDERS, ITEMS = StreamId(None, "orders"), StreamId("shop", "items")
 @pytest.fixture
 def buffer(tmp_path: Path) -> Buffer:
     """A buffer whose segments hold ten bytes and whose clock counts the segments opened."""
-    return Buffer(tmp_path, 10, itertools.count().__next__)
+    return Buffer(tmp_path, 10, 1000, itertools.count().__next__)
 
 
 def test_records_grow_a_segment_until_it_is_full(buffer: Buffer) -> None:
@@ -104,6 +107,107 @@ def test_nothing_waits_in_an_empty_buffer(buffer: Buffer) -> None:
     assert buffer.take(ORDERS, 100) == []
 
 
+def test_only_what_may_make_a_batch_due_is_told(buffer: Buffer) -> None:
+    assert buffer.append(ORDERS, b"a\n", 1, 0), "the first that waits: its age counts"
+    assert not buffer.append(ORDERS, b"a\n", 1, 1)
+    assert not buffer.append(ITEMS, b"a\n", 1, 0), "younger than what waits already"
+    assert buffer.append(ORDERS, b"123456\n", 1, 2), "a segment is full"
+
+
+# --- The disk
+
+
+def files(directory: Path) -> int:
+    """Bytes that all files take."""
+    return sum(path.stat().st_size for path in directory.iterdir())
+
+
+def test_spare_files_take_no_more_of_the_disk_than_there_is_room_for(tmp_path: Path) -> None:
+    buffer = Buffer(tmp_path, 10, 35, itertools.count().__next__)
+    for first in range(6):
+        buffer.append(ORDERS, b"123456789\n", 1, first)
+    segments = buffer.take(ORDERS, 1000)
+    assert (buffer.occupied, buffer.disk, files(tmp_path)) == (60, 60, 60)
+
+    buffer.discard(segments)
+
+    assert (buffer.occupied, buffer.disk, files(tmp_path)) == (0, 30, 30)
+    for first in range(3):
+        buffer.append(StreamId(None, str(first)), b"abc\n", 1, 0)
+    # What the short segments do not need of their files is taken all the same, until they are sealed.
+    assert (buffer.used, buffer.occupied, files(tmp_path)) == (12, 30, 30)
+    for first in range(3):
+        buffer.take(StreamId(None, str(first)), 10)
+    assert (buffer.used, buffer.occupied, files(tmp_path)) == (12, 12, 12)
+
+
+def test_spare_files_go_when_others_need_the_room(tmp_path: Path) -> None:
+    buffer = Buffer(tmp_path, 10, 35, itertools.count().__next__)
+    for first in range(2):
+        buffer.append(ORDERS, b"123456789\n", 1, first)
+    buffer.discard(buffer.take(ORDERS, 1000))
+    assert buffer.disk == 20
+
+    buffer.append(ORDERS, b"x" * 29 + b"\n", 1, 2)
+
+    assert (buffer.disk, files(tmp_path)) == (30, 30)
+
+
+def test_all_spare_files_go_when_the_disk_is_full(buffer: Buffer, tmp_path: Path) -> None:
+    buffer.append(ORDERS, b"123456789\n", 1, 0)
+    buffer.append(ITEMS, b"a\n", 1, 0)
+    buffer.discard(buffer.take(ORDERS, 1000))
+
+    buffer.drop_spare_files()
+
+    assert (buffer.disk, files(tmp_path)) == (2, 2)
+
+
+def test_what_waits_of_a_stream_can_be_dropped(buffer: Buffer, tmp_path: Path) -> None:
+    buffer.append(ORDERS, b"123456789\n", 1, 0)
+    buffer.append(ORDERS, b"a\n", 1, 1)
+    buffer.append(ITEMS, b"a\n", 1, 0)
+
+    buffer.drop(ORDERS)
+    buffer.drop_spare_files()
+
+    assert (buffer.waiting_streams(), buffer.used, buffer.disk, files(tmp_path)) == ([ITEMS], 2, 2, 2)
+
+
+def test_records_that_the_disk_does_not_take_are_none_of_the_segment_s(buffer: Buffer) -> None:
+    buffer.append(ORDERS, b"a\n", 1, 0)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4, before[1]))
+    try:
+        for stream in (ORDERS, ITEMS):
+            with pytest.raises(DiskFailed, match="The disk on which records wait"):
+                buffer.append(stream, b"123456789\n", 1, 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+
+    assert (buffer.used, buffer.disk, buffer.waiting_streams()) == (2, 2, [ORDERS])
+    assert [segment.path.read_bytes() for segment in buffer.take(ORDERS, 10)] == [b"a\n"]
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_many_streams_need_few_file_descriptors(tmp_path: Path) -> None:
+    buffer = Buffer(tmp_path, 1000, 10**6, itertools.count().__next__)
+    before = descriptors()
+    streams = [StreamId(None, str(number)) for number in range(3 * OPEN_FILES)]
+    for first in range(2):
+        for stream in streams:
+            buffer.append(stream, b"%d\n" % first, 1, first)
+
+    assert descriptors() <= before + OPEN_FILES
+    assert all(segment.path.read_bytes() == b"0\n1\n" for s in streams for segment in buffer.take(s, 10))
+    assert descriptors() == before
+
+
 @given(
     happenings=st.lists(
         st.tuples(st.sampled_from(["append", "append", "take"]), st.sampled_from([ORDERS, ITEMS]), st.integers(1, 30))
@@ -112,7 +216,7 @@ def test_nothing_waits_in_an_empty_buffer(buffer: Buffer) -> None:
 def test_every_record_leaves_once_in_order_and_counted(
     happenings: list[tuple[str, StreamId, int]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    buffer = Buffer(tmp_path_factory.mktemp("buffer"), 10, itertools.count().__next__)
+    buffer = Buffer(tmp_path_factory.mktemp("buffer"), 10, 40, itertools.count().__next__)
     sent: dict[StreamId, list[bytes]] = defaultdict(list)
     left: dict[StreamId, list[Segment]] = defaultdict(list)
     for what, stream, size in happenings:
@@ -133,4 +237,4 @@ def test_every_record_leaves_once_in_order_and_counted(
         assert all(segment.bytes == segment.path.stat().st_size for segment in left[stream])
         assert buffer.waiting(stream) == 0
         buffer.discard(left[stream])
-    assert buffer.used == 0
+    assert (buffer.used, buffer.occupied, buffer.waiting_streams()) == (0, 0, [])

@@ -1,4 +1,4 @@
-"""Which streams the source finished, and which stream a message means."""
+"""Which streams the source finished."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import json
 import msgspec
 import pytest
 
-from destination_datalake.protocol.catalog import Stream, StreamId
-from destination_datalake.protocol.statuses import Statuses, find_stream
+from destination_datalake.protocol.catalog import AmbiguousStream, Stream, StreamId
+from destination_datalake.protocol.statuses import Statuses
 
-ORDERS, ITEMS, SHOP_ITEMS = StreamId(None, "orders"), StreamId(None, "items"), StreamId("shop", "items")
+ORDERS = StreamId(None, "orders")
 
 
 def status(kind: str, name: str = "orders", namespace: str | None = None) -> bytes:
@@ -86,22 +86,18 @@ def test_a_trace_without_its_shape_is_an_error(line: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("streams", "namespace", "name", "meant"),
-    [
-        ([ORDERS], None, "orders", ORDERS),
-        ([ORDERS], "", "orders", ORDERS),
-        ([ORDERS], "shop", "orders", None),
-        ([ORDERS], None, "nothing", None),
-        ([SHOP_ITEMS], "shop", "items", SHOP_ITEMS),
-        ([SHOP_ITEMS], None, "items", SHOP_ITEMS),
-        ([SHOP_ITEMS], "", "items", SHOP_ITEMS),
-        ([ITEMS, SHOP_ITEMS], None, "items", ITEMS),
-        ([ITEMS, SHOP_ITEMS], "shop", "items", SHOP_ITEMS),
-        ([SHOP_ITEMS, StreamId("store", "items")], None, "items", None),
-        ([], None, "orders", None),
-    ],
+    "oddity", [b'"x":NaN', b'"x":"\\ud83d"', b'"\\ud83d":1', b'"x":' + b"[" * 5000 + b"]" * 5000, b'"x":1e400']
 )
-def test_a_message_means_the_exact_stream_or_without_a_namespace_the_only_one_of_that_name(
-    streams: list[StreamId], namespace: str | None, name: str, meant: StreamId | None
-) -> None:
-    assert find_stream(streams, namespace, name) == meant
+def test_a_status_counts_whatever_else_the_trace_holds(oddity: bytes) -> None:
+    noted = statuses(0)
+
+    noted.note(status("COMPLETE").replace(b'"emitted_at": 1', b'"emitted_at": 1,' + oddity))
+
+    assert noted.complete(ORDERS)
+
+
+def test_the_status_of_one_of_several_streams_is_refused() -> None:
+    streams = [Stream(StreamId(namespace, "orders"), {}, False, 0, None, None) for namespace in ("north", "south")]
+
+    with pytest.raises(AmbiguousStream, match="2 streams of that name"):
+        Statuses(streams).note(status("COMPLETE"))
