@@ -31,8 +31,8 @@ demo: jdk setup ## run spec, check and a sync against an embedded AWS (FORMAT=js
 test: jdk setup ## run all tests (WORKERS=3 processes at a time)
 	$(PYTEST) -n $(WORKERS)
 
-test-unit: setup ## run the tests that need no Java and no network
-	$(PYTEST) unit_tests
+test-unit: setup ## run the tests that need no Java and no network (WORKERS=3)
+	$(PYTEST) unit_tests -n $(WORKERS)
 
 conformance: jdk setup ## try what the platform can send, and write docs/conformance.md of it
 	$(PYTEST) integration_tests/conformance -n $(WORKERS) -p integration_tests.conformance.coverage \

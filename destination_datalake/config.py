@@ -7,6 +7,7 @@ changes nothing.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -252,8 +253,8 @@ _SECRET_SETTING = re.compile(r"secret|password|token|access[._-]?key", re.IGNORE
 def stated(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that say something, spelled one way.
 
-    A null says nothing, nor does the empty string that forms leave behind in an optional field; blanks around a value
-    come from pasting.
+    A null says nothing, nor does the empty string that forms leave behind in an optional field, inside an object too;
+    blanks around a value come from pasting. Settings of Spark's are what they are.
     """
     tidy: dict[str, Any] = {}
     for key, given in options.items():
@@ -265,13 +266,17 @@ def stated(options: Mapping[str, Any]) -> dict[str, Any]:
             value = "/".join(folder for folder in value.split("/") if folder.strip()).strip()
         if value is not None and value != "":
             tidy[key] = value
+    spark, as_given = tidy.get("spark"), options.get("spark")
+    if isinstance(spark, dict) and isinstance(as_given, dict) and isinstance(conf := as_given.get("conf"), dict):
+        tidy["spark"] = {**spark, "conf": {name: text for name, text in conf.items() if text is not None}}
     return tidy
 
 
 def _tidied(value: Any) -> Any:
     match value:
         case dict():
-            return {key: _tidied(item) for key, item in value.items() if item is not None}
+            tidied = {key: _tidied(item) for key, item in value.items()}
+            return {key: item for key, item in tidied.items() if item is not None and item != ""}
         case str():
             return value.strip()
         case _:
@@ -380,7 +385,8 @@ def _quoted(name: str, value: object) -> str:
     """Return `value` after a space, or nothing if it may hold a secret or is too big to be recognised."""
     if name.startswith(("credentials", "spark", "endpoint_url")) or isinstance(value, dict | list):
         return ""
-    text = str(value).lower() if isinstance(value, bool) else str(value)
+    # As it stands in the configuration: "256" in quotes is no number, and should be seen to be none.
+    text = json.dumps(value, ensure_ascii=False)
     return f" {text}" if len(text) <= 80 else f" {text[:80]}…"
 
 

@@ -63,8 +63,11 @@ class DestinationDatalake(Destination):
         compares them with the spec in the terms of JSON schema.
         """
         options = _read_object(config_path, "configuration")
-        Config.parse(options)
-        return stated(options)
+        try:
+            Config.parse(options)
+            return stated(options)
+        except RecursionError:
+            raise _too_deep(config_path, "configuration") from None
 
     def run_cmd(self, parsed_args: Namespace) -> Iterable[AirbyteMessage]:
         """Run a command as the CDK does; a check that finds the configuration wrong has answered, not failed."""
@@ -138,12 +141,23 @@ def _read_object(path: str, what: str) -> dict[str, Any]:
         content = json.loads(Path(path).read_bytes())
     except OSError as error:
         raise _refusal(f"The {what} file {path} cannot be read: {error.strerror}.") from error
+    except json.JSONDecodeError as error:
+        # Only its `msg`, never its `doc`, which is the content.
+        where = f"line {error.lineno}, column {error.colno}"
+        raise _refusal(f"The {what} file {path} is not valid JSON: {where}: {error.msg}.") from None
+    except UnicodeDecodeError as error:
+        raise _refusal(f"The {what} file {path} is not valid JSON: byte {error.start + 1} is not UTF-8.") from None
+    except RecursionError:
+        raise _too_deep(path, what) from None
     except ValueError:
-        # JSON that is broken, or bytes that are not UTF-8; the error's own text could quote them.
-        raise _refusal(f"The {what} file {path} is not valid JSON.") from None
+        raise _refusal(f"The {what} file {path} holds a number of more digits than anything here takes.") from None
     if not isinstance(content, dict):
         raise _refusal(f"The {what} file {path} does not hold a JSON object.")
     return content
+
+
+def _too_deep(path: str, what: str) -> AirbyteTracedException:
+    return _refusal(f"The {what} file {path} is nested too deeply: hundreds of objects or arrays one inside the other.")
 
 
 def _refusal(sentence: str, failure_type: FailureType = FailureType.config_error) -> AirbyteTracedException:

@@ -20,6 +20,7 @@ from destination_datalake.spark.without_pandas import load_arrow
 from destination_datalake.termination import Termination
 
 if TYPE_CHECKING:
+    from destination_datalake.protocol.errors import FailureType
     from destination_datalake.spark.engine import Engine
 
 
@@ -120,14 +121,17 @@ def report_failure(out: Stdout, error: BaseException) -> None:
     said = trace.error if trace is not None else None
     if said is None:
         raise TypeError("the CDK made a trace without an error out of an exception") from error
-    out.log("FATAL", said.stack_trace or _stack_trace(error))
+    failure_type: FailureType = said.failure_type.value if said.failure_type is not None else "system_error"
+    # Where in our code a user's mistake was found helps nobody to mend it.
+    stack_trace = None if failure_type == "config_error" else said.stack_trace or _stack_trace(error)
+    out.log("FATAL", stack_trace or said.message)
     stream = said.stream_descriptor
     out.trace_error(
         said.message,
         said.internal_message,
-        said.failure_type.value if said.failure_type is not None else "system_error",
+        failure_type,
         (stream.namespace, stream.name) if stream is not None else None,
-        said.stack_trace,
+        stack_trace,
     )
 
 

@@ -1,13 +1,16 @@
 """Bad input through the command line: what is said, what has been acknowledged, and what is in the lake afterwards."""
 
+import json
+import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from integration_tests.lake import PREFIX, Lake
 from integration_tests.messages import configured_catalog, configured_stream, record, state, status
-from integration_tests.platform import Platform, Run, record_count
+from integration_tests.platform import COMMAND, Platform, Run, record_count
 
 SCHEMA: Mapping[str, Any] = {"type": "object", "properties": {"id": {"type": "integer"}, "name": {"type": "string"}}}
 APPENDED = configured_stream("orders", SCHEMA)
@@ -81,6 +84,49 @@ def test_a_line_that_cannot_be_understood_fails_the_sync_after_what_stood_before
     assert lake.unfinished_uploads() == []
 
 
+# --- Files that say what to do, and do not
+
+
+@pytest.mark.parametrize(
+    ("catalog", "said"),
+    [
+        ('{"streams": [\n{"stream": }]}', "is not valid JSON: line 2, column 12: Expecting value."),
+        ('{"streams": ' + "[" * 100_000, "is nested too deeply"),
+        (
+            '{"streams": [{"stream": {"name": "orders", "json_schema": '
+            + '{"properties": {"a": ' * 50_000
+            + "{}"
+            + "}}" * 50_000
+            + '}, "destination_sync_mode": "append"}]}',
+            "is nested too deeply",
+        ),
+        (
+            '{"streams": [{"stream": {"name": "orders", "json_schema": {}}, "destination_sync_mode": "append", '
+            f'"generation_id": {"9" * 400}}}]}}',
+            "The configured catalog is not valid: ",
+        ),
+    ],
+    ids=["broken", "endless", "deep", "many digits"],
+)
+def test_a_catalog_that_cannot_be_is_a_sentence_and_no_stack_trace(
+    lake: Lake, tmp_path: Path, catalog: str, said: str
+) -> None:
+    config, streams = tmp_path / "c.json", tmp_path / "s.json"
+    config.write_text(json.dumps(lake.config()))
+    streams.write_text(catalog)
+    command = [COMMAND, "write", "--config", str(config), "--catalog", str(streams)]
+
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+
+    assert done.returncode == 1
+    messages = [json.loads(line) for line in done.stdout.splitlines()]
+    [error] = [message["trace"]["error"] for message in messages if message["type"] == "TRACE"]
+    assert said in error["message"]
+    assert error["failure_type"] == "config_error"
+    assert "Traceback" not in done.stdout + done.stderr
+    assert sum(message["type"] == "LOG" for message in messages) == 1
+
+
 # --- Lines that do not
 
 
@@ -147,7 +193,7 @@ ORDER_LINES = (configured_stream("orderLines", SCHEMA), configured_stream("order
             {"bucket_name": None, "region": "Frankfurt"},
             [APPENDED],
             "config_error",
-            ["bucket_name is missing", "region Frankfurt is not valid. It must be the code of the bucket's region"],
+            ["bucket_name is missing", 'region "Frankfurt" is not valid. It must be the code of the bucket'],
             id="options missing and wrong",
         ),
         pytest.param(

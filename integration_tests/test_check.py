@@ -142,7 +142,7 @@ def test_a_place_where_nobody_listens_is_said_in_time(platform: Platform, lake: 
 def test_options_that_cannot_work_are_an_answer_with_a_sentence_for_each(platform: Platform, lake: Lake) -> None:
     said = refusal(platform.check(lake.config(region="Ireland", format={"format_type": "JSONL"}, table_type="ICEBERG")))
 
-    assert "region Ireland is not valid." in said
+    assert 'region "Ireland" is not valid.' in said
     assert "table_type ICEBERG cannot hold format_type JSONL" in said
 
 
@@ -156,7 +156,12 @@ def test_an_option_nobody_knows_is_a_warning(platform: Platform, lake: Lake) -> 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("not json {", "is not valid JSON"),
+        ("not json {", "is not valid JSON: line 1, column 1: Expecting value."),
+        ('{"region": "eu-west-1",\n "bucket_name": }', "is not valid JSON: line 2, column 17: Expecting value."),
+        ("[" * 100_000, "is nested too deeply"),
+        ('{"a":' * 900 + "1" + "}" * 900, "is nested too deeply"),
+        ('{"batch_size_mb": ' + "9" * 5000 + "}", "holds a number of more digits than anything here takes"),
+        ('{"batch_size_mb": ' + "9" * 400 + "}", "batch_size_mb 999"),
         ("[]", "does not hold a JSON object"),
         (None, "cannot be read: No such file"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -152,21 +153,21 @@ def test_normalising_a_prefix_twice_changes_nothing_more(prefix: str) -> None:
     [
         ({"region": ...}, "region is missing. It must be the code of the bucket's region, such as eu-west-1."),
         ({"region": ""}, "region is missing."),
-        ({"region": "Ireland"}, "region Ireland is not valid. It must be the code"),
-        ({"bucket_name": "s3://lake"}, "bucket_name s3://lake is not valid. It must be the bucket's name alone"),
-        ({"bucket_name": "Lake"}, "bucket_name Lake is not valid. It must be the bucket's name alone"),
+        ({"region": "Ireland"}, 'region "Ireland" is not valid. It must be the code'),
+        ({"bucket_name": "s3://lake"}, 'bucket_name "s3://lake" is not valid. It must be the bucket'),
+        ({"bucket_name": "Lake"}, 'bucket_name "Lake" is not valid. It must be the bucket'),
         ({"bucket_name": "Lake"}, "3 to 63 lower-case letters, digits, dots and hyphens."),
-        ({"bucket_name": "my..lake"}, "bucket_name my..lake is not valid."),
-        ({"bucket_prefix": "s3://lake/raw"}, "bucket_prefix s3://lake/raw is not valid. It must be folders"),
-        ({"bucket_prefix": "raw/*"}, "bucket_prefix raw/* is not valid."),
+        ({"bucket_name": "my..lake"}, 'bucket_name "my..lake" is not valid.'),
+        ({"bucket_prefix": "s3://lake/raw"}, 'bucket_prefix "s3://lake/raw" is not valid. It must be folders'),
+        ({"bucket_prefix": "raw/*"}, 'bucket_prefix "raw/*" is not valid.'),
         *(
-            ({"bucket_prefix": prefix}, f"bucket_prefix {prefix} is not valid. It must be folders inside the bucket")
+            ({"bucket_prefix": prefix}, f"bucket_prefix {json.dumps(prefix)} is not valid. It must be folders inside")
             for prefix in ("..", ".", "../other", "raw/./lake", "raw/..", "a\\b", "a%20b", "a?b", "a#b")
         ),
-        ({"follow_table_location": "yes"}, "follow_table_location yes is not valid. It must be true or false."),
-        ({"aws_account_id": "1234"}, "aws_account_id 1234 is not valid. It must be an AWS account id of 12 digits."),
+        ({"follow_table_location": "yes"}, 'follow_table_location "yes" is not valid. It must be true or false.'),
+        ({"aws_account_id": "1234"}, 'aws_account_id "1234" is not valid. It must be an AWS account id of 12 digits.'),
         ({"aws_account_id": 123456789012}, "aws_account_id 123456789012 is not valid."),
-        ({"lakeformation_database_name": "a.b"}, "lakeformation_database_name a.b is not valid."),
+        ({"lakeformation_database_name": "a.b"}, 'lakeformation_database_name "a.b" is not valid.'),
         ({"credentials": ...}, "credentials is missing. It must be an object whose credentials_title is IAM Role"),
         ({"credentials": {}}, "credentials says no kind. It must be an object whose credentials_title"),
         ({"credentials": {"credentials_title": "Root"}}, "credentials is not valid. It must be an object whose"),
@@ -185,27 +186,27 @@ def test_normalising_a_prefix_twice_changes_nothing_more(prefix: str) -> None:
         ({"format": {"format_type": "CSV"}}, "format is not valid. It must be an object whose format_type is"),
         (
             {"format": {"format_type": "JSONL", "compression_codec": "ZSTD"}},
-            "format.compression_codec ZSTD is not valid. It must be one of UNCOMPRESSED, GZIP.",
+            'format.compression_codec "ZSTD" is not valid. It must be one of UNCOMPRESSED, GZIP.',
         ),
-        ({"format": "Parquet"}, "format Parquet is not valid."),
-        ({"table_type": "DELTA"}, "table_type DELTA is not valid. It must be ICEBERG or HIVE."),
-        ({"numeric_types": "int"}, "numeric_types int is not valid."),
-        ({"database_strategy": "one"}, "database_strategy one is not valid. It must be namespace or single."),
-        ({"table_prefix": "raw-"}, "table_prefix raw- is not valid. It must be at most 64 letters, digits and"),
-        ({"table_prefix": "1_"}, "table_prefix 1_ is not valid."),
-        ({"naming": "preserve"}, "naming preserve is not valid. It must be an object with style and split_numbers."),
+        ({"format": "Parquet"}, 'format "Parquet" is not valid.'),
+        ({"table_type": "DELTA"}, 'table_type "DELTA" is not valid. It must be ICEBERG or HIVE.'),
+        ({"numeric_types": "int"}, 'numeric_types "int" is not valid.'),
+        ({"database_strategy": "one"}, 'database_strategy "one" is not valid. It must be namespace or single.'),
+        ({"table_prefix": "raw-"}, 'table_prefix "raw-" is not valid. It must be at most 64 letters, digits and'),
+        ({"table_prefix": "1_"}, 'table_prefix "1_" is not valid.'),
+        ({"naming": "preserve"}, 'naming "preserve" is not valid. It must be an object with style and split_numbers.'),
         (
             {"naming": {"style": "camel"}},
-            "naming.style camel is not valid. It must be snake_case, preserve or aws_datalake.",
+            'naming.style "camel" is not valid. It must be snake_case, preserve or aws_datalake.',
         ),
-        ({"naming": {"split_numbers": "no"}}, "naming.split_numbers no is not valid. It must be true or false."),
+        ({"naming": {"split_numbers": "no"}}, 'naming.split_numbers "no" is not valid. It must be true or false.'),
         ({"naming": {"style": "preserve", "split_numbers": True}}, "naming.split_numbers true cuts names into words"),
         (
             {"naming": {"style": "aws_datalake", "split_numbers": True}},
             "naming.split_numbers true cuts names into words, which naming.style aws_datalake does not.",
         ),
         ({"batch_size_mb": 0}, "batch_size_mb 0 is not valid. It must be a whole number of megabytes from 1 to 4096."),
-        ({"batch_size_mb": "256"}, "batch_size_mb 256 is not valid."),
+        ({"batch_size_mb": "256"}, 'batch_size_mb "256" is not valid. It must be a whole number'),
         ({"flush_interval_seconds": 0}, "flush_interval_seconds 0 is not valid."),
         ({"target_file_size_mb": -1}, "target_file_size_mb -1 is not valid."),
         ({"buffer_size_mb": 1}, "buffer_size_mb 1 is"),
@@ -235,10 +236,35 @@ def test_what_is_wrong_is_said_in_a_sentence_with_the_option_and_what_it_must_be
     assert sentence in refusal(options(**changes))
 
 
+def test_a_long_value_is_shown_in_part() -> None:
+    assert 'region "' + "x" * 79 + "… is not valid." in refusal(options(region="x" * 400))
+
+
+@pytest.mark.parametrize("blank", ["", "  ", None])
+def test_what_a_form_leaves_empty_inside_an_object_says_nothing(blank: str | None) -> None:
+    config = Config.parse(
+        options(
+            credentials={**ROLE, "external_id": blank, "session_duration_seconds": blank},
+            format={"format_type": "Parquet", "compression_codec": blank},
+            rejects={"max_count": blank},
+        )
+    )
+
+    assert isinstance(config.credentials, IamRole)
+    assert (config.credentials.external_id, config.credentials.session_duration_seconds) == (None, 3600)
+    assert (config.format.compression_codec, config.rejects.max_count) == ("ZSTD", None)
+
+
+def test_a_setting_of_spark_s_may_be_empty_and_keeps_its_blanks() -> None:
+    conf = {"spark.jars": "", "spark.driver.extraJavaOptions": " -Da=b"}
+
+    assert Config.parse(options(spark={"conf": conf})).spark.conf == conf
+
+
 def test_all_problems_are_said_at_once() -> None:
     said = refusal({"region": "Ireland", "partitioning": "DAY"})
 
-    for option in ("credentials", "region Ireland", "bucket_name", "lakeformation_database_name", "partitioning DAY"):
+    for option in ("credentials", 'region "', "bucket_name", "lakeformation_database_name", 'partitioning "DAY"'):
         assert f"\n{option}" in said
 
 

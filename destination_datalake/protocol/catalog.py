@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -106,12 +106,16 @@ class _StreamMessage(msgspec.Struct):
     namespace: str | None = None
 
 
+# Ids stand in columns of 64 bits.
+_Id = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
 class _ConfiguredStreamMessage(msgspec.Struct):
     stream: _StreamMessage
     destination_sync_mode: str = "append"
-    generation_id: int | None = None
-    minimum_generation_id: int | None = None
-    sync_id: int | None = None
+    generation_id: _Id | None = None
+    minimum_generation_id: _Id | None = None
+    sync_id: _Id | None = None
 
 
 class _CatalogMessage(msgspec.Struct):

@@ -53,6 +53,15 @@ def test_a_catalog_of_a_platform_without_refreshes_has_no_ids() -> None:
     assert (stream.generation, stream.minimum_generation, stream.sync_id) == (None, None, None)
 
 
+@pytest.mark.parametrize("name", ["generation_id", "minimum_generation_id", "sync_id"])
+def test_an_id_of_more_than_64_bits_is_refused_by_name(name: str) -> None:
+    refusal = refused({"streams": [configured(**{name: 10**400})]})  # type: ignore[arg-type]
+
+    assert refusal.failure_type == "config_error"
+    assert name in refusal.message
+    assert parsed(sync_id=2**63 - 1).sync_id == 2**63 - 1
+
+
 def test_unknown_keys_and_cursors_are_of_no_concern() -> None:
     stream = configured(cursor_field=["id"], primary_key=[["id"]], include_files=False, from_the_future={"a": 1})
     stream["stream"] |= {"is_resumable": True, "source_defined_cursor": None}
