@@ -1,8 +1,9 @@
 """Does this configuration work? Tried out for real, and without Spark.
 
 Everything a sync will do to AWS is done once, in small: who are we, can we write, read, list and delete under the
-prefix, can we create, read, change and drop a table. Names are unique, so checks may run side by side, and whatever a
-check made it removes, also when it fails.
+prefix, can we create, read, change and drop a table. Is there a Java for Spark, and are the tables that are there where
+the options say? Names are unique, so checks may run side by side, and whatever a check made it removes, also when it
+fails.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -18,11 +20,12 @@ from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.errors import explain
 from destination_datalake.config import Config
+from destination_datalake.spark.java import JavaUnusable, find_java
 from destination_datalake.tables.aws_datalake import advice
 from destination_datalake.tables.database import ensure_database
 from destination_datalake.tables.moves import KnownTable, known_tables, moves, strays
 from destination_datalake.tables.naming import TableNaming
-from destination_datalake.tables.site import elsewhere
+from destination_datalake.tables.site import elsewhere, not_in_s3
 
 _logger = logging.getLogger(__name__)
 
@@ -47,6 +50,24 @@ def look(config: Config, unique: str) -> Findings:
     Logs the tables that it finds. `unique` is a word of letters and digits that no other check uses. Exceptions that
     are not AWS's come through: they are our mistakes, not the user's.
     """
+    with ThreadPoolExecutor(1, "java") as pool:
+        # A tenth of a second and more, which AWS takes as well.
+        java = pool.submit(_java_problems)
+        found = _look_at_aws(config, unique)
+        problems = [*found.problems, *java.result()]
+    return Findings(problems, None if problems else found.note)
+
+
+def _java_problems() -> list[str]:
+    """Say what keeps Spark from starting here, if it is its Java."""
+    try:
+        find_java()
+    except JavaUnusable as error:
+        return [str(error)]
+    return []
+
+
+def _look_at_aws(config: Config, unique: str) -> Findings:
     access = _access(config)
     problems: list[str] = []
     with _noting(problems, "identify", "the owner of the credentials"):
@@ -87,7 +108,8 @@ def _probe_strays(
 ) -> None:
     """Refuse tables that lie elsewhere than the options say; try their buckets out if they are to be followed."""
     if config.follow_table_location:
-        by_bucket = {(at := S3Address.parse(table.location)).bucket: at for table in found}
+        in_s3 = [table.location for table in found if not_in_s3(table.location) is None]
+        by_bucket = {(at := S3Address.parse(location)).bucket: at for location in in_s3}
         for bucket, at in islice(by_bucket.items(), _BUCKETS_TRIED):
             _probe_bucket(S3Address(bucket, f"{at.key.rstrip('/')}/_check-{unique}"), access, problems)
         return

@@ -1,6 +1,7 @@
 """`check` through the command line: it tries everything out, leaves nothing behind, and says what to mend."""
 
 import json
+import os
 import subprocess
 import sys
 import urllib.request
@@ -179,7 +180,29 @@ def test_a_configuration_file_that_is_none_is_an_answer_too(tmp_path: Path, cont
     assert "not json" not in done.stdout
 
 
-def test_check_starts_no_jvm_and_loads_no_engine(lake: Lake, tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [None, "11"])
+def test_a_java_that_spark_cannot_run_on_is_named_without_starting_spark(
+    lake: Lake, tmp_path: Path, version: str | None
+) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    if version is not None:
+        java.write_text(f"#!/bin/sh\necho '    java.specification.version = {version}' >&2\n")
+        java.chmod(0o755)
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(lake.config()))
+    environment = {**os.environ, "JAVA_HOME": str(tmp_path)}
+
+    done = subprocess.run([COMMAND, "check", "--config", str(config)], capture_output=True, check=True, env=environment)
+
+    answer = json.loads(done.stdout.splitlines()[-1])["connectionStatus"]
+    assert answer["status"] == "FAILED"
+    assert str(java) in answer["message"]
+    assert "Install a Java runtime 17 or newer" in answer["message"]
+    assert lake.objects() == {}
+
+
+def test_check_loads_no_engine(lake: Lake, tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text(json.dumps(lake.config()))
 

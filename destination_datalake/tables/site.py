@@ -40,7 +40,7 @@ class Site:
 
     def accept(self, stream: StreamId, name: TableName, kind: Kind, location: str, *, created: bool) -> None:
         """Take the table where it is, and log where that is. Raises TableConflict if it is not to be written there."""
-        problem = None if self.follow else elsewhere(location, self.within)
+        problem = not_in_s3(location) if self.follow else elsewhere(location, self.within)
         if problem is None and kind == "Iceberg":
             problem = _ambiguity(location)
         if problem is not None:
@@ -72,12 +72,21 @@ def elsewhere(location: str, within: str) -> str | None:
     )
 
 
+def not_in_s3(location: str) -> str | None:
+    """Say that a location is none in S3; None if it is."""
+    try:
+        S3Address.parse(location)
+    except ValueError:
+        return (
+            f"it lies at {location}, which is not in S3. Move the table, or choose another "
+            "lakeformation_database_name or table_prefix."
+        )
+    return None
+
+
 def _ambiguity(location: str) -> str | None:
     """Say that clients of S3 disagree on what the location names: some resolve dots and slashes, some cut it short."""
-    try:
-        key = S3Address.parse(location).key.rstrip("/")
-    except ValueError as error:
-        return f"{error}. Choose another lakeformation_database_name or table_prefix."
+    key = S3Address.parse(location).key.rstrip("/")
     if (key and not {"", ".", ".."}.isdisjoint(key.split("/"))) or not {"?", "#"}.isdisjoint(key):
         return (
             f"its location {location} has an empty folder, one called . or .., or a ? or #, which clients of S3 read "

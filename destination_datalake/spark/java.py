@@ -1,0 +1,52 @@
+"""Which Java Spark would run on, and whether it can. Loads nothing of Spark: `check` asks as well."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+OLDEST = 17
+"""The oldest Java that Spark 4 runs on."""
+
+_LOOK_SECONDS = 30
+
+
+class JavaUnusable(Exception):
+    """There is no Java that Spark could run on. The text says what a user can do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java runtime: the command, and its version as one number (17, 21; 8 for what calls itself 1.8)."""
+
+    command: str
+    version: int
+
+
+def find_java() -> Java:
+    """Find the Java that Spark's own scripts would take: JAVA_HOME's, else the one on the PATH.
+
+    It is asked for its version, which takes a tenth of a second. Raises JavaUnusable if there is none, it cannot be
+    run, or it is too old.
+    """
+    home = os.environ.get("JAVA_HOME")
+    command = os.path.join(home, "bin", "java") if home else shutil.which("java")  # noqa: PTH118
+    remedy = f"Install a Java runtime {OLDEST} or newer and set JAVA_HOME to it, or put java on the PATH."
+    if command is None:
+        raise JavaUnusable(f"Spark needs a Java runtime, and there is none. {remedy}")
+    try:
+        asked = subprocess.run(
+            [command, "-XshowSettings:properties", "-version"], capture_output=True, text=True, timeout=_LOOK_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise JavaUnusable(f"Spark needs a Java runtime, and {command} cannot be run. {remedy}") from error
+    found = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", asked.stderr + asked.stdout)
+    if found is None:
+        raise JavaUnusable(f"Spark needs a Java runtime, and {command} does not say its version. {remedy}")
+    version = int(found[1])
+    if version < OLDEST:
+        raise JavaUnusable(f"Spark needs Java {OLDEST} or newer, and {command} is Java {version}. {remedy}")
+    return Java(command, version)
