@@ -219,6 +219,15 @@ class Running:
             lambda: [m for m in self._messages if m.type == "LOG" and text in m.body["message"]], 1, timeout
         )[0]
 
+    @property
+    def ended(self) -> bool:
+        """Whether the connector has ended, however: nothing more will come."""
+        return not self._reader.is_alive()
+
+    def end_input(self) -> None:
+        """Close the connector's stdin and leave it to itself."""
+        self._close_stdin()
+
     def close(self, timeout: float = PATIENCE) -> Run:
         """End the input, wait for the connector to end, and check what it left behind."""
         self._close_stdin()

@@ -1,5 +1,7 @@
 """A proxy in front of the emulated account, through which a test sees and changes what the connector asks of AWS."""
 
+import socket
+import struct
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,6 +34,10 @@ class Answer:
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+
+class HungUp(ConnectionError):
+    """Raised by `answer` where the client's connection is to be reset instead of answered."""
 
 
 class AwsProxy:
@@ -80,8 +86,16 @@ class _Handler(BaseHTTPRequestHandler):
     def handle_one_request(self) -> None:
         try:
             super().handle_one_request()
+        except HungUp:
+            self.close_connection = True
+            # Closed now, with data or time left or not, the kernel sends RST (socket(7): SO_LINGER).
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         except (ConnectionError, TimeoutError):
             self.close_connection = True
+
+    def finish(self) -> None:
+        super().finish()
+        self.connection.close()
 
     def _pass(self) -> None:
         body = self._body()

@@ -1,0 +1,55 @@
+"""`make chaos`: rounds of stress, several at a time, until the time is over or enough have been played."""
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+
+from integration_tests.chaos.play import verdicts_of
+from integration_tests.chaos.report import summary
+
+
+def _numbers(arguments: argparse.Namespace) -> Iterator[int]:
+    """Yield the numbers of the rounds to play, until it is enough."""
+    if arguments.round:
+        yield from arguments.round
+        return
+    ended_by = time.monotonic() + arguments.seconds
+    for number in range(1, arguments.rounds + 1):
+        if time.monotonic() > ended_by:
+            return
+        yield number
+
+
+def main() -> int:
+    """Play rounds and report; the exit code is 1 if a promise was broken."""
+    parser = argparse.ArgumentParser(prog="make chaos")
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000, help="default: another one each time")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no round after so many seconds")
+    parser.add_argument("--rounds", type=int, default=120, help="play so many rounds (120)")
+    parser.add_argument("--round", type=int, action="append", help="play this one; can be given several times")
+    parser.add_argument("--jobs", type=int, default=2, help="rounds at a time (2)")
+    arguments = parser.parse_args()
+    say(f"seed {arguments.seed}")
+    started = time.monotonic()
+    verdicts = []
+    for verdict in verdicts_of(arguments.seed, _numbers(arguments), arguments.jobs):
+        verdicts.append(verdict)
+        say(str(verdict))
+        if verdict.violation or arguments.round:
+            say("\n".join(verdict.log) if not verdict.violation else verdict.details(arguments.seed))
+    broken = [verdict for verdict in verdicts if verdict.violation]
+    say("", summary(verdicts), f"seed {arguments.seed}, {time.monotonic() - started:.0f} s")
+    for verdict in broken:
+        say("", verdict.details(arguments.seed))
+    return 1 if broken else 0
+
+
+def say(*lines: str) -> None:
+    """Print, at once."""
+    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""What a table may hold after all that happened to it.
+
+Whether something took place is not always known: a sync that dies while it publishes may have published, or not. So the
+oracle keeps every world that is possible; what a reader sees rules worlds out. When none is left, a promise is broken.
+
+The promises, for a sync that sends records between states:
+
+- A record before a state that was echoed is in the table, and stays there until a replacement takes the table's place.
+- Each sending of a record is there at most once; nothing is there that was not sent.
+- A replacement shows nothing until all of it is there, and then nothing else. It holds every record of its last
+  attempt, all that earlier attempts of the same generation had acknowledged, and perhaps some of what these had sent
+  without having it acknowledged: those records were sent again.
+- What a replacement had acknowledged is there after the next append, if the user cancels it.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field, replace
+
+from integration_tests.chaos.source import Sending
+
+NOTHING: frozenset[Sending] = frozenset()
+
+
+@dataclass(frozen=True)
+class Content:
+    """What must be there and what may be there: `required` is a part of `allowed`. `generation` None: nobody counts."""
+
+    generation: int | None = None
+    required: frozenset[Sending] = NOTHING
+    allowed: frozenset[Sending] = NOTHING
+
+    def plus(self, required: Iterable[Sending], allowed: Iterable[Sending]) -> "Content":
+        required = frozenset(required)
+        return replace(self, required=self.required | required, allowed=self.allowed | required | frozenset(allowed))
+
+    def admits(self, seen: Collection[Sending]) -> bool:
+        return self.required <= frozenset(seen) <= self.allowed
+
+
+@dataclass(frozen=True)
+class World:
+    """The table as readers see it, and a replacement that is not published, if there is one."""
+
+    published: Content = field(default_factory=Content)
+    unpublished: Content | None = None
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What an attempt asked for, and how it ended.
+
+    `sent` and `acknowledged` leave out records that can be no row. `completed`: all was sent and the stream said to be
+    COMPLETE. `succeeded`: exit code 0.
+    """
+
+    generation: int | None
+    replaces: bool
+    sent: frozenset[Sending]
+    acknowledged: frozenset[Sending]
+    completed: bool
+    succeeded: bool
+
+    def on(self, world: World) -> set[World]:
+        """Return the worlds that it can have made of one."""
+        held = self.sent if self.succeeded else self.acknowledged
+        there = world.published.generation
+        outdated = self.generation is None or there is None or there < self.generation
+        if self.replaces and outdated:
+            return set(self._replace(world, held))
+        return set(self._append(world, held))
+
+    def _append(self, world: World, held: frozenset[Sending]) -> Iterable[World]:
+        published, left = world.published.plus(held, self.sent), world.unpublished
+        if published.generation is None and self.generation is not None and not world.published.allowed:
+            published = replace(published, generation=self.generation)
+        if left is None:
+            yield World(published)
+            return
+        yield World(published.plus(left.required, left.allowed))
+        if not self.succeeded:
+            # Begun and not ended: taking rows in is done again, and then they are not there twice.
+            yield World(published.plus(NOTHING, left.allowed), left)
+
+    def _replace(self, world: World, held: frozenset[Sending]) -> Iterable[World]:
+        left = world.unpublished
+        resumes = left is not None and left.generation == self.generation and self.generation is not None
+        begun = left if resumes and left is not None else Content(self.generation)
+        if self.completed:
+            yield World(begun.plus(self.sent, NOTHING))
+        if not self.succeeded:
+            yield World(world.published, begun.plus(held, self.sent))
+            if not held:
+                yield world
+
+
+class Oracle:
+    """The worlds that are possible."""
+
+    def __init__(self) -> None:
+        self.worlds = {World()}
+
+    def after(self, *orders: Iterable[Effect]) -> None:
+        """Let these effects have happened; several orders if nobody can say in which."""
+        self.worlds = set().union(*(_in_turn(self.worlds, order) for order in orders))
+
+    def see(self, seen: Collection[Sending]) -> bool:
+        """Rule out the worlds in which a reader could not see this. False, and nothing is ruled out, if that is all."""
+        left = {world for world in self.worlds if world.published.admits(seen)}
+        self.worlds = left or self.worlds
+        return bool(left)
+
+    def explain(self, seen: Collection[Sending]) -> str:
+        """Say what is wrong with what a reader saw, held against the likeliest world."""
+        rows = frozenset(seen)
+
+        def distance(world: World) -> int:
+            return len(world.published.required - rows) + len(rows - world.published.allowed)
+
+        content = min(self.worlds, key=distance).published
+        return (
+            f"{len(rows)} rows are seen; missing, although acknowledged: {_some(content.required - rows)}; there, and "
+            f"should not be: {_some(rows - content.allowed)} ({len(self.worlds)} possible worlds)"
+        )
+
+
+def _in_turn(worlds: set[World], effects: Iterable[Effect]) -> set[World]:
+    for effect in effects:
+        step: Callable[[World], set[World]] = effect.on
+        worlds = set().union(*map(step, worlds))
+    return worlds
+
+
+def _some(sendings: Iterable[Sending]) -> str:
+    """Name attempts and positions: `attempt 3: 10, 11, 12`."""
+    by_attempt: dict[int, list[int]] = {}
+    for sending in sorted(sendings):
+        by_attempt.setdefault(sending.attempt, []).append(sending.position)
+    return "; ".join(f"attempt {attempt}: {positions}" for attempt, positions in by_attempt.items()) or "none"

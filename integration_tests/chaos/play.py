@@ -1,0 +1,64 @@
+"""Plays rounds, some at a time, each worker in an account of its own and with a Spark of its own."""
+
+import multiprocessing
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator
+from multiprocessing.queues import Queue
+from pathlib import Path
+
+from integration_tests.aws_server import AwsServer
+from integration_tests.chaos.adversary import HostileAws
+from integration_tests.chaos.report import Verdict
+from integration_tests.chaos.rounds import Round
+from integration_tests.conformance.warm import SharedSpark, WarmLaunch
+from integration_tests.platform import Launch
+
+_context = multiprocessing.get_context("spawn")
+
+
+def play(aws: HostileAws, real: str, launch: Launch, seed: int, number: int) -> Verdict:
+    """Play one round; whatever is raised is its verdict."""
+    started = time.monotonic()
+    violation = ""
+    with tempfile.TemporaryDirectory(prefix="chaos-", ignore_cleanup_errors=True) as folder:
+        this = Round(aws, real, launch, Path(folder), seed, number)
+        try:
+            this.play()
+        except AssertionError as error:
+            violation = str(error)
+        except Exception:
+            violation = traceback.format_exc()
+    return Verdict(number, str(this.subject), this.tally, tuple(this.log), violation, time.monotonic() - started)
+
+
+def _work(seed: int, numbers: "Queue[int | None]", verdicts: "Queue[Verdict | None]") -> None:
+    """Play the rounds that come, in an account and with a Spark of one's own."""
+    try:
+        with AwsServer() as server, SharedSpark() as spark, HostileAws(server.endpoint_url) as aws:
+            launch = WarmLaunch(spark.gateway)
+            while (number := numbers.get()) is not None:
+                verdicts.put(play(aws, server.endpoint_url, launch, seed, number))
+    finally:
+        verdicts.put(None)
+
+
+def verdicts_of(seed: int, rounds: Iterator[int], jobs: int) -> Iterator[Verdict]:
+    """Play rounds, `jobs` at a time, as they are asked for; yield verdicts as they come."""
+    numbers: Queue[int | None] = _context.Queue()
+    verdicts: Queue[Verdict | None] = _context.Queue()
+    workers = [_context.Process(target=_work, args=(seed, numbers, verdicts)) for _ in range(jobs)]
+    for worker in workers:
+        worker.start()
+        numbers.put(next(rounds, None))
+    working = len(workers)
+    while working:
+        verdict = verdicts.get()
+        if verdict is None:
+            working -= 1
+            continue
+        numbers.put(next(rounds, None))
+        yield verdict
+    for worker in workers:
+        worker.join()
