@@ -10,7 +10,7 @@ PYTEST := .venv/bin/pytest --timeout 300
 SYNCED := .venv/.synced
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jdk demo test test-unit conformance lint types bench archive clean FORCE
+.PHONY: help setup jdk demo test test-unit conformance chaos lint types bench archive clean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ test-unit: setup ## run the tests that need no Java and no network (WORKERS=3)
 conformance: jdk setup ## try what the platform can send, and write docs/conformance.md of it
 	$(PYTEST) integration_tests/conformance -n $(WORKERS) -p integration_tests.conformance.coverage \
 		--conformance-report docs/conformance.md
+
+chaos: jdk setup ## kill, freeze and refuse syncs at random (SECONDS=600 SEED=1, ARGS="--round 17")
+	$(PYTHON) -m integration_tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 lint: setup ## check style and formatting
 	.venv/bin/ruff check .

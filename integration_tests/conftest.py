@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from integration_tests.aws_server import AwsServer
+from integration_tests.conformance.warm import SharedSpark, WarmLaunch
 from integration_tests.lake import Lake
 from integration_tests.platform import Platform
 
@@ -71,6 +72,13 @@ def aws() -> Iterator[AwsServer]:
     """An AWS account that the tests of a session share; names keep them apart."""
     with AwsServer() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def launch() -> Iterator[WarmLaunch]:
+    """How runs are started that are forked and share one Spark."""
+    with SharedSpark() as spark:
+        yield WarmLaunch(spark.gateway)
 
 
 @pytest.fixture

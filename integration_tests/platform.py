@@ -283,6 +283,9 @@ class Running:
         try:
             self.process.wait(timeout)
         except subprocess.TimeoutExpired:
+            # Python's fault handler tells then what every thread was doing.
+            self.process.send_signal(signal.SIGABRT)
+            time.sleep(1)
             raise TimeoutError(f"the connector did not end within {timeout} s\n{self._tail()}") from None
         seconds = time.monotonic() - self._started
         left = self._family_after(PATIENCE if self._killed else _GONE_WITHIN)
@@ -402,4 +405,4 @@ def _secrets(config: Mapping[str, object]) -> list[str]:
 def _environment(tmp: Path) -> dict[str, str]:
     """Return the environment of a container: nothing that reaches AWS but the configuration."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "SPARK_", "PYSPARK_"))}
-    return inherited | {"TMPDIR": str(tmp), "AWS_EC2_METADATA_DISABLED": "true"}
+    return inherited | {"TMPDIR": str(tmp), "AWS_EC2_METADATA_DISABLED": "true", "PYTHONFAULTHANDLER": "1"}

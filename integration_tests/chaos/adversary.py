@@ -11,6 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
+import psutil
+
 from integration_tests.chaos.faults import CHANGES, REFUSALS, Fault, operation
 from integration_tests.conformance.aws_proxy import Answer, AwsProxy, HungUp, Request
 
@@ -38,35 +40,65 @@ class Blow:
         )
 
 
+def strike_connector(pid: int, stop: signal.Signals) -> bool:
+    """Signal the connector's own process. False if it has ended."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, stop)
+        return True
+    return False
+
+
+def strike_spark(pid: int, stop: signal.Signals, victim: Literal["JVM", "Python worker"]) -> bool:
+    """Signal the JVM of a connector that has one of its own, or the newest of its workers. False if there is none."""
+    with suppress(psutil.NoSuchProcess):
+        children = psutil.Process(pid).children(recursive=True)
+        java = [child for child in children if child.name() == "java"]
+        workers = [child for child in children if child.name() != "java" and child.ppid() != pid]
+        for process in (java if victim == "JVM" else workers)[-1:]:
+            process.send_signal(stop)
+            return True
+    return False
+
+
 class Adversary:
     """What one attempt meets. `struck` is set when the blow has been dealt; `met` counts faults by their kind.
 
-    Whoever thaws a frozen sync sets `thawed`. Requests are counted while `armed` is set, as it is in the beginning.
+    Whoever thaws a frozen sync sets `thawed`. Requests are counted while `armed` is set.
     """
 
-    def __init__(self, blow: Blow | None = None, faults: Sequence[Fault] = ()) -> None:
-        self._blow = blow
+    def __init__(
+        self,
+        blow: Blow | None = None,
+        strike: Callable[[int, signal.Signals], bool] = strike_connector,
+        faults: Sequence[Fault] = (),
+        armed: bool = True,
+    ) -> None:
+        """`strike` brings the signal to what the blow is for, by the connector's process id."""
+        self.blow = blow
+        self._strike = strike
         self._faults = faults
         self._lock = threading.Lock()
         self._requests = 0
         self._changes = 0
         self._concerned: Counter[Fault] = Counter()
-        self._strike: Callable[[signal.Signals], None] | None = None
+        self._pid = 0
+        self._hit = False
         self._aimed = threading.Event()
         self.struck = threading.Event()
         self.thawed = threading.Event()
         self.armed = threading.Event()
-        self.armed.set()
+        if armed:
+            self.armed.set()
         self.met: Counter[str] = Counter()
 
     @property
     def killed(self) -> bool:
         """Whether the blow has fallen and was deadly."""
-        return self.struck.is_set() and self._blow is not None and self._blow.stop is signal.SIGKILL
+        return self._hit and self.blow is not None and self.blow.stop is signal.SIGKILL
 
-    def aim(self, strike: Callable[[signal.Signals], None]) -> None:
-        """Say how the attempt's process is reached; requests wait until that is known."""
-        self._strike = strike
+    def aim(self, pid: int) -> None:
+        """Say which process is the attempt's; blows wait until that is known."""
+        self._pid = pid
         self._aimed.set()
 
     def answer(self, request: Request, pass_on: PassOn) -> Answer:
@@ -77,7 +109,7 @@ class Adversary:
         with self._lock:
             self._requests += 1
             self._changes += name in CHANGES
-            blow = self._blow if self._is_due(name) else None
+            blow = self.blow if self._is_due(name) else None
             fault = self._next_fault(name)
         if blow is not None and blow.moment == "before":
             self._deal(blow)
@@ -90,17 +122,16 @@ class Adversary:
         return answer
 
     def _is_due(self, name: str) -> bool:
-        if self._blow is None or self.struck.is_set():
+        if self.blow is None or self.struck.is_set():
             return False
-        if self._blow.of == "changes":
-            return name in CHANGES and self._changes == self._blow.number
-        return self._requests == self._blow.number
+        if self.blow.of == "changes":
+            return name in CHANGES and self._changes == self.blow.number
+        return self._requests == self.blow.number
 
     def _deal(self, blow: Blow) -> None:
         self._aimed.wait()
-        assert self._strike is not None
         time.sleep(blow.pause)
-        self._strike(blow.stop)
+        self._hit = self._strike(self._pid, blow.stop)
         self.struck.set()
 
     def _next_fault(self, name: str) -> Fault | None:
@@ -124,16 +155,6 @@ class Adversary:
                 return pass_on(request)
             case _:
                 return REFUSALS[kind].answer(request)
-
-
-def strike_process(pid: int) -> Callable[[signal.Signals], None]:
-    """Return what reaches the connector's own process; one that has ended already is no error."""
-
-    def strike(stop: signal.Signals) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(pid, stop)
-
-    return strike
 
 
 class HostileAws(AwsProxy):

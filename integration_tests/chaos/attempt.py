@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from integration_tests.aws_server import SECRET_ACCESS_KEY
-from integration_tests.chaos.adversary import Adversary, HostileAws, strike_process
+from integration_tests.chaos.adversary import Adversary, HostileAws, strike_connector
 from integration_tests.chaos.oracle import Effect
 from integration_tests.chaos.reader import Broken
 from integration_tests.chaos.source import CONFIDENTIAL, STREAM, Chunk, Sending
@@ -78,7 +78,7 @@ class Attempt:
         config = stage.lake.config(**stage.kind.options, **options)
         platform = Platform(self._folder, stage.launch)
         self._running = platform.start(config, configured_catalog(order.stream()))
-        self.adversary.aim(strike_process(self._running.process.pid))
+        self.adversary.aim(self._running.process.pid)
         self._fed = 0
         self._completed = False
         self._run: Run | None = None
@@ -89,6 +89,8 @@ class Attempt:
 
     def __exit__(self, *_: object) -> None:
         self.thaw()
+        # Tasks of a killed connector may live on in the shared Spark, and must not make its adversary strike again.
+        self.adversary.armed.clear()
         self._running.__exit__(None, None, None)
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -131,7 +133,7 @@ class Attempt:
         """Let a frozen attempt go on."""
         if not self.adversary.thawed.is_set():
             self.adversary.thawed.set()
-            strike_process(self._running.process.pid)(signal.SIGCONT)
+            strike_connector(self._running.process.pid, signal.SIGCONT)
 
     def end(self) -> Run:
         """Wait for the end, however it comes."""

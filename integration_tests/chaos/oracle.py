@@ -6,6 +6,7 @@ oracle keeps every world that is possible; what a reader sees rules worlds out. 
 The promises, for a sync that sends records between states:
 
 - A record before a state that was echoed is in the table, and stays there until a replacement takes the table's place.
+- So is, and does, every row that a reader has seen while no sync was running.
 - Each sending of a record is there at most once; nothing is there that was not sent.
 - A replacement shows nothing until all of it is there, and then nothing else. It holds every record of its last
   attempt, all that earlier attempts of the same generation had acknowledged, and perhaps some of what these had sent
@@ -108,6 +109,11 @@ class Oracle:
         left = {world for world in self.worlds if world.published.admits(seen)}
         self.worlds = left or self.worlds
         return bool(left)
+
+    def keep(self, seen: Collection[Sending]) -> None:
+        """Require that what a reader saw stays, acknowledged or not; for when no sync runs that may take it back."""
+        rows = frozenset(seen)
+        self.worlds = {replace(world, published=world.published.plus(rows, NOTHING)) for world in self.worlds}
 
     def explain(self, seen: Collection[Sending]) -> str:
         """Say what is wrong with what a reader saw, held against the likeliest world."""

@@ -11,25 +11,26 @@ from pathlib import Path
 from integration_tests.aws_server import AwsServer
 from integration_tests.chaos.adversary import HostileAws
 from integration_tests.chaos.report import Verdict
-from integration_tests.chaos.rounds import Round
+from integration_tests.chaos.rounds import ATTEMPTS, Round
 from integration_tests.conformance.warm import SharedSpark, WarmLaunch
-from integration_tests.platform import Launch
+from integration_tests.lake import Lake
 
 _context = multiprocessing.get_context("spawn")
 
 
-def play(aws: HostileAws, real: str, launch: Launch, seed: int, number: int) -> Verdict:
-    """Play one round; whatever is raised is its verdict."""
+def play(
+    aws: HostileAws, lake: Lake, launch: WarmLaunch, folder: Path, seed: int, number: int, attempts: int = ATTEMPTS
+) -> Verdict:
+    """Play one round; whatever is raised is its verdict. `lake` is a new one, reached past the adversaries."""
     started = time.monotonic()
     violation = ""
-    with tempfile.TemporaryDirectory(prefix="chaos-", ignore_cleanup_errors=True) as folder:
-        this = Round(aws, real, launch, Path(folder), seed, number)
-        try:
-            this.play()
-        except AssertionError as error:
-            violation = str(error)
-        except Exception:
-            violation = traceback.format_exc()
+    this = Round(aws, lake, launch, folder, seed, number, attempts)
+    try:
+        this.play()
+    except AssertionError as error:
+        violation = str(error)
+    except Exception:
+        violation = traceback.format_exc()
     return Verdict(number, str(this.subject), this.tally, tuple(this.log), violation, time.monotonic() - started)
 
 
@@ -39,7 +40,9 @@ def _work(seed: int, numbers: "Queue[int | None]", verdicts: "Queue[Verdict | No
         with AwsServer() as server, SharedSpark() as spark, HostileAws(server.endpoint_url) as aws:
             launch = WarmLaunch(spark.gateway)
             while (number := numbers.get()) is not None:
-                verdicts.put(play(aws, server.endpoint_url, launch, seed, number))
+                with tempfile.TemporaryDirectory(prefix="chaos-", ignore_cleanup_errors=True) as folder:
+                    lake = Lake(server.endpoint_url)
+                    verdicts.put(play(aws, lake, launch, Path(folder), seed, number))
     finally:
         verdicts.put(None)
 

@@ -7,19 +7,23 @@ round can be played again. What cannot be repeated is how threads take turns.
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Literal
 
-from integration_tests.chaos.adversary import Adversary, Blow, HostileAws
+from integration_tests.chaos.adversary import Adversary, Blow, HostileAws, strike_spark
 from integration_tests.chaos.attempt import Attempt, Order, Stage
+from integration_tests.chaos.connection import Connection
 from integration_tests.chaos.faults import draw
 from integration_tests.chaos.oracle import Effect, Oracle
 from integration_tests.chaos.reader import Broken, Reader
-from integration_tests.chaos.source import Sending, Sent, Source
+from integration_tests.chaos.source import Sending
 from integration_tests.chaos.tally import Tally
+from integration_tests.conformance.warm import WarmLaunch
 from integration_tests.conftest import TABLE_KINDS, TableKind
 from integration_tests.lake import Lake
-from integration_tests.platform import Launch
+from integration_tests.platform import launch_command
 
 ICEBERG, HIVE_PARQUET, HIVE_JSONL = TABLE_KINDS
 
@@ -46,211 +50,186 @@ SUBJECTS = (
 """Whose turn it is: round 1 is about the first, round 2 about the second, and so on, over and over."""
 
 ATTEMPTS = 10
-"""Attempts in a round, the last of which nothing happens to."""
+"""Attempts in a round; nothing happens to the last one."""
 
 
 class Round:
-    """One table, from its first sync to its last. `log` has a line for each attempt."""
+    """One table, from its first sync to its last. `log` has two lines for each attempt."""
 
-    def __init__(self, aws: HostileAws, real: str, launch: Launch, folder: Path, seed: int, number: int) -> None:
-        """`real` is the account's own address, for readers."""
+    def __init__(
+        self,
+        aws: HostileAws,
+        lake: Lake,
+        launch: WarmLaunch,
+        folder: Path,
+        seed: int,
+        number: int,
+        attempts: int,
+    ) -> None:
         self.subject = SUBJECTS[(number - 1) % len(SUBJECTS)]
         self.tally = Tally(rounds=1)
         self.log: list[str] = []
         self._seed = f"{seed}/{number}"
-        self._source = Source.of(self._seed)
-        lake = Lake(real)
+        self._last = attempts
+        self._launch = launch
         self._stage = Stage(lake, self.subject.kind, aws, launch, folder)
         self._reader = Reader(lake)
         self._oracle = Oracle()
-        self._sent: dict[Sending, Sent] = {}
+        self._connection = Connection(self._seed, self.subject.replaces)
         self._to_be_rejected: set[Sending] = set()
-        self._without_ids = self.subject.replaces and Random(f"{self._seed}/ids").random() < 0.2
-        # What the platform remembers between attempts.
-        self._attempts = 0
-        self._generation = 1 if self.subject.replaces else 0
-        self._replacing = self.subject.replaces
-        self._cursor = 0
-        self._done = True
 
     def play(self) -> None:
         """Make all attempts. Raises Broken when a promise was not kept."""
-        while self._attempts < ATTEMPTS:
-            random = Random(f"{self._seed}/attempt/{self._attempts + 1}")
-            happens = self._happening(random)
-            self._look_ahead(random)
+        while (made := self._connection.attempts) < self._last:
+            random = Random(f"{self._seed}/attempt/{made + 1}")
+            happens = self._happening(random, left=self._last - made)
+            self._connection.look_ahead(random)
             happens(random)
-        self._judge_rejects()
+        if missing := self._to_be_rejected - self._reader.rejected():
+            raise Broken(f"acknowledged, rejected, and not among the rejects: {sorted(map(tuple, missing))}")
 
     # What happens.
 
-    def _happening(self, random: Random) -> Callable[[Random], None]:
-        if self._attempts >= ATTEMPTS - 1:
-            return self._calm
+    def _happening(self, random: Random, left: int) -> Callable[[Random], None]:
         share = random.random()
+        if left == 1 or share >= 0.94:
+            return self._calm
         if share < 0.48:
             return self._killed
-        if share < 0.78:
+        if share < 0.76:
             return self._faulty
-        if share < 0.93 and self._attempts < ATTEMPTS - 2:
-            return self._overtaken if self.subject.replaces or random.random() < 0.7 else self._side_by_side
-        return self._calm
+        if share < 0.78:
+            return self._full_disk
+        if share < 0.80:
+            return self._robbed
+        if left == 2:
+            return self._calm
+        return self._overtaken if self.subject.replaces or random.random() < 0.7 else self._side_by_side
 
     def _calm(self, random: Random) -> None:
-        attempt = self._one(self._order(random, completes=True), Adversary(), "calm")
+        attempt = self._one(self._connection.order(random, completes=True), Adversary(), "calm")
         if attempt.run.exit_code != 0:
             raise Broken(f"nothing happened to this sync, and it failed\n{attempt.run.report()}")
 
     def _killed(self, random: Random) -> None:
         blow = _blow(random, signal.SIGKILL)
-        attempt = self._one(self._order(random), Adversary(blow), str(blow))
+        attempt = self._one(self._connection.order(random), Adversary(blow), str(blow))
         self.tally.kills["connector"] += attempt.adversary.killed
 
     def _faulty(self, random: Random) -> None:
         faults = draw(random)
-        attempt = self._one(self._order(random), Adversary(faults=faults), "; ".join(map(str, faults)))
+        attempt = self._one(self._connection.order(random), Adversary(faults=faults), "; ".join(map(str, faults)))
         self.tally.faults += attempt.adversary.met
 
-    def _one(self, order: Order, adversary: Adversary, what: str) -> Attempt:
-        with self._start(order, adversary) as attempt:
+    def _full_disk(self, random: Random) -> None:
+        limit = random.randrange(200, 8000)
+        stage = replace(self._stage, launch=self._launch.with_files_of(limit))
+        attempt = self._one(self._connection.order(random), Adversary(), f"no file beyond {limit} bytes", stage)
+        self.tally.faults["full disk"] += attempt.run.exit_code != 0
+
+    def _robbed(self, random: Random) -> None:
+        """A sync with a Spark of its own loses the JVM, or one of that one's workers."""
+        victim: Literal["JVM", "Python worker"] = "JVM" if random.random() < 0.5 else "Python worker"
+        adversary = Adversary(_blow(random, signal.SIGKILL), partial(strike_spark, victim=victim))
+        stage = replace(self._stage, launch=launch_command)
+        self._one(self._connection.order(random), adversary, f"{victim} {adversary.blow}", stage)
+        self.tally.kills[victim] += adversary.killed
+
+    def _one(self, order: Order, adversary: Adversary, what: str, stage: Stage | None = None) -> Attempt:
+        with self._begun(order, adversary, what, stage) as attempt:
             attempt.feed_all()
-            attempt.end()
-            self._ended(attempt, what)
+            self._end(attempt)
         self._oracle.after([attempt.effect()])
-        self._look()
+        self._settle()
         return attempt
 
     def _side_by_side(self, random: Random) -> None:
         """Two syncs append at once."""
-        first = self._order(random, waits=False)
-        second = self._order(random, waits=False)
-        with self._start(first, Adversary()) as one, self._start(second, Adversary()) as other:
+        orders = [self._connection.order(random, waits=False) for _ in range(2)]
+        one, other = [self._begun(order, Adversary(), "side by side") for order in orders]
+        with one, other:
             for attempt in (one, other):
                 attempt.feed_all()
             for attempt in (one, other):
-                attempt.end()
-                self._ended(attempt, "side by side")
+                self._end(attempt)
         self.tally.overlaps["side by side"] += 1
         self._oracle.after([one.effect(), other.effect()])
-        self._look()
+        self._settle()
 
     def _overtaken(self, random: Random) -> None:
-        """A sync freezes in the middle of something, another one runs, and then the first goes on."""
-        blow = _blow(random, signal.SIGSTOP)
-        zombie = Adversary(blow)
-        zombie.armed.clear()
-        with self._start(self._order(random, waits=True, at_least=2), zombie) as old:
+        """A sync freezes in the middle of something, another one runs, and then the first goes on.
+
+        The first has acknowledged something before: otherwise it could begin with its table after the second, and would
+        be the newer one.
+        """
+        zombie = Adversary(_blow(random, signal.SIGSTOP), armed=False)
+        order = self._connection.order(random, waits=True, at_least=2)
+        with self._begun(order, zombie, f"{zombie.blow}, to be overtaken") as old:
             old.feed(1)
             old.wait_for_state()
             zombie.armed.set()
             old.feed_all()
-            if not old.wait_for_blow():
-                old.end()
-                self._ended(old, f"{blow}: not reached")
+            if old.wait_for_blow():
+                self._overtake(old, random)
+            else:
+                self._end(old)
                 self._oracle.after([old.effect()])
-                self._look()
-                return
-            before = old.effect()
-            self._remember(old)
-            self._look_ahead(random)
-            with self._start(self._order(random), Adversary()) as new:
-                new.feed_all()
-                new.end()
-                self._ended(new, "overtakes")
-            if new.order.completes and new.run.exit_code != 0:
-                raise Broken(f"a sync that overtook a frozen one failed\n{new.run.report()}")
-            self._oracle.after([before, new.effect()])
-            self._look()
-            old.thaw()
-            old.feed_all()
-            old.end()
-            self._ended(old, f"{blow}, thawed")
-        self._done = new.run.exit_code == 0
+        self._settle()
+
+    def _overtake(self, old: Attempt, random: Random) -> None:
         self.tally.overlaps["overtaken"] += 1
-        self._oracle.after(*_afterwards(before, new.effect(), old.effect()))
+        before = old.effect()
+        self._connection.remember(old)
+        self._connection.look_ahead(random)
+        with self._begun(self._connection.order(random), Adversary(), "overtakes") as new:
+            new.feed_all()
+            self._end(new)
+        if new.order.completes and new.run.exit_code != 0:
+            raise Broken(f"a sync that overtook a frozen one failed\n{new.run.report()}")
+        self._oracle.after([before, new.effect()])
         self._look()
+        old.thaw()
+        old.feed_all()
+        self._end(old)
+        self._connection.remember(new)
+        self._oracle.after(*_afterwards(before, new.effect(), old.effect()))
 
     # Attempts.
 
-    def _look_ahead(self, random: Random) -> None:
-        """Decide, as the platform and its user do, what the next attempt is to do."""
-        if self._without_ids:
-            self._cursor = 0
-            return
-        if not self.subject.replaces:
-            if self._done and random.random() < 0.1:  # A refresh that retains what is there.
-                self._generation, self._cursor = self._generation + 1, 0
-            return
-        share = random.random()
-        if self._attempts == 0:
-            return
-        if self._done or not self._replacing:
-            if share < (0.6 if self._done else 0.3):
-                self._generation, self._cursor, self._replacing = self._generation + 1, 0, True
-            else:
-                self._replacing = False
-        elif share < 0.2:  # A refresh that cannot be resumed.
-            self._generation, self._cursor = self._generation + 1, 0
-        elif share < 0.4:  # The user cancels it.
-            self._generation, self._replacing = self._generation + random.randrange(2), False
+    def _begun(self, order: Order, adversary: Adversary, what: str, stage: Stage | None = None) -> Attempt:
+        self.log.append(f"{order.attempt:>3} {order}; {what}")
+        return Attempt(stage or self._stage, order, adversary)
 
-    def _order(
-        self, random: Random, waits: bool | None = None, completes: bool | None = None, at_least: int = 1
-    ) -> Order:
-        self._attempts += 1
-        sizes = [random.randint(1, 20) for _ in range(random.randint(at_least, 3))]
-        return Order(
-            self._attempts,
-            None if self._without_ids else self._generation,
-            self._replacing,
-            self._source.schema(self._attempts),
-            self._source.chunks(self._attempts, self._cursor, sizes),
-            random.random() < 0.4 if waits is None else waits,
-            random.random() < 0.85 if completes is None else completes,
-        )
-
-    def _start(self, order: Order, adversary: Adversary) -> Attempt:
-        for chunk in order.chunks:
-            self._sent.update({sent.sending: sent for sent in chunk.records})
-        return Attempt(self._stage, order, adversary)
-
-    def _ended(self, attempt: Attempt, what: str) -> None:
-        run, order = attempt.run, attempt.order
-        self.log.append(f"{order.attempt:>3} {order}; {what}: exit {run.exit_code}, {len(run.states)} states")
-        self._remember(attempt)
+    def _end(self, attempt: Attempt) -> None:
+        run = attempt.end()
+        self.log.append(f"{attempt.order.attempt:>3} exit {run.exit_code}, {len(run.states)} states")
+        self._connection.remember(attempt)
         attempt.judge()
         self.tally.syncs += 1
         self.tally.succeeded += run.exit_code == 0
         self.tally.acknowledged += len(attempt.acknowledged())
-        for error in run.errors:
-            if error["failure_type"] == "system_error":
-                self.tally.ours[f"{error['message']} ({what})"] += 1
-        for chunk in order.chunks[: len(run.states)]:
+        self.tally.ours.update(error["message"] for error in run.errors if error["failure_type"] == "system_error")
+        for chunk in attempt.order.chunks[: len(run.states)]:
             self._to_be_rejected |= {sent.sending for sent in chunk.records if sent.misfit or sent.row is None}
-
-    def _remember(self, attempt: Attempt) -> None:
-        """Keep what the platform keeps: the last state that came back, and whether the sync went well."""
-        if (states := attempt.states()) and attempt.order.generation in (None, self._generation):
-            self._cursor = max(self._cursor, attempt.order.chunks[len(states) - 1].cursor)
-        self._done = attempt.effect().succeeded
 
     # Judgement.
 
-    def _look(self) -> None:
-        seen = self._reader.sendings(self._sent)
+    def _look(self) -> frozenset[Sending]:
+        seen = self._reader.sendings(self._connection.sent)
         if not self._oracle.see(seen):
             raise Broken(self._oracle.explain(seen))
-        self.tally.rows = len(seen)
-        self.tally.twice = len(seen) - len({sending.position for sending in seen})
+        return seen
 
-    def _judge_rejects(self) -> None:
-        if missing := self._to_be_rejected - self._reader.rejected():
-            raise Broken(f"acknowledged, rejected, and not among the rejects: {sorted(map(tuple, missing))}")
+    def _settle(self) -> None:
+        """Look, while no sync is running."""
+        seen = self._look()
+        self._oracle.keep(seen)
+        self.tally.twice = len(seen) - len({sending.position for sending in seen})
 
 
 def _blow(random: Random, stop: signal.Signals) -> Blow:
     pause = random.choice((0.0, 0.0, random.random() / 20))
-    moment = random.choice(("before", "after"))
+    moment: Literal["before", "after"] = "before" if random.random() < 0.5 else "after"
     if random.random() < 0.7:
         return Blow(stop, random.randint(1, 12), "changes", moment, pause)
     return Blow(stop, random.randint(1, 30), "requests", moment, pause)

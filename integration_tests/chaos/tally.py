@@ -15,7 +15,6 @@ class Tally:
     faults: Counter[str] = field(default_factory=Counter)
     overlaps: Counter[str] = field(default_factory=Counter)
     acknowledged: int = 0
-    rows: int = 0
     twice: int = 0
     """Records that are in a table twice, because they were sent again without having been acknowledged."""
     ours: Counter[str] = field(default_factory=Counter)

@@ -1,22 +1,14 @@
 """The platform of the conformance suite: runs are forked and share one Spark (see `warm`)."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from integration_tests.conformance.warehouse import Warehouse
-from integration_tests.conformance.warm import SharedSpark, WarmLaunch
+from integration_tests.conformance.warm import WarmLaunch
 from integration_tests.conftest import TableKind
 from integration_tests.lake import Lake
 from integration_tests.platform import Platform
-
-
-@pytest.fixture(scope="session")
-def launch() -> Iterator[WarmLaunch]:
-    """How runs are started in this suite."""
-    with SharedSpark() as spark:
-        yield WarmLaunch(spark.gateway)
 
 
 @pytest.fixture

@@ -6,8 +6,10 @@ up: the JVM of the test session, to which any number of drivers can attach. All 
 arguments, environment, pipes, signals and exit code.
 """
 
+import faulthandler
 import multiprocessing
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -62,13 +64,21 @@ class SharedSpark(AbstractContextManager["SharedSpark"]):
 
 @dataclass(frozen=True)
 class WarmLaunch:
-    """Starts runs of the connector (a `platform.Launch`), which kill themselves at `kill_point` if there is one."""
+    """Starts runs of the connector (a `platform.Launch`), which kill themselves at `kill_point` if there is one.
+
+    With `file_bytes` the kernel lets no file that they write grow beyond it (setrlimit(2): RLIMIT_FSIZE): a write stops
+    short and the next one fails, as on a full disk, but with EFBIG. A disk that is really full takes root to make.
+    """
 
     gateway: Gateway
     kill_point: KillPoint | None = None
+    file_bytes: int | None = None
 
     def killed_at(self, point: KillPoint) -> "WarmLaunch":
         return replace(self, kill_point=point)
+
+    def with_files_of(self, file_bytes: int) -> "WarmLaunch":
+        return replace(self, file_bytes=file_bytes)
 
     def __call__(self, arguments: Sequence[str], environment: Mapping[str, str], stderr: IO[bytes]) -> "WarmProcess":
         stdin, to_stdin = _context.Pipe(duplex=False)
@@ -76,7 +86,9 @@ class WarmLaunch:
         errors = Connection(os.dup(stderr.fileno()), readable=False)
         settings = {**environment, **self.gateway.environment()}
         process = _context.Process(
-            target=_run, args=(list(arguments), settings, stdin, stdout, errors, self.kill_point), daemon=True
+            target=_run,
+            args=(list(arguments), settings, stdin, stdout, errors, self.kill_point, self.file_bytes),
+            daemon=True,
         )
         with stdin, stdout, errors, to_stdin, from_stdout:
             process.start()
@@ -118,6 +130,7 @@ def _run(
     stdout: Connection,
     stderr: Connection,
     kill_point: KillPoint | None,
+    file_bytes: int | None,
 ) -> None:
     """Be the console script: what follows happens in the forked process."""
     for descriptor, pipe in enumerate((stdin, stdout, stderr)):
@@ -127,10 +140,13 @@ def _run(
     sys.argv = ["destination-datalake", *arguments]
     os.environ.clear()
     os.environ.update(environment)
+    faulthandler.enable(2)
     tempfile.tempdir = None
     Engine._new_context = _attach  # type: ignore[assignment,method-assign]
     if kill_point is not None:
         arm(kill_point)
+    if file_bytes is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
 
     from destination_datalake.run import run
 

@@ -1,0 +1,70 @@
+"""A connection, as the platform keeps it: its generation, its last state, and what its next sync is to do."""
+
+from random import Random
+
+from integration_tests.chaos.attempt import Attempt, Order
+from integration_tests.chaos.source import Sending, Sent, Source
+
+
+class Connection:
+    """Gives out orders. `sent` has every record of them. `cursor` is of the last state that came back.
+
+    With `replaces` the user has chosen an overwrite: refreshes that are resumed, started over, or cancelled, and
+    appends between them. Of the rounds with it, one in five is of a platform that sends no ids.
+    """
+
+    def __init__(self, seed: str, replaces: bool) -> None:
+        self.sent: dict[Sending, Sent] = {}
+        self.attempts = 0
+        self._source = Source.of(seed)
+        self._overwrites = replaces
+        self._has_ids = not replaces or Random(f"{seed}/ids").random() < 0.8
+        self._generation = 1 if replaces else 0
+        self._replacing = replaces
+        self._cursor = 0
+        self._done = True
+
+    def order(
+        self, random: Random, waits: bool | None = None, completes: bool | None = None, at_least: int = 1
+    ) -> Order:
+        """Return what the next attempt is to do, in `at_least` so many chunks."""
+        self.attempts += 1
+        sizes = [random.randint(1, 20) for _ in range(random.randint(at_least, 3))]
+        chunks = self._source.chunks(self.attempts, self._cursor, sizes)
+        for chunk in chunks:
+            self.sent.update({sent.sending: sent for sent in chunk.records})
+        return Order(
+            self.attempts,
+            self._generation if self._has_ids else None,
+            self._replacing,
+            self._source.schema(self.attempts),
+            chunks,
+            random.random() < 0.4 if waits is None else waits,
+            random.random() < 0.85 if completes is None else completes,
+        )
+
+    def remember(self, attempt: Attempt) -> None:
+        """Keep the last state that has come back of an attempt, and whether it has ended well."""
+        if (states := attempt.states()) and attempt.order.generation in (None, self._generation):
+            self._cursor = max(self._cursor, attempt.order.chunks[len(states) - 1].cursor)
+        self._done = attempt.effect().succeeded
+
+    def look_ahead(self, random: Random) -> None:
+        """Decide, as the platform and its user do, what comes next."""
+        share = random.random()
+        if not self._has_ids:
+            self._cursor = 0
+        elif not self._overwrites:
+            if self._done and share < 0.1:  # A refresh that retains what is there.
+                self._generation, self._cursor = self._generation + 1, 0
+        elif self.attempts == 0:
+            pass
+        elif not self._done and self._replacing:
+            if share < 0.2:  # A refresh that cannot be resumed.
+                self._generation, self._cursor = self._generation + 1, 0
+            elif share < 0.4:  # The user cancels it.
+                self._generation, self._replacing = self._generation + random.randrange(2), False
+        elif share < (0.6 if self._done else 0.3):
+            self._generation, self._cursor, self._replacing = self._generation + 1, 0, True
+        else:
+            self._replacing = False

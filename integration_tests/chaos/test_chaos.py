@@ -1,0 +1,23 @@
+"""A short share of `make chaos`, with the same seed every time: one round for each kind of table."""
+
+from pathlib import Path
+
+import pytest
+
+from integration_tests.chaos.adversary import HostileAws
+from integration_tests.chaos.play import play
+from integration_tests.chaos.rounds import SUBJECTS
+from integration_tests.conformance.warm import WarmLaunch
+from integration_tests.lake import Lake
+
+SEED = 7
+ATTEMPTS = 6
+
+
+@pytest.mark.parametrize("number", [pytest.param(n, id=str(subject)) for n, subject in enumerate(SUBJECTS, start=1)])
+def test_whatever_happens_to_syncs_nothing_acknowledged_is_lost_and_replacements_are_exact(
+    lake: Lake, hostile_aws: HostileAws, launch: WarmLaunch, tmp_path: Path, number: int
+) -> None:
+    verdict = play(hostile_aws, lake, launch, tmp_path, SEED, number, ATTEMPTS)
+
+    assert not verdict.violation, verdict.details(SEED)

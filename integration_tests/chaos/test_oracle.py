@@ -1,0 +1,98 @@
+"""The oracle itself: what it lets a reader see, and what it does not."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from integration_tests.chaos.oracle import Effect, Oracle
+from integration_tests.chaos.source import Sending
+
+
+def rows(attempt: int, *positions: int) -> frozenset[Sending]:
+    return frozenset(Sending(position, attempt) for position in positions)
+
+
+def appended(sent: Iterable[Sending], acknowledged: Iterable[Sending], succeeded: bool = False) -> Effect:
+    return Effect(0, False, frozenset(sent), frozenset(acknowledged), succeeded, succeeded)
+
+
+def replaced(generation: int, sent: Iterable[Sending], acknowledged: Iterable[Sending] = (), **how: bool) -> Effect:
+    completed, succeeded = how.get("completed", False), how.get("succeeded", False)
+    return Effect(generation, True, frozenset(sent), frozenset(acknowledged), completed or succeeded, succeeded)
+
+
+@pytest.mark.parametrize(
+    ("seen", "possible"),
+    [
+        pytest.param(rows(1, 0), True, id="what was acknowledged"),
+        pytest.param(rows(1, 0, 1), True, id="and what was sent after it"),
+        pytest.param(rows(1, 1), False, id="not what was acknowledged"),
+        pytest.param(rows(1, 0, 2), False, id="what was never sent"),
+        pytest.param(rows(2, 0), False, id="what another attempt sent"),
+    ],
+)
+def test_an_append_that_dies_leaves_what_it_acknowledged(seen: frozenset[Sending], possible: bool) -> None:
+    oracle = Oracle()
+    oracle.after([appended(rows(1, 0, 1), rows(1, 0))])
+
+    assert oracle.see(seen) is possible
+
+
+def test_an_append_that_succeeds_leaves_all_it_sent() -> None:
+    oracle = Oracle()
+    oracle.after([appended(rows(1, 0, 1), (), succeeded=True)])
+
+    assert not oracle.see(rows(1, 0))
+    assert oracle.see(rows(1, 0, 1))
+
+
+def test_what_a_reader_has_seen_stays_until_it_is_replaced() -> None:
+    oracle = Oracle()
+    oracle.after([appended(rows(1, 0, 1), rows(1, 0))])
+    oracle.keep(rows(1, 0, 1))
+
+    assert not oracle.see(rows(1, 0))
+    oracle.after([replaced(2, rows(2, 0), succeeded=True)])
+    assert oracle.see(rows(2, 0))
+
+
+def test_a_replacement_that_is_not_complete_is_not_seen() -> None:
+    oracle = Oracle()
+    oracle.after([appended(rows(1, 0), rows(1, 0), succeeded=True), replaced(2, rows(2, 0), rows(2, 0))])
+
+    assert not oracle.see(rows(2, 0))
+    assert not oracle.see(rows(1, 0) | rows(2, 0))
+    assert oracle.see(rows(1, 0))
+
+
+def test_a_replacement_that_dies_at_its_end_is_seen_whole_or_not_at_all() -> None:
+    for seen in (rows(1, 0), rows(2, 0, 1)):
+        oracle = Oracle()
+        oracle.after([appended(rows(1, 0), (), succeeded=True), replaced(2, rows(2, 0, 1), rows(2, 0), completed=True)])
+        assert not oracle.see(rows(2, 0))
+        assert oracle.see(seen)
+
+
+def test_a_replacement_that_is_resumed_keeps_what_was_acknowledged() -> None:
+    oracle = Oracle()
+    oracle.after([replaced(2, rows(1, 0, 1), rows(1, 0)), replaced(2, rows(2, 1), succeeded=True)])
+
+    assert not oracle.see(rows(2, 1))
+    assert oracle.see(rows(1, 0) | rows(2, 1))
+    assert oracle.see(rows(1, 0, 1) | rows(2, 1)), "what was sent again may be there twice"
+
+
+def test_a_replacement_that_starts_over_keeps_nothing() -> None:
+    oracle = Oracle()
+    oracle.after([replaced(2, rows(1, 0), rows(1, 0)), replaced(3, rows(2, 0), succeeded=True)])
+
+    assert not oracle.see(rows(1, 0) | rows(2, 0))
+    assert oracle.see(rows(2, 0))
+
+
+def test_what_a_cancelled_replacement_acknowledged_is_there_after_the_next_append() -> None:
+    oracle = Oracle()
+    oracle.after([replaced(2, rows(1, 0), rows(1, 0)), appended(rows(2, 1), (), succeeded=True)])
+
+    assert not oracle.see(rows(2, 1))
+    assert oracle.see(rows(1, 0) | rows(2, 1))
