@@ -38,7 +38,7 @@ conformance: jdk setup ## try what the platform can send, and write docs/conform
 	$(PYTEST) integration_tests/conformance -n $(WORKERS) -p integration_tests.conformance.coverage \
 		--conformance-report docs/conformance.md
 
-chaos: jdk setup ## kill, freeze and refuse syncs at random (SECONDS=600 SEED=1, ARGS="--round 17")
+chaos: jdk setup ## kill, refuse and overtake syncs at random (SECONDS=600 SEED=1, ARGS="--round 17")
 	$(PYTHON) -m integration_tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 lint: setup ## check style and formatting

@@ -1,1 +1,1 @@
-"""Stress: syncs that are killed, frozen, overtaken and lied to at random, and an oracle that says what must be left."""
+"""Stress: syncs that are killed, refused, cut off and overtaken at random, and an oracle of what must be left."""

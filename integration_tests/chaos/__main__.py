@@ -36,8 +36,8 @@ def main() -> int:
     for verdict in verdicts_of(arguments.seed, _numbers(arguments), arguments.jobs):
         verdicts.append(verdict)
         say(str(verdict))
-        if verdict.violation or arguments.round:
-            say("\n".join(verdict.log) if not verdict.violation else verdict.details(arguments.seed))
+        if arguments.round:
+            say(*verdict.log)
     broken = [verdict for verdict in verdicts if verdict.violation]
     say("", summary(verdicts), f"seed {arguments.seed}, {time.monotonic() - started:.0f} s")
     for verdict in broken:

@@ -1,4 +1,4 @@
-"""Who stands between the connector and AWS, counts requests, and at the chosen one kills, freezes or refuses."""
+"""Who stands between the connector and AWS, counts requests, and at the chosen one kills, cuts off or refuses."""
 
 import os
 import re
@@ -21,41 +21,40 @@ PassOn = Callable[[Request], Answer]
 
 @dataclass(frozen=True)
 class Blow:
-    """A signal at the `number`-th request (from 1; `of` all or of those that change something).
+    """What happens at the `number`-th request (from 1; `of` all or of those that change something).
 
-    `stop` is SIGKILL, or SIGSTOP for a sync that is thawed later; `pause` is in seconds, before the signal. What was
-    not passed on `before` the signal never is if the sync is killed, and is as soon as it is thawed.
+    "kill" is a SIGKILL, `pause` seconds later. A request that was not passed on `before` it never is; `after` it the
+    answer is lost. "cut off" holds back that request, or its answer, and all that come later until the attempt is let
+    go on: of the outside world it knows as much as if it were asleep, and all it asked for arrives late.
     """
 
-    stop: signal.Signals
+    deed: Literal["kill", "cut off"]
     number: int
     of: Literal["requests", "changes"]
     moment: Literal["before", "after"]
     pause: float = 0.0
 
     def __str__(self) -> str:
-        what = "killed" if self.stop is signal.SIGKILL else "frozen"
-        return f"{what} {self.moment} number {self.number} of its {self.of}" + (
-            f" + {self.pause:.3f} s" * bool(self.pause)
-        )
+        what = "killed" if self.deed == "kill" else "cut off"
+        return f"{what} {self.moment} number {self.number} of its {self.of}"
 
 
-def strike_connector(pid: int, stop: signal.Signals) -> bool:
-    """Signal the connector's own process. False if it has ended."""
+def kill_connector(pid: int) -> bool:
+    """Kill the connector's own process. False if it has ended."""
     with suppress(ProcessLookupError):
-        os.kill(pid, stop)
+        os.kill(pid, signal.SIGKILL)
         return True
     return False
 
 
-def strike_spark(pid: int, stop: signal.Signals, victim: Literal["JVM", "Python worker"]) -> bool:
-    """Signal the JVM of a connector that has one of its own, or the newest of its workers. False if there is none."""
+def kill_spark(pid: int, victim: Literal["JVM", "Python worker"]) -> bool:
+    """Kill the JVM of a connector that has one of its own, or the newest of its workers. False if there is none."""
     with suppress(psutil.NoSuchProcess):
         children = psutil.Process(pid).children(recursive=True)
         java = [child for child in children if child.name() == "java"]
         workers = [child for child in children if child.name() != "java" and child.ppid() != pid]
         for process in (java if victim == "JVM" else workers)[-1:]:
-            process.send_signal(stop)
+            process.kill()
             return True
     return False
 
@@ -63,19 +62,19 @@ def strike_spark(pid: int, stop: signal.Signals, victim: Literal["JVM", "Python 
 class Adversary:
     """What one attempt meets. `struck` is set when the blow has been dealt; `met` counts faults by their kind.
 
-    Whoever thaws a frozen sync sets `thawed`. Requests are counted while `armed` is set.
+    Whoever lets an attempt go on that was cut off sets `restored`. Requests are counted while `armed` is set.
     """
 
     def __init__(
         self,
         blow: Blow | None = None,
-        strike: Callable[[int, signal.Signals], bool] = strike_connector,
+        kill: Callable[[int], bool] = kill_connector,
         faults: Sequence[Fault] = (),
         armed: bool = True,
     ) -> None:
-        """`strike` brings the signal to what the blow is for, by the connector's process id."""
+        """`kill` is given the connector's process id; what it kills may be another one."""
         self.blow = blow
-        self._strike = strike
+        self._kill = kill
         self._faults = faults
         self._lock = threading.Lock()
         self._requests = 0
@@ -85,7 +84,7 @@ class Adversary:
         self._hit = False
         self._aimed = threading.Event()
         self.struck = threading.Event()
-        self.thawed = threading.Event()
+        self.restored = threading.Event()
         self.armed = threading.Event()
         if armed:
             self.armed.set()
@@ -94,7 +93,7 @@ class Adversary:
     @property
     def killed(self) -> bool:
         """Whether the blow has fallen and was deadly."""
-        return self._hit and self.blow is not None and self.blow.stop is signal.SIGKILL
+        return self._hit
 
     def aim(self, pid: int) -> None:
         """Say which process is the attempt's; blows wait until that is known."""
@@ -113,9 +112,8 @@ class Adversary:
             fault = self._next_fault(name)
         if blow is not None and blow.moment == "before":
             self._deal(blow)
-            if blow.stop is signal.SIGKILL:
-                raise HungUp
-            self.thawed.wait()
+        elif blow is None and self.blow is not None and self.blow.deed == "cut off" and self.struck.is_set():
+            self.restored.wait()
         answer = self._with_fault(fault.kind, request, pass_on) if fault is not None else pass_on(request)
         if blow is not None and blow.moment == "after":
             self._deal(blow)
@@ -129,10 +127,15 @@ class Adversary:
         return self._requests == self.blow.number
 
     def _deal(self, blow: Blow) -> None:
+        if blow.deed == "cut off":
+            self.struck.set()
+            self.restored.wait()
+            return
         self._aimed.wait()
         time.sleep(blow.pause)
-        self._hit = self._strike(self._pid, blow.stop)
+        self._hit = self._kill(self._pid)
         self.struck.set()
+        raise HungUp
 
     def _next_fault(self, name: str) -> Fault | None:
         for fault in self._faults:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from integration_tests.aws_server import SECRET_ACCESS_KEY
-from integration_tests.chaos.adversary import Adversary, HostileAws, strike_connector
+from integration_tests.chaos.adversary import Adversary, HostileAws
 from integration_tests.chaos.oracle import Effect
 from integration_tests.chaos.reader import Broken
 from integration_tests.chaos.source import CONFIDENTIAL, STREAM, Chunk, Sending
@@ -88,7 +88,7 @@ class Attempt:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.thaw()
+        self.adversary.restored.set()
         # Tasks of a killed connector may live on in the shared Spark, and must not make its adversary strike again.
         self.adversary.armed.clear()
         self._running.__exit__(None, None, None)
@@ -128,12 +128,6 @@ class Attempt:
             if self.adversary.struck.wait(0.05):
                 return True
         return self.adversary.struck.is_set()
-
-    def thaw(self) -> None:
-        """Let a frozen attempt go on."""
-        if not self.adversary.thawed.is_set():
-            self.adversary.thawed.set()
-            strike_connector(self._running.process.pid, signal.SIGCONT)
 
     def end(self) -> Run:
         """Wait for the end, however it comes."""
@@ -185,7 +179,7 @@ class Attempt:
 
     def _wait_for_states(self, count: int) -> bool:
         for _ in range(int(PATIENCE / 0.2)):
-            if self.adversary.struck.is_set() and not self.adversary.thawed.is_set():
+            if self.adversary.struck.is_set() and not self.adversary.restored.is_set():
                 return False
             try:
                 self._running.wait_for_states(count, timeout=0.2)

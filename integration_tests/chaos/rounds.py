@@ -4,7 +4,6 @@ What an attempt is to do and what happens to it comes from the seed, the round a
 round can be played again. What cannot be repeated is how threads take turns.
 """
 
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Literal
 
-from integration_tests.chaos.adversary import Adversary, Blow, HostileAws, strike_spark
+from integration_tests.chaos.adversary import Adversary, Blow, HostileAws, kill_spark
 from integration_tests.chaos.attempt import Attempt, Order, Stage
 from integration_tests.chaos.connection import Connection
 from integration_tests.chaos.faults import draw
@@ -112,7 +111,7 @@ class Round:
             raise Broken(f"nothing happened to this sync, and it failed\n{attempt.run.report()}")
 
     def _killed(self, random: Random) -> None:
-        blow = _blow(random, signal.SIGKILL)
+        blow = _blow(random, "kill")
         attempt = self._one(self._connection.order(random), Adversary(blow), str(blow))
         self.tally.kills["connector"] += attempt.adversary.killed
 
@@ -130,7 +129,7 @@ class Round:
     def _robbed(self, random: Random) -> None:
         """A sync with a Spark of its own loses the JVM, or one of that one's workers."""
         victim: Literal["JVM", "Python worker"] = "JVM" if random.random() < 0.5 else "Python worker"
-        adversary = Adversary(_blow(random, signal.SIGKILL), partial(strike_spark, victim=victim))
+        adversary = Adversary(_blow(random, "kill"), partial(kill_spark, victim=victim))
         stage = replace(self._stage, launch=launch_command)
         self._one(self._connection.order(random), adversary, f"{victim} {adversary.blow}", stage)
         self.tally.kills[victim] += adversary.killed
@@ -157,12 +156,12 @@ class Round:
         self._settle()
 
     def _overtaken(self, random: Random) -> None:
-        """A sync freezes in the middle of something, another one runs, and then the first goes on.
+        """A sync is cut off from AWS in the middle of something, another one runs, and then the first goes on.
 
         The first has acknowledged something before: otherwise it could begin with its table after the second, and would
         be the newer one.
         """
-        zombie = Adversary(_blow(random, signal.SIGSTOP), armed=False)
+        zombie = Adversary(_blow(random, "cut off"), armed=False)
         order = self._connection.order(random, waits=True, at_least=2)
         with self._begun(order, zombie, f"{zombie.blow}, to be overtaken") as old:
             old.feed(1)
@@ -185,10 +184,10 @@ class Round:
             new.feed_all()
             self._end(new)
         if new.order.completes and new.run.exit_code != 0:
-            raise Broken(f"a sync that overtook a frozen one failed\n{new.run.report()}")
+            raise Broken(f"a sync that overtook another one failed\n{new.run.report()}")
         self._oracle.after([before, new.effect()])
         self._look()
-        old.thaw()
+        old.adversary.restored.set()
         old.feed_all()
         self._end(old)
         self._connection.remember(new)
@@ -227,12 +226,12 @@ class Round:
         self.tally.twice = len(seen) - len({sending.position for sending in seen})
 
 
-def _blow(random: Random, stop: signal.Signals) -> Blow:
+def _blow(random: Random, deed: Literal["kill", "cut off"]) -> Blow:
     pause = random.choice((0.0, 0.0, random.random() / 20))
     moment: Literal["before", "after"] = "before" if random.random() < 0.5 else "after"
     if random.random() < 0.7:
-        return Blow(stop, random.randint(1, 12), "changes", moment, pause)
-    return Blow(stop, random.randint(1, 30), "requests", moment, pause)
+        return Blow(deed, random.randint(1, 12), "changes", moment, pause)
+    return Blow(deed, random.randint(1, 30), "requests", moment, pause)
 
 
 def _afterwards(before: Effect, new: Effect, old: Effect) -> list[list[Effect]]:
