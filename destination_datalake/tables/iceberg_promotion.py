@@ -15,7 +15,7 @@ from pyiceberg.manifest import FileFormat
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from destination_datalake.datafiles import RewriteTask, Rewritten
+from destination_datalake.datafiles import RewriteFailed, RewriteTask, Rewritten
 from destination_datalake.tables.base import Rewrite, TableConflict, TableName
 from destination_datalake.tables.iceberg_branches import unpublished
 from destination_datalake.tables.iceberg_files import live_files, rewritten_entry, row_level_deletes
@@ -97,7 +97,7 @@ class Promotion:
         return [file for file in self.written() if file.target not in swapped]
 
     def written(self) -> list[Rewritten]:
-        """Return all that was written."""
+        """Return all that was written, or begun."""
         return [file for file in self._written.values() if file.target != file.source]
 
     def _parquet_files(self, table: Table, branch: str) -> list[IcebergFile]:
@@ -117,5 +117,11 @@ class Promotion:
         tasks = [
             RewriteTask(path, f"{self._folder}/{uuid4().hex}.parquet", {}, self._access, to_double) for path in new
         ]
-        if tasks:
+        if not tasks:
+            return
+        try:
             self._written |= {(file.source, to_double): file for file in self._rewrite(tasks)}
+        except RewriteFailed:
+            # Which of them are there is not said.
+            self._written |= {(task.source, to_double): Rewritten(task.source, task.target, 0, 0) for task in tasks}
+            raise

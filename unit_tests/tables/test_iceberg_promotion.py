@@ -16,7 +16,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DoubleType, FloatType, LongType, NestedField, StringType
 
-from destination_datalake.datafiles import RewriteTask, Rewritten
+from destination_datalake.datafiles import NotRewritten, RewriteFailed, RewriteTask, Rewritten
 from destination_datalake.schema.types import ColumnType, Field, Float32, Float64, Int64, List, Struct
 from destination_datalake.spark.rewrite import rewrite
 from destination_datalake.tables.base import TableConflict
@@ -228,6 +228,22 @@ def test_files_with_rows_deleted_by_delete_files_are_not_written_anew(lake: Lake
     assert lake.theirs().schema().find_type("price") == FloatType()
     assert rows(lake) == ([(2, TENTH)] if branch == MAIN_BRANCH else [(1, TENTH), (2, TENTH)])
     assert lake.objects() == before
+
+
+def test_when_a_file_cannot_be_written_anew_nothing_changes_and_nothing_is_left(lake: Lake) -> None:
+    opened = lake.open(columns=columns())
+    for number in (1, 2):
+        lake.commit(opened, number, price=TENTH)
+    before = lake.theirs().metadata, lake.objects()
+
+    def fail(tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
+        list(rewrite(tasks[:1]))
+        raise RewriteFailed(NotRewritten("an object cannot be read", "", "config_error"))
+
+    with pytest.raises(RewriteFailed):
+        opened.commit([lake.write_rows(opened, {"id": 3, "price": 0.1}, columns=columns(Float64()))], fail)
+
+    assert (lake.theirs().metadata, lake.objects()) == before
 
 
 def test_files_of_partitions_that_the_table_once_had_are_written_anew(lake: Lake) -> None:
