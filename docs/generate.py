@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -37,6 +37,9 @@ from destination_datalake.schema.types import (
     column_type,
 )
 from destination_datalake.spark.coerce import Floats, coerce_value
+from docs.airbyte_types import airbyte_types, inherited
+from docs.markdown import code, table
+from docs.project import options, sync_modes, versions
 
 PAGES = Path(__file__).parent
 _EPOCH = datetime(1970, 1, 1)
@@ -160,11 +163,11 @@ def _columns() -> str:
     rows = []
     for text in _SCHEMAS:
         schema = json.loads(text)
-        rows.append([_code(text), *(_code(type_in_words(column_type(schema, mode))) for mode in modes)])
+        rows.append([code(text), *(code(type_in_words(column_type(schema, mode))) for mode in modes)])
     for name in WELL_KNOWN:
         schema = {"$ref": f"WellKnownTypes.json#/definitions/{name}"}
-        rows.append([f"`$ref` … `{name}`", *(_code(type_in_words(column_type(schema, mode))) for mode in modes)])
-    return _table(["JSON schema", *(f"`{mode.value}`" for mode in modes)], rows)
+        rows.append([f"`$ref` … `{name}`", *(code(type_in_words(column_type(schema, mode))) for mode in modes)])
+    return table(["JSON schema", *(f"`{mode.value}`" for mode in modes)], rows)
 
 
 def _systems() -> str:
@@ -172,9 +175,9 @@ def _systems() -> str:
         ids = itertools.count(1)
         parquet, iceberg = str(arrow_type(type_)), str(iceberg_type(type_, lambda: next(ids)))
         meaning = (type(type_).__doc__ or "").splitlines()[0]
-        return [_code(type_in_words(type_)), meaning, _code(parquet), _code(iceberg), _code(glue_type(type_))]
+        return [code(type_in_words(type_)), meaning, code(parquet), code(iceberg), code(glue_type(type_))]
 
-    return _table(["column type", "holds", "Parquet (Arrow)", "Iceberg", "Glue"], map(row, ONE_OF_EACH))
+    return table(["column type", "holds", "Parquet (Arrow)", "Iceberg", "Glue"], map(row, ONE_OF_EACH))
 
 
 def _values() -> str:
@@ -185,8 +188,8 @@ def _values() -> str:
             noted = ", ".join(f"{c.change} {c.reason}" + (f" at `{c.field}`" if c.field else "") for c in changes)
             if not changes and coerce_value(text.encode(), type_, Floats.FINITE).changes:
                 noted = "in JSON lines: null, NULLED DESTINATION_SERIALIZATION_ERROR"
-            rows.append([_code(type_in_words(type_)), _code(text), _code(_shown(type_, value)), noted])
-    return _table(["column", "sent", "kept", "in `_airbyte_meta.changes`"], rows)
+            rows.append([code(type_in_words(type_)), code(text), code(_shown(type_, value)), noted])
+    return table(["column", "sent", "kept", "in `_airbyte_meta.changes`"], rows)
 
 
 def _names() -> str:
@@ -194,30 +197,28 @@ def _names() -> str:
         default, divided, kept = (each.identifier(name) for each in (SNAKE_CASE, SNAKE_CASE_NUMBERS, PRESERVE))
         inherited = AWS_DATALAKE.identifier(name)
         return [
-            *map(_code, (name, default)),
-            _code(divided) if divided != default else "",
-            *map(_code, (kept, inherited)),
+            *map(code, (name, default)),
+            code(divided) if divided != default else "",
+            *map(code, (kept, inherited)),
         ]
 
-    return _table(["source", "`snake_case`", "with `split_numbers`", "`preserve`", "`aws_datalake`"], map(row, _NAMES))
+    return table(["source", "`snake_case`", "with `split_numbers`", "`preserve`", "`aws_datalake`"], map(row, _NAMES))
 
 
 def _collisions() -> str:
     pairs = zip(_COLLIDING, SNAKE_CASE.identifiers(_COLLIDING), strict=True)
-    return _table(["fields of one record", "columns"], [[_code(source), _code(name)] for source, name in pairs])
+    return table(["fields of one record", "columns"], [[code(source), code(name)] for source, name in pairs])
 
 
 def _wider() -> str:
-    return _table(["from", "to"], [[_code(type_in_words(a)), _code(type_in_words(b))] for a, b in WIDER.items()])
+    return table(["from", "to"], [[code(type_in_words(a)), code(type_in_words(b))] for a, b in WIDER.items()])
 
 
 def _meetings() -> str:
     """Table's type down, stream's type across: what becomes of the table."""
     types = [type_ for type_ in ONE_OF_EACH if not isinstance(type_, Struct | List)]
-    header = ["table \\ stream", *(_code(type_in_words(type_)) for type_ in types)]
-    return _table(
-        header, [[_code(type_in_words(there)), *(_meeting(there, sent) for sent in types)] for there in types]
-    )
+    header = ["table \\ stream", *(code(type_in_words(type_)) for type_ in types)]
+    return table(header, [[code(type_in_words(there)), *(_meeting(there, sent) for sent in types)] for there in types])
 
 
 def _meeting(table: ColumnType, stream: ColumnType) -> str:
@@ -228,13 +229,13 @@ def _meeting(table: ColumnType, stream: ColumnType) -> str:
         case (Widen(type=type_),):
             return f"→ {type_in_words(type_)}"
         case (AddColumn(field=field),):
-            return _code(field.name)
+            return code(field.name)
     raise AssertionError(evolution)
 
 
 def _suffixes() -> str:
-    words = [[_code(f"<name>__{word}"), kind.__name__] for kind, word in TYPE_WORD.items()]
-    return _table(["column", "for values of type"], words)
+    words = [[code(f"<name>__{word}"), kind.__name__] for kind, word in TYPE_WORD.items()]
+    return table(["column", "for values of type"], words)
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
@@ -246,6 +247,11 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "wider": _wider,
     "meetings": _meetings,
     "suffixes": _suffixes,
+    "inherited": inherited,
+    "airbyte_types": airbyte_types,
+    "options": options,
+    "sync_modes": sync_modes,
+    "versions": versions,
 }
 
 
@@ -260,15 +266,6 @@ def _shown(type_: ColumnType, value: object) -> str:
         case Decimal() | String() | Json(), _:
             return str(value)
     return json.dumps(value)
-
-
-def _code(text: str) -> str:
-    return f"`{text.replace('|', chr(92) + '|')}`"
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 if __name__ == "__main__":

@@ -63,7 +63,9 @@ def _continued(schema: object, there: ColumnType | None, ours: ColumnType) -> Co
             return Timestamp(zoned=schema.get("airbyte_type") != "timestamp_without_timezone")
         case ("date", Date(), _) | ("integer", Int64(), _) | ("boolean", Boolean(), _):
             return there
-        case "number", Float64() | Decimal(), _:
+        case "number", Decimal(), _:
+            return there
+        case "number", Float64(), _ if schema.get("airbyte_type") != "big_number":  # which a double would round
             return there
         case "struct", Struct(), Struct(fields):
             return _struct(schema, there, fields)

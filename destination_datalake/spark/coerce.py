@@ -53,8 +53,6 @@ FIELD_SIZE_LIMITATION = "DESTINATION_FIELD_SIZE_LIMITATION"
 
 
 RECORD_UNREADABLE = "DESTINATION_RECORD_UNREADABLE"
-RECORD_WITHOUT_DATA = "DESTINATION_RECORD_WITHOUT_DATA"
-RECORD_WITHOUT_TIME = "DESTINATION_RECORD_WITHOUT_TIME"
 RECORD_TIME_OUT_OF_RANGE = "DESTINATION_RECORD_TIME_OUT_OF_RANGE"
 
 
@@ -224,7 +222,7 @@ def _odd_record(line: bytes) -> _Record:
         raise RecordRefused(RECORD_UNREADABLE, "the line is not a record")
     data = _members(record.get("data", _NULL))
     if data is None:
-        raise RecordRefused(RECORD_WITHOUT_DATA, "the record has no data object")
+        raise RecordRefused(RECORD_UNREADABLE, "the record has no data object")
     return _Record(
         {key: Raw(value) for key, value in data.items()},
         Raw(record.get("emitted_at", _NULL)),
@@ -329,7 +327,7 @@ def emitted_at(raw: bytes) -> int:
         return int(raw)
     number = _exact(raw.decode("ascii", "replace"))
     if number is None:
-        raise RecordRefused(RECORD_WITHOUT_TIME, "the record has no emitted_at")
+        raise RecordRefused(RECORD_UNREADABLE, "the record has no emitted_at")
     milliseconds = number * 1000 if -_SECONDS_BELOW < number < _SECONDS_BELOW else number
     if not -LATEST_EMITTED <= milliseconds <= LATEST_EMITTED:
         raise RecordRefused(RECORD_TIME_OUT_OF_RANGE, "the record's emitted_at is out of range")

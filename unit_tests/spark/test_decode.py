@@ -282,8 +282,8 @@ def test_bytes_that_are_no_text_never_reach_a_column(column_type: ColumnType, va
     ("line_", "reason"),
     [
         (b"secret", "DESTINATION_RECORD_UNREADABLE"),
-        (b'{"record":{"data":"secret","emitted_at":1}}', "DESTINATION_RECORD_WITHOUT_DATA"),
-        (b'{"record":{"data":{"id":1},"emitted_at":"secret"}}', "DESTINATION_RECORD_WITHOUT_TIME"),
+        (b'{"record":{"data":"secret","emitted_at":1}}', "DESTINATION_RECORD_UNREADABLE"),
+        (b'{"record":{"data":{"id":1},"emitted_at":"secret"}}', "DESTINATION_RECORD_UNREADABLE"),
         (line(1, emitted_at="1e30"), "DESTINATION_RECORD_TIME_OUT_OF_RANGE"),
     ],
 )

@@ -1,0 +1,106 @@
+"""Tables of Airbyte's types: what they become here, and what they became in AWS Datalake's tables."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+from destination_datalake.schema.aws_datalake import continued
+from destination_datalake.schema.columns import stream_columns
+from destination_datalake.schema.evolution import WIDER, evolve
+from destination_datalake.schema.glue import glue_type, parse_glue_type, type_in_words
+from destination_datalake.schema.iceberg import iceberg_type
+from destination_datalake.schema.names import AWS_DATALAKE
+from destination_datalake.schema.types import ColumnType, NumericTypes, column_type
+from docs.markdown import code, table
+
+_AIRBYTE_TYPES = (
+    ("string", '{"type": "string"}', "as received"),
+    ("boolean", '{"type": "boolean"}', ""),
+    ("date", '{"type": "string", "format": "date"}', ""),
+    (
+        "timestamp with timezone",
+        '{"type": "string", "format": "date-time", "airbyte_type": "timestamp_with_timezone"}',
+        "UTC, microseconds",
+    ),
+    (
+        "timestamp without timezone",
+        '{"type": "string", "format": "date-time", "airbyte_type": "timestamp_without_timezone"}',
+        "the wall clock, microseconds",
+    ),
+    ("time with timezone", '{"type": "string", "format": "time", "airbyte_type": "time_with_timezone"}', "as received"),
+    ("time without timezone", '{"type": "string", "format": "time"}', "as received"),
+    ("integer", '{"type": "integer"}', "widens before a value would not fit"),
+    ("big integer", '{"type": "integer", "airbyte_type": "big_integer"}', "all its digits"),
+    ("number", '{"type": "number"}', "widens before a value would not be the same"),
+    ("big number", '{"type": "number", "airbyte_type": "big_number"}', "all its digits"),
+    ("array of known items", '{"type": "array", "items": {"type": "string"}}', ""),
+    ("array of anything", '{"type": "array"}', "JSON text as received"),
+    ("object of known properties", '{"type": "object", "properties": {"id": {"type": "string"}}}', ""),
+    ("object of anything", '{"type": "object"}', "JSON text as received"),
+    ("union", '{"oneOf": [{"type": "integer"}, {"type": "string"}]}', "JSON text as received"),
+    ("unknown", "{}", "JSON text as received"),
+)
+
+_INHERITED = (
+    ('{"type": "string"}', "string"),
+    ('{"type": "string", "format": "date-time"}', "timestamp"),
+    ('{"type": "string", "format": "date"}', "date"),
+    ('{"type": "string", "format": "time"}', "string"),
+    ('{"type": "boolean"}', "boolean"),
+    ('{"type": "integer"}', "bigint"),
+    ('{"type": "integer", "airbyte_type": "big_integer"}', "bigint"),
+    ('{"type": "number"}', "double"),
+    ('{"type": "number"}', "decimal(38,25)"),
+    ('{"type": "number", "airbyte_type": "big_number"}', "decimal(38,25)"),
+    ('{"type": "number", "airbyte_type": "big_number"}', "double"),
+    ('{"type": ["string", "integer"]}', "string"),
+    ('{"oneOf": [{"type": "integer"}, {"type": "null"}]}', "string"),
+    ('{"$ref": "WellKnownTypes.json#/definitions/Date"}', "string"),
+    ("{}", "string"),
+    ('{"type": "object", "properties": {"id": {"type": "integer"}}}', "struct<id:bigint>"),
+    ('{"type": "object"}', "string"),
+    ('{"type": "object", "properties": {"id": {"type": "integer"}, "more": {"type": "object"}}}', "string"),
+    ('{"type": "array", "items": {"type": "string"}}', "array<string>"),
+    ('{"type": "array", "items": {"type": "string", "format": "date"}}', "array<string>"),
+    ('{"type": "array", "items": {"type": ["string", "integer"]}}', "string"),
+    ('{"type": "array"}', "string"),
+)
+"""Schemas, and the columns that AWS Datalake 0.1.35 made of them."""
+
+
+def airbyte_types() -> str:
+    """Each of Airbyte's types with its column in both kinds of table."""
+
+    def row(name: str, schema: str, note: str) -> list[str]:
+        narrow = column_type(json.loads(schema), NumericTypes.INT_FLOAT)
+        types = (narrow, WIDER[narrow]) if narrow in WIDER else (narrow,)
+        return [name, " → ".join(map(_in_iceberg, types)), " → ".join(code(glue_type(each)) for each in types), note]
+
+    rows = itertools.starmap(row, _AIRBYTE_TYPES)
+    return table(["Airbyte type", "Iceberg", "Hive (Parquet, JSON lines)", ""], rows)
+
+
+def inherited() -> str:
+    """What becomes of a column that AWS Datalake made."""
+
+    def row(schema: str, made: str) -> list[str]:
+        json_schema = {"properties": {"x": json.loads(schema)}}
+        [new] = stream_columns(json_schema, NumericTypes.BIGINT_DOUBLE, AWS_DATALAKE)
+        there = {"x": parse_glue_type(made, new.type)}
+        [column] = evolve(there, continued([new], json_schema, there)).columns
+        beside = f", in a column {code('…' + column.name.removeprefix('x'))} beside it" if column.name != "x" else ""
+        return [
+            *map(code, (schema, made)),
+            f"{code(type_in_words(column.type))}{beside}",
+            code(type_in_words(new.type)),
+        ]
+
+    header = ["JSON schema", "column of AWS Datalake", "goes on as", "in a new table, with `bigint/double`"]
+    return table(header, itertools.starmap(row, _INHERITED))
+
+
+def _in_iceberg(type_: ColumnType) -> str:
+    ids = itertools.count(1)
+    outer, nested, _ = str(iceberg_type(type_, lambda: next(ids))).partition("struct<")
+    return code("struct" if nested else outer)
