@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse
+from botocore.compat import HTTPHeaders
 from moto import mock_aws
+from moto.core.botocore_stubber import MockRawResponse
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess
 
@@ -29,6 +33,23 @@ class Cloud:
     def arrow(self, key: str) -> pa.BufferReader:
         """An object's content, for Arrow to read."""
         return pa.BufferReader(self.objects()[key])
+
+    @contextmanager
+    def refusing(self, *operations: str) -> Iterator[None]:
+        """As long as this lasts, S3 answers these operations ("UploadPart") with AccessDenied."""
+        body = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+
+        def refused(request: AWSPreparedRequest, **_: object) -> Any:
+            return AWSResponse(str(request.url), 403, HTTPHeaders(), MockRawResponse(body))
+
+        events = self.access.client("s3").meta.events
+        for operation in operations:
+            events.register_first(f"before-send.s3.{operation}", refused)
+        try:
+            yield
+        finally:
+            for operation in operations:
+                events.unregister(f"before-send.s3.{operation}", refused)
 
     def unfinished_uploads(self) -> list[str]:
         """The keys of multipart uploads that were neither completed nor aborted."""

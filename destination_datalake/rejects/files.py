@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -71,9 +71,10 @@ class RejectFiles:
 
     def abort(self) -> None:
         """Leave nothing of the unit in S3."""
-        for file in self._open.values():
-            file.abort()
-        withdraw_all(self._durable, self._s3)
+        with ExitStack() as steps:
+            steps.callback(withdraw_all, self._durable, self._s3)
+            for file in self._open.values():
+                steps.callback(file.abort)
 
     def tally(self) -> Tally:
         """What was counted."""

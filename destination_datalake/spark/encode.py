@@ -6,6 +6,7 @@ import mmap
 import time
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ import pyarrow as pa
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.errors import explain
 from destination_datalake.aws.upload import Upload
-from destination_datalake.aws.withdrawal import withdraw_all
+from destination_datalake.aws.withdrawal import undone_on_failure, withdraw_all
 from destination_datalake.datafiles import DataFile, FilePlan
 from destination_datalake.rejects.files import RejectFiles, RejectsNotWritten
 from destination_datalake.rejects.line import RejectLines
@@ -47,24 +48,27 @@ def encode(tasks: Iterable[EncodeTask]) -> Iterator[UnitResult]:
 
 
 def _encode_unit(unit: EncodeUnit, access: AwsAccess) -> UnitResult:
+    try:
+        return _encoded(unit, access)
+    except Exception as error:
+        return _not_encoded(unit, error)
+
+
+def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
     s3 = access.client("s3")
+    # JSON has no word for NaN and the infinities.
+    decoder = BlockDecoder(unit.plan.columns, Floats.FINITE if unit.plan.format == "jsonl" else Floats.ANY)
     files = _UnitFiles(unit.name, unit.plan, s3)
     now = time.time_ns() // 1_000_000
     lines = RejectLines(unit.rejects, unit.stream, unit.plan.columns, unit.name, now)
     rejects = RejectFiles(lines, unit.rejects, unit.name, s3)
-    # JSON has no word for NaN and the infinities.
-    decoder = BlockDecoder(unit.plan.columns, Floats.FINITE if unit.plan.format == "jsonl" else Floats.ANY)
-    try:
+    with undone_on_failure(files.abort, rejects.abort):
         for segment in unit.segments:
             for block in blocks(_content(segment, access), unit.plan.columns):
                 for decoded in decoder.decode(block):
                     rejects.write(decoded, files.write(decoded))
         rejected = rejects.close()
         written = files.close()
-    except Exception as error:
-        files.abort()
-        rejects.abort()
-        return _not_encoded(unit, error)
     return Encoded(unit.stream, tuple(written), rejects.tally(), tuple(rejected))
 
 
@@ -73,10 +77,13 @@ def _not_encoded(unit: EncodeUnit, error: Exception) -> NotEncoded:
         failure = explain(error, doing="write rejects to", resource=error.uri)
     else:
         failure = explain(error, doing="write data files under", resource=unit.plan.folder)
+    notes = "\n".join(getattr(error, "__notes__", ()))
     if failure is not None:
-        return NotEncoded(unit.stream, failure.message, failure.detail, failure.failure_type)
+        detail = f"{failure.detail}\n{notes}".rstrip()
+        return NotEncoded(unit.stream, failure.message, detail, failure.failure_type)
     message = f"Stream {unit.stream} could not be written: an unexpected {type(error).__name__} while encoding."
-    return NotEncoded(unit.stream, message, "".join(traceback.format_tb(error.__traceback__)), "system_error")
+    trace = "".join(traceback.format_tb(error.__traceback__))
+    return NotEncoded(unit.stream, message, trace + notes, "system_error")
 
 
 class _UnitFiles:
@@ -129,9 +136,10 @@ class _UnitFiles:
 
     def abort(self) -> None:
         """Leave nothing of the unit in S3."""
-        if self._upload is not None:
-            self._upload.abort()
-        withdraw_all(self._finished, self._s3)
+        with ExitStack() as steps:
+            if self._upload is not None:
+                steps.callback(self._upload.abort)
+            steps.callback(withdraw_all, self._finished, self._s3)
 
     def _finish(self) -> None:
         if self._writer is None or self._upload is None:

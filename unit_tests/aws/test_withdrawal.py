@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from destination_datalake.aws.upload import HiddenObject, Upload
-from destination_datalake.aws.withdrawal import withdraw_all
+from destination_datalake.aws.withdrawal import undone_on_failure, withdraw_all
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.cloud import cloud as an_account
 
@@ -43,3 +43,29 @@ def test_one_that_cannot_be_removed_is_told_of_and_keeps_no_other_from_it(cloud:
         withdraw_all([*written[:position], unreachable, *written[position + 1 :]], s3)
 
     assert cloud.unfinished_uploads() == [unreachable.key]
+
+
+def test_what_fails_is_undone_step_by_step_and_raised_whatever_steps_fail_too() -> None:
+    taken: list[str] = []
+
+    def impossible() -> None:
+        taken.append("impossible")
+        raise PermissionError("no")
+
+    with (
+        pytest.raises(ValueError, match="the reason") as raised,
+        undone_on_failure(impossible, lambda: taken.append("last")),
+    ):
+        raise ValueError("the reason")
+
+    assert taken == ["impossible", "last"]
+    assert raised.value.__notes__ == ["What it left could not all be removed: PermissionError"]
+
+
+def test_what_succeeds_stays() -> None:
+    taken: list[str] = []
+
+    with undone_on_failure(lambda: taken.append("undone")):
+        taken.append("done")
+
+    assert taken == ["done"]

@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from destination_datalake.aws.upload import PART_BYTES
 from destination_datalake.datafiles import DataFile, FilePlan
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.place import RejectPlace
 from destination_datalake.rejects.tally import Tally
-from destination_datalake.schema.types import Field, Float32, Int32, Int64, String
+from destination_datalake.schema.types import Decimal, Field, Float32, Int32, Int64, String
 from destination_datalake.spark.blocks import BLOCK_BYTES
 from destination_datalake.spark.encode import encode
 from destination_datalake.spark.plan import Encoded, EncodeTask, EncodeUnit, NotEncoded, UnitResult
@@ -217,6 +218,40 @@ def test_a_unit_that_fails_says_why_leaves_nothing_and_does_not_stop_the_others(
     assert "secret" not in failed.message + failed.internal_message
     assert len(files(succeeded)) == 1
     assert [*cloud.objects(), *cloud.unfinished_uploads()] == ["shop/orders/good-0000.parquet"]
+
+
+def test_a_unit_that_cannot_even_be_begun_does_not_stop_the_others(cloud: Cloud, segments: Segments) -> None:
+    lines = segments.of(record(1))
+    impossible = replace(PLAN, columns=(Field("id", "id", Decimal(99, 0)),))
+    bad = EncodeUnit(ORDERS, "bad", (lines,), impossible, REJECTS)
+    good = EncodeUnit(StreamId(None, "good"), "good", (lines,), PLAN, REJECTS)
+
+    failed, succeeded = encode([EncodeTask((bad, good), cloud.access)])
+
+    assert isinstance(failed, NotEncoded)
+    assert failed.stream == ORDERS
+    assert len(files(succeeded)) == 1
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_unit_is_told_what_it_failed_of_also_when_its_parts_cannot_be_taken_back(
+    cloud: Cloud, segments: Segments, hidden: bool
+) -> None:
+    plan = replace(PLAN, format="jsonl", codec="UNCOMPRESSED", hidden=hidden)
+    lines = segments.of(record("not a number"), record(1, "x" * 2 * PART_BYTES))
+    bad = EncodeUnit(ORDERS, "bad", (lines,), plan, REJECTS)
+    good = EncodeUnit(StreamId(None, "good"), "good", (segments.of(record(1)),), PLAN, REJECTS)
+
+    # When S3 takes neither the parts that one unit needs nor word that they are not wanted any more
+    with cloud.refusing("UploadPart", "AbortMultipartUpload", "DeleteObject"):
+        failed, succeeded = encode([EncodeTask((bad, good), cloud.access)])
+
+    # Then it has failed of the former, the other has not, and the log says that something is left
+    assert isinstance(failed, NotEncoded)
+    assert "UploadPart" in failed.message
+    assert failed.failure_type == "config_error"
+    assert "could not all be removed" in failed.internal_message
+    assert len(files(succeeded)) == 1
 
 
 def test_what_aws_refuses_is_said_in_terms_of_aws(cloud: Cloud, segments: Segments) -> None:
