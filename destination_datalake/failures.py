@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from destination_datalake.aws.errors import explain
 from destination_datalake.datafiles import RewriteFailed
-from destination_datalake.spark.engine import SparkFailed
+from destination_datalake.spark.failure import SparkFailed
 from destination_datalake.tables.base import OutcomeUnknown, TableBusy, TableConflict
 
 if TYPE_CHECKING:
@@ -35,7 +35,9 @@ def failure_of(error: BaseException, stream: StreamId, doing: str) -> StreamFail
             return StreamFailure(str(error), trace, "config_error")
         case RewriteFailed(failure=cause):
             return StreamFailure(cause.message, cause.internal_message, cause.failure_type)
-        case SparkFailed() | TableBusy() | OutcomeUnknown():
+        case SparkFailed():
+            return StreamFailure(str(error), trace, error.failure_type)
+        case TableBusy() | OutcomeUnknown():
             return StreamFailure(str(error), trace, "transient_error")
     failure = explain(error, doing=doing, resource=f"stream {stream}")
     if failure is not None:

@@ -72,3 +72,191 @@ def test_neither_driver_nor_workers_load_what_makes_their_start_slow() -> None:
     driver, worker = map(literal_eval, ended.stdout.splitlines())
     assert driver[:3] == (installed.origin, [], True)
     assert worker == (installed.origin, [], True, True)
+
+
+START_AND_SAY_WHY_NOT = """
+import sys
+from destination_datalake.spark.engine import Engine, EngineSettings
+from destination_datalake.spark.failure import SparkFailed
+
+engine = Engine.start(EngineSettings(sys.argv[1], dict(pair.split("=", 1) for pair in sys.argv[2:])))
+try:
+    engine.parallelism()
+except SparkFailed as error:
+    assert engine.failed is error
+    print(error.failure_type, error)
+engine.stop()
+"""
+
+OLD_JAVA = "#!/bin/sh\necho '    java.specification.version = 11' >&2\nexit 1\n"
+
+
+def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Start a Spark with this master and these settings, in a process of its own."""
+    command = [sys.executable, "-c", START_AND_SAY_WHY_NOT, *arguments]
+    return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "failure_type", "words"),
+    [
+        (("local[1]", "spark.driver.memory=abc"), "config_error", "Invalid maximum heap size: -Xmxabc"),
+        (("local[1]", "spark.driver.memory=90000g"), "transient_error", "Could not reserve enough space"),
+        (("local[1]", "spark.task.cpus=many"), "config_error", "The value 'many' in the config \"spark.task.cpus\""),
+        (("local[1]", "spark.submit.deployMode=cluster"), "config_error", "Cluster deploy mode is not compatible"),
+    ],
+    ids=["heap", "memory", "setting", "deploy mode"],
+)
+def test_a_spark_that_does_not_start_says_why_in_the_words_of_its_own_first_error(
+    arguments: tuple[str, ...], failure_type: str, words: str
+) -> None:
+    ended = start(*arguments)
+
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith(f"{failure_type} Spark did not start"), ended.stdout
+    assert words in ended.stdout
+
+
+def test_a_java_that_is_missing_or_too_old_is_what_is_said_to_be_wrong(tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(OLD_JAVA)
+    java.chmod(0o755)
+
+    missing, old = start("local[1]", JAVA_HOME="/nowhere"), start("local[1]", JAVA_HOME=str(tmp_path))
+
+    assert missing.stdout.startswith("config_error Spark did not start. Spark needs a Java runtime"), missing.stderr
+    assert "is Java 11" in old.stdout
+    assert old.stdout.startswith("config_error")
+
+
+LOOK_AT_THE_JVM = """
+import psutil
+from destination_datalake.spark.engine import Engine, EngineSettings
+
+engine = Engine.start(EngineSettings("local[1]", {"spark.hadoop.fs.s3a.secret.key": "hush-hush: = \\u00e9\\\\n"}))
+context = engine._context.result()
+family = psutil.Process().children(recursive=True)
+seen = [text for process in family for text in (*process.cmdline(), *process.environ().values())]
+print(len(family), "hush" in "".join(seen), context.getConf().get("spark.hadoop.fs.s3a.secret.key"))
+engine.stop()
+"""
+
+
+def test_a_setting_s_value_stands_on_no_process_s_command_line_and_in_no_environment() -> None:
+    ended = subprocess.run([sys.executable, "-c", LOOK_AT_THE_JVM], capture_output=True, text=True, timeout=120)
+
+    assert ended.returncode == 0, ended.stderr
+    processes, is_seen, value = ended.stdout.split(" ", 2)
+    assert int(processes) >= 2, "the JVM and a Python worker"
+    assert (is_seen, value) == ("False", "hush-hush: = é\\n\n")
+
+
+AS_A_STRANGER = """
+import os, pwd, sys
+from destination_datalake.spark.engine import Engine, EngineSettings
+
+try:
+    sys.exit(f"{pwd.getpwuid(os.getuid())} is no stranger")
+except KeyError:
+    pass
+engine = Engine.start(EngineSettings("local[1]", {}))
+print(engine.parallelism())
+engine.stop()
+"""
+
+
+def test_spark_starts_for_a_user_whom_the_system_does_not_know() -> None:
+    # A container may run as any number (`runAsUser`); a user namespace makes one here.
+    stranger = ["unshare", "--user", "--map-user=54321", "--map-group=54321", "env", "-u", "HOME"]
+
+    ended = subprocess.run(
+        [*stranger, sys.executable, "-c", AS_A_STRANGER], capture_output=True, text=True, timeout=120
+    )
+
+    assert (ended.stdout, ended.returncode) == ("1\n", 0), ended.stderr
+
+
+OUT_OF_DESCRIPTORS = """
+import contextlib, os, resource
+import psutil
+from destination_datalake.spark.engine import Engine, EngineSettings
+
+engine = Engine.start(EngineSettings("local[1]", {}))
+engine.parallelism()
+family = psutil.Process().children(recursive=True)
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+taken = []
+with contextlib.suppress(OSError):
+    while True:
+        taken.append(os.open(os.devnull, os.O_RDONLY))
+engine.stop()
+for descriptor in taken:
+    os.close(descriptor)
+gone, alive = psutil.wait_procs(family, timeout=30)
+print(len(gone) >= 2, alive)
+"""
+
+
+def test_spark_is_stopped_also_when_no_file_can_be_opened_any_more() -> None:
+    ended = subprocess.run([sys.executable, "-c", OUT_OF_DESCRIPTORS], capture_output=True, text=True, timeout=120)
+
+    assert (ended.stdout, ended.returncode) == ("True []\n", 0), ended.stderr
+
+
+KILL_THE_JVM = """
+import os, signal
+import psutil
+from destination_datalake.spark.engine import Engine, EngineSettings
+
+engine = Engine.start(EngineSettings("local[1]", {}))
+assert engine.failed is None
+engine.parallelism()
+assert engine.failed is None
+jvm = engine._jvm.process
+jvm.kill()
+jvm.wait()
+print(engine.failed.failure_type, engine.failed)
+engine.stop()
+"""
+
+
+def test_a_spark_that_has_died_says_so_before_anybody_gives_it_a_job() -> None:
+    ended = subprocess.run([sys.executable, "-c", KILL_THE_JVM], capture_output=True, text=True, timeout=120)
+
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith("transient_error Spark's Java process has ended (signal 9)")
+    assert ended.stderr == ""
+
+
+CRASH = """
+import ctypes, os, signal, sys
+from pathlib import Path
+from destination_datalake.spark.engine import Engine, EngineSettings
+from destination_datalake.spark.failure import JobFailed
+
+def work(tasks):
+    for name, signal_number, times in tasks:
+        tried = Path(name)
+        so_far = len(tried.read_text()) if tried.exists() else 0
+        tried.write_text("x" * (so_far + 1))
+        if so_far < times:
+            os.kill(os.getpid(), signal_number)
+        yield so_far + 1
+
+folder = Path(sys.argv[1])
+engine = Engine.start(EngineSettings("local[1]", {}))
+print(engine._run(work, [(str(folder / "killed once"), signal.SIGKILL, 1), (str(folder / "sound"), 0, 0)]))
+try:
+    engine._run(work, [(str(folder / "crashes"), signal.SIGSEGV, 100)])
+except JobFailed as error:
+    print("Segmentation fault" in str(error.__cause__.java_exception))
+print((folder / "crashes").read_text(), engine.failed)
+engine.stop()
+"""
+
+
+def test_a_task_whose_worker_dies_is_tried_three_times_and_then_says_of_what_it_died(tmp_path: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", CRASH, str(tmp_path)], capture_output=True, text=True, timeout=120)
+
+    assert (ended.stdout, ended.returncode) == ("[2, 1]\nTrue\nxxx None\n", 0), ended.stderr

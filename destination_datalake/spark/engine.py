@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -25,12 +26,17 @@ import psutil
 
 from destination_datalake.datafiles import NotRewritten, RewriteFailed, RewriteTask, Rewritten
 from destination_datalake.spark.archive import archive_path
-from destination_datalake.spark.plan import EncodeTask, UnitResult
+from destination_datalake.spark.failure import JobFailed, SparkFailed, died, not_started, worker_died
+from destination_datalake.spark.jvm import Jvm, unknown_user_options
+from destination_datalake.spark.plan import EncodeTask, EncodeUnit, UnitResult
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
+    from destination_datalake.aws.access import AwsAccess
     from destination_datalake.config import Config
+
+_logger = logging.getLogger(__name__)
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
@@ -38,6 +44,11 @@ _Result = TypeVar("_Result")
 STOP_SECONDS = 20
 ORDERLY_SECONDS = 120
 """How long a JVM may take that still has something to write."""
+
+_ATTEMPTS = 3
+"""How often Spark tries a task whose worker dies."""
+
+_SPARE_DESCRIPTORS = 8
 
 _JVM_OPTIONS = (
     # The driver JVM only schedules: the quick compiler and the smallest collector start fastest and use least memory.
@@ -53,7 +64,9 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.python.worker.reuse": "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.task.maxFailures": "3",
+    "spark.task.maxFailures": str(_ATTEMPTS),
+    # A worker that crashes says where.
+    "spark.python.worker.faulthandler.enabled": "true",
 }
 
 _WORKER_ENVIRONMENT: Mapping[str, str] = {
@@ -70,10 +83,6 @@ _LOCAL_DEFAULTS: Mapping[str, str] = {
 }
 
 
-class SparkFailed(Exception):
-    """Spark did not start, or died. The text says what a user can do; the cause has the rest."""
-
-
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
     """Where Spark runs. `conf` wins over our defaults."""
@@ -88,18 +97,6 @@ class EngineSettings:
         return cls(config.spark.master, config.spark.conf)
 
 
-@contextlib.contextmanager
-def _reported() -> Iterator[None]:
-    """Turn whatever Spark raises, or its JVM's silence, into SparkFailed."""
-    try:
-        yield
-    except Exception as error:
-        raise SparkFailed(
-            "Spark could not run a job. If the machine ran out of memory give it more, or lower batch_size_mb; "
-            "the sync can be run again and continues from its last state."
-        ) from error
-
-
 class Engine:
     """A Spark that may still be starting. `encode` waits for it."""
 
@@ -107,9 +104,10 @@ class Engine:
         self._settings = settings
         self._scratch = tempfile.mkdtemp(prefix="destination-datalake-spark-")
         self._context: Future[SparkContext] = Future()
-        self._jvm: subprocess.Popen[bytes] | None = None
+        self._jvm = Jvm(Path(self._scratch))
         self._starting = threading.Thread(target=self._start, name="spark-start", daemon=True)
         self._stopped = threading.Event()
+        self._spare = [os.open(os.devnull, os.O_RDONLY) for _ in range(_SPARE_DESCRIPTORS)]
 
     @classmethod
     def start(cls, settings: EngineSettings) -> Engine:
@@ -127,10 +125,20 @@ class Engine:
         """Whether executors share this machine's disk."""
         return self._settings.master.startswith("local")
 
+    @property
+    def failed(self) -> SparkFailed | None:
+        """Why no job can be run any more: Spark did not start, or its JVM has ended. None as long as one may. Cheap."""
+        if self._context.done() and (error := self._context.exception()) is not None:
+            return error if isinstance(error, SparkFailed) else None
+        process = self._jvm.process
+        if process is None or process.poll() is None or self._stopped.is_set():
+            return None
+        return died(process.returncode)
+
     def parallelism(self) -> int:
         """How many tasks run at once. Waits for Spark's start. Raises SparkFailed."""
         context = self._context.result()
-        with _reported():
+        with self._reported():
             return int(context.defaultParallelism)
 
     def gone(self) -> bool:
@@ -145,10 +153,31 @@ class Engine:
             return True
 
     def encode(self, tasks: Sequence[EncodeTask]) -> list[UnitResult]:
-        """Run the tasks on the executors, as one Spark job. Raises SparkFailed if Spark cannot."""
+        """Run the tasks on the executors, as one Spark job. Raises SparkFailed if Spark cannot.
+
+        If the job fails, which a unit's own failure does not make it do, a worker has died at one of its tasks as often
+        as Spark tries one. Then each unit is encoded by a job of its own, and only those whose jobs fail are answered
+        as not encoded.
+        """
         from destination_datalake.spark.encode import encode
 
-        return self._run(encode, tasks)
+        try:
+            return self._run(encode, tasks)
+        except JobFailed as error:
+            units = [(unit, task.access) for task in tasks for unit in task.units]
+            if len(units) == 1:
+                return [worker_died(units[0][0].stream, error)]
+        _logger.warning("A Spark job failed; its %d parts are tried one by one.", len(units))
+
+        def alone(unit: EncodeUnit, access: AwsAccess) -> list[UnitResult]:
+            try:
+                return self._run(encode, [EncodeTask((unit,), access)])
+            except JobFailed as error:
+                return [worker_died(unit.stream, error)]
+
+        with ThreadPoolExecutor(self.parallelism(), "unit") as jobs:
+            answers = [jobs.submit(alone, unit, access) for unit, access in units]
+        return [result for answer in answers for result in answer.result()]
 
     def rewrite(self, tasks: Sequence[RewriteTask]) -> list[Rewritten]:
         """Write files again on the executors, as one Spark job.
@@ -165,8 +194,22 @@ class Engine:
 
     def _run(self, work: Callable[[Iterable[_Task]], Iterable[_Result]], tasks: Sequence[_Task]) -> list[_Result]:
         context = self._context.result()
-        with _reported():
+        with self._reported():
             return context.parallelize(tasks, len(tasks)).mapPartitions(work).collect()
+
+    @contextlib.contextmanager
+    def _reported(self) -> Iterator[None]:
+        """Turn whatever Spark raises, or its JVM's silence, into SparkFailed."""
+        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
+        try:
+            yield
+        except Exception as error:
+            if (failed := self.failed) is not None:
+                raise failed from error
+            if isinstance(error, Py4JJavaError):
+                raise JobFailed() from error
+            raise died(None) from error
 
     def stop(self, *, orderly: bool = False) -> None:
         """End Spark and wait until its JVM and workers are gone.
@@ -179,25 +222,37 @@ class Engine:
         logging.getLogger().addFilter(_not_of_py4j)
         if orderly or not self.local:
             self._stop_orderly()
-        elif self._context.done() and self._context.exception() is None:
-            # PySpark's accumulator server would print a stack trace about the JVM's end, which is no accident.
-            self._context.result()._accumulatorServer.handle_error = _quietly  # type: ignore[method-assign, assignment]
         self._stopped.set()
+        self._give_way()
         deadline = time.monotonic() + STOP_SECONDS
-        _kill(self._family())
+        self._kill_family()
         while self._starting.is_alive() and time.monotonic() < deadline:
             # A start in progress clears up behind itself when it finds its JVM gone, or may yet bring one up.
             self._starting.join(0.05)
-            _kill(self._family())
+            self._kill_family()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _stop_orderly(self) -> None:
         with contextlib.suppress(Exception):
             self._context.result(timeout=STOP_SECONDS).stop()
-        if self._jvm is not None and self._jvm.stdin is not None:
-            self._jvm.stdin.close()  # The JVM ends itself at the end of its input.
+        process = self._jvm.process
+        if process is not None and process.stdin is not None:
+            process.stdin.close()  # The JVM ends itself at the end of its input.
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._jvm.wait(ORDERLY_SECONDS)
+                process.wait(ORDERLY_SECONDS)
+
+    def _give_way(self) -> None:
+        """Free the descriptors kept for the end: looking for processes opens files, and all others may be in use."""
+        while self._spare:
+            os.close(self._spare.pop())
+
+    def _kill_family(self) -> None:
+        try:
+            _kill(self._family())
+        finally:
+            # It needs no descriptor, and the workers end when they find their JVM gone.
+            if self._jvm.process is not None:
+                self._jvm.process.kill()
 
     def _family(self) -> list[psutil.Process]:
         """The JVM, also one that is still starting, and the Python workers it started: our scratch folder marks it."""
@@ -212,9 +267,7 @@ class Engine:
         try:
             self._context.set_result(self._new_context())
         except BaseException as error:
-            failure = SparkFailed(
-                "Spark did not start. It needs a Java runtime 17 or newer: set JAVA_HOME, or put java on the PATH."
-            )
+            failure = not_started(error, self._jvm.said(), self._settings.master)
             failure.__cause__ = error
             self._context.set_exception(failure)
 
@@ -223,7 +276,6 @@ class Engine:
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
         from pyspark import SparkConf, SparkContext
-        from pyspark.java_gateway import launch_gateway
 
         _hand_over_as_is()
         conf = SparkConf(loadDefaults=False)
@@ -237,14 +289,15 @@ class Engine:
         conf.set("spark.speculation", "false")
         if self._stopped.is_set():
             raise InterruptedError("Spark is not needed any more")
-        # A process group of its own: a signal meant for us must not take Spark away while we still commit.
-        gateway = launch_gateway(conf, {"process_group": 0})  # type: ignore[no-untyped-call]
-        self._jvm = gateway.proc
+        gateway = self._jvm.launch(dict(conf.getAll()))
+        cores = "*"
         if conf.get("spark.master") == "local[*]":
             # The JVM knows what a container may use. One task more than cores, because tasks wait for S3 as well.
-            cores = gateway.jvm.java.lang.Runtime.getRuntime().availableProcessors()
-            conf.set("spark.master", f"local[{cores + 1}]")
+            cores = str(gateway.jvm.java.lang.Runtime.getRuntime().availableProcessors() + 1)
+        conf.set("spark.master", _with_attempts(str(conf.get("spark.master")), cores))
         context = SparkContext(conf=conf, gateway=gateway)
+        # PySpark's accumulator server would print a stack trace when the JVM ends, which the next job tells of as well.
+        context._accumulatorServer.handle_error = _quietly  # type: ignore[method-assign, assignment]
         context.setLogLevel("ERROR")
         # One task a core, with nothing to do, starts the Python workers: the first real job finds them running.
         from destination_datalake.spark.encode import encode
@@ -257,7 +310,17 @@ class Engine:
         quiet = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}"
         archive = archive_path()
         shared = (f"-XX:SharedArchiveFile={archive}", "-Xlog:disable") if archive.exists() else ()
-        return (*_JVM_OPTIONS, scratch, quiet, *shared, *self._settings.jvm_options)
+        unknown = unknown_user_options(Path(self._scratch))
+        return (*_JVM_OPTIONS, scratch, quiet, *unknown, *shared, *self._settings.jvm_options)
+
+
+def _with_attempts(master: str, cores: str) -> str:
+    """A local master that tries a task again as a cluster would: `spark.task.maxFailures` means nothing to it."""
+    found = re.fullmatch(r"local(?:\[(\d+|\*)\])?", master)
+    if found is None:
+        return master
+    threads = "1" if found[1] is None else cores if found[1] == "*" else found[1]
+    return f"local[{threads},{_ATTEMPTS}]"
 
 
 def _hand_over_as_is() -> None:

@@ -1,0 +1,122 @@
+"""Why Spark did not start, or could not run a job, in words for whoever can mend it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.protocol.errors import FailureType
+from destination_datalake.spark.java import JavaUnusable, find_java
+from destination_datalake.spark.plan import NotEncoded
+
+
+class SparkFailed(Exception):
+    """Spark did not start, or died. The text says what a user can do; the cause has the rest."""
+
+    def __init__(self, message: str, failure_type: FailureType = "transient_error") -> None:
+        super().__init__(message)
+        self.failure_type: FailureType = failure_type
+
+
+def not_started(error: BaseException, said: Sequence[str], master: str) -> SparkFailed:
+    """Tell what kept Spark from starting on `master`.
+
+    `error` is what PySpark raised, `said` are the lines that the JVM printed.
+    """
+    try:
+        find_java()
+    except JavaUnusable as unusable:
+        return SparkFailed(f"Spark did not start. {unusable}", "config_error")
+    reason = _reason(error, said)
+    because = f"Spark did not start: {reason}"
+    if _MEMORY.search("\n".join([reason, *said])):
+        return SparkFailed(
+            f"{because}. The machine or container has not the memory that Spark's Java asks for: give it more, or "
+            "lower spark.driver.memory in spark.conf.",
+            "transient_error",
+        )
+    if _UNREACHABLE.search(reason) and not master.startswith("local"):
+        return SparkFailed(
+            f"Spark did not start: {master} did not answer ({reason}). Is it up, and can this machine reach it? "
+            "Otherwise correct spark.master.",
+            "transient_error",
+        )
+    if _SETTING.search(reason):
+        return SparkFailed(f"{because}. Correct spark.master or spark.conf.", "config_error")
+    return SparkFailed(f"{because}. The log has the rest.", "transient_error")
+
+
+class JobFailed(SparkFailed):
+    """Spark lives and has given up a job."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Spark could not run a job. If the machine ran out of memory give it more, or lower batch_size_mb; "
+            "the sync can be run again and continues from its last state."
+        )
+
+
+def worker_died(stream: StreamId, error: JobFailed) -> NotEncoded:
+    """Tell of a unit whose worker died each time it was tried. `error` is what Spark said of the job."""
+    said = str(getattr(error.__cause__, "java_exception", None) or error.__cause__)
+    crash = _CRASH.search(said)
+    if crash is not None:
+        return NotEncoded(
+            stream,
+            f"Stream {stream} could not be written: the process that encodes its records crashed ({crash[1]}), each "
+            "time it was tried. This is a defect of the connector or of a library in it; please report it. Other "
+            "streams go on without this one.",
+            said,
+            "system_error",
+        )
+    return NotEncoded(
+        stream,
+        f"Stream {stream} could not be written: the process that encodes its records was ended from outside, or could "
+        "not run, each time it was tried. If the machine or container ran out of memory give it more, or lower "
+        "batch_size_mb. Other streams go on without this one; the next sync continues from its last state.",
+        said,
+        "transient_error",
+    )
+
+
+_CRASH = re.compile(r"Fatal Python error: ([A-Za-z ]+)")
+
+
+def died(code: int | None) -> SparkFailed:
+    """Tell that Spark's Java process has ended, with its exit code, negative for a signal, if that is known."""
+    how = "" if code is None else f" (signal {-code})" if code < 0 else f" (exit code {code})"
+    return SparkFailed(
+        f"Spark's Java process has ended{how} in the middle of the sync. If the machine ran out of memory give it "
+        "more, or lower batch_size_mb; the sync can be run again and continues from its last state."
+    )
+
+
+_MEMORY = re.compile(
+    r"insufficient memory|Could not reserve enough space|Cannot allocate memory|OutOfMemoryError|"
+    r"unable to create native thread",
+    re.IGNORECASE,
+)
+_UNREACHABLE = re.compile(
+    r"All masters are unresponsive|stopped SparkContext|Connection refused|UnknownHostException|No route to host|"
+    r"Failed to connect|timed out",
+    re.IGNORECASE,
+)
+_SETTING = re.compile(
+    r"IllegalArgumentException|NumberFormatException|SparkException|SparkIllegalArgument|ClassNotFound|Unrecognized|"
+    r"Could not create the Java Virtual Machine|Invalid|Master must|not found|unresolved|Exception in thread \"main\"|"
+    r"^Error: |BindException",
+)
+_ERROR = re.compile(
+    # "Error occurred during initialization of VM" is followed by what it was.
+    r"(?:Error|Exception)\b(?! occurred)|^Invalid|^Unrecognized|insufficient memory|reserve enough space"
+)
+_LONGEST_REASON = 300
+
+
+def _reason(error: BaseException, said: Sequence[str]) -> str:
+    """The first line that tells of an error: of the JVM's own, or of what it answered PySpark."""
+    thrown = getattr(error, "java_exception", None)
+    lines = str(thrown).splitlines() if thrown is not None else [line for line in said if _ERROR.search(line)]
+    line = next((line.strip() for line in lines if line.strip()), f"{type(error).__name__}: {error}")
+    return line.rstrip(".")[:_LONGEST_REASON]
