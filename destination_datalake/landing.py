@@ -113,7 +113,7 @@ class Landing:
 
     def spark_has_gone(self) -> bool:
         """Whether nothing can be encoded any more."""
-        return self._engine.gone()
+        return self._engine.failed is not None
 
     def preparation_failure(self, stream: StreamId) -> StreamFailure | None:
         """Why the stream's table could not be made ready; None if it is. Waits until that is known."""

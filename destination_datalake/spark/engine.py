@@ -127,30 +127,23 @@ class Engine:
 
     @property
     def failed(self) -> SparkFailed | None:
-        """Why no job can be run any more: Spark did not start, or its JVM has ended. None as long as one may. Cheap."""
-        if self._context.done() and (error := self._context.exception()) is not None:
-            return error if isinstance(error, SparkFailed) else None
-        process = self._jvm.process
-        if process is None or process.poll() is None or self._stopped.is_set():
+        """Why no job can be run any more: Spark did not start, or has ended. None as long as one may."""
+        if not self._context.done() or self._stopped.is_set():
             return None
-        return died(process.returncode)
+        if (error := self._context.exception()) is not None:
+            return error if isinstance(error, SparkFailed) else died(None)
+        if self._jvm.process is not None and self._jvm.process.poll() is not None:
+            return died(self._jvm.process.returncode)
+        try:
+            return died(None) if self._context.result()._jsc.sc().isStopped() else None
+        except Exception:
+            return died(None)
 
     def parallelism(self) -> int:
         """How many tasks run at once. Waits for Spark's start. Raises SparkFailed."""
         context = self._context.result()
         with self._reported():
             return int(context.defaultParallelism)
-
-    def gone(self) -> bool:
-        """Whether Spark did not start, or has ended: no job can run any more."""
-        if not self._context.done():
-            return False
-        if self._context.exception() is not None or (self._jvm is not None and self._jvm.poll() is not None):
-            return True
-        try:
-            return bool(self._context.result()._jsc.sc().isStopped())
-        except Exception:
-            return True
 
     def encode(self, tasks: Sequence[EncodeTask]) -> list[UnitResult]:
         """Run the tasks on the executors, as one Spark job. Raises SparkFailed if Spark cannot.

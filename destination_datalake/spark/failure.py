@@ -84,10 +84,11 @@ _CRASH = re.compile(r"Fatal Python error: ([A-Za-z ]+)")
 
 
 def died(code: int | None) -> SparkFailed:
-    """Tell that Spark's Java process has ended, with its exit code, negative for a signal, if that is known."""
+    """Tell that Spark has ended: of its Java process, where it was that, by its exit code, negative for a signal."""
+    what = "Spark" if code is None else "Spark's Java process"
     how = "" if code is None else f" (signal {-code})" if code < 0 else f" (exit code {code})"
     return SparkFailed(
-        f"Spark's Java process has ended{how} in the middle of the sync. If the machine ran out of memory give it "
+        f"{what} has ended{how} in the middle of the sync. If the machine ran out of memory give it "
         "more, or lower batch_size_mb; the sync can be run again and continues from its last state."
     )
 
