@@ -29,6 +29,7 @@ COLUMNS: Mapping[str, str] = {
     "row_id": "string",
     "column_name": "string",
     "column_value": "string",
+    "values_not_listed": "int",
     "change": "string",
     "received_at": "timestamp",
     "loaded_at": "timestamp",

@@ -55,11 +55,13 @@ class RejectFiles:
         self._refused += len(decoded.refused)
         self._affected += len(decoded.refused) + len(decoded.changed)
         for refused in decoded.refused:
-            self._append(None, self._lines.of_record(refused.line, refused.reason, refused.sentence))
+            self._reasons[None, refused.reason] += 1
+            self._append(self._lines.of_record(refused.line, refused.reason, refused.sentence))
         for changed in decoded.changed:
+            self._reasons.update((self._lines.column_of(each), each.reason or "") for each in changed.changes)
             row = Row(row_ids[changed.row].as_py(), decoded.extracted_at[changed.row].value)
-            for column, line in self._lines.of_values(changed.line, changed.changes, row):
-                self._append(column, line)
+            for line in self._lines.of_values(changed.line, changed.changes, row):
+                self._append(line)
 
     def close(self) -> list[RejectFile]:
         """Make the objects durable and return them. Raises RejectsNotWritten."""
@@ -80,8 +82,7 @@ class RejectFiles:
         """What was counted."""
         return Tally(self._rows + self._refused, self._refused, self._affected, dict(self._reasons))
 
-    def _append(self, column: str | None, line: RejectLine) -> None:
-        self._reasons[column, line.reason] += 1
+    def _append(self, line: RejectLine) -> None:
         file = self._open.get(line.reason)
         if file is None:
             file = self._open[line.reason] = _File(self._s3, self._place.uri(line.reason, self._unit))

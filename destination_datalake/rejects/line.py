@@ -29,6 +29,12 @@ from destination_datalake.spark.coerce import (
 _EPOCH = datetime(1970, 1, 1)
 _PLACES_KEPT = 4096
 
+MOST_VALUES = 100
+"""So many values of one record have a line; the rest is counted, and is in its `rawData`."""
+
+LONGEST_VALUE = 64 * 1024
+"""Bytes: the text of a longer value is in `rawData` alone."""
+
 
 class _Table(msgspec.Struct, frozen=True, rename="camel", gc=False):
     database_name: str
@@ -36,14 +42,17 @@ class _Table(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class RejectLine(msgspec.Struct, frozen=True, gc=False):
-    """One reject. Times that are numbers are milliseconds since 1970 in UTC."""
+    """One reject. Times that are numbers are milliseconds since 1970 in UTC.
+
+    Of a record's lines the first has `raw_data`, and in `values_not_listed` how many of its values have no line.
+    """
 
     attempts_made: int = msgspec.field(name="attemptsMade")
     arrival_timestamp: int | None = msgspec.field(name="arrivalTimestamp")
     error_code: str = msgspec.field(name="errorCode")
     error_message: str = msgspec.field(name="errorMessage")
     attempt_ending_timestamp: int = msgspec.field(name="attemptEndingTimestamp")
-    raw_data: bytes = msgspec.field(name="rawData")
+    raw_data: bytes | None = msgspec.field(name="rawData")
     sequence_number: str = msgspec.field(name="sequenceNumber")
     sub_sequence_number: int = msgspec.field(name="subSequenceNumber")
     data_catalog_table: _Table = msgspec.field(name="dataCatalogTable")
@@ -51,6 +60,7 @@ class RejectLine(msgspec.Struct, frozen=True, gc=False):
     row_id: str | None
     column_name: str | None
     column_value: str | None
+    values_not_listed: int
     change: str | None
     reason: str
     received_at: str | None
@@ -80,37 +90,48 @@ class RejectLines:
         self._loaded_at = _moment(now * 1000) or ""
         self._records = 0
 
-    def of_values(self, line: bytes, changes: Sequence[Change], row: Row) -> Iterator[tuple[str, RejectLine]]:
-        """A line for each value of a record that was changed, with the column it is in (as the source calls it)."""
+    def of_values(self, line: bytes, changes: Sequence[Change], row: Row) -> Iterator[RejectLine]:
+        """A line for each value of a record that was changed, up to MOST_VALUES."""
         self._records += 1
-        for number, change in enumerate(changes):
-            column, type_ = self._described(change.field or "")
-            yield column, self._line(line, change.reason or "", _sentence(change, type_), number, row, change)
+        for number, change in enumerate(changes[:MOST_VALUES]):
+            _, type_ = self._described(change.field or "")
+            raw_data, rest = (None, 0) if number else (line, max(0, len(changes) - MOST_VALUES))
+            yield self._line(raw_data, change.reason or "", _sentence(change, type_), number, row, change, rest)
 
     def of_record(self, line: bytes, reason: str, sentence: str) -> RejectLine:
         """The line for a record that was not written."""
         self._records += 1
-        return self._line(line, reason, sentence, 0, None, None)
+        return self._line(line, reason, sentence, 0, None, None, 0)
+
+    def column_of(self, change: Change) -> str:
+        """The column that a changed value is in, as the source calls it."""
+        return self._described(change.field or "")[0]
 
     def _line(
-        self, line: bytes, reason: str, sentence: str, number: int, row: Row | None, change: Change | None
+        self,
+        raw_data: bytes | None,
+        reason: str,
+        sentence: str,
+        number: int,
+        row: Row | None,
+        change: Change | None,
+        values_not_listed: int,
     ) -> RejectLine:
-        original = change.original if change is not None else None
         return RejectLine(
             attempts_made=1,
             arrival_timestamp=None if row is None else row.extracted_at // 1000,
             error_code=reason,
             error_message=sentence,
             attempt_ending_timestamp=self._now,
-            raw_data=line,
+            raw_data=raw_data,
             sequence_number=f"{self._unit}-{self._records}",
             sub_sequence_number=number,
             data_catalog_table=self._table,
             table_name=self._place.table,
             row_id=None if row is None else row.id,
             column_name=None if change is None else change.field,
-            # Bytes that are no text can be had from rawData.
-            column_value=None if original is None else original.decode("utf-8", "replace"),
+            column_value=None if change is None else _text(change.original),
+            values_not_listed=values_not_listed,
             change=None if change is None else change.change,
             reason=reason,
             received_at=None if row is None else _moment(row.extracted_at),
@@ -119,6 +140,13 @@ class RejectLines:
             stream_namespace=self._stream.namespace,
             stream_name=self._stream.name,
         )
+
+
+def _text(original: bytes | None) -> str | None:
+    """The JSON text of a value, if it is not too long. Bytes that are no text can be had from `rawData`."""
+    if original is None or len(original) > LONGEST_VALUE:
+        return None
+    return original.decode("utf-8", "replace")
 
 
 def place_of(place: str, columns: Sequence[Field]) -> tuple[str, ColumnType] | None:

@@ -13,8 +13,8 @@ class Tally:
     """Counts of one stream, or of a part of it.
 
     `records` were received: each was written or refused. `refused` are no rows. `affected` have at least one reject,
-    the refused ones included. `reasons` counts rejects by column (as the source calls it; None for whole records) and
-    reason.
+    the refused ones included. `reasons` counts what was rejected by column (as the source calls it; None for whole
+    records) and reason, also the values that have no line of their own among the rejects.
     """
 
     records: int = 0

@@ -76,6 +76,17 @@ def test_each_reason_has_an_object_with_a_line_for_each_reject(cloud: Cloud) -> 
     assert rejects.tally() == Tally(7, 2, 5, {("id", WRONG): 2, ("id", LARGE): 2, (None, "R"): 2})
 
 
+def test_values_without_a_line_are_counted_all_the_same(cloud: Cloud) -> None:
+    rejects = rejects_of(cloud)
+    rejects.write(*decoded(1, [(0, [WRONG] * 1000)]))
+
+    rejects.close()
+
+    assert rejects.tally() == Tally(1, 0, 1, {("id", WRONG): 1000})
+    [lines] = written(cloud).values()
+    assert len(lines) + lines[0]["values_not_listed"] == 1000
+
+
 def test_where_nothing_is_rejected_nothing_is_written(cloud: Cloud) -> None:
     rejects = rejects_of(cloud)
     rejects.write(*decoded(5))

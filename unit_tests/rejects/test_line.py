@@ -31,12 +31,10 @@ ROW = Row("018f-id", 1_700_000_000_000_250)
 LINE = b'{"type":"RECORD","record":{"data":{"id":"two"}}}'
 
 
-def lines_of(*changes: Change, line: bytes = LINE, row: Row = ROW) -> list[tuple[str, dict[str, Any]]]:
-    """What is written, as a reader decodes it, with the column that each is counted under."""
+def lines_of(*changes: Change, line: bytes = LINE, row: Row = ROW) -> list[dict[str, Any]]:
+    """What is written, as a reader decodes it."""
     lines = RejectLines(PLACE, STREAM, COLUMNS_SENT, "run-000001-0000", NOW)
-    return [
-        (column, msgspec.json.decode(msgspec.json.encode(each))) for column, each in lines.of_values(line, changes, row)
-    ]
+    return [msgspec.json.decode(msgspec.json.encode(each)) for each in lines.of_values(line, changes, row)]
 
 
 def nulled(field: str, original: bytes, reason: str = "DESTINATION_SERIALIZATION_ERROR") -> Change:
@@ -44,9 +42,8 @@ def nulled(field: str, original: bytes, reason: str = "DESTINATION_SERIALIZATION
 
 
 def test_a_rejected_value_has_every_field_of_both_ancestors() -> None:
-    [(column, line)] = lines_of(nulled("id", b'"two"'))
+    [line] = lines_of(nulled("id", b'"two"'))
 
-    assert column == "id"
     assert base64.b64decode(line.pop("rawData")) == LINE
     assert line == {
         "attemptsMade": 1,
@@ -61,6 +58,7 @@ def test_a_rejected_value_has_every_field_of_both_ancestors() -> None:
         "row_id": "018f-id",
         "column_name": "id",
         "column_value": '"two"',
+        "values_not_listed": 0,
         "change": "NULLED",
         "reason": "DESTINATION_SERIALIZATION_ERROR",
         "received_at": "2023-11-14 22:13:20.000",
@@ -82,7 +80,7 @@ def test_a_rejected_record_has_no_row_and_no_column() -> None:
 
 
 def test_the_glue_table_has_a_column_or_partition_key_for_every_member() -> None:
-    [(_, line)] = lines_of(nulled("id", b"1"))
+    [line] = lines_of(nulled("id", b"1"))
 
     assert sorted([*COLUMNS, "reason"]) == sorted(name.lower() for name in line)
     assert {"reason", "stream", "dt"} == set(Partition._fields)
@@ -92,7 +90,7 @@ def test_the_glue_table_has_a_column_or_partition_key_for_every_member() -> None
 def test_records_and_their_values_are_numbered() -> None:
     lines = RejectLines(PLACE, STREAM, COLUMNS_SENT, "unit", NOW)
 
-    first = [line for _, line in lines.of_values(LINE, [nulled("id", b"[]"), nulled("a", b"{}")], ROW)]
+    first = [*lines.of_values(LINE, [nulled("id", b"[]"), nulled("a", b"{}")], ROW)]
     second = lines.of_record(LINE, "R", "why")
 
     assert [(line.sequence_number, line.sub_sequence_number) for line in [*first, second]] == [
@@ -100,6 +98,41 @@ def test_records_and_their_values_are_numbered() -> None:
         ("unit-1", 1),
         ("unit-2", 0),
     ]
+
+
+def test_a_record_is_kept_once_however_many_of_its_values_are_rejected() -> None:
+    lines = lines_of(*(nulled(f"a.b.{i}", b"0.5") for i in range(3)))
+
+    assert [line["rawData"] for line in lines] == [base64.b64encode(LINE).decode(), None, None]
+    assert [line["column_name"] for line in lines] == ["a.b.0", "a.b.1", "a.b.2"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "listed", "not_listed"), [(1, 1, 0), (100, 100, 0), (101, 100, 1), (1536, 100, 1436)]
+)
+def test_so_many_values_of_a_record_have_a_line_and_the_rest_is_counted(
+    changed: int, listed: int, not_listed: int
+) -> None:
+    lines = lines_of(*(nulled(f"a.b.{i}", b"0.5") for i in range(changed)))
+
+    assert [line["values_not_listed"] for line in lines] == [not_listed, *[0] * (listed - 1)]
+
+
+def test_what_1536_wrong_values_of_a_record_write_is_not_much_more_than_the_record() -> None:
+    line = b"0.123456," * 20_000
+
+    written = msgspec.json.encode(lines_of(*(nulled(f"a.b.{i}", b"0.5") for i in range(1536)), line=line))
+
+    assert len(written) < 2 * len(line)
+
+
+@pytest.mark.parametrize(("length", "kept"), [(65_536, True), (65_537, False)])
+def test_a_long_value_is_in_the_raw_data_alone(length: int, kept: bool) -> None:
+    value = b'"' + b"x" * (length - 2) + b'"'
+
+    [line] = lines_of(nulled("id", value))
+
+    assert line["column_value"] == (value.decode() if kept else None)
 
 
 @pytest.mark.parametrize(
@@ -125,9 +158,10 @@ def test_records_and_their_values_are_numbered() -> None:
 def test_the_message_says_what_was_sent_and_what_was_wanted_but_never_the_value(
     change: Change, column: str, sentence: str
 ) -> None:
-    [(counted_under, line)] = lines_of(change)
+    [line] = lines_of(change)
 
-    assert (counted_under, line["errorMessage"]) == (column, sentence)
+    assert line["errorMessage"] == sentence
+    assert RejectLines(PLACE, STREAM, COLUMNS_SENT, "unit", NOW).column_of(change) == column
 
 
 @pytest.mark.parametrize(
@@ -149,14 +183,14 @@ def test_a_place_that_no_column_has_is_not_found(place: str) -> None:
 
 
 def test_bytes_that_are_no_text_are_whole_in_the_raw_data_alone() -> None:
-    [(_, line)] = lines_of(nulled("a", b'"\xff"'), line=b'{"a":"\xff"}')
+    [line] = lines_of(nulled("a", b'"\xff"'), line=b'{"a":"\xff"}')
 
     assert line["column_value"] == '"\ufffd"'
     assert base64.b64decode(line["rawData"]) == b'{"a":"\xff"}'
 
 
 def test_a_moment_that_hive_cannot_read_is_left_out() -> None:
-    [(_, line)] = lines_of(nulled("id", b"[]"), row=Row("id", -(10**17)))
+    [line] = lines_of(nulled("id", b"[]"), row=Row("id", -(10**17)))
 
     assert (line["received_at"], line["arrivalTimestamp"]) == (None, -(10**14))
 
