@@ -15,6 +15,7 @@ from destination_datalake.rejects.tally import Tally
 from destination_datalake.spark.engine import Engine
 from destination_datalake.spark.jobs import StagedBatch, StagedSegment, tasks_for
 from destination_datalake.spark.plan import Encoded, NotEncoded, UnitResult
+from destination_datalake.spark.undeclared import warning as undeclared_warning
 from destination_datalake.tables.base import Table
 from destination_datalake.workers import Workers
 
@@ -77,6 +78,7 @@ class Landing:
         self._rejects = rejects
         self._on_landed = on_landed
         self._wanted = wanted
+        self._with_undeclared: set[StreamId] = set()
         self._table_locks = {stream: threading.Lock() for stream in openers}
         self._commits = Workers(COMMITS_AT_ONCE, "commit")
         self._tables: dict[StreamId, Future[Table]] = {
@@ -175,6 +177,7 @@ class Landing:
             self._discard(table, _files(results), _rejects(results))
             return Landed(batch, None, skipped=True)
         failure = _encoding_failure(batch, results)
+        self._tell_undeclared(batch.stream, results)
         if failure is None:
             self._rejects.register(_rejects(results))
             passed = self._rejects.judge(batch.stream, _tally(results))
@@ -195,6 +198,13 @@ class Landing:
             self._discard(table, files, _rejects(results))
             return Landed(batch, failure)
         return Landed(batch, None, files=len(files), bytes=sum(file.size for file in files), tally=_tally(results))
+
+    def _tell_undeclared(self, stream: StreamId, results: Sequence[UnitResult]) -> None:
+        """Warn, once for a stream, of fields that its records have and its schema has not."""
+        places = {place for result in results if isinstance(result, Encoded) for place in result.undeclared}
+        if places and stream not in self._with_undeclared:
+            self._with_undeclared.add(stream)
+            _logger.warning("%s", undeclared_warning(stream, places))
 
     def _discard(self, table: Table, files: Sequence[DataFile], rejects: Sequence[RejectFile]) -> None:
         try:

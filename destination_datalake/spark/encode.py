@@ -32,6 +32,7 @@ from destination_datalake.spark.files import FileWriter, extension, open_file
 from destination_datalake.spark.fit import fit
 from destination_datalake.spark.metadata import metadata_columns
 from destination_datalake.spark.plan import Encoded, EncodeTask, EncodeUnit, NotEncoded, UnitResult
+from destination_datalake.spark.undeclared import undeclared
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -62,14 +63,16 @@ def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
     now = time.time_ns() // 1_000_000
     lines = RejectLines(unit.rejects, unit.stream, unit.plan.columns, unit.name, now)
     rejects = RejectFiles(lines, unit.rejects, unit.name, s3)
+    noticed: tuple[str, ...] | None = None
     with undone_on_failure(files.abort, rejects.abort):
         for segment in unit.segments:
             for block in blocks(_content(segment, access), unit.plan.columns):
+                noticed = undeclared(block, unit.plan.columns) if noticed is None else noticed
                 for decoded in decoder.decode(block):
                     rejects.write(decoded, files.write(decoded))
         rejected = rejects.close()
         written = files.close()
-    return Encoded(unit.stream, tuple(written), rejects.tally(), tuple(rejected))
+    return Encoded(unit.stream, tuple(written), rejects.tally(), tuple(rejected), noticed or ())
 
 
 def _not_encoded(unit: EncodeUnit, error: Exception) -> NotEncoded:

@@ -39,13 +39,15 @@ class EncodeTask:
 class Encoded:
     """A unit that was encoded: every record of its segments is in one of `files` or, refused, among the rejects.
 
-    `rejects` are durable already; `tally` counts them.
+    `rejects` are durable already; `tally` counts them. `undeclared` are the places of fields that its first records
+    have and the stream's columns have not.
     """
 
     stream: StreamId
     files: tuple[DataFile, ...]
     tally: Tally
     rejects: tuple[RejectFile, ...]
+    undeclared: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

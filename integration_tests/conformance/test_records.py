@@ -182,6 +182,21 @@ def test_undeclared_fields_are_not_columns(warehouse: Warehouse) -> None:
     assert rows[1]["_airbyte_meta"] == {"sync_id": 1, "changes": []}
 
 
+def test_fields_that_nobody_declared_are_named_once_and_their_values_never(warehouse: Warehouse) -> None:
+    """At the top of a record, and in an object whose properties are declared, whatever else it allows."""
+    address = {"type": "object", "properties": {"city": STRING}, "additionalProperties": True}
+    stream = configured_stream("orders", object_schema(id=INTEGER, address=address))
+    data = {"id": 1, "surname": "hush", "address": {"city": "x", "street": "hush"}}
+
+    run = warehouse.sync([stream], [record("orders", data), *[state("orders", n) for n in range(2)], COMPLETE])
+
+    (told,) = [log for log in run.logs if "does not declare" in log]
+    assert told.startswith("WARN")
+    assert "address.street, surname" in told
+    assert b"hush" not in b"".join(message.raw for message in run.messages)
+    assert warehouse.row("orders")["address"] == {"city": "x"}
+
+
 def test_declared_fields_with_the_connector_s_own_names_give_way(warehouse: Warehouse) -> None:
     """PyAirbyte's caches declare `_airbyte_*` columns; those stay the connector's."""
     schema = object_schema(

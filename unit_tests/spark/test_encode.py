@@ -177,6 +177,16 @@ def test_a_segment_may_lie_in_s3(cloud: Cloud) -> None:
     assert [row["id"] for row in rows(cloud, file)] == [1, 2]
 
 
+def test_fields_without_a_column_are_noticed_in_the_first_block_and_named(cloud: Cloud, segments: Segments) -> None:
+    body = {"stream": "orders", "data": {"id": 1, "surname": "secret"}, "emitted_at": 1}
+    first = segments.of(json.dumps({"type": "RECORD", "record": body}).encode() + b"\n")
+
+    result = encoded(cloud, [first, segments.of(record(2))])
+
+    assert isinstance(result, Encoded)
+    assert result.undeclared == ("surname",)
+
+
 def test_blocks_end_between_lines_however_long_those_are(cloud: Cloud, segments: Segments) -> None:
     texts = ["x" * (BLOCK_BYTES // 3), "y" * (2 * BLOCK_BYTES), "z", "x" * (BLOCK_BYTES - 50), "end"]
 
