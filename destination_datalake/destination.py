@@ -115,7 +115,7 @@ class DestinationDatalake(Destination):
 
         catalog = _read_object(configured_catalog_path, "configured catalog")
         options = self._parse(config, _logger)
-        spark = self._spark or Engine.start(EngineSettings.of(options))
+        spark = self._spark or _started(EngineSettings.of(options))
         termination = self._termination or Termination()
         try:
             self.exit_code = run_sync(options, catalog, input_stream.fileno(), self._out, spark, termination)
@@ -133,6 +133,15 @@ class DestinationDatalake(Destination):
         for name in config.unread():
             logger.warning("The option %s is not one of this connector's and is ignored.", name)
         return config
+
+
+def _started(settings: EngineSettings) -> Engine:
+    try:
+        return Engine.start(settings)
+    except OSError as error:
+        raise _refusal(
+            f"There is no folder for temporary files: {error}. Set TMPDIR to a folder that can be written and has room."
+        ) from error
 
 
 def _read_object(path: str, what: str) -> dict[str, Any]:

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.buffer.batches import Batch, Cutter, StreamNotCut
-from destination_datalake.buffer.buffer import Buffer, MiB
-from destination_datalake.buffer.disk import DiskFailed, Reserve
-from destination_datalake.buffer.held import HeldLines
+from destination_datalake.buffer.backlog import Backlog
+from destination_datalake.buffer.batches import Batch, StreamNotCut
+from destination_datalake.buffer.buffer import MiB
+from destination_datalake.buffer.disk import DiskFailed
 from destination_datalake.buffer.staging import LocalStaging, RemoteStaging
-from destination_datalake.buffer.triggers import AgeTrigger, AheadTrigger, HeldTrigger, SizeTrigger, SpaceTrigger
+from destination_datalake.descriptors import raise_limit
 from destination_datalake.failures import StreamFailure, disk_failed, malformed_input, trace_of, unexpected
 from destination_datalake.intake import Gathered, Intake, RefusedMessage
 from destination_datalake.landing import JOBS_AT_ONCE, Landed, Landing
@@ -52,18 +52,6 @@ if TYPE_CHECKING:
     from destination_datalake.spark.engine import Engine
     from destination_datalake.termination import Termination
 
-SEGMENT_BYTES = 16 * MiB
-"""Small enough that a batch divides evenly among the cores, large enough that opening it costs nothing."""
-
-BATCHES_IN_HAND = 4
-"""Whole batches that wait or are being landed: while Spark starts reading goes on, and each job finds the next one."""
-
-HELD_STATES = 200_000
-"""States that wait for their records, and streams that they wait for: more take memory, so reading waits instead."""
-
-RESERVED_BYTES = 4 * MiB
-"""Of the disk, for Spark's own small files: what is buffered can land although the disk is full."""
-
 TERMINATION_SECONDS = 45
 """After SIGTERM the platform waits 60 s; what has not landed by then is left for the next sync."""
 
@@ -83,6 +71,7 @@ def run_sync(
     0: every stream landed. 1: something did not, and a TRACE ERROR says what. 143: SIGTERM; what had been read is
     committed and its states are out. Raises SyncRefused before anything is read if the catalog cannot work.
     """
+    raise_limit()
     termination.tell(partial(out.give_up_after, TERMINATION_SECONDS))
     streams = parse_catalog(catalog)
     naming = TableNaming.of(config)
@@ -124,23 +113,20 @@ class _Sync:
         directory: Path,
         out: Stdout,
         termination: Termination,
+        patience: float = TERMINATION_SECONDS,
     ) -> None:
         self._streams = {stream.id: stream for stream in streams}
         self._out = out
         self._termination = termination
+        self._patience = patience
         self._started = time.monotonic()
         lock = threading.RLock()
         self._changed = threading.Condition(lock)
         batch_bytes, buffer_bytes = config.batch_size_mb * MiB, config.buffer_size_mb * MiB
-        self._reserve = Reserve(directory, RESERVED_BYTES)
-        self._buffer = Buffer(directory, min(SEGMENT_BYTES, batch_bytes), buffer_bytes, time.monotonic)
-        self._held_lines = HeldLines(directory)
-        self._ledger = StateLedger(self._streams, self._held_lines.keep)
+        self._backlog = Backlog(directory, batch_bytes, buffer_bytes, float(config.flush_interval_seconds))
+        self._buffer = self._backlog.buffer
+        self._ledger = StateLedger(self._streams, self._backlog.states.keep)
         self._releasing = Releasing(self._ledger, lock, out, self._changed.notify_all, self._stop)
-        self._space = SpaceTrigger(buffer_bytes)
-        self._held = HeldTrigger(HELD_STATES)
-        self._ahead = AheadTrigger(batch_bytes, BATCHES_IN_HAND)
-        self._cutter = Cutter(SizeTrigger(batch_bytes), AgeTrigger(float(config.flush_interval_seconds)))
         self._statuses = Statuses(streams)
         self._progress = {stream: StreamProgress(stream) for stream in self._streams}
         self._outcome = Outcome(self._streams)
@@ -186,10 +172,8 @@ class _Sync:
         except RefusedMessage as error:
             self._stop(StreamFailure(str(error), str(error), "system_error"))
         except DiskFailed as error:
-            # What is on the full disk can still land, if Spark finds room for its own small files.
             with self._changed:
-                self._buffer.drop_spare_files()
-            self._reserve.release()
+                self._backlog.make_room()
             self._stop(disk_failed(error))
 
     def _take_records(self, gathered: Gathered) -> None:
@@ -216,7 +200,7 @@ class _Sync:
         """Wait while the buffer is full or Spark has enough to do. False when there is no point in reading on."""
         with self._changed:
             while not (self._termination.requested or self._is_pointless_locked()) and (
-                self._is_full_locked() or self._ahead.due(self._buffer.waiting_sizes(), self._jobs_running)
+                self._is_full_locked() or self._backlog.is_far_ahead(self._jobs_running)
             ):
                 self._changed.notify_all()
                 self._changed.wait(0.5)
@@ -228,8 +212,7 @@ class _Sync:
 
     def _is_full_locked(self) -> bool:
         """Whether everything that waits must land before more is read."""
-        on_disk = self._buffer.occupied + self._held_lines.disk
-        return self._space.due(on_disk) or self._held.due(self._ledger.held, self._ledger.needs)
+        return self._backlog.is_full(self._ledger.held, self._ledger.needs)
 
     # Landing, on the jobs' threads.
 
@@ -249,22 +232,20 @@ class _Sync:
         """Wait for batches that are due; None when the input has ended and nothing is left of it, or Spark has gone."""
         with self._changed:
             while not self._spark_has_gone:
-                now = time.monotonic()
-                batches = self._cut_locked(now)
-                if batches:
+                if batches := self._cut_locked():
                     self._jobs_running += 1
                     self._changed.notify_all()
                     return batches
                 if self._ended:
                     return None
-                self._changed.wait(self._cutter.wait(self._buffer, now))
+                self._changed.wait(self._backlog.wait())
             return None
 
-    def _cut_locked(self, now: float) -> list[Batch]:
+    def _cut_locked(self) -> list[Batch]:
         """The batches that are due and wanted; none if nothing is due."""
         while True:
             try:
-                batches = self._cutter.cut(self._buffer, now, everything=self._ended or self._is_full_locked())
+                batches = self._backlog.cut(everything=self._ended or self._is_full_locked())
             except StreamNotCut as error:
                 self._fail_locked(error.stream, StreamFailure(str(error), trace_of(error), "transient_error"))
                 continue
@@ -347,7 +328,7 @@ class _Sync:
             self._changed.notify_all()
             while not (self._done and self._releasing.idle()):
                 if self._termination.requested:
-                    deadline = deadline or time.monotonic() + TERMINATION_SECONDS
+                    deadline = deadline or time.monotonic() + self._patience
                     if time.monotonic() >= deadline:
                         return
                 self._changed.wait(0.2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -117,6 +118,64 @@ def test_a_pipe_that_does_not_block_still_gets_whole_lines() -> None:
     pipe.out.write_line(b"x" * 1_000_000)
 
     assert pipe.lines() == [b"x" * 1_000_000]
+
+
+def test_a_finaliser_that_logs_in_the_middle_of_a_line_comes_after_it() -> None:
+    pipe = Pipe()
+    os.set_blocking(pipe.write_end, False)
+
+    def finalise(_signal: int, _frame: object) -> None:
+        pipe.out.log("INFO", "finalised")
+
+    # A signal's handler runs wherever its thread happens to be, as a finaliser does.
+    before = signal.signal(signal.SIGALRM, finalise)
+    signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+    try:
+        for _ in range(20):
+            pipe.out.write_line(b"x" * 1_000_000)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+    lines = pipe.lines()
+    assert sum(line == b"x" * 1_000_000 for line in lines) == 20
+    assert len(lines) > 20
+    assert all(b"finalised" in line for line in lines if not line.startswith(b"x"))
+
+
+def test_a_reader_that_does_not_read_is_given_up_when_there_is_no_more_time() -> None:
+    read_end, write_end = os.pipe()
+    out = Stdout(write_end)
+
+    out.give_up_after(0.01)
+
+    with pytest.raises(StdoutClosedError, match="does not read"):
+        out.write_line(b"x" * 1_000_000)
+    out.log("INFO", "nor does this wait")
+    # What is read after all begins with a line of its own.
+    os.read(read_end, 1_000_000)
+    out.write_line(b"whole")
+    assert os.read(read_end, 100) == b"\nwhole\n"
+    os.close(read_end)
+    os.close(write_end)
+
+
+def test_a_file_on_a_full_disk_is_a_failure_for_states_but_not_for_logs() -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    out = Stdout(full)
+
+    out.log("INFO", "nobody will know")
+    with pytest.raises(OSError, match="No space left"):
+        out.write_line(b"{}")
+    os.close(full)
+
+
+def test_a_stream_whose_name_has_no_utf8_form_can_fail_all_the_same() -> None:
+    pipe = Pipe()
+
+    pipe.out.trace_error("Oh.", stream_descriptor=("a", "b\ud83d"))
+
+    assert pipe.messages()[0]["trace"]["error"]["stream_descriptor"] == {"namespace": "a", "name": "b\\ud83d"}
 
 
 def test_what_is_not_one_line_is_refused() -> None:
