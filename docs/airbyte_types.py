@@ -87,7 +87,7 @@ def inherited() -> str:
     def row(schema: str, made: str) -> list[str]:
         json_schema = {"properties": {"x": json.loads(schema)}}
         [new] = stream_columns(json_schema, NumericTypes.BIGINT_DOUBLE, AWS_DATALAKE)
-        there = {"x": parse_glue_type(made, new.type)}
+        there = {"x": parse_glue_type(made)}
         [column] = evolve(there, continued([new], json_schema, there)).columns
         beside = f", in a column {code('…' + column.name.removeprefix('x'))} beside it" if column.name != "x" else ""
         return [

@@ -92,9 +92,9 @@ def evolve(table: Mapping[str, ColumnType | None], stream: Sequence[Field]) -> E
     A column the table lacks is added at the end. Where the table is narrower it is widened, where it is wider the
     stream is written in the table's type. Where the two cannot meet, the stream's values go to a column
     `<name>__<type>`, and the table's stays as it is, null from now on. A conflict inside a struct or a list is a
-    conflict of the whole column. A text column takes text and JSON text alike: no catalog tells them apart. Names are
-    the same whatever the case of their letters (Glue, Athena and Spark compare them so); what is there is written as
-    it is spelled there.
+    conflict of the whole column. A text column takes text and JSON text alike, because no catalog tells them apart, and
+    a timestamp of a catalog that has one word for both kinds takes both. Names are the same whatever the case of their
+    letters (Glue, Athena and Spark compare them so); what is there is written as it is spelled there.
     """
     spelled = {name.lower(): name for name in table}
     fields = [replace(field, name=spelled.get(field.name.lower(), field.name)) for field in stream]
@@ -187,7 +187,7 @@ def _meet(table: ColumnType | None, stream: ColumnType, path: Path) -> _Meeting 
     if WIDER.get(table) == stream:
         return _Meeting(stream, (Widen(path, stream),))
     match table, stream:
-        case (String() | Json(), String() | Json()):
+        case (String() | Json(), String() | Json()) | (Timestamp(zoned=None), Timestamp()):
             return _Meeting(stream)
         case Decimal(), Decimal() if table.scale == stream.scale:
             wide = table.precision >= stream.precision

@@ -48,7 +48,7 @@ _PLAIN: Mapping[str, ColumnType] = {
     "double": Float64(),
     "string": String(),
     "date": Date(),
-    "timestamp": Timestamp(zoned=True),
+    "timestamp": Timestamp(zoned=None),
     "decimal": Decimal(10, 0),  # Hive's default
 }
 _SIGN = re.compile(r"([<>(),:])")
@@ -71,19 +71,18 @@ def type_in_words(column_type: ColumnType) -> str:
     return glue_type(column_type)
 
 
-def parse_glue_type(text: str, expected: ColumnType | None = None) -> ColumnType | None:
+def parse_glue_type(text: str) -> ColumnType | None:
     """The column type behind a Glue type, or None if this connector never writes it.
 
-    Glue has one word for `String` and `Json`, and one for both kinds of `Timestamp`; it keeps no sources. `expected`,
-    what the stream wants to write there, decides between them; without it a string is `String`, a timestamp is zoned
-    and a struct field's source is its name.
+    Glue has one word for `String` and `Json`, read as `String`, and one for both kinds of `Timestamp`, read as one that
+    may be either; it keeps no sources, so a struct field's source is its name.
     """
     # Blanks mean nothing around a sign. Inside a name, which somebody else has given, they are part of it.
     parser = _Parser("".join(part.strip() for part in _SIGN.split(text.lower())))
     parsed = parser.type()
     if parsed is None or parser.rest:
         return None
-    return parsed if expected is None else _as_expected(parsed, expected)
+    return parsed
 
 
 class _Parser:
@@ -124,22 +123,3 @@ class _Parser:
             return False
         self.rest = self.rest[len(token) :]
         return True
-
-
-def _as_expected(parsed: ColumnType, expected: ColumnType) -> ColumnType:
-    match parsed, expected:
-        case (String(), Json()) | (Timestamp(), Timestamp()):
-            return expected
-        case List(element), List(wanted):
-            return List(_as_expected(element, wanted))
-        case Struct(fields), Struct(wanted_fields):
-            by_name = {field.name: field for field in wanted_fields}
-            return Struct(
-                tuple(
-                    Field(field.name, by_name[field.name].source, _as_expected(field.type, by_name[field.name].type))
-                    if field.name in by_name
-                    else field
-                    for field in fields
-                )
-            )
-    return parsed

@@ -64,9 +64,12 @@ class Date:
 
 @dataclass(frozen=True, slots=True)
 class Timestamp:
-    """A point in time in microseconds: UTC when `zoned`, a wall clock otherwise."""
+    """A point in time in microseconds: UTC when `zoned`, a wall clock otherwise.
 
-    zoned: bool
+    None is the type of a table's column whose catalog has one word for both. A stream's column never has it.
+    """
+
+    zoned: bool | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,7 +205,7 @@ def inherited_columns(
         return tuple(columns)
     words = {column["Name"]: column.get("Type", "") for column in entry["StorageDescriptor"]["Columns"]}
     ours = {column.name: column.type for column in columns}
-    there = {name: parse_glue_type(text, ours.get(name)) for name, text in words.items()}
+    there = {name: parse_glue_type(text) for name, text in words.items()}
     second = [
         f"{column.name} beside {had}"
         for column in columns

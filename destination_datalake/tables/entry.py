@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from destination_datalake.tables.attempts import attempts
@@ -35,6 +36,14 @@ _TABLE_INPUT = (
 _Result = TypeVar("_Result")
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """An entry as it was at one moment; `version` (Glue: VersionId) tells that one from every other."""
+
+    entry: Entry
+    version: str | None
+
+
 class CatalogEntry:
     """The entry of one table."""
 
@@ -52,23 +61,40 @@ class CatalogEntry:
         `change` alters the entry as the catalog has it. When somebody else's update was faster (Glue: VersionId), it is
         called again, on the entry that they made. Raises what Glue raises, and that conflict only if it does not end.
         """
-        glue = self._access.client("glue")
         for last in attempts():
-            table = self._get()
-            before = as_input(table)
-            after: Any = copy.deepcopy(before)
+            seen = self.see()
+            after: Any = copy.deepcopy(seen.entry)
             result = change(after)
-            if after == before:
+            if after == seen.entry:
                 return result
-            version = {"VersionId": table["VersionId"]} if "VersionId" in table else {}
             try:
-                glue.update_table(DatabaseName=self._name.database, TableInput=after, SkipArchive=True, **version)
-            except glue.exceptions.ConcurrentModificationException:
+                self._put(after, seen)
+            except self._access.client("glue").exceptions.ConcurrentModificationException:
                 if last:
                     raise
             else:
                 return result
         raise AssertionError("every attempt returns or raises")
+
+    def see(self) -> Seen:
+        """Return the entry with its version, for `compare_and_set`. Raises what `read` raises."""
+        table = self._get()
+        return Seen(as_input(table), table.get("VersionId"))
+
+    def compare_and_set(self, seen: Seen, change: Callable[[Entry], object]) -> bool:
+        """Change the entry if nobody has since it was seen; say whether it was changed."""
+        after = copy.deepcopy(seen.entry)
+        change(after)
+        try:
+            self._put(after, seen)
+        except self._access.client("glue").exceptions.ConcurrentModificationException:
+            return False
+        return True
+
+    def _put(self, entry: Any, seen: Seen) -> None:
+        version: Any = {"VersionId": seen.version} if seen.version is not None else {}
+        glue = self._access.client("glue")
+        glue.update_table(DatabaseName=self._name.database, TableInput=entry, SkipArchive=True, **version)
 
     def _get(self) -> Mapping[str, Any]:
         answer = self._access.client("glue").get_table(DatabaseName=self._name.database, Name=self._name.table)

@@ -1,70 +1,110 @@
-"""The folders of a Hive table on S3: its own, and one beside it for every generation of its content."""
+"""The folders of a Hive table on S3, and the files in them that readers see."""
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any
 
 from destination_datalake.aws.address import S3Address
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
 
+_OURS = re.compile(r"(?P<beside>.+)/generation-\d+-[0-9a-f]{12}")
+"""The name of a folder that this connector has made."""
+
 GENERATIONS = "__generations"
 """Ends the name of the folder beside a table's own in which generations of its content are made."""
+
+_CALLS_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """S3 URIs without a slash at the end: the table's `root`, and where folders of generations are made."""
+    """Folders are S3 URIs without a slash at the end; `root` is where the first one of a new table is made."""
 
     root: str
-    generations: str
     access: AwsAccess
 
-    @classmethod
-    def of(cls, root: str, location: str, access: AwsAccess) -> Self:
-        """Return the folders of a table whose content is now at `location`.
+    def first(self, generation: int | None) -> str:
+        """Return a folder that nobody has used, for a new table."""
+        return f"{self.root}/{_name(generation)}"
 
-        Locations stand beside each other, never one inside another, because engines read folders to any depth.
+    def new(self, location: str, generation: int | None) -> str:
+        """Return a folder that nobody has used, for a table whose content is at `location`.
+
+        It is never inside the table's location, because engines read folders to any depth.
         """
-        return cls(root, f"{root}{GENERATIONS}" if location == root else root, access)
+        if ours := _OURS.fullmatch(location):
+            beside = ours["beside"]
+        else:
+            beside = f"{location}{GENERATIONS}" if f"{self.root}/".startswith(f"{location}/") else self.root
+        return f"{beside}/{_name(generation)}"
 
-    def new(self, generation: int | None) -> str:
-        """Return a folder for a generation's content that nobody has used."""
-        return f"{self.generations}/generation-{generation or 0}-{uuid.uuid4().hex[:12]}"
+    @staticmethod
+    def ours(folder: str) -> bool:
+        """Whether this connector has made the folder, so that all in it was the table's."""
+        return _OURS.fullmatch(folder) is not None
 
-    def files(self, folder: str) -> list[str]:
-        """Return the URIs of the objects in a folder, at any depth."""
-        return list(self._objects(f"{folder}/"))
+    def files(self, folder: str) -> dict[str, str]:
+        """Return the files that readers see in a folder, at any depth: names relative to it, with their ETags.
+
+        Names that begin with `_` or `.` are hidden from Hive, Spark, Trino and Athena, and empty objects are no files.
+        """
+        found = ((each["Key"][len(_prefix(folder).key) :], each) for each in self._objects(folder))
+        return {
+            name: each["ETag"]
+            for name, each in found
+            if each["Size"] and not any(part[:1] in ("_", ".") for part in name.split("/"))
+        }
 
     def empty(self, folder: str) -> bool:
         """Whether nothing at all lies in a folder."""
-        return next(iter(self._objects(f"{folder}/")), None) is None
+        return next(self._objects(folder), None) is None
 
-    def copy(self, source: str, target: str) -> None:
-        """Copy a folder's files into another under the same names, so that doing it twice does no harm."""
+    def copy(self, names: Iterable[str], source: str, target: str) -> None:
+        """Copy files of a folder into another under the same names, so that doing it twice does no harm."""
         s3 = self.access.client("s3")
-        for uri in self.files(source):
-            old, new = S3Address.parse(uri), S3Address.parse(f"{target}/{uri.rpartition('/')[2]}")
+
+        def copy(name: str) -> None:
+            old, new = S3Address.parse(f"{source}/{name}"), S3Address.parse(f"{target}/{name}")
             s3.copy({"Bucket": old.bucket, "Key": old.key}, new.bucket, new.key)
+
+        with ThreadPoolExecutor(_CALLS_AT_ONCE, "copy") as pool:
+            list(pool.map(copy, names))
 
     def delete(self, uris: Iterable[str]) -> None:
         """Delete objects; one that is not there is no error."""
-        for uri in uris:
+        s3 = self.access.client("s3")
+
+        def delete(uri: str) -> None:
             where = S3Address.parse(uri)
-            self.access.client("s3").delete_object(Bucket=where.bucket, Key=where.key)
+            s3.delete_object(Bucket=where.bucket, Key=where.key)
 
-    def sweep(self, keep: set[str]) -> None:
-        """Delete what lies in folders of the table's content that no reader can be in any more."""
-        everything = [*self._objects(f"{self.generations}/generation-"), *self._objects(f"{self.root}/data/")]
-        self.delete(uri for uri in everything if not any(uri.startswith(f"{folder}/") for folder in keep))
+        with ThreadPoolExecutor(_CALLS_AT_ONCE, "delete") as pool:
+            list(pool.map(delete, uris))
 
-    def _objects(self, prefix: str) -> Iterator[str]:
-        where = S3Address.parse(prefix)
+    def clear(self, folder: str) -> None:
+        """Delete all that lies in a folder that is ours and dead. Raises ValueError for any other folder."""
+        if not self.ours(folder):
+            raise ValueError(f"{folder} is not a folder that this connector has made")
+        bucket = S3Address.parse(folder).bucket
+        self.delete([str(S3Address(bucket, each["Key"])) for each in self._objects(folder)])
+
+    def _objects(self, folder: str) -> Iterator[Any]:
+        where = _prefix(folder)
         pages = self.access.client("s3").get_paginator("list_objects_v2")
         for page in pages.paginate(Bucket=where.bucket, Prefix=where.key):
-            for entry in page.get("Contents", []):
-                yield str(S3Address(where.bucket, entry["Key"]))
+            yield from page.get("Contents", [])
+
+
+def _name(generation: int | None) -> str:
+    return f"generation-{generation or 0}-{uuid.uuid4().hex[:12]}"
+
+
+def _prefix(folder: str) -> S3Address:
+    return S3Address.parse(f"{folder}/")

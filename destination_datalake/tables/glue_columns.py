@@ -21,7 +21,7 @@ def columns_of(entry: Entry) -> list[dict[str, Any]]:
 def change_columns(entry: Entry, changes: Sequence[Change]) -> None:
     """Apply changes; order, comments and columns of others stay. A new column's comment is the stream's own name."""
     columns = columns_of(entry)
-    before = {column["Name"]: parse_glue_type(column.get("Type", "")) for column in columns}
+    before = types_of(entry)
     after = applied(before, changes)
     for column in columns:
         type_ = after[column["Name"]]
@@ -32,9 +32,14 @@ def change_columns(entry: Entry, changes: Sequence[Change]) -> None:
             columns.append({**glue_column(change.field)})
 
 
+def types_of(entry: Entry) -> dict[str, ColumnType | None]:
+    """Return the columns' types by name; None where a type is not ours."""
+    return {column["Name"]: parse_glue_type(column.get("Type", "")) for column in columns_of(entry)}
+
+
 def set_types(entry: Entry, types: Mapping[str, ColumnType | None]) -> None:
     """Give columns these types; those that are None, or not named, are not ours to change."""
     for column in columns_of(entry):
         type_ = types.get(column["Name"])
-        if type_ is not None and parse_glue_type(column.get("Type", ""), type_) != type_:
+        if type_ is not None and parse_glue_type(column.get("Type", "")) != parse_glue_type(glue_type(type_)):
             column["Type"] = glue_type(type_)

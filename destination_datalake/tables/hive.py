@@ -3,39 +3,50 @@
 Such a table has no snapshots; its files are its content. So files stay unfinished multipart uploads until the commit
 completes them, and a stream that replaces its table's content writes to a folder of its own, beside the table's,
 which publishing makes the table's location.
+
+Several syncs may write to a table at the same time. What keeps them apart is the table's entry in the catalog, which
+is only ever changed by compare-and-set: a commit completes its files in the folder that they were planned for, and
+then tells the entry, on condition that this folder is still where they belong. Whoever moves the content elsewhere
+either finds the entry changed, and looks at the folder again, or was first, and then it is the commit that finds out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+import logging
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
+from destination_datalake.aws.errors import explain
 from destination_datalake.aws.withdrawal import withdraw_all
 from destination_datalake.datafiles import DataFile, FilePlan
 from destination_datalake.schema.columns import METADATA_COLUMNS
-from destination_datalake.schema.evolution import AddColumn, Change, applied, evolve
-from destination_datalake.schema.glue import glue_type, parse_glue_type
-from destination_datalake.schema.types import ColumnType, Field
+from destination_datalake.schema.evolution import AddColumn, evolve
+from destination_datalake.schema.types import Field
+from destination_datalake.tables.adoption import Adoption
+from destination_datalake.tables.attempts import attempts
 from destination_datalake.tables.aws_datalake import inherited_columns
 from destination_datalake.tables.base import Rewrite, TableConflict, TableName
+from destination_datalake.tables.content import Aside, Content, Place, Shown, words_of
 from destination_datalake.tables.creation import create_hive_table
 from destination_datalake.tables.database import ensure_database
 from destination_datalake.tables.entry import CatalogEntry, Entry
+from destination_datalake.tables.fencing import FencingToken
 from destination_datalake.tables.fitting import Fitting
 from destination_datalake.tables.folders import Folders
-from destination_datalake.tables.glue_columns import change_columns, columns_of, set_types
+from destination_datalake.tables.glue_columns import change_columns, columns_of, types_of
 from destination_datalake.tables.hive_layout import LAYOUTS, obstacle
+from destination_datalake.tables.leftovers import Standing, leftovers, note, strike
 from destination_datalake.tables.replacement import (
     Unpublished,
-    forget,
     location_of,
     lowest_generation,
-    move,
     note_lowest_generation,
 )
-from destination_datalake.tables.widening import write_anew
+from destination_datalake.tables.widening import Widening
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -43,6 +54,13 @@ if TYPE_CHECKING:
     from destination_datalake.protocol.catalog import Stream
     from destination_datalake.tables.holding import Holding
     from destination_datalake.tables.site import Site
+
+_logger = logging.getLogger(__name__)
+
+_LAST_COMMIT = "airbyte.last-commit"
+"""Who committed last, which is a change of the entry with every commit."""
+
+_CALLS_AT_ONCE = 8
 
 
 class HiveTable:
@@ -71,15 +89,17 @@ class HiveTable:
         self._entry = CatalogEntry(name, access)
         self._promotes = LAYOUTS[plan.format].promotes
         self._site = site
+        self._folders = Folders(site.folder, access)
+        self._place: Place = Shown(name)
+        self._adoption: Adoption | None = None
+        self._commits = itertools.count(1)
         self._began_in = ""
-        self._folders = Folders.of(site.folder, self._began_in, access)
-        # What the files in the plan's folder hold: the table's, or those of a replacement that is not published.
-        self._files_hold: dict[str, ColumnType | None] = {}
-        self._to_publish: Unpublished | None = None
-        self._to_take_in: Unpublished | None = None
+        # The folder that this sync has left last, and folders that were left before it began, or before that one.
+        self._left: set[str] = set()
+        self._to_sweep: set[str] = set()
 
     def prepare(self) -> None:
-        """Create the table, or add and widen columns; settle what an unfinished replacement left."""
+        """Create the table, or add and widen columns; take over what an unfinished replacement left."""
         glue = self._access.client("glue")
         ensure_database(glue, self.name.database)
         try:
@@ -96,206 +116,227 @@ class HiveTable:
         self._columns = inherited_columns(self.name, self._stream, columns, self._holding.naming, entry)
         self._began_in = location_of(entry)
         self._site.accept(self._stream.id, self.name, "Hive", self._began_in, created=created)
-        self._folders = Folders.of(self._site.root(self._began_in), self._began_in, self._access)
-        if self._stream.outdates(lowest_generation(entry)):
-            self._prepare_to_replace(entry)
-        else:
-            self._prepare_to_append(entry)
+        self._folders = Folders(self._site.root(self._began_in), self._access)
+        self._to_sweep = set(leftovers(entry))
+        fresh = self._folders.new(self._began_in, self._stream.generation)
+        self._entry.update(partial(self._begin, fresh=fresh))
+        self._replan()
 
     def plan(self) -> FilePlan:
         """The plan, with columns as wide as they have become."""
         return self._plan
 
     def commit(self, files: Sequence[DataFile], rewrite: Rewrite) -> bool:
-        """Make the files visible, all of them, or none when one fails; first make the columns as wide as they need."""
+        """Make the files visible, all of them, or none when one fails; first make the columns as wide as they need.
+
+        They become visible one after the other. False also if the table's content has moved since they were planned.
+        """
         try:
-            self._take_in(rewrite)
-            self._make_room(self._needed(files), rewrite)
-            if self._promotes or all(self._belongs(file) for file in files):
-                self._publish_files(files)
+            self._adopt(rewrite)
+            self._make_room(files, rewrite)
+            if not all(self._belongs(file) for file in files):
+                self.discard(files)
+                return False
+            self._complete(files)
+            if self._are_in_the_table(files):
                 return True
         except Exception:
-            self._take_back(files)
+            self._withdraw(files)
             raise
-        self.discard(files)
+        self._withdraw(files)
+        self._replan()
         return False
 
     def publish(self, rewrite: Rewrite) -> None:
-        """Point the table at the new folder. The old one stays until the next time, for readers still in it."""
-        self._take_in(rewrite)
-        if self._to_publish is None:
-            return
-        location = self._to_publish.location
-
-        def swap(entry: Entry) -> str:
-            superseded = move(entry, location)
-            set_types(entry, self._files_hold)
-            forget(entry)
-            if self._stream.generation is not None:
-                note_lowest_generation(entry, self._stream.generation)
-            return superseded
-
-        superseded = self._entry.update(swap)
-        self._to_publish = None
-        self._folders.sweep(keep={location, superseded})
+        """Let readers see what was kept aside. The old files stay until the next time, for readers still in them."""
+        self._adopt(rewrite)
+        self._entry.update(self._place.publish)
+        self._sweep()
 
     def discard(self, files: Sequence[DataFile]) -> None:
         """Abort the uploads."""
         withdraw_all(files, self._access.client("s3"))
 
-    # Making the table fit, and settling what was left.
+    # Making the table fit, and deciding where this sync's files belong.
 
     def _create(self) -> Entry:
+        """Create the table in a folder that nobody has used, whatever lies where one of this name was before."""
         columns, parameters = (*METADATA_COLUMNS, *self._columns), self._holding.parameters()
-        create_hive_table(self.name, columns, f"{self._folders.root}/data/", parameters, self._plan, self._access)
+        folder = self._folders.first(self._stream.generation)
+        create_hive_table(self.name, columns, f"{folder}/", parameters, self._plan, self._access)
         return self._entry.read()
 
-    def _prepare_to_append(self, entry: Entry) -> None:
-        """Write to the table's own folder, and take in a replacement that was never published (see `replacement`).
+    def _begin(self, entry: Entry, fresh: str) -> None:
+        """Let the table fit, and its entry say what this sync is about. `fresh` is a folder for a replacement.
 
-        Where the table's files must be written anew for it, that waits for the executors.
+        Called again when another writer was faster, or when the answer to an update was lost.
         """
-        left = Unpublished.noted(entry)
-        location = location_of(entry)
-        lowest = self._lowest_generation(entry, left)
-        if left is not None and not left.types:
-            self._fit(entry)  # A conflict is found before anything is copied.
-            self._folders.copy(left.location, location)
+        fitted = self._fit(entry)
+        left, held = Unpublished.noted(entry), FencingToken.held(entry["Parameters"])
+        token = FencingToken.after(entry["Parameters"], self._sync)
+        if self._stream.outdates(lowest_generation(entry)):
+            self._place, self._adoption = Aside(self.name, token), None
+            self._begin_replacement(entry, left, fresh, fitted)
+            token.put(entry["Parameters"])
+            return
+        self._place, self._adoption = Shown(self.name), None
+        self._count_generation(entry)
+        if left is not None or held is not None:
+            self._adoption = Adoption(self.name, token, self._entry, self._folders, self._promotes)
+            token.put(entry["Parameters"])
 
-        def settle(entry: Entry) -> None:
-            self._fit(entry)
-            if left is not None and not left.types:
-                forget(entry)
-            if lowest is not None:
-                note_lowest_generation(entry, lowest)
-
-        self._entry.update(settle)
-        self._plan = replace(self._plan, folder=location)
-        if left is not None and left.types:
-            self._to_take_in = left
-        elif left is not None:
-            self._folders.delete(self._folders.files(left.location))
-
-    def _prepare_to_replace(self, entry: Entry) -> None:
-        """Write to a folder of its own: to one that an attempt at the same generation left, or to a new one."""
-        generation = self._stream.generation
-        left = Unpublished.noted(entry)
+    def _begin_replacement(self, entry: Entry, left: Unpublished | None, fresh: str, fitted: Sequence[Field]) -> None:
+        """Note which folder takes the new content: one that an attempt at the same generation left, or a fresh one."""
         attempt = self._stream.replacement_generation
-        if left is None or attempt is None or left.generation != attempt:
-            left = Unpublished(self._folders.new(generation), generation, {})
-        into = left
+        if left is not None and (left.location == fresh or (attempt is not None and left.generation == attempt)):
+            return
+        if left is not None:
+            note(entry, left.location, Standing.DEAD)
+        types = Content(fresh, types_of(entry)).widened(fitted).types
+        Unpublished(fresh, self._stream.generation, words_of(types)).note(entry)
 
-        def settle(entry: Entry) -> None:
-            self._fit(entry)
-            into.note(entry)
+    def _fit(self, entry: Entry) -> tuple[Field, ...]:
+        """Add the columns that are missing; return the stream's as the table takes them.
 
-        self._entry.update(settle)
-        self._to_publish = into
-        self._files_hold |= self._wider_types(into)
-        columns = evolve(self._files_hold, self._plan.columns).columns
-        self._plan = replace(self._plan, folder=into.location, columns=columns)
-
-    def _fit(self, entry: Entry) -> None:
-        """Add the columns that are missing. Wider ones wait for the first batch if the old files must be rewritten."""
-        expected = {column.name: column.type for column in (*METADATA_COLUMNS, *self._columns)}
+        Wider ones wait for the first batch if the old files must be rewritten.
+        """
         words = {column["Name"]: column.get("Type", "") for column in columns_of(entry)}
-        there = {name: parse_glue_type(text, expected.get(name)) for name, text in words.items()}
-        fit = self._fitting.to(self._columns, there, words)
-        now = [c for c in fit.changes if isinstance(c, AddColumn) or self._promotes]
-        change_columns(entry, now)
+        fit = self._fitting.to(self._columns, types_of(entry), words)
+        change_columns(entry, [c for c in fit.changes if isinstance(c, AddColumn) or self._promotes])
         if fit.conflicts:
             entry["Description"] = fit.comment(entry.get("Description", ""))
-        self._files_hold = applied(there, now)
-        self._plan = replace(self._plan, columns=fit.columns)
+        return fit.columns
 
-    def _lowest_generation(self, entry: Entry, left: Unpublished | None) -> int | None:
-        """What the table's rows will have as their lowest generation; None if others filled it, or nobody counts."""
-        generations = [self._stream.generation, *([left.generation] if left is not None else [])]
-        counted = [generation for generation in (lowest_generation(entry), *generations) if generation is not None]
-        if lowest_generation(entry) is None and (None in generations or not self._folders.empty(location_of(entry))):
-            return None
-        return min(counted)
+    def _count_generation(self, entry: Entry) -> None:
+        """Note the lowest generation of the rows, this sync's among them; not where others have filled the table."""
+        before, own = lowest_generation(entry), self._stream.generation
+        if own is not None and (before is not None or self._folders.empty(location_of(entry))):
+            note_lowest_generation(entry, own if before is None else min(before, own))
 
-    def _wider_types(self, unpublished: Unpublished) -> dict[str, ColumnType]:
-        """Return the types of columns that are wider in an unpublished replacement than in the table."""
-        read = {name: parse_glue_type(text, self._files_hold.get(name)) for name, text in unpublished.types.items()}
-        return {name: type_ for name, type_ in read.items() if type_ is not None}
+    def _replan(self) -> Content:
+        """Take from the entry where files belong by now, and which types they need. Raises Fenced."""
 
-    def _take_in(self, rewrite: Rewrite) -> None:
-        """Take in a replacement that waits for it, once the table's columns are as wide as its files'."""
-        left = self._to_take_in
-        if left is None:
-            return
-        wider = [Field(name, name, type_) for name, type_ in self._wider_types(left).items()]
-        if changes := evolve(self._files_hold, wider).changes:
-            self._widen(changes, rewrite)
-            self._plan = replace(self._plan, columns=evolve(self._files_hold, self._plan.columns).columns)
-        self._folders.copy(left.location, self._plan.folder)
-        self._entry.update(forget)
-        self._folders.delete(self._folders.files(left.location))
-        self._to_take_in = None
+        def settle(entry: Entry) -> tuple[Content, tuple[Field, ...]]:
+            fitted = self._fit(entry)
+            return self._place.content(entry), fitted
 
-    # Widening.
+        content, fitted = self._entry.update(settle)
+        self._plan = replace(self._plan, folder=content.folder, columns=evolve(content.types, fitted).columns)
+        return content
 
-    def _needed(self, files: Sequence[DataFile]) -> tuple[Field, ...]:
-        """The plan's columns, as wide as the widest of the files has them."""
-        columns = self._plan.columns
+    def _adopt(self, rewrite: Rewrite) -> None:
+        if self._adoption is not None:
+            self._adoption.adopt(partial(self._widening().widen, rewrite=rewrite), rewrite)
+            self._adoption = None
+
+    # Committing.
+
+    def _make_room(self, files: Sequence[DataFile], rewrite: Rewrite) -> None:
+        """Make the content as wide as the plan and the widest of the files; plan by what is there then."""
+        content = self._replan()
+        needed = self._plan.columns
         for file in files:
-            columns = evolve({column.name: column.type for column in columns}, file.columns).columns
-        return columns
-
-    def _make_room(self, needed: Sequence[Field], rewrite: Rewrite) -> None:
-        """Make the table's columns as wide as needed, and the plan's with them."""
-        changes = evolve(self._files_hold, needed).changes
-        if changes and self._promotes:
-            self._entry.update(lambda entry: change_columns(entry, changes))
-            self._files_hold = applied(self._files_hold, changes)
-        elif changes:
-            self._widen(changes, rewrite)
-        self._plan = replace(self._plan, columns=evolve(self._files_hold, needed).columns)
-
-    def _widen(self, changes: Sequence[Change], rewrite: Rewrite) -> None:
-        """Write all files anew with wider columns, beside the old ones, and let the table point at them.
-
-        A replacement that is not published yet is rewritten instead of the table, which keeps its columns until then.
-        """
-        wider = applied(self._files_hold, changes)
-        types = {name: type_ for name in {change.path[0] for change in changes} if (type_ := wider[name]) is not None}
-        source, beside = self._plan.folder, self._folders.new(self._stream.generation)
-        target = write_anew(self.name, self._folders, source, beside, types, rewrite)
-        self._point_at(target, types)
-        self._files_hold = wider
-        self._plan = replace(self._plan, folder=target)
-        left = {self._to_take_in.location} if self._to_take_in is not None else set()
-        self._folders.sweep(keep={source, target, self._began_in, *left})
-
-    def _point_at(self, target: str, types: Mapping[str, ColumnType]) -> None:
-        """Let the catalog say that what this sync writes into is at `target`, with these types for some columns."""
-        if self._to_publish is not None:
-            wider = {**self._to_publish.types, **{name: glue_type(type_) for name, type_ in types.items()}}
-            self._to_publish = replace(self._to_publish, location=target, types=wider)
-            self._entry.update(self._to_publish.note)
+            needed = evolve({column.name: column.type for column in needed}, file.columns).columns
+        if content.widened(needed) == content:
             return
+        self._widening().widen(needed, rewrite)
+        if self._replan().folder != content.folder:
+            # Readers may be in the folder that was left last, not in those before it.
+            self._to_sweep |= self._left
+            self._left = {content.folder} - {self._began_in}
+            self._sweep()
 
-        def point(entry: Entry) -> None:
-            move(entry, target)
-            set_types(entry, types)
-
-        self._entry.update(point)
-
-    # Files.
+    def _widening(self) -> Widening:
+        return Widening(self.name, self._entry, self._place, self._folders, self._promotes, self._stream.generation)
 
     def _belongs(self, file: DataFile) -> bool:
-        """Whether the file is in the table's folder, with the table's types; it is not if the table was rewritten."""
-        return file.columns == self._plan.columns and file.uri.startswith(f"{self._plan.folder}/")
+        """Whether the file is where it belongs by now, with the types that it needs there."""
+        placed = file.uri.rpartition("/")[0] == self._plan.folder
+        return placed and (self._promotes or file.columns == self._plan.columns)
 
-    def _publish_files(self, files: Sequence[DataFile]) -> None:
+    def _complete(self, files: Sequence[DataFile]) -> None:
         s3 = self._access.client("s3")
-        with ThreadPoolExecutor(8, "publish") as pool:
+        with ThreadPoolExecutor(_CALLS_AT_ONCE, "publish") as pool:
             list(pool.map(lambda file: file.hidden_object.publish(s3), files))
 
-    def _take_back(self, files: Sequence[DataFile]) -> None:
+    def _are_in_the_table(self, files: Sequence[DataFile]) -> bool:
+        """Tell the entry of the commit, if the files are where readers, or the replacement's owner, will find them.
+
+        A widening that has moved the content meanwhile may have found all of them in the old folder, or only some.
+        """
+        where, commit = self._plan.folder, f"{self._sync}-{next(self._commits)}"
+        while True:
+            found = self._entry.update(partial(self._tell, where=where, commit=commit))
+            if found == where:
+                return True
+            if found is None or not {_name(file) for file in files} <= self._folders.files(found).keys():
+                return False
+            where = found
+
+    def _tell(self, entry: Entry, where: str, commit: str) -> str | None:
+        """Note the commit if the content is at `where`; return where it is, or None if its types are others now."""
+        content = self._place.content(entry)
+        if content.folder != where:
+            return content.folder
+        if where == self._plan.folder:
+            now = evolve(content.types, self._plan.columns)
+            if now.changes or (now.columns != self._plan.columns and not self._promotes):
+                return None
+        entry["Parameters"][_LAST_COMMIT] = commit
+        return where
+
+    def _withdraw(self, files: Sequence[DataFile]) -> None:
+        """Remove files that may have been visible, wherever a widening has carried them; see that none does after."""
         try:
             self.discard(files)
         finally:
             self._folders.delete(file.uri for file in files)
+            withdrawal = f"{self._sync}-{next(self._commits)}"
+            for _ in attempts():
+                folders = _in_use(self._entry.read())
+                self._folders.delete(f"{folder}/{_name(file)}" for folder in folders for file in files)
+                if self._entry.update(partial(_note_commit, commit=withdrawal, folders=folders)):
+                    break
+
+    # Clearing up.
+
+    def _sweep(self) -> None:
+        """Empty the folders that nothing needs any more. Failing that, say so: what readers see is right."""
+        folders: Sequence[str] = ()
+        try:
+            folders = self._entry.update(self._bury)
+            for folder in folders:
+                self._folders.clear(folder)
+            self._entry.update(lambda entry: strike(entry, *folders))
+        except Exception as error:
+            failure = explain(error, doing="remove old files of", resource=f"table {self.name}")
+            _logger.warning(
+                "%s The table's rows are right, and the sync goes on. The next one tries again: %s.",
+                failure.message if failure is not None else f"Cannot remove old files of table {self.name}: {error!r}.",
+                ", ".join(folders) or "folders that the table has left",
+            )
+
+    def _bury(self, entry: Entry) -> Sequence[str]:
+        """Declare dead what is to be swept; return all that is dead. Who was writing there will find that out."""
+        for folder in leftovers(entry).keys() & self._to_sweep:
+            note(entry, folder, Standing.DEAD)
+        dead = {folder for folder, standing in leftovers(entry).items() if standing is Standing.DEAD}
+        return sorted(dead - _in_use(entry))
+
+
+def _name(file: DataFile) -> str:
+    return file.uri.rpartition("/")[2]
+
+
+def _in_use(entry: Entry) -> set[str]:
+    """The folders that hold what the table shows, or will show."""
+    left = Unpublished.noted(entry)
+    return {location_of(entry), *([left.location] if left is not None else [])}
+
+
+def _note_commit(entry: Entry, commit: str, folders: set[str]) -> bool:
+    """Change the entry, so that nobody goes on with what the folders held before; False if they are others now."""
+    if _in_use(entry) != folders:
+        return False
+    entry["Parameters"][_LAST_COMMIT] = commit
+    return True

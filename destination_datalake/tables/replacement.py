@@ -11,21 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
+from destination_datalake.aws.address import S3Address
 from destination_datalake.tables.entry import Entry
 
 _LOWEST_GENERATION = "airbyte.lowest-generation-id"
 _LOCATION = "airbyte.unpublished-location"
 _GENERATION = "airbyte.unpublished-generation-id"
 _TYPES = "airbyte.unpublished-types"
-_SUPERSEDED = "airbyte.superseded-location"
 
 
 @dataclass(frozen=True, slots=True)
 class Unpublished:
-    """The folder with the new content (an S3 URI), its generation, and the columns that are wider than the table's.
-
-    `types` has those columns' types in Glue's words.
-    """
+    """The folder with the new content (an S3 URI), its generation, and the types of its columns in Glue's words."""
 
     location: str
     generation: int | None
@@ -56,19 +53,9 @@ def forget(entry: Entry) -> None:
         entry["Parameters"].pop(key, None)
 
 
-def move(entry: Entry, location: str) -> str:
-    """Let the table's content be at `location`; return where it was before that, which readers may still be in."""
-    if location_of(entry) != location:
-        entry["Parameters"][_SUPERSEDED] = location_of(entry)
-        entry["StorageDescriptor"]["Location"] = f"{location}/"
-    superseded: str = entry["Parameters"].get(_SUPERSEDED, location)
-    return superseded
-
-
 def location_of(entry: Entry) -> str:
-    """Return the S3 URI of the table's content, without a slash at the end."""
-    location: str = entry["StorageDescriptor"]["Location"]
-    return location.rstrip("/")
+    """Return the S3 URI of the table's content: with the scheme `s3`, and without a slash at the end."""
+    return str(S3Address.parse(entry["StorageDescriptor"]["Location"])).removesuffix("/")
 
 
 def lowest_generation(entry: Entry) -> int | None:
@@ -77,6 +64,9 @@ def lowest_generation(entry: Entry) -> int | None:
     return None if lowest is None else int(lowest)
 
 
-def note_lowest_generation(entry: Entry, generation: int) -> None:
-    """Remember the lowest generation among the table's rows."""
-    entry["Parameters"][_LOWEST_GENERATION] = str(generation)
+def note_lowest_generation(entry: Entry, generation: int | None) -> None:
+    """Remember the lowest generation among the table's rows; None if they have none."""
+    if generation is None:
+        entry["Parameters"].pop(_LOWEST_GENERATION, None)
+    else:
+        entry["Parameters"][_LOWEST_GENERATION] = str(generation)

@@ -1,39 +1,120 @@
-"""Wider columns for files that cannot be read with them as they are: all are written anew, out of readers' sight."""
+"""Wider columns for files that cannot be read with them as they are: all are written anew, out of readers' sight.
+
+Nobody is kept waiting for it. The new folder is listed in the table's entry first, the files are written into it, and
+then a compare-and-set makes the table's content be there. Whoever commits in between changes the entry, so that the
+move fails, and is made again with what has come.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 
-from destination_datalake.datafiles import RewriteTask
-from destination_datalake.schema.types import ColumnType
+from destination_datalake.datafiles import NotRewritten, RewriteFailed, RewriteTask, Rewritten
+from destination_datalake.schema.types import ColumnType, Field
+from destination_datalake.tables.attempts import attempts
 from destination_datalake.tables.base import Rewrite, TableName
+from destination_datalake.tables.content import Content, Place
+from destination_datalake.tables.entry import CatalogEntry, Entry
 from destination_datalake.tables.folders import Folders
+from destination_datalake.tables.leftovers import Standing, leftovers, note
 
 _logger = logging.getLogger(__name__)
 
 
-def write_anew(
-    table: TableName, folders: Folders, source: str, target: str, types: Mapping[str, ColumnType], rewrite: Rewrite
-) -> str:
-    """Write a folder's files into `target` with these types for some columns, and say so in the log.
+@dataclass
+class _Copy:
+    """The files of `of`, written anew into `folder`; `done` has the ETags of those that were."""
 
-    Return the folder that now holds the content: `source` if there were no files in it.
-    """
-    started = time.monotonic()
-    tasks = [
-        RewriteTask(uri, f"{target}/{uri.rpartition('/')[2]}", types, folders.access) for uri in folders.files(source)
-    ]
-    if not tasks:
-        return source
-    rewritten = rewrite(tasks)
-    _logger.info(
-        "Table %s: column %s became wider. The table's %d files were written anew (%.1f MB, %.1f s).",
-        table,
-        ", ".join(sorted(types)),
-        len(rewritten),
-        sum(file.size for file in rewritten) / 1e6,
-        time.monotonic() - started,
-    )
-    return target
+    of: Content
+    folder: str
+    types: Mapping[str, ColumnType]
+    done: dict[str, str] = field(default_factory=dict)
+
+    def catch_up(self, files: dict[str, str], folders: Folders, rewrite: Rewrite) -> Sequence[Rewritten]:
+        """Write what has come or changed since the last time, and drop what has gone."""
+        folders.delete(f"{self.folder}/{name}" for name in self.done.keys() - files.keys())
+        new = [name for name, etag in files.items() if self.done.get(name) != etag]
+        tasks = [
+            RewriteTask(f"{self.of.folder}/{name}", f"{self.folder}/{name}", self.types, folders.access) for name in new
+        ]
+        written = rewrite(tasks) if tasks else []
+        self.done = files
+        return written
+
+
+@dataclass(frozen=True, slots=True)
+class Widening:
+    """Makes a table's content wider. `in_place` if its files have no widths, so that the catalog's word is enough."""
+
+    table: TableName
+    entry: CatalogEntry
+    place: Place
+    folders: Folders
+    in_place: bool
+    generation: int | None
+
+    def widen(self, columns: Sequence[Field], rewrite: Rewrite) -> None:
+        """Make the content wide enough for files with these columns, unless it is already.
+
+        Raises RewriteFailed if a file cannot be written anew, or if others change the table again and again.
+        """
+        started = time.monotonic()
+        copy: _Copy | None = None
+        written: list[Rewritten] = []
+        for _ in attempts():
+            seen = self.entry.see()
+            content = self.place.content(seen.entry)
+            wider = content.widened(columns)
+            if wider == content:
+                return
+            files = {} if self.in_place else self.folders.files(content.folder)
+            if files:
+                if copy is None or copy.of != content or copy.folder not in _being_written(seen.entry):
+                    copy = self._begin(content, wider, copy)
+                    continue
+                try:
+                    written += copy.catch_up(files, self.folders, rewrite)
+                except RewriteFailed:
+                    if self.place.content(self.entry.see().entry) == content:
+                        raise
+                    continue  # The content has moved, and what was to be read may have been swept since.
+                wider = Content(copy.folder, wider.types)
+            if self.entry.compare_and_set(seen, partial(self.place.point, content=wider)):
+                if written:
+                    self._tell(content.changed(wider), written, time.monotonic() - started)
+                return
+        message = (
+            f"Columns of table {self.table} must become wider, for which its files are written anew, but other writers "
+            "have changed the table each time before that was done. Run the sync again when they are through."
+        )
+        raise RewriteFailed(NotRewritten(message, message, "transient_error"))
+
+    def _begin(self, content: Content, wider: Content, given_up: _Copy | None) -> _Copy:
+        """List a new folder for a copy of the content; one whose content has moved meanwhile is of no use any more."""
+        copy = _Copy(content, self.folders.new(content.folder, self.generation), content.changed(wider))
+
+        def begin(entry: Entry) -> None:
+            note(entry, copy.folder, Standing.WRITTEN)
+            if given_up is not None:
+                note(entry, given_up.folder, Standing.DEAD)
+
+        self.entry.update(begin)
+        return copy
+
+    def _tell(self, types: Mapping[str, ColumnType], written: Sequence[Rewritten], seconds: float) -> None:
+        _logger.info(
+            "Table %s: column %s became wider. The table's %d files were written anew (%.1f MB, %.1f s).",
+            self.table,
+            ", ".join(sorted(types)),
+            len(written),
+            sum(file.size for file in written) / 1e6,
+            seconds,
+        )
+
+
+def _being_written(entry: Entry) -> set[str]:
+    return {folder for folder, standing in leftovers(entry).items() if standing is Standing.WRITTEN}

@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.types import StringType
 
 from integration_tests.conformance.aws_proxy import Answer, AwsProxy, Request
-from integration_tests.conformance.warehouse import INTEGER, STRING, Warehouse, object_schema
+from integration_tests.conformance.warehouse import INTEGER, NUMBER, STRING, Warehouse, object_schema
 from integration_tests.conftest import TABLE_KINDS
 from integration_tests.messages import configured_stream, record, state, status
 
@@ -230,7 +230,6 @@ def test_an_update_whose_answer_is_lost_is_found_behind_those_of_others(warehous
     assert ours == ([2] if generation else [1, 2])
 
 
-@pytest.mark.parametrize("table_kind", ICEBERG, ids=lambda kind: kind.name)
 @pytest.mark.parametrize(
     ("newer", "found"), [(orders(3), [1, 2, 3]), (orders(2, 2), [2, 3])], ids=["that appends", "of its generation"]
 )
@@ -253,6 +252,25 @@ def test_a_replacement_that_another_sync_takes_over_stops_and_loses_nothing(
     assert "another sync of the stream has taken over this table" in error["message"]
     assert len(run.states) == 1
     assert warehouse.ids("orders") == found
+
+
+def test_two_syncs_that_append_and_widen_at_the_same_time_lose_nothing_of_each_other_s(warehouse: Warehouse) -> None:
+    """Whichever of them makes a column wider, and however often the table's files move for it."""
+    warehouse.sync(orders(), [order(1), COMPLETE])
+
+    with warehouse.start(orders(), flush_interval_seconds=1) as longer:
+        longer.send([order(2), state("orders", 2)])
+        longer.wait_for_states(1)
+        warehouse.sync(orders(), [order(WIDE), COMPLETE])
+        longer.send([order(3), state("orders", 3)])
+        longer.wait_for_states(2)
+        warehouse.sync(orders(ours=NUMBER), [order(4, ours=1 / 3), COMPLETE])
+        longer.send([order(WIDE + 1), state("orders", 4), COMPLETE])
+        run = longer.close()
+
+    assert run.exit_code == 0, run.report()
+    assert len(run.states) == 3
+    assert warehouse.ids("orders") == [1, 2, 3, 4, WIDE, WIDE + 1]
 
 
 @pytest.mark.parametrize("table_kind", ICEBERG, ids=lambda kind: kind.name)

@@ -35,6 +35,7 @@ BRANCHES = "destination_datalake.tables.iceberg_branches:Branches"
 GLUE_COMMIT = "pyiceberg.catalog.glue:GlueCatalog.commit_table"
 HIVE = "destination_datalake.tables.hive:HiveTable"
 UPDATE = "destination_datalake.tables.entry:CatalogEntry.update"
+ADOPTION = "destination_datalake.tables.adoption:Adoption"
 FOLDERS = "destination_datalake.tables.folders:Folders"
 HIDDEN = "destination_datalake.aws.upload:HiddenObject.publish"
 
@@ -82,8 +83,10 @@ POINTS: Mapping[object, Sequence[KillPoint]] = {
         KillPoint("before", HIDDEN, 5),
         KillPoint("after", HIDDEN, 6),
         KillPoint("before", f"{HIVE}.publish", 2),
-        KillPoint("before", f"{FOLDERS}.sweep"),
-        KillPoint("after", f"{FOLDERS}.sweep"),
+        KillPoint("before", f"{HIVE}._are_in_the_table"),
+        KillPoint("after", f"{HIVE}._are_in_the_table", 3),
+        KillPoint("before", f"{FOLDERS}.clear"),
+        KillPoint("after", f"{FOLDERS}.clear"),
         KillPoint("after", f"{HIVE}.publish", 3),
     ),
 }
@@ -178,11 +181,14 @@ ADOPTING: Mapping[object, Sequence[KillPoint]] = {
         KillPoint("after", GLUE_COMMIT),
     ),
     "HIVE": (
-        KillPoint("before", f"{FOLDERS}.copy"),
         KillPoint("before", UPDATE),
         KillPoint("after", UPDATE),
-        KillPoint("before", f"{FOLDERS}.delete"),
-        KillPoint("after", f"{FOLDERS}.delete"),
+        KillPoint("before", f"{FOLDERS}.copy"),
+        KillPoint("after", f"{FOLDERS}.copy"),
+        KillPoint("after", f"{ADOPTION}._settle"),
+        KillPoint("after", f"{ADOPTION}.adopt"),
+        KillPoint("before", f"{FOLDERS}.clear"),
+        KillPoint("after", f"{FOLDERS}.clear"),
     ),
 }
 """Where rows of an unfinished replacement are taken into the table."""
@@ -204,6 +210,7 @@ def test_a_cancelled_truncate_s_rows_arrive_once_however_often_that_is_interrupt
     dying = replace(warehouse, platform=Platform(tmp_path, launch.killed_at(point)))
 
     with dying.start(appending) as running:
+        running.send([complete])
         killed = running.perish()
 
     assert killed.exit_code == -9, f"the point was not reached\n{killed.report()}"

@@ -122,12 +122,12 @@ def test_a_column_that_aws_datalake_made_goes_on_as_it_is(
     """Whatever `numeric_types` is: the table's own column says how it is written, and none begins beside it."""
     json_schema = {"properties": {"value": schema}}
     [column] = stream_columns(json_schema, numeric, AWS_DATALAKE)
-    there = {"value": parse_glue_type(made, column.type)}
+    there = {"value": parse_glue_type(made)}
 
     [now] = continued([column], json_schema, there)
 
     assert now == Field("value", "value", written)
-    there = {"value": parse_glue_type(made, now.type)}
+    there = {"value": parse_glue_type(made)}
     assert evolve(there, [now]).changes == ()
     assert evolve(there, [now]).columns == (now,)
 
@@ -135,7 +135,7 @@ def test_a_column_that_aws_datalake_made_goes_on_as_it_is(
 def test_a_field_inside_keeps_the_source_s_spelling_beside_the_catalog_s() -> None:
     json_schema = {"properties": {"x": an_object(unitPrice=NUMBER)}}
     columns = stream_columns(json_schema, NumericTypes.INT_FLOAT, AWS_DATALAKE)
-    there = {"x": parse_glue_type("struct<unitPrice:double>", columns[0].type)}
+    there = {"x": parse_glue_type("struct<unitPrice:double>")}
 
     [column] = continued(columns, json_schema, there)
 
@@ -175,6 +175,6 @@ def test_any_schema_can_meet_any_column(schema: object, numeric: NumericTypes, m
     json_schema = {"properties": {"x": schema}}
     columns = stream_columns(json_schema, numeric, AWS_DATALAKE)
 
-    [now] = continued(columns, json_schema, {"x": parse_glue_type(made, columns[0].type)})
+    [now] = continued(columns, json_schema, {"x": parse_glue_type(made)})
 
     assert (now.name, now.source) == ("x", "x")

@@ -1,4 +1,4 @@
-"""What tests of Iceberg tables share."""
+"""What tests of tables share."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import pytest
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess
 from integration_tests.aws_server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, AwsServer
+from unit_tests.cloud import Cloud
+from unit_tests.cloud import cloud as an_account
 from unit_tests.lake import Lake
 
 
@@ -20,3 +22,10 @@ def server() -> Iterator[AwsServer]:
 @pytest.fixture
 def lake(server: AwsServer) -> Lake:
     return Lake(AwsAccess(REGION, AccessKeys(ACCESS_KEY_ID, SECRET_ACCESS_KEY), server.endpoint_url))
+
+
+@pytest.fixture
+def cloud() -> Iterator[Cloud]:
+    """An account inside the test's own process."""
+    with an_account() as account:
+        yield account

@@ -1,0 +1,233 @@
+"""The Hive table `shop.orders` in an account of its own: syncs into it, and what its readers find."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from destination_datalake.aws.access import AccessKeys, AwsAccess
+from destination_datalake.aws.upload import Upload
+from destination_datalake.config import SchemaConflicts
+from destination_datalake.datafiles import DataFile, FileFormat, FilePlan, RewriteFailed, RewriteTask, Rewritten
+from destination_datalake.protocol.catalog import Stream, StreamId
+from destination_datalake.schema.arrow import arrow_field
+from destination_datalake.schema.names import SNAKE_CASE
+from destination_datalake.schema.types import Field, Int32, Int64
+from destination_datalake.spark.rewrite import rewrite as rewrite_on_executors
+from destination_datalake.tables.base import Rewrite, TableName
+from destination_datalake.tables.hive import HiveTable
+from destination_datalake.tables.holding import Holding
+from destination_datalake.tables.site import Site
+from unit_tests.cloud import BUCKET, Cloud
+
+NAME = TableName("shop", "orders")
+ROOT = f"s3://{BUCKET}/shop/orders"
+SITE = Site(ROOT, f"s3://{BUCKET}/", follow=False)
+PARQUET = "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe"
+JSON = "org.openx.data.jsonserde.JsonSerDe"
+ID = (Field("id", "id", Int32()),)
+WIDE = 2**40
+"""An id for which the column must become wider."""
+
+
+def rewrite(tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
+    """Write files anew as executors do."""
+    written: list[Rewritten] = []
+    for answer in rewrite_on_executors(tasks):
+        if not isinstance(answer, Rewritten):
+            raise RewriteFailed(answer)
+        written.append(answer)
+    return written
+
+
+def no_rewrite(_tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
+    raise AssertionError("nothing became wider")
+
+
+def meanwhile(act: Callable[[], object]) -> Rewrite:
+    """While the first files are being written anew, after they were listed, somebody acts."""
+    acts = iter([act])
+
+    def rewriting(tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
+        for each in acts:
+            each()
+        return rewrite(tasks)
+
+    return rewriting
+
+
+@dataclass
+class Sync:
+    """A sync of the stream, its table prepared."""
+
+    table: HiveTable
+    access: AwsAccess
+
+    @property
+    def folder(self) -> str:
+        return self.table.plan().folder
+
+    def encode(self, name: str, *ids: int) -> DataFile:
+        """A data file as executors leave it: there, with a column as wide as its values, and not to be seen."""
+        plan = self.table.plan()
+        fits = max(ids, default=0) < 2**31
+        columns = tuple(
+            replace(column, type=Int64()) if column.name == "id" and not fits else column for column in plan.columns
+        )
+        content = _jsonl(ids) if plan.format == "jsonl" else _parquet(columns, ids)
+        upload = Upload(
+            self.access.client("s3"), BUCKET, f"{plan.folder.removeprefix(f's3://{BUCKET}/')}/{name}", hidden=True
+        )
+        upload.write(content)
+        upload.close()
+        return DataFile(upload.uri, upload.written, len(ids), columns, b"", upload.hidden_object)
+
+    def commit(self, name: str, *ids: int, rewrite: Rewrite = rewrite) -> int:
+        """Encode and commit as often as it takes; return how often."""
+        for times in range(1, 10):
+            if self.table.commit([self.encode(name, *ids)], rewrite):
+                return times
+        raise AssertionError("a batch is encoded again and again")
+
+    def publish(self, rewrite: Rewrite = rewrite) -> None:
+        self.table.publish(rewrite)
+
+
+def _parquet(columns: Sequence[Field], ids: Sequence[int]) -> bytes:
+    schema = pa.schema([arrow_field(column) for column in columns])
+    body = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist([{"id": id} for id in ids], schema), body)
+    return body.getvalue()
+
+
+def _jsonl(ids: Sequence[int]) -> bytes:
+    return b"".join(json.dumps({"id": id}).encode() + b"\n" for id in ids)
+
+
+def sync(
+    cloud: Cloud,
+    *,
+    columns: Sequence[Field] = ID,
+    generation: int | None = None,
+    replaces: bool = False,
+    format: FileFormat = "parquet",
+    conflicts: SchemaConflicts = "new_column",
+    access: AwsAccess | None = None,
+) -> Sync:
+    """A sync that has begun."""
+    minimum = generation if replaces else None
+    stream = Stream(StreamId("shop", "Orders"), {}, replaces and generation is None, generation, minimum, None)
+    plan = FilePlan(format, "SNAPPY", tuple(columns), {}, "", False, 1, generation, None)
+    holding = Holding(stream.id, SNAKE_CASE)
+    access = access or cloud.access
+    table = HiveTable(NAME, stream, columns, SITE, plan, access, holding, conflicts, uuid4().hex)
+    table.prepare()
+    return Sync(table, access)
+
+
+def another_client() -> AwsAccess:
+    """Access to the account through clients that no one else uses, so that a test can listen to what they ask."""
+    return AwsAccess("us-east-1", AccessKeys(uuid4().hex, "not-a-secret"))
+
+
+def before(access: AwsAccess, service: Any, operation: str, act: Callable[[int], object]) -> None:
+    """Call `act` with 1, 2, 3, … before each call of an operation."""
+    times = iter(range(1, 1000))
+
+    def notice(**_: object) -> None:
+        act(next(times))
+
+    access.client(service).meta.events.register(f"before-call.{service}.{operation}", notice)
+
+
+def entry(cloud: Cloud) -> Any:
+    return cloud.access.client("glue").get_table(DatabaseName="shop", Name="orders")["Table"]
+
+
+def update(cloud: Cloud, **changes: Any) -> None:
+    """Change the entry as others do, without asking anybody."""
+    table: Any = {
+        k: v for k, v in entry(cloud).items() if k in ("Name", "Parameters", "StorageDescriptor", "TableType")
+    }
+    cloud.access.client("glue").update_table(DatabaseName="shop", TableInput=table | changes)
+
+
+def columns(cloud: Cloud) -> list[tuple[str, str, str | None]]:
+    return [(each["Name"], each["Type"], each.get("Comment")) for each in entry(cloud)["StorageDescriptor"]["Columns"]]
+
+
+def visible(cloud: Cloud) -> list[str]:
+    """The names of the files that a reader of the table finds."""
+    location = entry(cloud)["StorageDescriptor"]["Location"].rstrip("/").partition(f"://{BUCKET}/")[2] + "/"
+    return sorted(key.removeprefix(location) for key in cloud.objects() if key.startswith(location))
+
+
+def ids(cloud: Cloud) -> list[int]:
+    """The ids that a reader of the table finds. Parquet files must hold them as the catalog says."""
+    location = entry(cloud)["StorageDescriptor"]["Location"].rstrip("/").partition(f"://{BUCKET}/")[2] + "/"
+    catalogs = {name: type_ for name, type_, _ in columns(cloud)}
+    found: list[int] = []
+    for name in visible(cloud):
+        body = cloud.objects()[location + name]
+        if not body or any(part[:1] in "_." for part in name.split("/")):
+            continue
+        if body[:4] == b"PAR1":
+            rows = pq.read_table(pa.BufferReader(body))
+            types = {pa.int32(): "int", pa.int64(): "bigint"}
+            assert types[rows.schema.field("id").type] == catalogs["id"], name
+            found += [id for id in rows.column("id").to_pylist() if id is not None]
+        else:
+            found += [json.loads(line)["id"] for line in body.splitlines()]
+    twice = [id for id, times in Counter(found).items() if times > 1]
+    assert not twice, f"{twice} are there twice"
+    return sorted(found)
+
+
+def create(cloud: Cloud, **changes: Any) -> None:
+    """A table that somebody else made."""
+    glue = cloud.access.client("glue")
+    glue.create_database(DatabaseInput={"Name": "shop"})
+    table_input: Any = {
+        "Name": "orders",
+        "Description": "Every order.",
+        "Owner": "the shop",
+        "TableType": "EXTERNAL_TABLE",
+        "Parameters": {"classification": "parquet", "cost-centre": "7"},
+        "StorageDescriptor": {
+            "Columns": [
+                {"Name": "theirs", "Type": "map<string,int>", "Comment": "Not ours."},
+                {"Name": "lines", "Type": "array<struct<sku:string,weight:double>>", "Comment": "What was ordered."},
+            ],
+            "Location": f"s3://{BUCKET}/elsewhere/",
+            "SerdeInfo": {"SerializationLibrary": PARQUET, "Parameters": {"serialization.format": "1"}},
+            "SortColumns": [{"Column": "theirs", "SortOrder": 1}],
+        },
+    }
+    glue.create_table(DatabaseName="shop", TableInput=table_input | changes)
+
+
+def theirs(**changes: Any) -> Any:
+    """The StorageDescriptor of a foreign table of ids, with some of it changed."""
+    return {
+        "Columns": [{"Name": "id", "Type": "int"}],
+        "Location": f"s3://{BUCKET}/elsewhere/",
+        "SerdeInfo": {"SerializationLibrary": PARQUET},
+        **changes,
+    }
+
+
+def put(cloud: Cloud, key: str, body: bytes = b"") -> None:
+    cloud.access.client("s3").put_object(Bucket=BUCKET, Key=key, Body=body)
+
+
+def parquet_of(*ids: int) -> bytes:
+    """A Parquet file as others write it: the column, 32 bits wide, and no more."""
+    return _parquet(ID, ids)
