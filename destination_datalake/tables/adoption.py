@@ -75,7 +75,10 @@ class Adoption:
         """Forget the replacement, unless the table has changed meanwhile. Another sync's token: that is its part."""
         if FencingToken.held(entry["Parameters"]) != self.token:
             return True
-        if Unpublished.noted(entry) != left or Shown(self.table).content(entry) != content:
+        now = Shown(self.table).content(entry)
+        wanted = () if left is None else left.types
+        moved = now.folder != content.folder or any(now.types.get(name) != content.types.get(name) for name in wanted)
+        if moved or Unpublished.noted(entry) != left:
             return False
         entry["Parameters"].pop(PROPERTY)
         if left is not None:

@@ -27,19 +27,24 @@ _logger = logging.getLogger(__name__)
 
 @dataclass
 class _Copy:
-    """The files of `of`, written anew into `folder`; `done` has the ETags of those that were."""
+    """The files of `source`, written anew into `folder` with these types; `done` has the ETags of those that were."""
 
-    of: Content
+    source: str
     folder: str
     types: Mapping[str, ColumnType]
     done: dict[str, str] = field(default_factory=dict)
+
+    def serves(self, content: Content, types: Mapping[str, ColumnType], entry: Entry) -> bool:
+        """Whether it is still of use: not if the content has moved, or if the folder has been given up for dead."""
+        listed = leftovers(entry).get(self.folder)
+        return self.source == content.folder and self.types == types and listed is Standing.WRITTEN
 
     def catch_up(self, files: dict[str, str], folders: Folders, rewrite: Rewrite) -> Sequence[Rewritten]:
         """Write what has come or changed since the last time, and drop what has gone."""
         folders.delete(f"{self.folder}/{name}" for name in self.done.keys() - files.keys())
         new = [name for name, etag in files.items() if self.done.get(name) != etag]
         tasks = [
-            RewriteTask(f"{self.of.folder}/{name}", f"{self.folder}/{name}", self.types, folders.access) for name in new
+            RewriteTask(f"{self.source}/{name}", f"{self.folder}/{name}", self.types, folders.access) for name in new
         ]
         written = rewrite(tasks) if tasks else []
         self.done = files
@@ -73,13 +78,14 @@ class Widening:
                 return
             files = {} if self.in_place else self.folders.files(content.folder)
             if files:
-                if copy is None or copy.of != content or copy.folder not in _being_written(seen.entry):
-                    copy = self._begin(content, wider, copy)
+                types = content.changed(wider)
+                if copy is None or not copy.serves(content, types, seen.entry):
+                    copy = self._begin(content, types, copy)
                     continue
                 try:
                     written += copy.catch_up(files, self.folders, rewrite)
                 except RewriteFailed:
-                    if self.place.content(self.entry.see().entry) == content:
+                    if self.place.content(self.entry.read()).folder == content.folder:
                         raise
                     continue  # The content has moved, and what was to be read may have been swept since.
                 wider = Content(copy.folder, wider.types)
@@ -93,9 +99,9 @@ class Widening:
         )
         raise RewriteFailed(NotRewritten(message, message, "transient_error"))
 
-    def _begin(self, content: Content, wider: Content, given_up: _Copy | None) -> _Copy:
+    def _begin(self, content: Content, types: Mapping[str, ColumnType], given_up: _Copy | None) -> _Copy:
         """List a new folder for a copy of the content; one whose content has moved meanwhile is of no use any more."""
-        copy = _Copy(content, self.folders.new(content.folder, self.generation), content.changed(wider))
+        copy = _Copy(content.folder, self.folders.new(content.folder, self.generation), types)
 
         def begin(entry: Entry) -> None:
             note(entry, copy.folder, Standing.WRITTEN)
@@ -114,7 +120,3 @@ class Widening:
             sum(file.size for file in written) / 1e6,
             seconds,
         )
-
-
-def _being_written(entry: Entry) -> set[str]:
-    return {folder for folder, standing in leftovers(entry).items() if standing is Standing.WRITTEN}

@@ -294,6 +294,25 @@ def test_a_sweep_does_not_take_away_what_another_sync_is_writing(cloud: Cloud) -
     assert ("id", "bigint", None) in columns(cloud)
 
 
+def test_a_table_whose_entry_others_change_again_and_again_becomes_wider_all_the_same(cloud: Cloud) -> None:
+    """Every other update finds a column, a parameter or a comment of theirs."""
+    access = another_client()
+    syncing = sync(cloud, access=access)
+    syncing.commit("narrow", 1)
+
+    def add_a_column(times: int) -> None:
+        if times % 2:
+            storage = entry(cloud)["StorageDescriptor"]
+            storage["Columns"].append({"Name": f"theirs_{times}", "Type": "map<string,int>"})
+            update(cloud, StorageDescriptor=storage)
+
+    before(access, "glue", "UpdateTable", add_a_column)
+    syncing.commit("wide", WIDE)
+
+    assert ids(cloud) == [1, WIDE]
+    assert ("theirs_1", "map<string,int>", None) in columns(cloud)
+
+
 def test_a_widening_that_fails_says_so_and_leaves_the_table_as_it_was(cloud: Cloud) -> None:
     syncing = sync(cloud)
     syncing.commit("one", 1)
