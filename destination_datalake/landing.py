@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from destination_datalake.protocol.catalog import StreamId
     from destination_datalake.rejects.book import RejectBook
     from destination_datalake.rejects.place import RejectFile
+    from destination_datalake.report import Activities
 
 _logger = logging.getLogger(__name__)
 
@@ -70,6 +71,7 @@ class Landing:
         rejects: RejectBook,
         on_landed: Callable[[Landed], None],
         wanted: Callable[[Batch], bool],
+        activities: Activities,
     ) -> None:
         self._engine = engine
         self._staging = staging
@@ -78,6 +80,7 @@ class Landing:
         self._rejects = rejects
         self._on_landed = on_landed
         self._wanted = wanted
+        self._activities = activities
         self._with_undeclared: set[StreamId] = set()
         self._table_locks = {stream: threading.Lock() for stream in openers}
         self._commits = Workers(COMMITS_AT_ONCE, "commit")
@@ -113,6 +116,10 @@ class Landing:
         for commit in commits:
             commit.result()
 
+    def spark_is_starting(self) -> bool:
+        """Whether nothing can be encoded yet."""
+        return self._engine.starting()
+
     def spark_has_gone(self) -> bool:
         """Whether nothing can be encoded any more."""
         return self._engine.failed is not None
@@ -126,7 +133,8 @@ class Landing:
         """Publish the tables of streams that are complete; return what went wrong."""
         rewrite = self._engine.rewrite
         published = {stream: self._commits.submit(self._tables[stream].result().publish, rewrite) for stream in streams}
-        errors = {stream: future.exception() for stream, future in published.items()}
+        with self._activities.during("publishing"):
+            errors = {stream: future.exception() for stream, future in published.items()}
         return {
             stream: failure_of(error, stream, "publish the new content of")
             for stream, error in errors.items()
@@ -139,7 +147,9 @@ class Landing:
 
     def _encode(self, staged: Sequence[StagedBatch]) -> Mapping[StreamId, list[UnitResult]]:
         try:
-            results = self._engine.encode(tasks_for(staged, self._engine.parallelism(), self._access))
+            tasks = tasks_for(staged, self._engine.parallelism(), self._access)
+            with self._activities.during("encoding"):
+                results = self._engine.encode(tasks)
         finally:
             self._clear(staged)
         by_stream: dict[StreamId, list[UnitResult]] = {batch.stream: [] for batch in staged}
@@ -162,7 +172,7 @@ class Landing:
     def _commit(self, batch: Batch, results: Sequence[UnitResult]) -> None:
         """Commit what was encoded; encode again if the table had to become wider first (see `Table.commit`)."""
         table = self._tables[batch.stream].result()
-        with self._table_locks[batch.stream]:
+        with self._table_locks[batch.stream], self._activities.during("committing"):
             try:
                 landed = self._into_table(table, batch, results)
             except Exception as error:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,34 @@ if TYPE_CHECKING:
     from destination_datalake.protocol.stdout import Stdout
 
 LOG_EVERY_SECONDS = 5.0
+
+BUSIEST = 10
+"""Streams that a sync of many tells of by name while it runs."""
+
+
+class Activities:
+    """What is going on, on whichever threads."""
+
+    ALL = ("reading", "encoding", "committing", "publishing")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: Counter[str] = Counter()
+
+    @contextmanager
+    def during(self, activity: str) -> Iterator[None]:
+        """Tell of it for as long as the block takes."""
+        with self._lock:
+            self._running[activity] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running[activity] -= 1
+
+    def now(self) -> tuple[str, ...]:
+        """All that goes on, in the order of the way of the data."""
+        return tuple(activity for activity in self.ALL if self._running[activity])
 
 
 @dataclass(slots=True)
@@ -43,6 +73,7 @@ class Progress:
     buffered_bytes: int
     states_released: int
     states_held: int
+    activities: tuple[str, ...] = ()
 
 
 class Reporter:
@@ -95,19 +126,33 @@ class Reporter:
 
 
 def progress_lines(progress: Progress) -> Iterable[str]:
-    """One line on the whole, one for each stream that has received anything."""
+    """One line on the whole, one for each of the busiest streams, and one on the others together."""
     received_bytes = sum(stream.received_bytes for stream in progress.streams)
     rate = received_bytes / progress.seconds / 1e6 if progress.seconds else 0.0
+    doing = f" ({', '.join(progress.activities)})" if progress.activities else ""
     yield (
-        f"Progress after {progress.seconds:.0f} s: {rate:.1f} MB/s received, {progress.buffered_bytes / 1e6:.1f} MB "
-        f"buffered, {progress.states_released} states released, {progress.states_held} held."
+        f"Progress after {progress.seconds:.0f} s{doing}: {rate:.1f} MB/s received, "
+        f"{progress.buffered_bytes / 1e6:.1f} MB buffered, {progress.states_released} states released, "
+        f"{progress.states_held} held."
     )
-    for stream in progress.streams:
-        if stream.received:
-            yield (
-                f"Stream {stream.stream}: {stream.received} records received, {stream.committed} committed"
-                f"{_rejected(stream)}."
-            )
+    shown, others = _busiest([stream for stream in progress.streams if stream.received])
+    for stream in shown:
+        yield (
+            f"Stream {stream.stream}: {stream.received} records received, {stream.committed} committed"
+            f"{_rejected(stream)}."
+        )
+    if others:
+        yield (
+            f"{len(others)} other streams: {sum(stream.received for stream in others)} records received, "
+            f"{sum(stream.committed for stream in others)} committed."
+        )
+
+
+def _busiest(streams: Sequence[StreamProgress]) -> tuple[list[StreamProgress], list[StreamProgress]]:
+    """The streams of which most has been received, in the order of the catalog, and the others."""
+    by_size = sorted(streams, key=lambda stream: -stream.received_bytes)
+    shown = {stream.stream for stream in by_size[:BUSIEST]}
+    return [s for s in streams if s.stream in shown], [s for s in streams if s.stream not in shown]
 
 
 def summary(progress: Progress) -> Iterable[str]:
@@ -137,13 +182,15 @@ def progress_table(progress: Progress) -> Table:
     from rich.table import Table
 
     title = (
-        f"{progress.seconds:.0f} s · {progress.buffered_bytes / 1e6:.1f} MB buffered · "
-        f"{progress.states_released} states released, {progress.states_held} held"
+        f"{', '.join(progress.activities)} · {progress.seconds:.0f} s · {progress.buffered_bytes / 1e6:.1f} MB "
+        f"buffered · {progress.states_released} states released, {progress.states_held} held"
     )
-    table = Table("stream", title=title)
+    shown, others = _busiest(progress.streams)
+    caption = f"and {len(others)} other streams" if others else None
+    table = Table("stream", title=title, caption=caption)
     for heading in ("received", "committed", "rejected", "MB/s", "files"):
         table.add_column(heading, justify="right")
-    for stream in progress.streams:
+    for stream in shown:
         rate = stream.received_bytes / progress.seconds / 1e6 if progress.seconds else 0.0
         table.add_row(
             str(stream.stream),

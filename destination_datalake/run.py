@@ -55,6 +55,8 @@ def _run_command(arguments: Sequence[str], out: Stdout) -> int:
     # While this thread loads and reads, others talk to the JVM and to AWS, in many short turns. Python's own five
     # milliseconds before each would make Spark's start half a second longer.
     sys.setswitchinterval(0.0001)
+    if arguments[:1] == ["write"] and sys.stderr.isatty():
+        sys.stderr.write("Starting Spark …\n")  # Whoever sits there sees the display once it is loaded.
     termination, spark = (Termination(), _early_spark(arguments)) if arguments[:1] == ["write"] else (None, None)
     try:
         if spark is not None:

@@ -7,7 +7,6 @@ AWS or to stdout under it.
 
 from __future__ import annotations
 
-import tempfile
 import threading
 import time
 import uuid
@@ -15,14 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.buffer.backlog import Backlog
 from destination_datalake.buffer.batches import Batch, StreamNotCut
 from destination_datalake.buffer.buffer import MiB
-from destination_datalake.buffer.disk import DiskFailed
+from destination_datalake.buffer.disk import DiskFailed, waiting_room
 from destination_datalake.buffer.staging import LocalStaging, RemoteStaging
 from destination_datalake.descriptors import raise_limit
 from destination_datalake.failures import StreamFailure, disk_failed, malformed_input, trace_of, unexpected
@@ -41,12 +39,14 @@ from destination_datalake.rejects.catalog import RejectsTable
 from destination_datalake.rejects.limit import RejectLimit
 from destination_datalake.rejects.place import FOLDER
 from destination_datalake.releasing import Releasing
-from destination_datalake.report import Progress, Reporter, StreamProgress
+from destination_datalake.report import Activities, Progress, Reporter, StreamProgress
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.opening import open_table
 from destination_datalake.workers import Workers
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from destination_datalake.config import Config
     from destination_datalake.protocol.stdout import Stdout
     from destination_datalake.spark.engine import Engine
@@ -87,19 +87,12 @@ def run_sync(
     limit = RejectLimit(config.rejects.max_ratio, config.rejects.max_count)
     rejects = RejectBook(root, sync_name, day, limit, rejects_table, access)
     staging = LocalStaging() if engine.local else RemoteStaging(config.uri("_staging", sync_name), access)
+    new_landing = partial(Landing, openers, engine, staging, access, sync_name, rejects)
     try:
-        directory = tempfile.TemporaryDirectory(prefix="destination-datalake-", ignore_cleanup_errors=True)
-    except OSError as error:
-        raise SyncRefused(
-            f"Records cannot wait on disk: {error}. Set TMPDIR to a folder that can be written."
-        ) from error
-    with directory as segments:
-        new_landing = partial(Landing, openers, engine, staging, access, sync_name, rejects)
-        try:
-            sync = _Sync(config, streams, new_landing, Path(segments), out, termination)
-        except DiskFailed as error:
-            raise SyncRefused(str(error)) from error
-        return sync.run(stdin)
+        with waiting_room() as directory:
+            return _Sync(config, streams, new_landing, directory, out, termination).run(stdin)
+    except DiskFailed as error:
+        raise SyncRefused(str(error)) from error
 
 
 class _Sync:
@@ -109,7 +102,7 @@ class _Sync:
         self,
         config: Config,
         streams: Sequence[Stream],
-        new_landing: Callable[[Callable[[Landed], None], Callable[[Batch], bool]], Landing],
+        new_landing: Callable[[Callable[[Landed], None], Callable[[Batch], bool], Activities], Landing],
         directory: Path,
         out: Stdout,
         termination: Termination,
@@ -138,7 +131,8 @@ class _Sync:
         self._done = False
         self._jobs = 0
         self._jobs_running = 0
-        self._landing = new_landing(self._on_landed, self._is_wanted)
+        self._activities = Activities()
+        self._landing = new_landing(self._on_landed, self._is_wanted, self._activities)
 
     def run(self, stdin: int) -> int:
         """Read to the end, land everything, publish what is complete, and say how it went."""
@@ -148,7 +142,8 @@ class _Sync:
             self._jobs = jobs.count
             for _ in range(jobs.count):
                 jobs.submit(self._job)
-            self._read(stdin)
+            with self._activities.during("reading"):
+                self._read(stdin)
             self._wait_for_end()
             self._releasing.close()
         self._landing.close(lambda: self._termination.requested)
@@ -347,4 +342,5 @@ class _Sync:
                 self._buffer.used,
                 self._ledger.released,
                 self._ledger.held,
+                ("starting Spark",) * self._landing.spark_is_starting() + self._activities.now(),
             )

@@ -12,7 +12,15 @@ from rich.console import Console
 
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.protocol.stdout import Stdout
-from destination_datalake.report import Progress, Reporter, StreamProgress, progress_lines, progress_table, summary
+from destination_datalake.report import (
+    Activities,
+    Progress,
+    Reporter,
+    StreamProgress,
+    progress_lines,
+    progress_table,
+    summary,
+)
 
 ORDERS = StreamProgress(
     StreamId("shop", "orders"), received=3000, received_bytes=3_000_000, committed=2000, files=2, file_bytes=500_000
@@ -26,6 +34,33 @@ def test_progress_is_told_for_the_whole_and_for_each_stream_that_has_received_an
         "Progress after 2 s: 1.5 MB/s received, 1.5 MB buffered, 4 states released, 1 held.",
         "Stream shop.orders: 3000 records received, 2000 committed.",
     ]
+
+
+def test_progress_tells_what_is_going_on() -> None:
+    activities = Activities()
+    with activities.during("encoding"), activities.during("reading"), activities.during("encoding"):
+        doing = activities.now()
+
+    assert (doing, activities.now()) == (("reading", "encoding"), ())
+    line = next(iter(progress_lines(replace(PROGRESS, activities=doing))))
+    assert line.startswith("Progress after 2 s (reading, encoding): ")
+
+
+def test_of_many_streams_the_busiest_are_told_of_and_the_others_are_counted() -> None:
+    streams = tuple(
+        StreamProgress(StreamId(None, f"s{number}"), received=1, received_bytes=number, committed=1)
+        for number in range(1000)
+    )
+    many = replace(PROGRESS, streams=streams)
+
+    _, *lines, last = progress_lines(many)
+
+    assert [line.partition(":")[0] for line in lines] == [f"Stream s{number}" for number in range(990, 1000)]
+    assert last == "990 other streams: 990 records received, 990 committed."
+    screen = io.StringIO()
+    Console(file=screen, width=100).print(progress_table(many))
+    assert "and 990 other streams" in screen.getvalue()
+    assert len(screen.getvalue().splitlines()) < 20
 
 
 def test_the_summary_tells_of_every_stream_even_of_one_that_received_nothing() -> None:

@@ -57,6 +57,9 @@ class CountingSpark(Engine):
     def parallelism(self) -> int:
         return 1
 
+    def starting(self) -> bool:
+        return False
+
     @property
     def failed(self) -> SparkFailed | None:
         return SparkFailed("Spark has gone.") if self.died else None

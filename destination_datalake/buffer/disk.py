@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,19 @@ def on_disk(directory: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise DiskFailed(_sentence(directory, error)) from error
+
+
+@contextlib.contextmanager
+def waiting_room() -> Iterator[Path]:
+    """A folder of our own under TMPDIR, which goes with all that is in it. Raises DiskFailed."""
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="destination-datalake-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise DiskFailed(
+            f"Records cannot wait on disk: {error}. Set TMPDIR to a folder that can be written."
+        ) from error
+    with folder as path:
+        yield Path(path)
 
 
 def _sentence(directory: Path, error: OSError) -> str:

@@ -67,6 +67,7 @@ class Message:
 
 _NEWLINE, _OPENING, _CLOSING = b"\n{}"
 
+_PIECE = 8 * 1024 * 1024
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 """Says that a text is UTF-8. Some programs begin their output with it, and it is no part of the line."""
 
@@ -93,7 +94,7 @@ class MessageReader:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             envelopes = []
         octets = np.frombuffer(text, np.uint8)
-        if len(envelopes) == np.count_nonzero(octets == _NEWLINE):
+        if len(envelopes) == _lines_in(octets):
             yield from self._grouped(text, octets, envelopes)
         else:
             yield from self._line_by_line(bytes(text))
@@ -160,6 +161,13 @@ class MessageReader:
             return _decoder.decode(text) if kind == "RECORD" else _Envelope(type=kind)
         except msgspec.ValidationError as error:
             raise MalformedLine(self.lines_read, len(line), f"{error}") from None
+
+
+def _lines_in(octets: np.ndarray[Any, np.dtype[np.uint8]]) -> int:
+    """How many newlines there are; a huge line is looked at in pieces, each of which takes as much memory again."""
+    return sum(
+        int(np.count_nonzero(octets[start : start + _PIECE] == _NEWLINE)) for start in range(0, len(octets), _PIECE)
+    )
 
 
 def _runs(envelopes: list[_Envelope]) -> list[tuple[int, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import mmap
 import os
 import select
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ def chunks(stdin: int, wake: int) -> Iterator[memoryview]:
     with contextlib.suppress(OSError, AttributeError):
         # A larger pipe means fewer turns between the writer and us; not every input is a pipe.
         fcntl.fcntl(stdin, fcntl.F_SETPIPE_SZ, READ_BYTES)
-    buffer = bytearray(READ_BYTES)
+    buffer: bytearray | mmap.mmap = bytearray(READ_BYTES)
     filled = 0
     while True:
         readable, _, _ = select.select([stdin, wake], [], [], QUIET_SECONDS)
@@ -38,14 +39,21 @@ def chunks(stdin: int, wake: int) -> Iterator[memoryview]:
         filled += came
         if end:
             yield memoryview(buffer)[:end]
-            rest = buffer[end:filled]
+            rest = bytes(memoryview(buffer)[end:filled])
             buffer = buffer if len(buffer) == READ_BYTES else _sized(len(rest))
             buffer[: len(rest)] = rest
             filled = len(rest)
         elif filled == len(buffer):
-            buffer = buffer + bytes(filled)
+            buffer = _doubled(buffer)
     if filled:
         yield memoryview(buffer)[:filled]
+
+
+def _doubled(buffer: bytearray | mmap.mmap) -> mmap.mmap:
+    """A buffer with room for as much again, which takes no memory before it is filled: lines may be huge."""
+    larger = mmap.mmap(-1, 2 * len(buffer), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    larger[: len(buffer)] = buffer
+    return larger
 
 
 def _sized(length: int) -> bytearray:

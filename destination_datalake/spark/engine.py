@@ -125,6 +125,10 @@ class Engine:
         """Whether executors share this machine's disk."""
         return self._settings.master.startswith("local")
 
+    def starting(self) -> bool:
+        """Whether Spark is not up yet."""
+        return not self._context.done()
+
     @property
     def failed(self) -> SparkFailed | None:
         """Why no job can be run any more: Spark did not start, or has ended. None as long as one may."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,6 +100,26 @@ def test_a_line_longer_than_any_read_is_one_line(stdin: Pipe, wake: Pipe) -> Non
 
     assert b"".join(read) == line + b"next\n"
     assert read[0].startswith(line)
+
+
+def test_a_huge_line_is_in_memory_about_once() -> None:
+    """Measured in a process of its own: the most memory it has ever had."""
+    program = """
+import os, resource, sys
+from destination_datalake.protocol.messages import MessageReader
+from destination_datalake.protocol.stdin import chunks
+def most(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+before = most()
+reader = MessageReader()
+assert sum(item.count for chunk in chunks(0, os.pipe()[0]) for item in reader.read(chunk)) == 2
+print(most() - before)
+"""
+    head = b'{"type":"RECORD","record":{"stream":"a","emitted_at":1,"data":{"x":"'
+    line = head + b"x" * (150 * READ_BYTES) + b'"}}}\n'
+
+    done = subprocess.run([sys.executable, "-c", program], input=line + head + b'"}}}', capture_output=True, check=True)
+
+    assert int(done.stdout) < 1.6 * len(line)
 
 
 def test_waking_ends_the_reading_though_the_input_is_quiet_and_open(stdin: Pipe, wake: Pipe) -> None:
