@@ -23,7 +23,7 @@ from destination_datalake.config import Config
 from destination_datalake.spark.java import JavaUnusable, find_java
 from destination_datalake.tables.aws_datalake import advice
 from destination_datalake.tables.database import ensure_database
-from destination_datalake.tables.moves import KnownTable, known_tables, moves, strays
+from destination_datalake.tables.moves import KnownTable, known_tables, moves, of_another_kind, strays
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.site import elsewhere, not_in_s3
 
@@ -82,7 +82,11 @@ def _look_at_aws(config: Config, unique: str) -> Findings:
     _probe_strays(list(strays(tables, naming, config.uri(""))), config, access, unique, problems)
     if problems:
         return Findings(problems)
-    notes = (_note(config, tables, naming), _note_on_inherited_tables(config, access))
+    notes = (
+        _note(config, tables, naming),
+        _note_on_other_kinds(config, tables, naming),
+        _note_on_inherited_tables(config, access),
+    )
     return Findings(problems, "\n".join(filter(None, notes)) or None)
 
 
@@ -138,6 +142,22 @@ def _note(config: Config, tables: Sequence[KnownTable], naming: TableNaming) -> 
         "new without the earlier records, and what is there gets no more. To go on with it, set "
         "lakeformation_database_name, database_strategy, table_prefix and naming as they were. If the change is meant, "
         "refresh these streams where the earlier records are needed, and drop the old tables when nobody reads them."
+    )
+    _logger.info(note)
+    return note
+
+
+def _note_on_other_kinds(config: Config, tables: Sequence[KnownTable], naming: TableNaming) -> str | None:
+    """Say which tables are not of the kind that table_type asks for: a sync of their streams would be refused."""
+    found = list(of_another_kind(tables, naming, "Iceberg" if config.table_type == "ICEBERG" else "Hive"))
+    if not found:
+        return None
+    shown = [f"{table.name} ({table.kind}, stream {table.holding.stream})" for table in found[:_MOVES_SHOWN]]
+    more = [f"and {len(found) - _MOVES_SHOWN} more"] if len(found) > _MOVES_SHOWN else []
+    note = (
+        f"With table_type {config.table_type}, a sync would refuse to write to {', '.join(shown + more)}. If another "
+        "connection writes them, all is well. If these are this connection's, set table_type and format_type as they "
+        "were, or choose another lakeformation_database_name or table_prefix."
     )
     _logger.info(note)
     return note

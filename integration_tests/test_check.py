@@ -13,6 +13,7 @@ from typing import Any
 import boto3
 import pytest
 
+from destination_datalake.tables.database import ensure_database
 from integration_tests.aws_server import ACCESS_KEY_ID, ACCOUNT_ID, REGION, SECRET_ACCESS_KEY, AwsServer
 from integration_tests.lake import PREFIX, Lake
 from integration_tests.platform import COMMAND, Platform, Run
@@ -82,25 +83,44 @@ def test_a_bucket_in_another_region_is_named_with_both_regions(platform: Platfor
     )
 
 
-def made_for(lake: Lake, stream: str, location: str) -> None:
+def made_for(lake: Lake, stream: str, location: str, namespace: str | None = None) -> None:
     """A table as a sync of the stream makes it, at a location of the test's choice."""
-    lake.glue.create_database(DatabaseInput={"Name": lake.database})
+    database = namespace or lake.database
+    ensure_database(lake.glue, database)
+    of = {} if namespace is None else {"airbyte.stream-namespace": namespace}
     entry: Any = {
         "Name": stream,
-        "Parameters": {"airbyte.stream-name": stream, "airbyte.naming": "snake_case"},
+        "Parameters": {"airbyte.stream-name": stream, "airbyte.naming": "snake_case", **of},
         "StorageDescriptor": {"Location": location},
     }
-    lake.glue.create_table(DatabaseName=lake.database, TableInput=entry)
+    lake.glue.create_table(DatabaseName=database, TableInput=entry)
 
 
 def test_tables_that_are_there_are_told_with_their_kind_and_location(platform: Platform, lake: Lake) -> None:
     location = f"s3://{lake.bucket}/{PREFIX}/{lake.database}/orders/data/"
     made_for(lake, "orders", location)
 
-    run = platform.check(lake.config())
+    run = platform.check(lake.config(table_type="HIVE"))
 
     assert run.connection_status == {"status": "SUCCEEDED"}
     assert f"INFO: Found: table {lake.database}.orders (Hive) at {location} holds stream orders." in run.logs
+
+
+def test_a_table_of_another_kind_is_a_note_because_it_may_be_another_connection_s(
+    platform: Platform, lake: Lake
+) -> None:
+    made_for(lake, "orders", f"s3://{lake.bucket}/{PREFIX}/{lake.database}/orders/data/")
+
+    status = platform.check(lake.config(table_type="ICEBERG")).connection_status
+
+    assert status["status"] == "SUCCEEDED"
+    assert f"would refuse to write to {lake.database}.orders (Hive, stream orders)" in status["message"]
+
+
+def test_another_connection_s_tables_in_a_namespace_s_database_fail_no_check(platform: Platform, lake: Lake) -> None:
+    made_for(lake, "orders", "s3://another-lake/shop/orders/", lake.name("shop"))
+
+    assert platform.check(lake.config()).connection_status == {"status": "SUCCEEDED"}
 
 
 def test_a_table_that_lies_elsewhere_is_refused_with_both_places(platform: Platform, lake: Lake) -> None:
@@ -115,7 +135,7 @@ def test_a_table_that_lies_elsewhere_is_refused_with_both_places(platform: Platf
 
 def test_the_bucket_of_a_table_that_is_to_be_followed_is_tried_out(platform: Platform, lake: Lake) -> None:
     made_for(lake, "orders", "s3://elsewhere-too/orders/")
-    following = lake.config(follow_table_location=True)
+    following = lake.config(follow_table_location=True, table_type="HIVE")
 
     said = refusal(platform.check(following))
     assert "Cannot write to s3://elsewhere-too/orders/_check-" in said
@@ -141,9 +161,16 @@ def test_a_place_where_nobody_listens_is_said_in_time(platform: Platform, lake: 
 
 
 def test_options_that_cannot_work_are_an_answer_with_a_sentence_for_each(platform: Platform, lake: Lake) -> None:
-    said = refusal(platform.check(lake.config(region="Ireland", format={"format_type": "JSONL"}, table_type="ICEBERG")))
+    said = refusal(
+        platform.check(
+            lake.config(
+                region="Ireland", bucket_prefix="../other", format={"format_type": "JSONL"}, table_type="ICEBERG"
+            )
+        )
+    )
 
     assert 'region "Ireland" is not valid.' in said
+    assert 'bucket_prefix "../other" is not valid. It must be folders inside the bucket' in said
     assert "table_type ICEBERG cannot hold format_type JSONL" in said
 
 

@@ -85,9 +85,22 @@ class RenamedColumns:
 
 
 def strays(tables: Sequence[KnownTable], naming: TableNaming, within: str) -> Iterator[KnownTable]:
-    """Tables that their streams would be written to, and that lie outside the folder `within`."""
+    """Tables that their streams would be written to, and that lie outside the folder `within`.
+
+    Only in the database of streams without a namespace, which is the options' own. One of a namespace may be another
+    connection's, as long as no sync brings a stream of it.
+    """
+    return (table for table in _own(tables, naming) if elsewhere(table.location, within) is not None)
+
+
+def of_another_kind(tables: Sequence[KnownTable], naming: TableNaming, kind: Kind) -> Iterator[KnownTable]:
+    """Tables that their streams would be written to, in the same database, if they were of this kind."""
+    return (table for table in _own(tables, naming) if table.kind != kind)
+
+
+def _own(tables: Sequence[KnownTable], naming: TableNaming) -> Iterator[KnownTable]:
     for table in tables:
-        if naming.table_of(table.holding.stream) == table.name and elsewhere(table.location, within) is not None:
+        if table.name.database == naming.database and naming.table_of(table.holding.stream) == table.name:
             yield table
 
 

@@ -12,7 +12,7 @@ from destination_datalake.schema.names import PRESERVE, SNAKE_CASE, SNAKE_CASE_N
 from destination_datalake.tables.base import TableName
 from destination_datalake.tables.database import ensure_database
 from destination_datalake.tables.holding import Holding
-from destination_datalake.tables.moves import KnownTable, known_tables, moves, strays
+from destination_datalake.tables.moves import KnownTable, known_tables, moves, of_another_kind, strays
 from destination_datalake.tables.naming import TableNaming
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.cloud import cloud as an_account
@@ -147,7 +147,9 @@ def test_tables_are_known_by_what_they_say_in_our_databases(cloud: Cloud) -> Non
     ("within", "naming", "expected"),
     [
         (f"s3://{BUCKET}/", DEFAULT, []),
-        (f"s3://{BUCKET}/raw/", DEFAULT, ["shop.orders", "lake.users"]),
+        (f"s3://{BUCKET}/raw/", DEFAULT, ["lake.users"]),
+        # Whether a namespace's table will be asked for, nobody knows before a sync.
+        (f"s3://{BUCKET}/raw/", replace(DEFAULT, database="shop"), ["shop.orders"]),
         ("s3://other/", replace(DEFAULT, table_prefix="raw_"), []),
     ],
 )
@@ -157,6 +159,13 @@ def test_tables_of_our_streams_that_lie_elsewhere_are_strays(
     tables = [known("shop.orders", "shop", "Orders"), known("lake.users", None, "users")]
 
     assert [str(table.name) for table in strays(tables, naming, within)] == expected
+
+
+def test_tables_of_another_kind_than_is_asked_for_are_found_in_the_options_own_database() -> None:
+    tables = [known("shop.orders", "shop", "Orders"), known("lake.users", None, "users"), known("lake.x", None, "y")]
+
+    assert [str(table.name) for table in of_another_kind(tables, DEFAULT, "Hive")] == ["lake.users"]
+    assert list(of_another_kind(tables, DEFAULT, "Iceberg")) == []
 
 
 def test_every_page_of_the_catalog_is_read(cloud: Cloud) -> None:
