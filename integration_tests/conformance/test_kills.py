@@ -11,10 +11,12 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from integration_tests.conformance.kill_points import KillPoint
-from integration_tests.conformance.warehouse import INTEGER, Warehouse, object_schema
+from integration_tests.conformance.warehouse import INTEGER, NUMBER, Warehouse, object_schema
 from integration_tests.conformance.warm import WarmLaunch
 from integration_tests.conftest import TABLE_KINDS
 from integration_tests.messages import configured_stream, record, state, status
@@ -31,6 +33,7 @@ NEW = [id for half in HALVES for id in half]
 LANDING = "destination_datalake.landing:Landing"
 SYNC = "destination_datalake.sync:_Sync"
 ICEBERG = "destination_datalake.tables.iceberg:IcebergTable"
+PROMOTION = "destination_datalake.tables.iceberg_promotion:Promotion"
 BRANCHES = "destination_datalake.tables.iceberg_branches:Branches"
 GLUE_COMMIT = "pyiceberg.catalog.glue:GlueCatalog.commit_table"
 HIVE = "destination_datalake.tables.hive:HiveTable"
@@ -216,3 +219,45 @@ def test_a_cancelled_truncate_s_rows_arrive_once_however_often_that_is_interrupt
     assert killed.exit_code == -9, f"the point was not reached\n{killed.report()}"
     warehouse.sync(appending, [record(APPENDED, {"id": 2}), complete])
     assert warehouse.ids(APPENDED) == [1, 2, OLD]
+
+
+PROMOTING: Mapping[object, Sequence[KillPoint]] = {
+    "ICEBERG": (
+        KillPoint("before", f"{PROMOTION}.swap"),
+        KillPoint("after", f"{PROMOTION}.swap"),
+        KillPoint("after", f"{PROMOTION}.conclude"),
+    ),
+    "HIVE": (),
+}
+"""Where files are written anew because a column becomes double, and swapped in the commit that makes it so."""
+
+
+@pytest.mark.parametrize(("table_kind", "point"), each(PROMOTING))
+def test_a_promotion_that_is_killed_leaves_no_column_that_is_wider_than_its_files(
+    warehouse: Warehouse, launch: WarmLaunch, tmp_path: Path, point: KillPoint
+) -> None:
+    """SIGKILL before and after files are written anew: the schema and the files change together, or not at all."""
+    streams = [configured_stream(APPENDED, object_schema(id=INTEGER, price=NUMBER), generation=1)]
+    complete = status(APPENDED, "COMPLETE")
+    warehouse.sync(streams, [record(APPENDED, {"id": OLD, "price": 0.5}), complete])
+    dying = replace(warehouse, platform=Platform(tmp_path, launch.killed_at(point)))
+    wide = record(APPENDED, {"id": 1, "price": 1 / 3})
+
+    with dying.start(streams, flush_interval_seconds=1) as running, suppress(ProtocolError):
+        running.send([wide, state(APPENDED, 1)])
+        running.wait_for_states(1)
+    killed = running.perish()
+
+    assert killed.exit_code == -9, f"the point was not reached\n{killed.report()}"
+    assert stored_prices(warehouse) == {warehouse.lake.columns(warehouse.lake.database, APPENDED)["price"]}
+    warehouse.sync(streams, [wide, complete])
+    assert {row["id"]: row["price"] for row in warehouse.rows(APPENDED)} == {OLD: 0.5, 1: 1 / 3}
+    assert stored_prices(warehouse) == {"double"}
+
+
+def stored_prices(warehouse: Warehouse) -> set[str]:
+    """Return the types that the live files have for the column `price`."""
+    lake = warehouse.lake
+    files = lake.data_files(lake.database, APPENDED)
+    bodies = [lake.s3.get_object(Bucket=lake.bucket, Key=key)["Body"].read() for key in files]
+    return {str(pq.read_schema(pa.BufferReader(body)).field("price").type) for body in bodies}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from botocore.exceptions import ConnectionClosedError
 
 from destination_datalake.tables.base import OutcomeUnknown
 from destination_datalake.tables.fencing import PROPERTY, Fenced
@@ -44,6 +45,22 @@ def test_a_publish_whose_answer_is_lost_is_found_however_many_commits_of_others_
 
     assert lake.ids() == [-3, -2, -1, 2]
     assert PROPERTY not in lake.properties()
+
+
+def test_a_commit_whose_answer_never_comes_is_found(lake: Lake) -> None:
+    ours = lake.open()
+    events = lake.access.client("glue").meta.events
+
+    def lose(**_: object) -> None:
+        raise ConnectionClosedError(endpoint_url="glue")
+
+    events.register("after-call.glue.UpdateTable", lose)
+    try:
+        lake.commit(ours, 1)
+    finally:
+        events.unregister("after-call.glue.UpdateTable", lose)
+
+    assert lake.ids() == [1]
 
 
 def test_nothing_is_deleted_when_nobody_can_tell_whether_a_commit_was_made(lake: Lake) -> None:
