@@ -26,7 +26,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make chaos")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000, help="default: another one each time")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no round after so many seconds")
-    parser.add_argument("--rounds", type=int, default=120, help="play so many rounds (120)")
+    parser.add_argument("--rounds", type=int, default=84, help="play so many rounds (84)")
     parser.add_argument("--round", type=int, action="append", help="play this one; can be given several times")
     parser.add_argument("--jobs", type=int, default=2, help="rounds at a time (2)")
     arguments = parser.parse_args()

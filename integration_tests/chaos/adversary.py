@@ -13,7 +13,7 @@ from typing import Literal
 
 import psutil
 
-from integration_tests.chaos.faults import CHANGES, REFUSALS, Fault, operation
+from integration_tests.chaos.faults import COUNTED, REFUSALS, Fault, operation
 from integration_tests.conformance.aws_proxy import Answer, AwsProxy, HungUp, Request
 
 PassOn = Callable[[Request], Answer]
@@ -21,7 +21,7 @@ PassOn = Callable[[Request], Answer]
 
 @dataclass(frozen=True)
 class Blow:
-    """What happens at the `number`-th request (from 1; `of` all or of those that change something).
+    """What happens at the `number`-th request (from 1; `of` all, of those that change something, or of uploads).
 
     "kill" is a SIGKILL, `pause` seconds later. A request that was not passed on `before` it never is; `after` it the
     answer is lost. "cut off" holds back that request, or its answer, and all that come later until the attempt is let
@@ -30,7 +30,7 @@ class Blow:
 
     deed: Literal["kill", "cut off"]
     number: int
-    of: Literal["requests", "changes"]
+    of: Literal["requests", "changes", "uploads"]
     moment: Literal["before", "after"]
     pause: float = 0.0
 
@@ -77,8 +77,7 @@ class Adversary:
         self._kill = kill
         self._faults = faults
         self._lock = threading.Lock()
-        self._requests = 0
-        self._changes = 0
+        self._counts: Counter[str] = Counter()
         self._concerned: Counter[Fault] = Counter()
         self._pid = 0
         self._hit = False
@@ -106,8 +105,6 @@ class Adversary:
         if not self.armed.is_set():
             return pass_on(request)
         with self._lock:
-            self._requests += 1
-            self._changes += name in CHANGES
             blow = self.blow if self._is_due(name) else None
             fault = self._next_fault(name)
         if blow is not None and blow.moment == "before":
@@ -120,11 +117,16 @@ class Adversary:
         return answer
 
     def _is_due(self, name: str) -> bool:
-        if self.blow is None or self.struck.is_set():
-            return False
-        if self.blow.of == "changes":
-            return name in CHANGES and self._changes == self.blow.number
-        return self._requests == self.blow.number
+        """Count a request; tell whether it is the one."""
+        counted = ["requests", *(kind for kind, names in COUNTED.items() if name in names)]
+        self._counts.update(counted)
+        blow = self.blow
+        return (
+            blow is not None
+            and not self.struck.is_set()
+            and blow.of in counted
+            and self._counts[blow.of] == blow.number
+        )
 
     def _deal(self, blow: Blow) -> None:
         if blow.deed == "cut off":

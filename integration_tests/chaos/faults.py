@@ -22,6 +22,11 @@ CHANGES = LOSABLE | {
 }
 """Operations that change something."""
 
+COUNTED: Mapping[str, frozenset[str]] = {
+    "changes": CHANGES,
+    "uploads": frozenset({"CreateMultipartUpload", "PutObject", "UploadPart"}),
+}
+
 _S3: Mapping[tuple[str, str], str] = {
     ("PUT", "partNumber"): "UploadPart",
     ("POST", "uploads"): "CreateMultipartUpload",

@@ -1,6 +1,8 @@
 """Plays rounds, some at a time, each worker in an account of its own and with a Spark of its own."""
 
 import multiprocessing
+import os
+import sys
 import tempfile
 import time
 import traceback
@@ -36,6 +38,9 @@ def play(
 
 def _work(seed: int, numbers: "Queue[int | None]", verdicts: "Queue[Verdict | None]") -> None:
     """Play the rounds that come, in an account and with a Spark of one's own."""
+    # Spark's complaints about drivers that were killed are of no interest to who reads what this prints.
+    sys.stderr = os.fdopen(os.dup(2), "w")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     try:
         with AwsServer() as server, SharedSpark() as spark, HostileAws(server.endpoint_url) as aws:
             launch = WarmLaunch(spark.gateway)

@@ -106,9 +106,19 @@ class Round:
         return self._overtaken if self.subject.replaces or random.random() < 0.7 else self._side_by_side
 
     def _calm(self, random: Random) -> None:
-        attempt = self._one(self._connection.order(random, completes=True), Adversary(), "calm")
+        """Nothing happens to a sync, but that somebody reads the table while it runs."""
+        with self._begun(self._connection.order(random, completes=True), Adversary(), "calm") as attempt:
+            attempt.feed(1)
+            if attempt.order.waits:
+                attempt.wait_for_state()
+                self._oracle.after([attempt.effect()])
+                self._look()
+            attempt.feed_all()
+            self._end(attempt)
         if attempt.run.exit_code != 0:
             raise Broken(f"nothing happened to this sync, and it failed\n{attempt.run.report()}")
+        self._oracle.after([attempt.effect()])
+        self._settle()
 
     def _killed(self, random: Random) -> None:
         blow = _blow(random, "kill")
@@ -129,7 +139,9 @@ class Round:
     def _robbed(self, random: Random) -> None:
         """A sync with a Spark of its own loses the JVM, or one of that one's workers."""
         victim: Literal["JVM", "Python worker"] = "JVM" if random.random() < 0.5 else "Python worker"
-        adversary = Adversary(_blow(random, "kill"), partial(kill_spark, victim=victim))
+        # There are workers once something is uploaded.
+        blow = Blow("kill", random.randint(1, 6), "uploads", "before" if random.random() < 0.5 else "after")
+        adversary = Adversary(blow, partial(kill_spark, victim=victim))
         stage = replace(self._stage, launch=launch_command)
         self._one(self._connection.order(random), adversary, f"{victim} {adversary.blow}", stage)
         self.tally.kills[victim] += adversary.killed
@@ -180,10 +192,12 @@ class Round:
         before = old.effect()
         self._connection.remember(old)
         self._connection.look_ahead(random)
-        with self._begun(self._connection.order(random), Adversary(), "overtakes") as new:
+        adversary = Adversary(_blow(random, "kill")) if random.random() < 0.3 else Adversary()
+        with self._begun(self._connection.order(random), adversary, f"overtakes; {adversary.blow or 'calm'}") as new:
             new.feed_all()
             self._end(new)
-        if new.order.completes and new.run.exit_code != 0:
+        self.tally.kills["connector"] += adversary.killed
+        if new.order.completes and not adversary.killed and new.run.exit_code != 0:
             raise Broken(f"a sync that overtook another one failed\n{new.run.report()}")
         self._oracle.after([before, new.effect()])
         self._look()
@@ -230,8 +244,8 @@ def _blow(random: Random, deed: Literal["kill", "cut off"]) -> Blow:
     pause = random.choice((0.0, 0.0, random.random() / 20))
     moment: Literal["before", "after"] = "before" if random.random() < 0.5 else "after"
     if random.random() < 0.7:
-        return Blow(deed, random.randint(1, 12), "changes", moment, pause)
-    return Blow(deed, random.randint(1, 30), "requests", moment, pause)
+        return Blow(deed, random.randint(1, 9), "changes", moment, pause)
+    return Blow(deed, random.randint(1, 22), "requests", moment, pause)
 
 
 def _afterwards(before: Effect, new: Effect, old: Effect) -> list[list[Effect]]:
