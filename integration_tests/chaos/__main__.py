@@ -36,12 +36,14 @@ def main() -> int:
     for verdict in verdicts_of(arguments.seed, _numbers(arguments), arguments.jobs):
         verdicts.append(verdict)
         say(str(verdict))
-        if arguments.round:
+        if verdict.violation:
+            say(verdict.details(arguments.seed))
+        elif arguments.round:
             say(*verdict.log)
     broken = [verdict for verdict in verdicts if verdict.violation]
     say("", summary(verdicts), f"seed {arguments.seed}, {time.monotonic() - started:.0f} s")
-    for verdict in broken:
-        say("", verdict.details(arguments.seed))
+    if broken:
+        say(f"BROKEN: rounds {', '.join(str(verdict.number) for verdict in broken)}")
     return 1 if broken else 0
 
 
