@@ -23,6 +23,9 @@ _LONGEST = 512
 
 _E, _ZERO, _PLUS, _MINUS, _POINT, _BACKSLASH, _U = rb"e0+-.\u"
 _CASE = 0x20
+_POINT_TO_NINE = 12
+"""So many characters there are from the point to the digit nine; the one that is neither is looked at for nothing."""
+
 _FAR = re.compile(rb'[eE](?:[+-]?[0-9]{3,}|-(?:39|[4-9][0-9]))[\s,\]}"]')
 _BEFORE_NUMBERS = b':,[" \t\r\n'
 _ESCAPED = re.compile(rb"u00(?:2[bBdDeE]|3[0-9]|[46]5)")
@@ -47,13 +50,17 @@ def far_exponent(text: bytes | memoryview) -> bool:
 
 def _exponents(octets: Any) -> Any:
     """The places of every `e` that has a digit or a point before it, and three digits behind it or a sign and two."""
-    digit = (octets - _ZERO) < 10
-    found = np.flatnonzero((digit[:-4] | (octets[:-4] == _POINT)) & ((octets[1:-3] | _CASE) == _E)) + 1
+    digit_or_point = (octets[:-4] - _POINT) < _POINT_TO_NINE
+    found = np.flatnonzero(digit_or_point & ((octets[1:-3] | _CASE) == _E)) + 1
     if not len(found):
         return found
     behind = octets[found + 1]
-    signed_or_digit = digit[found + 1] | (behind == _PLUS) | (behind == _MINUS)
-    return found[signed_or_digit & digit[found + 2] & digit[found + 3]]
+    signed = (behind == _PLUS) | (behind == _MINUS)
+    return found[(signed | _are_digits(behind)) & _are_digits(octets[found + 2]) & _are_digits(octets[found + 3])]
+
+
+def _are_digits(octets: Any) -> Any:
+    return (octets - _ZERO) < 10
 
 
 def _escapes(octets: Any) -> Any:

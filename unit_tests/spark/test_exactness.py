@@ -11,9 +11,11 @@ import gzip
 import itertools
 import json
 import math
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan, PyArrowFileIO
@@ -67,6 +69,7 @@ from unit_tests.cloud import cloud as an_account
 from unit_tests.schema.strategies import ONE_OF_EACH, column_types, decimals, everyday_types, json_texts, strange_texts
 
 EPOCH = datetime(1970, 1, 1)
+A = Field("a", "a", Float64())
 
 few_columns = st.lists(everyday_types, min_size=1, max_size=3).map(
     lambda types: [Field(f"c{i}", f"C {i}", type_) for i, type_ in enumerate(types)]
@@ -196,6 +199,82 @@ def kept_or_on_record(column_type: ColumnType, text: str, floats: Floats) -> Non
 
     oracle = Oracle(changes, floats)
     assert oracle.holds(exactly(text), as_python(value, column_type), column_type, "")
+
+
+# --- What a number becomes
+
+PROMISE = (
+    "A `number` becomes the IEEE 754 double that is nearest to what was sent, as JSON parsers read it: 17 significant "
+    "digits come back as they went. Integers are kept exactly, and so are numbers with `numeric_types: decimal`. What "
+    "is beyond the range of a double is null, with a change and a reject; below its smallest, zero is the nearest."
+)
+
+_digits = st.integers(0, 10**25).map(str)
+_powers = st.just("") | st.integers(-345, 330).map(lambda power: f"e{power}")
+number_texts = st.builds(
+    lambda sign, whole, fraction, power: f"{sign}{whole}{fraction}{power}",
+    st.sampled_from(["", "-"]),
+    _digits,
+    st.just("") | _digits.map(lambda text: f".{text}"),
+    _powers,
+)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/types.md", "docs/rooms.md"])
+def test_the_promise_for_numbers_is_the_same_on_every_page(page: str) -> None:
+    assert PROMISE in " ".join((Path(__file__).parents[2] / page).read_text().split())
+
+
+@settings(max_examples=2000)
+@given(number_texts, st.booleans())
+@example("9007199254740993", False)
+@example("1e-400", False)
+@example("-2.4703282292062327e-324", True)
+@example("1.7976931348623158e308", False)
+@example("1.7976931348623159e308", False)
+def test_a_number_becomes_the_nearest_double(text: str, quoted: bool) -> None:
+    sent, raw = Fraction(text), f'"{text}"' if quoted else text
+
+    value, changes = coerce_value(raw.encode(), Float64())
+    [column] = [part.columns[0] for part in BlockDecoder([A]).decode(a_line({"a": raw}, 1))]
+
+    assert column.to_pylist() == [value]
+    if value is None:
+        assert abs(sent) > Fraction(sys.float_info.max)
+        assert [(change.change, change.reason) for change in changes] == [
+            ("NULLED", "DESTINATION_FIELD_SIZE_LIMITATION")
+        ]
+        return
+    assert isinstance(value, float)
+    assert math.copysign(1, value) == (-1 if text.startswith("-") else 1)
+    below, above = math.nextafter(value, -math.inf), math.nextafter(value, math.inf)
+    assert all(
+        abs(sent - Fraction(value)) <= abs(sent - Fraction(other)) for other in (below, above) if math.isfinite(other)
+    )
+    assert not changes
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_17_significant_digits_come_back_as_they_went(number: float) -> None:
+    text = f"{number:.16e}"
+
+    value, _ = coerce_value(text.encode(), Float64())
+
+    assert isinstance(value, float)
+    assert f"{value:.16e}" == text
+
+
+@settings(max_examples=1000)
+@given(st.integers(-(10**25), 10**25), st.sampled_from(["", ".0", "e0", ".000e1"]), st.booleans())
+def test_an_integer_is_exactly_what_was_sent_or_null(number: int, form: str, quoted: bool) -> None:
+    raw = f'"{number}{form}"' if quoted else f"{number}{form}"
+    sent = number * 10 if form.endswith("e1") else number
+
+    value, changes = coerce_value(raw.encode(), Int64())
+    [column] = [part.columns[0] for part in BlockDecoder([replace(A, type=Int64())]).decode(a_line({"a": raw}, 1))]
+
+    assert column.to_pylist() == [value]
+    assert (value, len(changes)) == ((sent, 0) if -(2**63) <= sent < 2**63 else (None, 1))
 
 
 # --- However it is read
