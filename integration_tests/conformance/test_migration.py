@@ -1,4 +1,4 @@
-"""Coming from Airbyte's AWS Datalake destination: its tables are continued, or said to be left, and never mixed up."""
+"""Coming from Airbyte's AWS Datalake destination: its tables go on in their own columns."""
 
 import gzip
 import io
@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from integration_tests.aws_datalake import AwsDatalake, Format
+from integration_tests.aws_datalake import AwsDatalake
+from integration_tests.conformance.migration import OPTIONS, on, sync
 from integration_tests.conformance.warehouse import BOOLEAN, INTEGER, META, NUMBER, STRING, object_schema
 from integration_tests.lake import PREFIX, Lake
 from integration_tests.messages import Json, configured_catalog, configured_stream, record, status
@@ -89,30 +90,15 @@ SENT = {
 RECORD = {**SENT, "one": 5, "open": {"b": 1}, "half": {"a": 1, "b": {}}, "anything": [1]}
 """The same as a source sends it."""
 
-OPTIONS: dict[str, Any] = {"table_type": "HIVE", "naming": {"style": "aws_datalake"}, "numeric_types": "bigint/double"}
-"""What docs/migrating.md says to set."""
 
-
-def sync(
-    platform: Platform, config: Json, schema: Json, *rows: Json, stream: str = "orders", generation: int = 0
-) -> Run:
-    """Sync rows of one stream; a generation replaces what was there."""
-    configured = configured_stream(stream, schema, generation=generation, minimum=generation)
-    lines = [*(record(stream, row) for row in rows), status(stream, "COMPLETE")]
-    return platform.write(config, configured_catalog(configured), lines)
-
-
-def own(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows without this connector's columns, in the order of their ids."""
-    return sorted(({k: v for k, v in row.items() if k not in META} for row in rows), key=lambda row: str(row["id"]))
-
-
+@on("hive-parquet")
 @pytest.mark.parametrize(
     ("codec", "numeric_types"), [("snappy", "bigint/double"), ("gzip", "int/float"), (None, "decimal")]
 )
 def test_a_parquet_table_goes_on_in_its_own_columns(
     lake: Lake, platform: Platform, codec: Any, numeric_types: str
 ) -> None:
+    """Values come back as before and as sent, INT96 beside 64-bit timestamps; nothing but our four columns is new."""
     AwsDatalake(lake, codec=codec).append("orders", TYPES, [SENT])
     before = lake.glue_table(lake.database, "orders")
     assert b"pandas" in next(iter(parquet_files(lake))).schema_arrow.metadata
@@ -133,16 +119,40 @@ def test_a_parquet_table_goes_on_in_its_own_columns(
         "dueon": date(2024, 3, 1),
     }
     assert [without_zones(row) for row in rows] == [{**first, "id": id} for id in (1, 2, 3)]
+    by_arrow = [row for file in parquet_files(lake) for row in file.read(columns=["id", "placedat"]).to_pylist()]
+    assert {row["id"]: row["placedat"].isoformat()[:23] for row in by_arrow} == dict.fromkeys(
+        (1, 2, 3), "2024-02-29T12:00:00.123"
+    )
     after = lake.glue_table(lake.database, "orders")
     assert after["StorageDescriptor"]["Location"] == before["StorageDescriptor"]["Location"]
     assert after["Parameters"].items() >= before["Parameters"].items()
     assert not run_warnings(run)
 
 
-def test_a_table_of_json_lines_goes_on_in_its_own_columns(lake: Lake, platform: Platform) -> None:
+@on("hive-parquet")
+def test_a_new_column_that_widens_leaves_every_old_value_what_it_was(lake: Lake, platform: Platform) -> None:
+    """Hive's Parquet files are written anew for it: those of AWS Datalake, with INT96 timestamps, among them."""
+    AwsDatalake(lake).append("orders", {"id": "bigint", "at": "timestamp"}, [{"id": 1, "at": SENT["placedAt"]}])
+    config = lake.config(**{**OPTIONS, "numeric_types": "int/float"})
+    schema = object_schema(id=INTEGER, at=DATE_TIME, points=INTEGER)
+
+    for id, points in ((2, 1), (3, 2**40)):
+        run = sync(platform, config, schema, {"id": id, "at": SENT["placedAt"], "points": points})
+        assert run.exit_code == 0, run.report()
+
+    at = datetime(2024, 2, 29, 12, 0, 0, 123000)
+    assert [without_zones(row) for row in own(lake.rows(lake.database, "orders"))] == [
+        {"id": id, "at": at, "points": points} for id, points in ((1, None), (2, 1), (3, 2**40))
+    ]
+    assert lake.columns(lake.database, "orders")["points"] == "bigint"
+
+
+@on("hive-jsonl")
+@pytest.mark.parametrize("codec", [None, "gzip"])
+def test_a_table_of_json_lines_goes_on_in_its_own_columns(lake: Lake, platform: Platform, codec: Any) -> None:
     """The old lines have epoch milliseconds, the new ones text; the table's OpenX SerDe reads both as timestamps."""
-    AwsDatalake(lake, "JSONL", None).append("orders", TYPES, [SENT])
-    options = {**OPTIONS, "format": {"format_type": "JSONL"}}
+    AwsDatalake(lake, "JSONL", codec).append("orders", TYPES, [SENT])
+    options = {**OPTIONS, "format": {"format_type": "JSONL", "compression_codec": "GZIP" if codec else "UNCOMPRESSED"}}
 
     run = sync(platform, lake.config(**options), SCHEMA, {**RECORD, "id": 2})
 
@@ -156,6 +166,7 @@ def test_a_table_of_json_lines_goes_on_in_its_own_columns(lake: Lake, platform: 
     assert {name: new[name] for name in same} == {name: old[name] for name in same}
 
 
+@on("hive-parquet")
 @pytest.mark.parametrize("options", [{"glue_catalog_float_as_decimal": True}, {}, {"numeric_types": "bigint/double"}])
 def test_decimal_columns_stay_what_they_are(lake: Lake, platform: Platform, options: dict[str, Any]) -> None:
     """AWS Datalake made decimal(38,25); what does not fit 13 digits before the point and 25 after it is a reject."""
@@ -191,7 +202,9 @@ def test_decimal_columns_stay_what_they_are(lake: Lake, platform: Platform, opti
     assert [reject["column_value"] for reject in lake.rejects()] == [str(large), f'"{fine}6"']
 
 
+@on("hive-parquet")
 def test_a_table_of_a_namespace_goes_on_in_the_folder_that_bears_its_name(lake: Lake, platform: Platform) -> None:
+    """Glue has the database in lower case, S3 the folders as the source spells namespace and stream."""
     namespace = lake.name("Web-Shop")
     AwsDatalake(lake).append("orderItems", {"id": "bigint"}, [{"id": 1}], namespace=namespace)
     stream = configured_stream("orderItems", object_schema(id=INTEGER), namespace=namespace)
@@ -208,6 +221,7 @@ def test_a_table_of_a_namespace_goes_on_in_the_folder_that_bears_its_name(lake: 
     assert all(key.startswith(f"{PREFIX}/{namespace}/orderItems/") for key in lake.objects())
 
 
+@on("hive-parquet")
 def test_a_prefix_that_ended_in_a_slash_left_an_empty_folder_s_name_in_the_location(
     lake: Lake, platform: Platform
 ) -> None:
@@ -221,6 +235,7 @@ def test_a_prefix_that_ended_in_a_slash_left_an_empty_folder_s_name_in_the_locat
     assert all(key.startswith(f"{PREFIX}//{lake.database}/orders/") for key in lake.objects())
 
 
+@on("hive-parquet")
 def test_a_refresh_replaces_what_aws_datalake_wrote(lake: Lake, platform: Platform) -> None:
     """Readers see the new rows alone; the old files stay where they were, for whoever wants them back."""
     AwsDatalake(lake).append("orders", {"id": "bigint", "orderNo": "string"}, [{"id": 1, "orderNo": "a"}])
@@ -236,102 +251,9 @@ def test_a_refresh_replaces_what_aws_datalake_wrote(lake: Lake, platform: Platfo
     assert old < set(lake.objects())
 
 
-def test_a_sync_that_begins_a_second_table_says_so_and_how_to_go_on_with_the_first(
-    lake: Lake, platform: Platform
-) -> None:
-    AwsDatalake(lake).append("orderItems", {"id": "bigint"}, [{"id": 1}])
-    schema = object_schema(id=INTEGER)
-
-    runs = [sync(platform, lake.config(), schema, {"id": id}, stream="orderItems") for id in (2, 3)]
-
-    assert [run.exit_code for run in runs] == [0, 0]
-    assert lake.tables() == [(lake.database, "order_items"), (lake.database, "orderitems")]
-    [warning] = [text for text in runs[0].logs if "AWS Datalake" in text]
-    assert (
-        f"Stream orderItems begins a new table {lake.database}.order_items. Table {lake.database}.orderitems, which "
-        "Airbyte's AWS Datalake destination made for it, stays as it is and gets no more records. To go on with that "
-        "one set table_type HIVE and naming.style aws_datalake" in warning
-    )
-    assert not [text for text in runs[1].logs if "AWS Datalake" in text], "it has been begun"
-
-
-def test_a_table_that_is_no_iceberg_table_is_refused_with_the_options_that_work(lake: Lake, platform: Platform) -> None:
-    AwsDatalake(lake).append("orders", {"id": "bigint"}, [{"id": 1}])
-
-    run = sync(platform, lake.config(), object_schema(id=INTEGER), {"id": 2})
-
-    assert run.exit_code == 1
-    [error] = run.errors
-    assert error["failure_type"] == "config_error"
-    assert (
-        "it exists and is not an Iceberg table. Set table_type to HIVE, naming.style to aws_datalake and format_type "
-        "to Parquet to go on with it" in error["message"]
-    )
-    assert [row["id"] for row in lake.rows(lake.database, "orders")] == [1]
-
-
-def test_columns_that_other_names_would_begin_are_named(lake: Lake, platform: Platform) -> None:
-    AwsDatalake(lake).append("orders", {"id": "bigint", "orderNo": "string"}, [{"id": 1, "orderNo": "a"}])
-    config = lake.config(**{**OPTIONS, "naming": {"style": "snake_case"}})
-
-    run = sync(platform, config, object_schema(id=INTEGER, orderNo=STRING), {"id": 2, "orderNo": "b"})
-
-    assert run.exit_code == 0, run.report()
-    assert any(
-        "made: order_no beside orderno. To go on with the old ones set naming.style" in text for text in run.logs
-    )
-
-
-def test_a_partitioned_table_is_refused_and_stays_as_it_is(lake: Lake, platform: Platform) -> None:
-    types = {"id": "bigint", "at": "timestamp", "at_year": "bigint"}
-    row = {"id": 1, "at": "2024-02-29T12:00:00", "at_year": 2024}
-    AwsDatalake(lake).append("orders", types, [row], partitions=["at_year"])
-    before = lake.objects()
-
-    run = sync(platform, lake.config(**OPTIONS), object_schema(id=INTEGER, at=DATE_TIME), {"id": 2})
-
-    assert run.exit_code == 1
-    [error] = run.errors
-    assert error["failure_type"] == "config_error"
-    assert "it is partitioned, which this version does not write" in error["message"]
-    assert lake.objects() == before
-
-
-@pytest.mark.parametrize(
-    ("format_", "options", "set_these"),
-    [
-        ("Parquet", {}, "table_type HIVE and naming.style aws_datalake"),
-        ("Parquet", {"table_type": "HIVE"}, "naming.style aws_datalake"),
-        ("Parquet", {**OPTIONS, "table_prefix": "raw_"}, "table_prefix empty"),
-        ("JSONL", OPTIONS, "format.format_type JSONL"),
-    ],
-)
-def test_check_says_which_options_go_on_with_the_tables_that_are_there(
-    lake: Lake, platform: Platform, format_: Format, options: dict[str, Any], set_these: str
-) -> None:
-    AwsDatalake(lake, format_, None).append("orderItems", {"id": "bigint"}, [{"id": 1}])
-
-    answer = platform.check(lake.config(**options)).connection_status
-
-    assert answer["status"] == "SUCCEEDED"
-    assert f"table {lake.database}.orderitems ({format_}), whose stream orderItems" in answer["message"]
-    assert f"To go on with them set {set_these}. " in answer["message"]
-
-
-def test_check_says_nothing_where_the_options_go_on(lake: Lake, platform: Platform) -> None:
-    AwsDatalake(lake).append("orderItems", {"id": "bigint"}, [{"id": 1}])
-
-    assert platform.check(lake.config(**OPTIONS)).connection_status == {"status": "SUCCEEDED"}
-
-
-def test_check_says_that_a_partitioned_table_cannot_be_continued(lake: Lake, platform: Platform) -> None:
-    row = {"id": 1, "at_year": 2024}
-    AwsDatalake(lake).append("orders", {"id": "bigint", "at_year": "bigint"}, [row], partitions=["at_year"])
-
-    message = platform.check(lake.config(**OPTIONS)).connection_status["message"]
-
-    assert f"partitioned table {lake.database}.orders (Parquet)" in message
-    assert "Partitioned tables cannot be continued by this version." in message
+def own(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows without this connector's columns, in the order of their ids."""
+    return sorted(({k: v for k, v in row.items() if k not in META} for row in rows), key=lambda row: str(row["id"]))
 
 
 def run_warnings(run: Run) -> list[str]:
