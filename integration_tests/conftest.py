@@ -21,7 +21,7 @@ class TableKind:
     name: str
     options: Mapping[str, object]
     promotes_in_place: bool
-    """A wider type for a column is a change of the catalog alone."""
+    """A wider integer type for a column is a change of the catalog alone."""
     keeps_zones: bool
     """A reader can tell a timestamp with a zone from one without."""
     is_typed: bool

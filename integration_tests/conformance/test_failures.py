@@ -29,8 +29,6 @@ ORDERS, USERS = configured_stream("orders", SCHEMA), configured_stream("users", 
 COMPLETE = status("orders", "COMPLETE")
 BOTH_COMPLETE = [COMPLETE, status("users", "COMPLETE")]
 
-ICEBERG = [kind for kind in TABLE_KINDS if kind.options["table_type"] == "ICEBERG"]
-
 
 def order(id: int) -> bytes:
     return record("orders", {"id": id})
@@ -170,7 +168,6 @@ def contained(lake: Lake, container: Platform, table_kind: TableKind) -> Warehou
     return Warehouse(lake, container, table_kind)
 
 
-@pytest.mark.parametrize("table_kind", ICEBERG, ids=lambda kind: kind.name)
 def test_a_sync_that_may_not_delete_commits_and_publishes_all_the_same(warehouse: Warehouse) -> None:
     """What is of no use any more stays: files encoded anew because their column became wider, and what was replaced."""
     number = object_schema(id=INTEGER, price=NUMBER)
