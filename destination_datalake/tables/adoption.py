@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -49,7 +49,8 @@ class Adoption:
                 if content.widened(columns) != content:
                     widen(columns)
                     continue
-                self._copy(Content(left.location, {**content.types, **noted}), content, rewrite)
+                if not self._copied(Content(left.location, {**content.types, **noted}), content, rewrite):
+                    continue
             if self.entry.update(partial(self._settle, left=left, content=content)):
                 return
         message = (
@@ -58,8 +59,21 @@ class Adoption:
         )
         raise RewriteFailed(NotRewritten(message, message, "transient_error"))
 
-    def _copy(self, source: Content, target: Content, rewrite: Rewrite) -> None:
-        names = list(self.folders.files(source.folder))
+    def _copied(self, source: Content, target: Content, rewrite: Rewrite) -> bool:
+        """Copy the files. False if their owner has withdrawn some of them meanwhile, which it could not acknowledge."""
+        names = self.folders.files(source.folder).keys()
+        failure: Exception | None = None
+        try:
+            self._copy(names, source, target, rewrite)
+        except Exception as error:
+            failure = error
+        withdrawn = names - self.folders.files(source.folder).keys()
+        self.folders.delete(f"{target.folder}/{name}" for name in withdrawn)
+        if failure is not None and not withdrawn:
+            raise failure
+        return not withdrawn
+
+    def _copy(self, names: Collection[str], source: Content, target: Content, rewrite: Rewrite) -> None:
         wider = source.changed(target)
         if self.in_place or not wider:
             self.folders.copy(names, source.folder, target.folder)

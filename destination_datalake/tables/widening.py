@@ -46,6 +46,8 @@ class _Copy:
         tasks = [
             RewriteTask(f"{self.source}/{name}", f"{self.folder}/{name}", self.types, folders.access) for name in new
         ]
+        # Of those that fail now, nothing may be left if they are gone the next time.
+        self.done |= dict.fromkeys(new, "")
         written = rewrite(tasks) if tasks else []
         self.done = files
         return written
@@ -85,9 +87,10 @@ class Widening:
                 try:
                     written += copy.catch_up(files, self.folders, rewrite)
                 except RewriteFailed:
-                    if self.place.content(self.entry.read()).folder == content.folder:
+                    moved = self.place.content(self.entry.read()).folder != content.folder
+                    if not moved and files.keys() <= self.folders.files(content.folder).keys():
                         raise
-                    continue  # The content has moved, and what was to be read may have been swept since.
+                    continue  # What was to be read has been swept or withdrawn.
                 wider = Content(copy.folder, wider.types)
             if self.entry.compare_and_set(seen, partial(self.place.point, content=wider)):
                 if written:

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from destination_datalake.tables.fencing import Fenced
-from unit_tests.cloud import Cloud
+from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.tables.orders import (
     WIDE,
     Sync,
@@ -311,6 +311,32 @@ def test_a_table_whose_entry_others_change_again_and_again_becomes_wider_all_the
 
     assert ids(cloud) == [1, WIDE]
     assert ("theirs_1", "map<string,int>", None) in columns(cloud)
+
+
+def test_a_file_that_is_withdrawn_while_others_are_written_anew_is_not_missed(cloud: Cloud) -> None:
+    """Its commit has failed, so it must not come along, and the others must."""
+    syncing = sync(cloud)
+    syncing.commit("kept", 1)
+    syncing.commit("withdrawn", 2)
+    s3, key = cloud.access.client("s3"), f"{syncing.folder.removeprefix(f's3://{BUCKET}/')}/withdrawn"
+
+    syncing.commit("wide", WIDE, rewrite=meanwhile(lambda: s3.delete_object(Bucket=BUCKET, Key=key)))
+
+    assert ids(cloud) == [1, WIDE]
+
+
+def test_a_file_that_its_stopped_owner_withdraws_while_it_is_adopted_is_not_missed(cloud: Cloud) -> None:
+    replacing = sync(cloud, generation=2, replaces=True)
+    for number, name in enumerate(["acknowledged", "withdrawn"]):
+        replacing.commit(name, number)
+    s3, key = cloud.access.client("s3"), f"{replacing.folder.removeprefix(f's3://{BUCKET}/')}/withdrawn"
+    access = another_client()
+    adopting = sync(cloud, generation=2, access=access)
+    before(access, "s3", "CopyObject", lambda times: times == 1 and s3.delete_object(Bucket=BUCKET, Key=key))
+
+    adopting.commit("appended", 2)
+
+    assert ids(cloud) == [0, 2]
 
 
 def test_a_widening_that_fails_says_so_and_leaves_the_table_as_it_was(cloud: Cloud) -> None:
