@@ -10,7 +10,7 @@ PYTEST := .venv/bin/pytest --timeout 300
 SYNCED := .venv/.synced
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jdk demo test test-unit conformance chaos lint types bench archive clean FORCE
+.PHONY: help setup jdk demo test test-unit conformance chaos lint types bench archive image-test clean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ bench: jdk setup ## measure throughput, memory and start-up (ARGS="--quick")
 
 archive: jdk setup ## write the JVM's class-data archive, which makes Spark start sooner
 	$(PYTHON) -m destination_datalake.spark.archive
+
+image-test: jdk setup ## as root, with debootstrap: follow the Dockerfile in a chroot and run the connector there
+	$(PYTHON) -m image.replay
 
 clean: ## remove what the other targets made, .venv included
 	rm -rf .venv .uv dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

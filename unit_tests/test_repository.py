@@ -158,7 +158,8 @@ def test_the_image_runs_as_the_user_airbyte_in_a_directory_that_it_owns() -> Non
     image = dockerfile_stages()[-1]
     create_user = next(argument for argument in arguments(image, "RUN") if "useradd" in argument)
 
-    assert arguments(image, "USER") == ["airbyte"]
+    # By its number: a cluster that admits no root (`runAsNonRoot`) cannot look names up.
+    assert arguments(image, "USER") == ["1000:1000"]
     assert "--uid 1000" in create_user
     assert f"chown airbyte:airbyte /airbyte {arguments(image, 'WORKDIR')[-1]}" in create_user
     assert [name for name, _ in image if name in ("USER", "RUN")][-1] == "USER", "nothing is installed as airbyte"
@@ -174,6 +175,14 @@ def test_the_image_holds_what_the_lock_file_names_without_the_dev_tools() -> Non
     assert any("uv.lock" in argument.split() for argument in arguments(environment, "COPY"))
     assert arguments(image, "COPY") == ["--from=environment /opt/destination-datalake /opt/destination-datalake"]
     assert not [argument for argument in arguments(image, "RUN") if "pip install" in argument]
+
+
+def test_the_image_leaves_out_what_the_list_names_and_has_byte_code_of_the_standard_library() -> None:
+    environment, image = dockerfile_stages()
+    runs = [argument for name, argument in environment if name == "RUN"]
+
+    assert "image/trim.py /opt/destination-datalake/lib/python3.11/site-packages" in runs[-1]
+    assert any("compileall" in argument for argument in arguments(image, "RUN"))
 
 
 def test_both_stages_share_a_base_image_that_is_pinned_and_can_be_replaced() -> None:

@@ -14,13 +14,17 @@ from urllib.parse import urlsplit
 
 @dataclass(frozen=True)
 class Request:
-    """What a client asks: the method, the path with its query, the Glue operation if it is one, and the rest."""
+    """What a client asks: the method, the path with its query, the Glue operation if it is one, and the rest.
+
+    `port` is the client's end of the connection.
+    """
 
     method: str
     path: str
     operation: str
     headers: Mapping[str, str]
     body: bytes
+    port: int
 
     def header(self, name: str) -> str:
         """Return a header's value, however its name is spelled; empty if there is none."""
@@ -101,7 +105,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self._body()
         operation = self.headers.get("X-Amz-Target", "").rpartition(".")[2]
         headers = {k: v for k, v in self.headers.items() if k.lower() not in ("expect", "transfer-encoding")}
-        answer = self.proxy.answer(Request(self.command, self.path, operation, headers, body))
+        answer = self.proxy.answer(Request(self.command, self.path, operation, headers, body, self.client_address[1]))
         self.send_response_only(answer.status)
         for name, value in answer.headers.items():
             if name.lower() not in ("connection", "transfer-encoding", "content-length"):

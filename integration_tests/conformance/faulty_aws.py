@@ -2,7 +2,10 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+
+import psutil
 
 from integration_tests.conformance.aws_proxy import Answer, AwsProxy, Request
 
@@ -59,6 +62,16 @@ def denied_deletes() -> Fault:
     return Fault(is_delete, 403, body, 1_000_000)
 
 
+def denied_parts(folder: str) -> Fault:
+    """S3 takes no part of an upload under this folder, and lets none be aborted (S3 API: error code AccessDenied)."""
+    body = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+
+    def is_part(request: Request) -> bool:
+        return request.method in ("PUT", "DELETE") and f"/{folder}/" in request.path and "uploadId=" in request.path
+
+    return Fault(is_part, 403, body, 1_000_000)
+
+
 def denied_glue(operation: str) -> Fault:
     """Glue does not allow this (Glue API: AccessDeniedException)."""
     body = b'{"__type":"AccessDeniedException","message":"not authorized"}'
@@ -79,3 +92,35 @@ class FaultyAws(AwsProxy):
             refuse = self._fault.meets(request) and self.refused < self._fault.times
             self.refused += refuse
         return Answer(self._fault.status, {}, self._fault.body) if refuse else self.pass_on(request)
+
+
+class MurderousAws(AwsProxy):
+    """The account, which kills each Python worker that writes a data file under a folder, the first `times` times."""
+
+    def __init__(self, endpoint_url: str, folder: str, times: int) -> None:
+        super().__init__(endpoint_url)
+        self._folder = folder
+        self._times = times
+        self._lock = threading.Lock()
+        self.killed = 0
+
+    def answer(self, request: Request) -> Answer:
+        if request.method in ("PUT", "POST") and f"/{self._folder}/" in request.path:
+            with self._lock:
+                worker = _worker_at(request.port)
+                if worker is not None and self.killed < self._times:
+                    self.killed += 1
+                    worker.kill()
+                    worker.wait(10)
+        return self.pass_on(request)
+
+
+def _worker_at(port: int) -> psutil.Process | None:
+    """The Python worker of Spark's whose end of a connection is at this port, if it is one's."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if "destination_datalake.spark.daemon" in process.cmdline() and any(
+                connection.laddr.port == port for connection in process.net_connections()
+            ):
+                return process
+    return None

@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
@@ -12,12 +13,14 @@ import pytest
 from integration_tests.conformance.faulty_aws import (
     Fault,
     FaultyAws,
+    MurderousAws,
     denied_deletes,
+    denied_parts,
     denied_uploads,
     slow_down,
     throttled_glue,
 )
-from integration_tests.conformance.warehouse import INTEGER, NUMBER, Warehouse, object_schema
+from integration_tests.conformance.warehouse import INTEGER, NUMBER, STRING, Warehouse, object_schema
 from integration_tests.conformance.warm import WarmLaunch
 from integration_tests.conftest import TABLE_KINDS, TableKind
 from integration_tests.lake import Lake
@@ -159,6 +162,59 @@ def test_an_s3_that_refuses_for_good_fails_the_stream(warehouse: Warehouse) -> N
     assert error["failure_type"] == "config_error"
     assert error["stream_descriptor"] == {"name": "orders"}
     assert run.states == []
+    assert warehouse.ids("orders") == [1]
+
+
+def test_an_upload_that_can_be_neither_finished_nor_aborted_fails_its_own_stream_only(warehouse: Warehouse) -> None:
+    """S3 takes no parts of `users`' files, and no word that they are not wanted; `orders` goes on in the same job."""
+    text = object_schema(id=INTEGER, text=STRING)
+    streams = [ORDERS, configured_stream("users", text)]
+    # Too much for one request, however well it is compressed.
+    user = record("users", {"id": 1, "text": secrets.token_urlsafe(20 * 1024 * 1024)})
+
+    with FaultyAws(warehouse.lake.endpoint_url, denied_parts("users/data")) as aws:
+        run = warehouse.attempt(
+            streams, [order(1), user, state("orders", 1), *BOTH_COMPLETE], endpoint_url=aws.endpoint_url
+        )
+
+    assert aws.refused > 1
+    assert run.exit_code == 1
+    (error,) = run.errors
+    assert error["stream_descriptor"] == {"name": "users"}
+    assert error["failure_type"] == "config_error"
+    assert "UploadPart" in error["message"]
+    assert len(run.states) == 1
+    assert warehouse.ids("orders") == [1]
+
+
+def test_a_worker_that_dies_is_replaced_and_nothing_is_missing_or_twice(warehouse: Warehouse) -> None:
+    with MurderousAws(warehouse.lake.endpoint_url, "users", times=1) as aws:
+        run = warehouse.sync(
+            [ORDERS, USERS],
+            [order(1), record("users", {"id": 2}), state("orders", 1), state("users", 2), *BOTH_COMPLETE],
+            endpoint_url=aws.endpoint_url,
+        )
+
+    assert aws.killed == 1
+    assert len(run.states) == 2
+    assert (warehouse.ids("orders"), warehouse.ids("users")) == ([1], [2])
+
+
+def test_a_stream_whose_worker_dies_each_time_fails_alone_and_says_so(warehouse: Warehouse) -> None:
+    """Both streams are encoded by one task of one Spark job."""
+    with MurderousAws(warehouse.lake.endpoint_url, "users", times=1000) as aws:
+        run = warehouse.attempt(
+            [ORDERS, USERS],
+            [order(1), record("users", {"id": 2}), state("orders", 1), state("users", 2), *BOTH_COMPLETE],
+            endpoint_url=aws.endpoint_url,
+        )
+
+    assert aws.killed >= 3
+    assert run.exit_code == 1
+    (error,) = run.errors
+    assert error["stream_descriptor"] == {"name": "users"}
+    assert "the process that encodes its records" in error["message"]
+    assert len(run.states) == 1
     assert warehouse.ids("orders") == [1]
 
 
