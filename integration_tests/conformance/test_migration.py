@@ -26,6 +26,7 @@ SCHEMA: dict[str, Any] = {
         "id": INTEGER,
         "orderNo": STRING,
         "price": NUMBER,
+        "rate": NUMBER,
         "placedAt": DATE_TIME,
         "seenAt": {**DATE_TIME, "airbyte_type": "timestamp_without_timezone"},
         "dueOn": DATE,
@@ -47,6 +48,7 @@ TYPES = {
     "id": "bigint",
     "orderNo": "string",
     "price": "double",
+    "rate": "decimal(38,25)",
     "placedAt": "timestamp",
     "seenAt": "timestamp",
     "dueOn": "date",
@@ -69,6 +71,7 @@ SENT = {
     "id": 1,
     "orderNo": "A-1",
     "price": 1.5,
+    "rate": Decimal("2.5"),
     "placedAt": "2024-02-29T12:00:00.123Z",
     "seenAt": "2024-02-29T12:00:00.123",
     "dueOn": "2024-03-01",
@@ -87,7 +90,7 @@ SENT = {
 }
 """A record as that connector handed it to awswrangler."""
 
-RECORD = {**SENT, "one": 5, "open": {"b": 1}, "half": {"a": 1, "b": {}}, "anything": [1]}
+RECORD = {**SENT, "rate": 2.5, "one": 5, "open": {"b": 1}, "half": {"a": 1, "b": {}}, "anything": [1]}
 """The same as a source sends it."""
 
 
