@@ -36,7 +36,8 @@ from destination_datalake.schema.types import (
     Timestamp,
     column_type,
 )
-from destination_datalake.spark.coerce import Floats, coerce_value
+from destination_datalake.spark.changes import Floats
+from destination_datalake.spark.coerce import coerce_value
 from docs.airbyte_types import airbyte_types, inherited
 from docs.markdown import code, table
 from docs.project import options, sync_modes, versions

@@ -17,7 +17,7 @@ from destination_datalake.rejects.place import RejectPlace
 from destination_datalake.schema.glue import glue_type
 from destination_datalake.schema.types import ColumnType, Field, List, Struct
 from destination_datalake.schema.width import widest
-from destination_datalake.spark.coerce import (
+from destination_datalake.spark.changes import (
     FIELD_SIZE_LIMITATION,
     NULLED,
     SERIALIZATION_ERROR,

@@ -39,15 +39,8 @@ from destination_datalake.schema.types import (
     Timestamp,
 )
 from destination_datalake.schema.width import widest
-from destination_datalake.spark.coerce import (
-    LATEST_EMITTED,
-    Change,
-    Coercer,
-    Floats,
-    coercers,
-    emitted_at,
-    source_changes,
-)
+from destination_datalake.spark.changes import Change, Coercer, Floats
+from destination_datalake.spark.coerce import LATEST_EMITTED, coercers, emitted_at, source_changes
 from destination_datalake.spark.exponents import far_exponent
 from destination_datalake.spark.lines import BlockRefused, Cutter, Lines, demand, text_of, texts_of
 from destination_datalake.spark.plain import PLAIN, Bulk, in_bulk

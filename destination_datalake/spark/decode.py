@@ -34,7 +34,8 @@ from destination_datalake.spark.block import (
     next_reading,
     timestamps,
 )
-from destination_datalake.spark.coerce import LATEST_EMITTED, CoercedRecord, Floats, RecordRefused, record_coercer
+from destination_datalake.spark.changes import Floats
+from destination_datalake.spark.coerce import LATEST_EMITTED, CoercedRecord, RecordRefused, record_coercer
 from destination_datalake.spark.lines import BlockRefused
 
 FEW_LINES = 64

@@ -26,7 +26,7 @@ from destination_datalake.schema.field_ids import with_field_ids
 from destination_datalake.schema.types import Field
 from destination_datalake.spark.block import Decoded
 from destination_datalake.spark.blocks import blocks
-from destination_datalake.spark.coerce import Floats
+from destination_datalake.spark.changes import Floats
 from destination_datalake.spark.decode import BlockDecoder
 from destination_datalake.spark.files import FileWriter, extension, open_file
 from destination_datalake.spark.fit import fit

@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.types import ColumnType, Field, List, Struct
-from destination_datalake.spark.coerce import place_name
+from destination_datalake.spark.changes import place_name
 
 SAMPLE_LINES = 100
 SAMPLE_BYTES = 1024 * 1024

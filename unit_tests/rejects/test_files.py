@@ -18,7 +18,7 @@ from destination_datalake.rejects.place import RejectPlace
 from destination_datalake.rejects.tally import Tally
 from destination_datalake.schema.types import Field, Int64
 from destination_datalake.spark.block import ChangedRow, Decoded, RefusedLine
-from destination_datalake.spark.coerce import Change
+from destination_datalake.spark.changes import Change
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.cloud import cloud as an_account
 

@@ -28,10 +28,9 @@ from destination_datalake.schema.types import (
     Struct,
     Timestamp,
 )
+from destination_datalake.spark.changes import Change, Floats
 from destination_datalake.spark.coerce import (
-    Change,
     CoercedRecord,
-    Floats,
     RecordRefused,
     coerce_record,
     coerce_value,

@@ -60,7 +60,8 @@ from destination_datalake.schema.types import (
     Timestamp,
 )
 from destination_datalake.schema.width import widest
-from destination_datalake.spark.coerce import Change, Floats, coerce_value, record_coercer
+from destination_datalake.spark.changes import Change, Floats
+from destination_datalake.spark.coerce import coerce_value, record_coercer
 from destination_datalake.spark.decode import BlockDecoder
 from destination_datalake.spark.encode import encode
 from destination_datalake.spark.plan import Encoded, EncodeTask, EncodeUnit

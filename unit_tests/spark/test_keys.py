@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.types import ColumnType, Field, Int32, Int64, Json, List, String, Struct
 from destination_datalake.schema.width import widest
-from destination_datalake.spark.coerce import place_name, record_coercer
+from destination_datalake.spark.changes import place_name
+from destination_datalake.spark.coerce import record_coercer
 from destination_datalake.spark.decode import BlockDecoder
 from unit_tests.schema.strategies import ONE_OF_EACH
 

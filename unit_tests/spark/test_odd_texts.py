@@ -25,7 +25,8 @@ from destination_datalake.schema.types import (
     Timestamp,
 )
 from destination_datalake.schema.width import widest
-from destination_datalake.spark.coerce import Floats, record_coercer
+from destination_datalake.spark.changes import Floats
+from destination_datalake.spark.coerce import record_coercer
 from destination_datalake.spark.decode import BlockDecoder
 
 NUMBERS = [
