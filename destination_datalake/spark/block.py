@@ -7,41 +7,38 @@ lines, they are turned into values in bulk, and only those that are not plain go
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from itertools import compress
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json as pj
 
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.columns import CHANGE
 from destination_datalake.schema.types import (
     Boolean,
     ColumnType,
-    Date,
-    Decimal,
     Field,
-    Float32,
-    Float64,
-    Int32,
-    Int64,
     Json,
     List,
     String,
     Struct,
-    Timestamp,
 )
 from destination_datalake.schema.width import widest
+from destination_datalake.spark.arrow_json import (
+    REFUSALS,
+    Reading,
+    arrow_reads,
+    conform,
+    from_texts,
+    parsed,
+    read_type,
+)
 from destination_datalake.spark.changes import Change, Coercer, Floats
 from destination_datalake.spark.coerce import LATEST_EMITTED, coercers, emitted_at, source_changes
-from destination_datalake.spark.exponents import far_exponent
 from destination_datalake.spark.lines import BlockRefused, Cutter, Lines, demand, text_of, texts_of
 from destination_datalake.spark.plain import PLAIN, Bulk, in_bulk
 from destination_datalake.spark.usual import usual
@@ -85,34 +82,8 @@ class Notes:
         return sorted(self._by_row.items())
 
 
-_REFUSALS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-
-
 _MOST_ODD = 1 / 16
 """The share of a column's texts that may be odd before cutting all of them out is cheaper than each out of its line."""
-
-
-class Reading(Enum):
-    """How a column's values are got at; each takes all that the one before it takes."""
-
-    NATIVE = "Arrow reads the values as what they are"
-    TEXT = "Arrow reads the numbers as strings: protocol v1 sends them so"
-    CUT = "msgspec cuts the JSON texts out of the lines"
-
-
-def first_reading(column: Field) -> Reading:
-    """How to begin with a column: open JSON, kept as text exactly as received, is nothing that Arrow can read.
-
-    Nor are keys with lone surrogates, which no text can hold that is UTF-8.
-    """
-    return Reading.NATIVE if _arrow_reads(Struct((column,))) else Reading.CUT
-
-
-def next_reading(reading: Reading, type_: ColumnType) -> Reading | None:
-    """What to try when values of the column were refused, or None if there is nothing left to try."""
-    if reading is Reading.NATIVE and _holds(type_, _NUMBERS):
-        return Reading.TEXT
-    return None if reading is Reading.CUT else Reading.CUT
 
 
 class ChangedRow(NamedTuple):
@@ -176,11 +147,11 @@ class BlockReader:
         """
         try:
             return self._read(block)
-        except _REFUSALS as error:
+        except REFUSALS as error:
             raise BlockRefused from error
 
     def _read(self, block: bytes | memoryview) -> Decoded:
-        record = _parsed(block, pa.field("record", self._record_type))
+        record = parsed(block, pa.field("record", self._record_type))
         data = record.field("data")
         demand(data.null_count == 0)
         cut = self._cutter.records(block) if self._cuts else []
@@ -218,14 +189,14 @@ class _Column:
             read = in_bulk(array, self.type)
             demand(read.odd is None or read.odd.sum().as_py() <= len(array) * _MOST_ODD)
             return self._mended(read, lambda row: text_of(self.field.source, lines[row]), notes)
-        return _conform(array, self.type)
+        return conform(array, self.type)
 
     def from_json(self, texts: Any, notes: Notes) -> Any:
         """The values, from their JSON texts."""
         match self.type:
             case Json():
                 return texts
-            case Struct() | List() if _arrow_reads(self.type):
+            case Struct() | List() if arrow_reads(self.type):
                 return self._nested(texts, notes)
             case Boolean():
                 # With their quotes on: the string "true" is no boolean.
@@ -244,8 +215,8 @@ class _Column:
         mask = np.fromiter(map(is_usual, everything), np.bool_, len(everything))
         mask |= texts.is_null().to_numpy(False)
         try:
-            read = _from_texts([*compress(everything, mask)], self.type)
-        except (BlockRefused, *_REFUSALS):
+            read = from_texts([*compress(everything, mask)], self.type)
+        except (BlockRefused, *REFUSALS):
             return self._one_by_one(enumerate(texts.to_pylist()), notes)
         odd = np.flatnonzero(~mask)
         if not len(odd):
@@ -282,110 +253,16 @@ def change_lists(rows: Sequence[Sequence[Change]]) -> pa.Array[Any]:
     return _lists(pa.array(offsets), pa.StructArray.from_arrays(arrays, fields=list(_CHANGE_TYPE)))
 
 
-# --- What Arrow reads ---------------------------------------------------------------------------------------------
-
-_NUMBERS = (Int32, Int64, Float32, Float64, Decimal)
-
-
-def _holds(type_: ColumnType, kinds: tuple[type[ColumnType], ...]) -> bool:
-    match type_:
-        case Struct(fields):
-            return any(_holds(field.type, kinds) for field in fields)
-        case List(element):
-            return _holds(element, kinds)
-        case _:
-            return isinstance(type_, kinds)
-
-
-def _arrow_reads(type_: ColumnType) -> bool:
-    """Whether Arrow's JSON parser can be asked for the type."""
-    match type_:
-        case Struct(fields):
-            return all(_SURROGATE.search(field.source) is None and _arrow_reads(field.type) for field in fields)
-        case List(element):
-            return _arrow_reads(element)
-        case _:
-            return not isinstance(type_, Json)
-
-
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
+# --- The envelope -------------------------------------------------------------------------------------------------
 
 
 def _record_type(columns: Sequence[_Column], envelope: Reading) -> pa.StructType:
-    data = pa.struct([pa.field(c.field.source, _read_type(c.type, c.reading)) for c in columns])
+    data = pa.struct([pa.field(c.field.source, read_type(c.type, c.reading)) for c in columns])
     fields: list[pa.Field[Any]] = [pa.field("data", data)]
     if envelope is Reading.NATIVE:
         meta = pa.struct([pa.field("changes", CHANGES_TYPE)])
         fields += [pa.field("emitted_at", pa.int64()), pa.field("meta", meta)]
     return pa.struct(fields)
-
-
-def _parsed(block: bytes | memoryview, member: pa.Field[Any]) -> Any:
-    """One member of each of the block's objects. Raises one of `_REFUSALS`, or BlockRefused."""
-    demand(not _holds_decimals(member.type) or not far_exponent(block))
-    options = pj.ParseOptions(explicit_schema=pa.schema([member]), unexpected_field_behavior="ignore")
-    source: Any = pa.BufferReader(pa.py_buffer(block))
-    # One block: what Arrow gives back is one chunk.
-    read = pj.ReadOptions(use_threads=False, block_size=len(block) + 1)
-    return pj.read_json(source, read, options).column(member.name).chunk(0)
-
-
-def _holds_decimals(type_: pa.DataType) -> bool:
-    """Whether Arrow's JSON parser is asked for decimals; what it is asked for as strings is judged by `plain`."""
-    children = (type_.field(i).type for i in range(type_.num_fields))
-    return pa.types.is_decimal(type_) or any(map(_holds_decimals, children))
-
-
-def _from_texts(texts: Sequence[str], type_: ColumnType) -> Any:
-    """JSON texts as `arrow_type(type_)`. Raises one of `_REFUSALS`, or BlockRefused, where they need a careful look."""
-    if not texts:
-        return pa.array([], arrow_type(type_))
-    block = ('{"v":' + '}\n{"v":'.join(texts) + "}\n").encode()
-    array = _parsed(block, pa.field("v", _read_type(type_, Reading.NATIVE)))
-    demand(len(array) == len(texts))
-    return _conform(array, type_)
-
-
-def _read_type(type_: ColumnType, reading: Reading) -> pa.DataType:
-    """What Arrow's JSON parser is asked for.
-
-    Dates it cannot parse, and of a wall clock it would apply the offset. A decimal of 128 bits it lets wrap around when
-    the digits that the scale adds are too many; 256 bits hold them all, for `validate` to find.
-    """
-    match type_:
-        case Decimal(precision, scale) if reading is Reading.NATIVE:
-            return pa.decimal256(precision, scale)
-        case Date() | Timestamp():
-            return pa.string()
-        case Struct(fields):
-            return pa.struct([pa.field(f.source, _read_type(f.type, reading)) for f in fields])
-        case List(element):
-            return pa.list_(_read_type(element, reading))
-        case _:
-            is_text = reading is Reading.TEXT and isinstance(type_, _NUMBERS)
-            return pa.string() if is_text else arrow_type(type_)
-
-
-def _conform(array: Any, type_: ColumnType) -> Any:
-    """What Arrow read, as `arrow_type(type_)`. Raises BlockRefused where that needs a careful look."""
-    match type_:
-        case Struct(fields):
-            children = [_conform(array.field(f.source), f.type) for f in fields]
-            named = [pa.field(f.name, arrow_type(f.type)) for f in fields]
-            return pa.StructArray.from_arrays(children, fields=named, mask=array.is_null())
-        case List(element):
-            values = _conform(array.values, element)
-            return pa.ListArray.from_arrays(array.offsets, values, type=arrow_type(type_), mask=array.is_null())
-        case Date() | Timestamp() | Int64() | Float64() | Decimal() if pa.types.is_string(array.type):
-            values, odd = in_bulk(array, type_)
-            demand(odd is None)
-            return values
-        case Float64():
-            demand(pc.all(pc.is_finite(array)).as_py() is not False)  # NaN is no JSON, but Arrow takes it
-        case Decimal():
-            array.validate(full=True)
-            return array.cast(arrow_type(type_))
-    return array
 
 
 def _extracted_at(emitted: Any) -> pa.Array[Any]:

@@ -21,17 +21,15 @@ from msgspec import Meta
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.types import Field
 from destination_datalake.schema.width import widest
+from destination_datalake.spark.arrow_json import Reading, first_reading, next_reading
 from destination_datalake.spark.block import (
     BLOCK_CHANGES,
     BlockCrowded,
     BlockReader,
     ChangedRow,
     Decoded,
-    Reading,
     RefusedLine,
     change_lists,
-    first_reading,
-    next_reading,
     timestamps,
 )
 from destination_datalake.spark.changes import Floats
