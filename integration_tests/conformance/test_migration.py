@@ -12,7 +12,15 @@ import pytest
 
 from integration_tests.aws_datalake import AwsDatalake
 from integration_tests.conformance.migration import OPTIONS, on, sync
-from integration_tests.conformance.warehouse import BOOLEAN, INTEGER, META, NUMBER, STRING, object_schema
+from integration_tests.conformance.warehouse import (
+    BOOLEAN,
+    INTEGER,
+    META,
+    NUMBER,
+    STRING,
+    Warehouse,
+    object_schema,
+)
 from integration_tests.lake import PREFIX, Lake
 from integration_tests.messages import Json, configured_catalog, configured_stream, record, status
 from integration_tests.platform import Platform, Run
@@ -222,6 +230,26 @@ def test_a_table_of_a_namespace_goes_on_in_the_folder_that_bears_its_name(lake: 
     assert lake.tables() == [(namespace.lower(), "orderitems")]
     assert sorted(row["id"] for row in lake.rows(namespace.lower(), "orderitems")) == [1, 2]
     assert all(key.startswith(f"{PREFIX}/{namespace}/orderItems/") for key in lake.objects())
+
+
+def test_the_names_of_aws_datalake_hold_in_every_kind_of_table(warehouse: Warehouse) -> None:
+    """A namespace with a blank and a hyphen is a database, and a folder that every reader finds."""
+    namespace = warehouse.lake.name("Web Shop-9")
+    schema = object_schema(**{"id": INTEGER, "a--b": STRING, "9mega": STRING, "京都": STRING, "größe_": STRING})
+    stream = configured_stream("orderItems (ä)", schema, namespace=namespace, generation=1, minimum=1)
+    data = {"id": 1, "a--b": "a", "9mega": "b", "京都": "c", "größe_": "d"}
+
+    warehouse.sync(
+        [stream],
+        [
+            record("orderItems (ä)", data, namespace=namespace),
+            status("orderItems (ä)", "COMPLETE", namespace=namespace),
+        ],
+        naming={"style": "aws_datalake"},
+    )
+
+    expected = {"id": 1, "a_b": "a", "9mega": "b", "_": "c", "gro_e_": "d"}
+    assert warehouse.rows("orderitems_a_", namespace.lower()) == [expected]
 
 
 @on("hive-parquet")
