@@ -251,8 +251,11 @@ def _arrow_call(text: str) -> _Call | None:
 
 def _without_answer(error: BaseException) -> _Rule | None:
     from botocore import exceptions
+    from botocore.parsers import ResponseParserError
 
     match error:
+        case ResponseParserError():
+            return _Rule("AWS's answer cannot be read", "Try again later.", "transient_error")
         case exceptions.NoCredentialsError() | exceptions.PartialCredentialsError():
             return _Rule(
                 "no AWS credentials were found",

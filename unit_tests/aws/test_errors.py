@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from botocore import exceptions
+from botocore.parsers import ResponseParserError
 
 from destination_datalake.aws.errors import explain
 
@@ -65,6 +66,7 @@ LAKE_FORMATION = "Insufficient Lake Formation permission(s): Required Create Tab
         (answer("PutObject", "InternalError", status=500), "transient_error", "AWS could not answer. Try again later."),
         (answer("GetTable", "SomethingNew", status=502), "transient_error", "AWS could not answer"),
         (answer("GetTable", "SomethingNew"), "system_error", "AWS refused with SomethingNew"),
+        (ResponseParserError("no element found"), "transient_error", "AWS's answer cannot be read. Try again later."),
         (exceptions.NoCredentialsError(), "config_error", "no AWS credentials were found"),
         (exceptions.ProfileNotFound(profile="dev"), "config_error", "Correct AWS_PROFILE"),
         (exceptions.EndpointConnectionError(endpoint_url="http://x"), "transient_error", "no connection. Check region"),
