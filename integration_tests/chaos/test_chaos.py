@@ -10,7 +10,7 @@ from integration_tests.chaos.rounds import SUBJECTS
 from integration_tests.conformance.warm import WarmLaunch
 from integration_tests.lake import Lake
 
-SEED = 669
+SEED = 4027
 ATTEMPTS = 5
 
 
