@@ -95,7 +95,7 @@ class Upload:
 
     def write(self, data: bytes | memoryview) -> int:
         """Take bytes; a part goes up whenever one is full. Raises what the part before it failed of."""
-        rest = data
+        rest = memoryview(data)
         while len(rest) >= (room := PART_BYTES - self._pending_bytes):
             self._pending.append(bytes(rest[:room]))
             part = self._take()

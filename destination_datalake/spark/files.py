@@ -22,6 +22,10 @@ _DICTIONARY_BELOW = 0.5
 """A column is dictionary-encoded if fewer of its sampled values than this share are distinct; else it only costs."""
 
 
+_LARGE_BYTES = 16 * 1024 * 1024
+"""A sample so large that a copy of it counts."""
+
+
 class FileWriter(Protocol):
     """Writes one data file."""
 
@@ -97,6 +101,8 @@ def _repetitive_columns(table: pa.Table) -> list[str]:
         column = sample.column(name)
         if pa.types.is_nested(column.type):
             repetitive += [f"{name}.{path}" for path in _leaves(column.type)]
+        elif column.nbytes > _LARGE_BYTES:
+            continue  # Looking for what repeats would copy it, and so would a dictionary.
         elif sample.num_rows == 0 or pc.count_distinct(column).as_py() < sample.num_rows * _DICTIONARY_BELOW:
             repetitive.append(name)
     return repetitive

@@ -51,6 +51,7 @@ class JsonText:
         import duckdb
 
         self._no_room = duckdb.OutOfMemoryException
+        self._hopeless_bytes = memory_mb * 1_000_000 // 8
         self._duckdb: DuckDBPyConnection = duckdb.connect(config={"threads": "1", "memory_limit": f"{memory_mb}MB"})
         # In SQL a column goes by its place: whatever it is called, it is never taken for another thing of that name.
         self._places = [f"c{place}" for place in range(len(schema))]
@@ -67,16 +68,20 @@ class JsonText:
         start = 0
         while start < table.num_rows:
             piece = zoneless.slice(start, self._rows_at_once)
+            start += piece.num_rows
+            if piece.num_rows == 1 and piece.nbytes > self._hopeless_bytes:
+                yield _row_by_row(piece)  # To try would only take all the memory there is.
+                continue
             try:
                 texts = self._in_bulk(piece)
             except self._no_room:
                 if piece.num_rows > 1:
+                    start -= piece.num_rows
                     self._rows_at_once = piece.num_rows // 2
                     continue
                 yield _row_by_row(piece)
             else:
                 yield from texts
-            start += piece.num_rows
 
     def close(self) -> None:
         """Give DuckDB's memory back."""

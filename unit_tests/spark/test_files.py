@@ -159,3 +159,13 @@ def test_json_lines_without_rows_are_an_empty_object(cloud: Cloud) -> None:
 )
 def test_a_file_s_name_tells_how_to_read_it(format: FileFormat, codec: str, ending: str) -> None:
     assert extension(format, codec) == ending
+
+
+def test_columns_of_values_too_large_to_look_at_are_not_stored_as_a_dictionary(cloud: Cloud) -> None:
+    table = pa.table({"id": [1, 1, 1, 1], "huge": ["x" * 6 * 1024 * 1024] * 4})
+
+    content, footer = written(cloud, "parquet", "ZSTD", table)
+
+    assert pq.read_table(pa.BufferReader(content)) == table
+    row_group = pq.read_metadata(pa.BufferReader(footer)).row_group(0)
+    assert ["RLE_DICTIONARY" in row_group.column(index).encodings for index in range(2)] == [True, False]
