@@ -72,6 +72,7 @@ def _run_command(arguments: Sequence[str], out: Stdout) -> int:
     finally:
         if spark is not None:
             spark.stop()
+        out.flush()
     if termination is not None and termination.requested:
         # Threads that still wait for AWS must not keep the process beyond the platform's patience.
         os._exit(destination.exit_code)

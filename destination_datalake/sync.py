@@ -330,6 +330,7 @@ class _Sync:
 
     def _conclude(self) -> int:
         self._outcome.tell(self._out)
+        self._out.flush()
         if self._termination.requested and not self._published:
             return EXIT_TERMINATED
         return 1 if self._outcome.is_failure else 0

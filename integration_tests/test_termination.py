@@ -1,8 +1,15 @@
 """The end of a sync that is not its own: SIGTERM, and a platform that has gone."""
 
+import fcntl
 import json
 import os
+import resource
+import signal
 import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -69,27 +76,88 @@ def test_sigterm_before_anything_has_come_ends_at_once(lake: Lake, platform: Pla
     assert (stopped.exit_code, stopped.states, stopped.errors) == (143, [], []), stopped.report()
 
 
-def test_a_platform_that_no_longer_listens_ends_the_sync_with_nothing_acknowledged(lake: Lake, tmp_path: Path) -> None:
-    """What was received is in the table all the same: it will be sent, and be there, again."""
-    config, configured, stderr = tmp_path / "config.json", tmp_path / "catalog.json", tmp_path / "stderr"
+def start(lake: Lake, folder: Path, stdout: int, prepare: Callable[[], None] | None = None) -> subprocess.Popen[bytes]:
+    """Start a sync that writes to this descriptor, in a temporary directory of its own under `folder`."""
+    config, configured = folder / "config.json", folder / "catalog.json"
     config.write_text(json.dumps(lake.config()))
     configured.write_text(json.dumps(catalog(1)))
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
-    read_end, write_end = os.pipe()
-    with stderr.open("wb") as log:
-        connector = subprocess.Popen(
+    (folder / "tmp").mkdir()
+    with (folder / "stderr").open("wb") as log:
+        return subprocess.Popen(
             [COMMAND, "write", "--config", str(config), "--catalog", str(configured)],
             stdin=subprocess.PIPE,
-            stdout=write_end,
+            stdout=stdout,
             stderr=log,
-            env=os.environ | {"TMPDIR": str(temporary)},
+            env=os.environ | {"TMPDIR": str(folder / "tmp")},
+            preexec_fn=prepare,
         )
+
+
+def test_a_platform_that_no_longer_listens_ends_the_sync_with_nothing_acknowledged(lake: Lake, tmp_path: Path) -> None:
+    """What was received is in the table all the same: it will be sent, and be there, again."""
+    read_end, write_end = os.pipe()
+    connector = start(lake, tmp_path, write_end)
     os.close(write_end)
     os.close(read_end)
 
     connector.communicate(b"\n".join([*records("orders", 1, 2), state("orders", 1), *complete()]), timeout=120)
 
-    assert connector.returncode == 1, stderr.read_text()
+    assert connector.returncode == 1, (tmp_path / "stderr").read_text()
     assert ids(lake, "orders") == [1, 2]
-    assert list(temporary.iterdir()) == []
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_a_state_that_finds_no_room_on_the_disk_of_stdout_fails_the_sync(lake: Lake, tmp_path: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        connector = start(lake, tmp_path, full.fileno())
+
+    connector.communicate(b"\n".join([*records("orders", 1, 2), state("orders", 1), *complete()]), timeout=120)
+
+    assert connector.returncode == 1, (tmp_path / "stderr").read_text()
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_sigterm_ends_a_sync_whose_output_nobody_reads(lake: Lake, tmp_path: Path) -> None:
+    """Within the platform's patience of 60 seconds; what was read is in the table all the same."""
+    read_end, write_end = os.pipe()
+    connector = start(lake, tmp_path, write_end)
+    os.close(write_end)
+    assert connector.stdin is not None
+    states = [state("orders", number) for number in range(2000)]
+    connector.stdin.write(b"\n".join([*states, *records("orders", 1, 2), b""]))
+    connector.stdin.flush()
+    while unread(read_end) < 60_000 or unread(connector.stdin.fileno()):
+        time.sleep(0.1)
+
+    connector.send_signal(signal.SIGTERM)
+
+    assert connector.wait(60) == 143, (tmp_path / "stderr").read_text()
+    connector.stdin.close()
+    os.close(read_end)
+    assert ids(lake, "orders") == [1, 2]
+
+
+def unread(pipe: int) -> int:
+    """Bytes that wait in a pipe."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+def test_a_disk_that_is_full_ends_the_sync_with_all_that_was_read_safe(lake: Lake, tmp_path: Path) -> None:
+    """A limit on the size of files stands for it."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (6 * 1024 * 1024, 6 * 1024 * 1024))
+
+    connector = start(lake, tmp_path, subprocess.PIPE, limit)
+    padded = [record("orders", {"id": id_, "padding": "x" * 1000}) for id_ in range(10_000)]
+
+    said, _ = connector.communicate(b"\n".join([*records("users", 1), state("users", 1), *padded]), timeout=120)
+
+    messages = [json.loads(line) for line in said.splitlines()]
+    (error,) = [message["trace"]["error"] for message in messages if message["type"] == "TRACE"]
+    assert (connector.returncode, error["failure_type"]) == (1, "transient_error")
+    assert "TMPDIR" in error["message"]
+    assert [message["type"] for message in messages].count("STATE") == 1
+    landed = ids(lake, "orders")
+    assert landed == list(range(len(landed)))
+    assert 1000 < len(landed) < 10_000

@@ -7,6 +7,7 @@ process prints ends up among the logs instead of inside a STATE.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -29,6 +30,8 @@ _SESSION_TOKEN = re.compile(r"(x-amz-security-token[\"']?\s*[:=]\s*[\"']?)[^\s\"
 # The platform warns about lines of 20,000,000 characters and drops what it cannot parse; no log is worth that.
 _LONGEST_TEXT = 100_000
 _ENCODER = msgspec.json.Encoder()
+_LONGEST_QUEUE = 1000
+"""Lines that may wait for room; what is logged beyond is lost."""
 _LOOK_SECONDS = 0.2
 """How often somebody who waits for room looks whether there is still time to."""
 
@@ -90,18 +93,22 @@ class Stdout:
             raise ValueError("a protocol line must not contain a line feed")
         with self._lock:
             self._lines.append(line)
-            if self._writing:
-                return
-            self._writing = True
-            try:
-                while self._lines:
-                    self._write(self._lines.popleft())
-            finally:
-                self._writing = False
+            self._write_lines(wait=True)
+        self._write_what_came()
+
+    def flush(self) -> None:
+        """Write the logs that found no room. Never raises."""
+        with contextlib.suppress(StdoutClosedError, OSError), self._lock:
+            self._write_lines(wait=True)
 
     def log(self, level: LogLevel, text: str) -> None:
-        """Write `text`, its secrets masked, as one LOG message. Never raises: a lost log must not lose data."""
-        self._say({"type": "LOG", "log": {"level": level, "message": self._clean(text)}})
+        """Write `text`, its secrets masked, as one LOG message. Never raises, and never waits for a reader.
+
+        A log must not keep data from landing: without room it comes before the next line that has some.
+        """
+        if len(self._lines) < _LONGEST_QUEUE:
+            self._lines.append(_ENCODER.encode({"type": "LOG", "log": {"level": level, "message": self._clean(text)}}))
+            self._write_what_came()
 
     def trace_error(
         self,
@@ -126,14 +133,34 @@ class Stdout:
             descriptor = {"name": name} if namespace is None else {"name": name, "namespace": namespace}
             error["stream_descriptor"] = {key: _encodable(value) for key, value in descriptor.items()}
         trace = {"type": "ERROR", "emitted_at": time.time_ns() // 1_000_000, "error": error}
-        self._say({"type": "TRACE", "trace": trace})
+        # `write_line` tells whoever has something to acknowledge.
+        with contextlib.suppress(StdoutClosedError, OSError):
+            self.write_line(_ENCODER.encode({"type": "TRACE", "trace": trace}))
 
-    def _say(self, message: dict[str, object]) -> None:
-        try:
-            self.write_line(_ENCODER.encode(message))
-        except (StdoutClosedError, OSError):
-            # `write_line` tells whoever has something to acknowledge.
+    def _write_what_came(self) -> None:
+        """Write what is queued as long as there is room, if nobody else is at it: whoever is comes here afterwards."""
+        with contextlib.suppress(StdoutClosedError, OSError):
+            while self._lines and self._lock.acquire(blocking=False):
+                try:
+                    if self._writing or not self._room.poll(0):
+                        return
+                    self._write_lines(wait=False)
+                finally:
+                    self._lock.release()
+
+    def _write_lines(self, *, wait: bool) -> None:
+        """Write what is queued, in order. The lock must be held; within another line, that line goes on first."""
+        if self._writing:
             return
+        self._writing = True
+        try:
+            while self._lines and (wait or self._room.poll(0)):
+                self._write(self._lines.popleft())
+        except BaseException:
+            self._lines.clear()
+            raise
+        finally:
+            self._writing = False
 
     def _write(self, line: bytes) -> None:
         if self._closed:

@@ -99,6 +99,46 @@ def test_messages_that_are_not_for_a_destination_are_ignored(warehouse: Warehous
     assert len([text for text in run.logs if "BRAND_NEW" in text]) == 1
 
 
+DEEP = "[" * 5000 + "]" * 5000
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        pytest.param(line('{"id":2,"\\ud83d":1}'), id="a lone surrogate in a key of the data"),
+        pytest.param(line('{"id":2}')[:-1] + b',"\\udc00":{"\\ud83d":1}}', id="a lone surrogate in a key of the line"),
+        pytest.param(b"\xef\xbb\xbf" + line('{"id":2}'), id="a byte order mark"),
+        pytest.param(line('{"id":2}')[:-1] + f',"deep":{DEEP}}}'.encode(), id="deep nesting beside the record"),
+    ],
+)
+def test_what_a_decoder_stumbles_over_outside_the_columns_costs_no_record(warehouse: Warehouse, odd: bytes) -> None:
+    run = warehouse.sync([ORDERS], [odd, record("orders", {"id": 1}), state("orders", 1), COMPLETE])
+
+    assert warehouse.ids("orders") == [1, 2]
+    assert record_count(run.states[0]) == 2
+
+
+def test_a_record_nested_beyond_any_decoder_costs_no_other(warehouse: Warehouse) -> None:
+    """It is among the rejects, or in the table if the nesting is where no column is; the sync goes on."""
+    users = configured_stream("users", SCHEMA)
+    lines = [
+        record("orders", {"id": 1}),
+        line(f'{{"id":2,"more":{DEEP}}}'),
+        record("users", {"id": 3}),
+        record("orders", {"id": 4}),
+        state("orders", 1),
+        state("users", 1),
+    ]
+
+    run = warehouse.sync([ORDERS, users], [*lines, COMPLETE, status("users", "COMPLETE")])
+
+    assert {answer.body["stream"]["stream_descriptor"]["name"] for answer in run.states} == {"orders", "users"}
+    assert {1, 4} <= set(warehouse.ids("orders"))
+    assert warehouse.ids("users") == [3]
+    (orders,) = [answer for answer in run.states if answer.body["stream"]["stream_descriptor"]["name"] == "orders"]
+    assert record_count(orders) + orders.body["destinationStats"].get("rejectedRecordCount", 0) == 3
+
+
 @pytest.mark.parametrize(
     ("emitted_at", "moment"),
     [

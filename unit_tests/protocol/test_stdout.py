@@ -155,7 +155,49 @@ def test_a_reader_that_does_not_read_is_given_up_when_there_is_no_more_time() ->
     # What is read after all begins with a line of its own.
     os.read(read_end, 1_000_000)
     out.write_line(b"whole")
-    assert os.read(read_end, 100) == b"\nwhole\n"
+    torn, log, whole = os.read(read_end, 1000).splitlines()
+    assert (torn, b"nor does this wait" in log, whole) == (b"", True, b"whole")
+    os.close(read_end)
+    os.close(write_end)
+
+
+def test_a_log_waits_for_no_reader_and_comes_before_the_next_line() -> None:
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    filled = os.write(write_end, b"x" * 1_000_000)
+    out = Stdout(write_end)
+
+    for number in range(2000):
+        out.log("INFO", f"log {number}")
+
+    assert os.read(read_end, filled) == b"x" * filled
+    received: list[bytes] = []
+
+    def read() -> None:
+        with open(read_end, "rb") as reader:  # noqa: PTH123 (a descriptor, not a path)
+            received.append(reader.read())
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    out.write_line(b"{}")
+    os.close(write_end)
+    reader.join()
+    *logs, last = received[0].splitlines()
+    assert last == b"{}"
+    assert [json.loads(line)["log"]["message"] for line in logs] == [f"log {number}" for number in range(1000)]
+
+
+def test_what_was_logged_without_room_comes_when_it_is_flushed() -> None:
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    filled = os.write(write_end, b"x" * 1_000_000)
+    out = Stdout(write_end)
+    out.log("INFO", "the summary")
+
+    threading.Timer(0.05, os.read, (read_end, filled)).start()
+    out.flush()
+
+    assert b"the summary" in os.read(read_end, 1000)
     os.close(read_end)
     os.close(write_end)
 
