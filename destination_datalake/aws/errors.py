@@ -121,6 +121,12 @@ _CODES: Mapping[str, _Rule] = {
     "RequestTimeTooSkewed": _Rule(
         "this machine's clock differs from AWS's by more than 15 minutes", "Set the clock.", "config_error"
     ),
+    # S3 answers a HEAD without a body, so without a word on the reason (S3 API: HeadObject).
+    "400": _Rule(
+        "S3 refused and gave no reason, as it does where credentials have expired",
+        "Provide credentials that last, such as an IAM role or an IAM user's keys.",
+        "config_error",
+    ),
     "RegionDisabledException": _Rule(
         "STS is switched off in this region", "Activate the region in the account's settings.", "config_error"
     ),
@@ -243,6 +249,8 @@ def _arrow_call(text: str) -> _Call | None:
         code = "PermanentRedirect"
     elif status == 403:
         code = "AccessDenied"
+    elif code == "UNKNOWN" and status:
+        code = str(status)
     return _Call("S3", found["operation"], code, text, status)
 
 

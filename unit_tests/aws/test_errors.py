@@ -124,6 +124,12 @@ LAKE_FORMATION = "Insufficient Lake Formation permission(s): Required Create Tab
             "transient_error",
             "slow down",
         ),
+        (
+            OSError("AWS Error UNKNOWN (HTTP status 400) during HeadObject operation: No response body."),
+            "config_error",
+            "as it does where credentials have expired. Provide credentials that last",
+        ),
+        (answer("HeadObject", "400", status=400), "config_error", "gave no reason, as it does where credentials have"),
         (OSError("AWS Error SLOW_DOWN during PutObject operation: x"), "transient_error", "slow down"),
         (OSError("AWS Error NETWORK_CONNECTION during PutObject operation: x"), "transient_error", "Try again later"),
     ],
