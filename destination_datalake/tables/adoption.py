@@ -49,7 +49,7 @@ class Adoption:
                 if content.widened(columns) != content:
                     widen(columns)
                     continue
-                if not self._copied(Content(left.location, {**content.types, **noted}), content, rewrite):
+                if not self._copied(left, Content(left.location, {**content.types, **noted}), content, rewrite):
                     continue
             if self.entry.update(partial(self._settle, left=left, content=content)):
                 return
@@ -59,8 +59,12 @@ class Adoption:
         )
         raise RewriteFailed(NotRewritten(message, message, "transient_error"))
 
-    def _copied(self, source: Content, target: Content, rewrite: Rewrite) -> bool:
-        """Copy the files. False if their owner has withdrawn some of them meanwhile, which it could not acknowledge."""
+    def _copied(self, left: Unpublished, source: Content, target: Content, rewrite: Rewrite) -> bool:
+        """Copy the files. False if their owner has withdrawn some of them meanwhile, which it could not acknowledge.
+
+        False, too, if the replacement is another sync's part by now: what is missing then may have been adopted, and
+        swept.
+        """
         names = self.folders.files(source.folder).keys()
         failure: Exception | None = None
         try:
@@ -68,6 +72,10 @@ class Adoption:
         except Exception as error:
             failure = error
         withdrawn = names - self.folders.files(source.folder).keys()
+        # Read after the files were listed: nobody sweeps them as long as the entry says that they are ours to adopt.
+        entry = self.entry.read()
+        if FencingToken.held(entry["Parameters"]) != self.token or Unpublished.noted(entry) != left:
+            return False
         self.folders.delete(f"{target.folder}/{name}" for name in withdrawn)
         if failure is not None and not withdrawn:
             raise failure

@@ -339,6 +339,24 @@ def test_a_file_that_its_stopped_owner_withdraws_while_it_is_adopted_is_not_miss
     assert ids(cloud) == [0, 2]
 
 
+def test_rows_that_another_sync_has_adopted_and_whose_folder_it_has_swept_stay_in_the_table(cloud: Cloud) -> None:
+    """Whoever was adopting them as well finds the folder empty, which does not mean that they were withdrawn."""
+    sync(cloud, generation=2, replaces=True).commit("acknowledged", 1)
+    access = another_client()
+    slow = sync(cloud, generation=2, access=access)
+
+    def adopt_and_sweep(times: int) -> None:
+        if times == 1:
+            fast = sync(cloud, generation=2)
+            fast.commit("fast", 2)
+            fast.publish()
+
+    before(access, "s3", "CopyObject", adopt_and_sweep)
+    slow.commit("slow", 3)
+
+    assert ids(cloud) == [1, 2, 3]
+
+
 def test_a_widening_that_fails_says_so_and_leaves_the_table_as_it_was(cloud: Cloud) -> None:
     syncing = sync(cloud)
     syncing.commit("one", 1)
