@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import secrets
 import time
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
@@ -59,7 +60,9 @@ def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
     s3 = access.client("s3")
     # JSON has no word for NaN and the infinities.
     decoder = BlockDecoder(unit.plan.columns, Floats.FINITE if unit.plan.format == "jsonl" else Floats.ANY)
-    files = _UnitFiles(unit.name, unit.plan, s3)
+    # A try that Spark has given up may go on for a while, or for long on another machine: what it then writes, or takes
+    # back, must not be what the next try has written. Rejects keep their names, so that none are told of twice.
+    files = _UnitFiles(f"{unit.name}-{secrets.token_hex(4)}", unit.plan, s3)
     now = time.time_ns() // 1_000_000
     lines = RejectLines(unit.rejects, unit.stream, unit.plan.columns, unit.name, now)
     rejects = RejectFiles(lines, unit.rejects, unit.name, s3)

@@ -282,7 +282,7 @@ class Engine:
             conf.setAll(list(_LOCAL_DEFAULTS.items()))
         conf.set("spark.driver.extraJavaOptions", " ".join(self._java_options()))
         conf.setAll(list(settings.conf.items()))
-        # A second copy of a task would write the same objects, maybe from segments whose files have been taken again.
+        # A second copy of a task would write the same rejects, maybe from segments whose files have been taken again.
         conf.set("spark.speculation", "false")
         if self._stopped.is_set():
             raise InterruptedError("Spark is not needed any more")

@@ -17,7 +17,8 @@ class EncodeUnit:
     """Segments of one stream, to be read one after the other into as few files as `FilePlan.target_bytes` allows.
 
     A segment is a path on the executors' local disk, or an S3 URI when they live on other machines. `name` begins the
-    names of the files. `rejects` is where what cannot be kept as it was goes.
+    names of the files; those of data also tell one try from another. `rejects` is where what cannot be kept as it was
+    goes.
     """
 
     stream: StreamId
