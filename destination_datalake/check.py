@@ -23,7 +23,7 @@ from destination_datalake.config import Config
 from destination_datalake.spark.java import JavaUnusable, find_java
 from destination_datalake.tables.aws_datalake import advice
 from destination_datalake.tables.database import ensure_database
-from destination_datalake.tables.moves import KnownTable, known_tables, moves, of_another_kind, strays
+from destination_datalake.tables.moves import KnownTable, at_home, known_tables, moves, of_another_kind, strays
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.site import elsewhere, not_in_s3
 
@@ -79,11 +79,15 @@ def _look_at_aws(config: Config, unique: str) -> Findings:
     _probe_catalog(config, access, unique, problems)
     tables = _tables(config, access)
     naming = TableNaming.of(config)
-    _probe_strays(list(strays(tables, naming, config.uri(""))), config, access, unique, problems)
+    elsewhere_now = list(strays(tables, naming, config.uri("")))
+    of_others = not config.follow_table_location and at_home(tables, naming, config.uri(""))
+    if not of_others:
+        _probe_strays(elsewhere_now, config, access, unique, problems)
     if problems:
         return Findings(problems)
     notes = (
         _note(config, tables, naming),
+        _note_on_strays(config, elsewhere_now) if of_others else None,
         _note_on_other_kinds(config, tables, naming),
         _note_on_inherited_tables(config, access),
     )
@@ -142,6 +146,22 @@ def _note(config: Config, tables: Sequence[KnownTable], naming: TableNaming) -> 
         "new without the earlier records, and what is there gets no more. To go on with it, set "
         "lakeformation_database_name, database_strategy, table_prefix and naming as they were. If the change is meant, "
         "refresh these streams where the earlier records are needed, and drop the old tables when nobody reads them."
+    )
+    _logger.info(note)
+    return note
+
+
+def _note_on_strays(config: Config, found: Sequence[KnownTable]) -> str | None:
+    """Say which tables lie elsewhere than the options say, where other tables lie as they say; None if none do."""
+    if not found:
+        return None
+    shown = [f"{table.name} ({table.location}, stream {table.holding.stream})" for table in found[:_MOVES_SHOWN]]
+    more = [f"and {len(found) - _MOVES_SHOWN} more"] if len(found) > _MOVES_SHOWN else []
+    note = (
+        f"Some tables of database {config.lakeformation_database_name} lie under {config.uri('')}, and others do not: "
+        f"{', '.join(shown + more)}. If another connection writes these, all is well. If they are this connection's, "
+        "its syncs refuse their streams: correct bucket_name and bucket_prefix, choose another table_prefix, or set "
+        "follow_table_location to true."
     )
     _logger.info(note)
     return note

@@ -133,6 +133,20 @@ def test_a_table_that_lies_elsewhere_is_refused_with_both_places(platform: Platf
     assert "set follow_table_location to true" in said
 
 
+def test_tables_elsewhere_are_a_note_where_other_tables_of_the_database_lie_as_the_options_say(
+    platform: Platform, lake: Lake
+) -> None:
+    """Two connections that differ in bucket or prefix may share a database: nobody can tell whose stream it is."""
+    made_for(lake, "users", f"s3://{lake.bucket}/{PREFIX}/{lake.database}/users/")
+    made_for(lake, "orders", "s3://elsewhere/orders/")
+
+    status = platform.check(lake.config(table_type="HIVE")).connection_status
+
+    assert status["status"] == "SUCCEEDED"
+    assert f"{lake.database}.orders (s3://elsewhere/orders/, stream orders)" in status["message"]
+    assert "its syncs refuse their streams" in status["message"]
+
+
 def test_the_bucket_of_a_table_that_is_to_be_followed_is_tried_out(platform: Platform, lake: Lake) -> None:
     made_for(lake, "orders", "s3://elsewhere-too/orders/")
     following = lake.config(follow_table_location=True, table_type="HIVE")

@@ -93,6 +93,15 @@ def strays(tables: Sequence[KnownTable], naming: TableNaming, within: str) -> It
     return (table for table in _own(tables, naming) if elsewhere(table.location, within) is not None)
 
 
+def at_home(tables: Sequence[KnownTable], naming: TableNaming, within: str) -> bool:
+    """Whether any table that its stream would be written to lies inside the folder `within`.
+
+    Where these options have tables of their own, strays can be another connection's: two that differ in bucket or
+    prefix may share a database.
+    """
+    return any(elsewhere(table.location, within) is None for table in _own(tables, naming))
+
+
 def of_another_kind(tables: Sequence[KnownTable], naming: TableNaming, kind: Kind) -> Iterator[KnownTable]:
     """Tables that their streams would be written to, in the same database, if they were of this kind."""
     return (table for table in _own(tables, naming) if table.kind != kind)

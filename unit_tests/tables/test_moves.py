@@ -12,7 +12,7 @@ from destination_datalake.schema.names import PRESERVE, SNAKE_CASE, SNAKE_CASE_N
 from destination_datalake.tables.base import TableName
 from destination_datalake.tables.database import ensure_database
 from destination_datalake.tables.holding import Holding
-from destination_datalake.tables.moves import KnownTable, known_tables, moves, of_another_kind, strays
+from destination_datalake.tables.moves import KnownTable, at_home, known_tables, moves, of_another_kind, strays
 from destination_datalake.tables.naming import TableNaming
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.cloud import cloud as an_account
@@ -159,6 +159,21 @@ def test_tables_of_our_streams_that_lie_elsewhere_are_strays(
     tables = [known("shop.orders", "shop", "Orders"), known("lake.users", None, "users")]
 
     assert [str(table.name) for table in strays(tables, naming, within)] == expected
+
+
+@pytest.mark.parametrize(
+    ("naming", "home"),
+    [
+        (DEFAULT, True),
+        (replace(DEFAULT, database="shop"), False),
+        # Tables that are there, and that these options do not name, do not make it theirs.
+        (replace(DEFAULT, table_prefix="raw_"), False),
+    ],
+)
+def test_options_are_at_home_where_a_table_that_they_name_lies(naming: TableNaming, home: bool) -> None:
+    tables = [known("shop.orders", "shop", "Orders"), known("lake.users", None, "users")]
+
+    assert at_home(tables, naming, f"s3://{BUCKET}/lake/") == home
 
 
 def test_tables_of_another_kind_than_is_asked_for_are_found_in_the_options_own_database() -> None:
