@@ -6,11 +6,13 @@ sync begins a new table and the old one stays: somebody should know before.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Self
 
+from destination_datalake.aws.errors import explain
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.names import LONGEST, METADATA_NAMES
 from destination_datalake.tables.base import TableName
@@ -22,6 +24,8 @@ from destination_datalake.tables.site import Kind, elsewhere
 if TYPE_CHECKING:
     from mypy_boto3_glue import GlueClient
     from mypy_boto3_glue.type_defs import TableTypeDef
+
+_logger = logging.getLogger(__name__)
 
 # Somebody is waiting: so much is looked at and no more. Glue answers with a hundred at a time.
 _DATABASES_LISTED = 1_000
@@ -141,11 +145,10 @@ def _made_by(naming: TableNaming, table: KnownTable) -> bool:
 def known_tables(glue: GlueClient, database: str) -> list[KnownTable]:
     """The tables that say what they hold, wherever they lie.
 
-    Looked for in `database` and in the latest of those that this connector has created, among the first thousands of
-    tables. Raises what Glue raises.
+    Looked for in `database` and, as far as Glue permits it, in the latest of those that this connector has created,
+    among the first thousands of tables. Raises what Glue raises about `database`.
     """
-    databases = dict.fromkeys([database, *_our_databases(glue)[:_DATABASES_READ]])
-    entries = chain.from_iterable(_entries(glue, each) for each in databases)
+    entries = chain(_entries(glue, database), _entries_elsewhere(glue, database))
     read = (KnownTable.of(each, entry) for each, entry in islice(entries, _TABLES_READ))
     return [table for table in read if table is not None]
 
@@ -178,3 +181,16 @@ def _our_databases(glue: GlueClient) -> list[str]:
 def _entries(glue: GlueClient, database: str) -> Iterator[tuple[str, TableTypeDef]]:
     pages = glue.get_paginator("get_tables").paginate(DatabaseName=database, PaginationConfig={"PageSize": _PAGE})
     return ((database, table) for page in pages for table in page["TableList"])
+
+
+def _entries_elsewhere(glue: GlueClient, database: str) -> Iterator[tuple[str, TableTypeDef]]:
+    """Entries of our other databases. Only notes come of them, so where Glue refuses to say more, they end."""
+    try:
+        for other in _our_databases(glue)[:_DATABASES_READ]:
+            if other != database:
+                yield from _entries(glue, other)
+    except Exception as error:
+        failure = explain(error, doing="look for earlier tables beside those of", resource=database)
+        if failure is None:
+            raise
+        _logger.info("%s Only a warning would have come of it.", failure.message)

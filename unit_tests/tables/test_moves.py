@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import pytest
+from botocore.exceptions import ClientError
 
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.names import PRESERVE, SNAKE_CASE, SNAKE_CASE_NUMBERS, Naming
@@ -16,6 +17,7 @@ from destination_datalake.tables.moves import KnownTable, at_home, known_tables,
 from destination_datalake.tables.naming import TableNaming
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.cloud import cloud as an_account
+from unit_tests.tables.orders import another_client, before
 
 DEFAULT = TableNaming("lake", "namespace", "", SNAKE_CASE)
 SINGLE = replace(DEFAULT, strategy="single")
@@ -141,6 +143,25 @@ def test_tables_are_known_by_what_they_say_in_our_databases(cloud: Cloud) -> Non
         KnownTable(TableName("shop", "a"), holdings[1], columns, "Iceberg", f"s3://{BUCKET}/raw/shop/a/data/"),
     ]
     assert known_tables(glue, "theirs")[0].name == ("theirs", "a")
+
+
+@pytest.mark.parametrize("operation", ["GetDatabases", "GetTables"])
+def test_tables_of_the_options_own_database_are_known_where_nobody_may_look_into_others(
+    cloud: Cloud, operation: str
+) -> None:
+    access = another_client()
+    for database in ("lake", "shop"):
+        ensure_database(cloud.access.client("glue"), database)
+        entry = {"Name": "orders", "Parameters": Holding(StreamId(None, "orders"), SNAKE_CASE).parameters()}
+        cloud.access.client("glue").create_table(DatabaseName=database, TableInput=entry)  # type: ignore[arg-type]
+
+    def refuse(times: int) -> None:
+        if operation == "GetDatabases" or times > 1:
+            raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "not authorized"}}, operation)
+
+    before(access, "glue", operation, refuse)
+
+    assert [str(table.name) for table in known_tables(access.client("glue"), "lake")] == ["lake.orders"]
 
 
 @pytest.mark.parametrize(
