@@ -81,6 +81,12 @@ def spark_gone(stream: StreamId) -> StreamFailure:
     return StreamFailure(message, "Spark has gone", "transient_error")
 
 
+def unread() -> StreamFailure:
+    """Spark died when no records were waiting, but more were to come."""
+    message = "Spark has gone before the input had ended: the rest was not read. The next sync goes on from there."
+    return StreamFailure(message, "Spark has gone", "transient_error")
+
+
 def unacknowledgeable(stream: StreamId, failed: StreamId) -> StreamFailure:
     """Records of the stream were not written because another one has failed and they share their states."""
     message = (

@@ -23,7 +23,7 @@ from destination_datalake.buffer.buffer import MiB
 from destination_datalake.buffer.disk import DiskFailed, waiting_room
 from destination_datalake.buffer.staging import LocalStaging, RemoteStaging
 from destination_datalake.descriptors import raise_limit
-from destination_datalake.failures import StreamFailure, disk_failed, malformed_input, trace_of, unexpected
+from destination_datalake.failures import StreamFailure, disk_failed, malformed_input, trace_of, unexpected, unread
 from destination_datalake.intake import Gathered, Intake, RefusedMessage
 from destination_datalake.landing import JOBS_AT_ONCE, Landed, Landing
 from destination_datalake.outcome import Outcome
@@ -224,17 +224,16 @@ class _Sync:
             self._end()
 
     def _next_batches(self) -> list[Batch] | None:
-        """Wait for batches that are due; None when the input has ended and nothing is left of it, or Spark has gone."""
+        """Wait for batches that are due; None when the input has ended and nothing is left, or no Spark for it."""
         with self._changed:
-            while not self._spark_has_gone:
-                if batches := self._cut_locked():
+            while True:
+                if not self._spark_has_gone and (batches := self._cut_locked()):
                     self._jobs_running += 1
                     self._changed.notify_all()
                     return batches
                 if self._ended:
                     return None
-                self._changed.wait(self._backlog.wait())
-            return None
+                self._changed.wait(None if self._spark_has_gone else self._backlog.wait())
 
     def _cut_locked(self) -> list[Batch]:
         """The batches that are due and wanted; none if nothing is due."""
@@ -306,7 +305,9 @@ class _Sync:
         try:
             if self._outcome.fatal is None:
                 self._outcome.account(self._ledger, spark_has_gone=self._spark_has_gone)
-                if self._read_to_the_end and not self._termination.requested:
+                if not (self._read_to_the_end or self._outcome.is_failure or self._termination.requested):
+                    self._outcome.stop(unread())
+                elif self._read_to_the_end and not self._termination.requested:
                     self._outcome.publish(self._landing, self._statuses)
                     self._published = True
         except Exception as error:

@@ -308,6 +308,32 @@ def test_with_spark_gone_reading_stops(stage: Stage, streams: tuple[str, ...]) -
     assert stage.spark.jobs <= 3
 
 
+@pytest.mark.parametrize("more", [0, 1, 100_000])
+def test_with_spark_gone_between_two_batches_nothing_succeeds_that_was_not_published(stage: Stage, more: int) -> None:
+    stage.options = {"flush_interval_seconds": 1}
+
+    def commit() -> bool:
+        stage.spark.died = True
+        return True
+
+    def lines() -> Iterator[bytes]:
+        yield record("a")
+        while not stage.a.rows:
+            time.sleep(0.01)
+        time.sleep(0.1)  # Whatever follows from that does.
+        yield from [record("a")] * more
+
+    stage.a.on_commit = commit
+
+    code, said = stage.run(lines())
+
+    # All records may have been committed before; then the tables that need no Spark are published.
+    assert stage.a.rows == 1
+    assert (code == 0) == stage.a.published == (not failures(said))
+    assert {kind for kind, _ in failures(said).values()} <= {"transient_error"}
+    assert code == 1 or not more
+
+
 # --- Standard output
 
 
