@@ -100,11 +100,9 @@ class HiveTable:
 
     def prepare(self) -> None:
         """Create the table, or add and widen columns; take over what an unfinished replacement left."""
-        glue = self._access.client("glue")
-        ensure_database(glue, self.name.database)
         try:
             entry, created = self._entry.read(), False
-        except glue.exceptions.EntityNotFoundException:
+        except self._access.client("glue").exceptions.EntityNotFoundException:
             entry, created = self._create(), True
         if problem := obstacle(entry, self._plan):
             raise TableConflict(
@@ -163,6 +161,7 @@ class HiveTable:
         """Create the table in a folder that nobody has used, whatever lies where one of this name was before."""
         columns, parameters = (*METADATA_COLUMNS, *self._columns), self._holding.parameters()
         folder = self._folders.first(self._stream.generation)
+        ensure_database(self._access.client("glue"), self.name.database)
         create_hive_table(self.name, columns, f"{folder}/", parameters, self._plan, self._access)
         return self._entry.read()
 
@@ -307,7 +306,8 @@ class HiveTable:
             folders = self._entry.update(self._bury)
             for folder in folders:
                 self._folders.clear(folder)
-            self._entry.update(lambda entry: strike(entry, *folders))
+            if folders:
+                self._entry.update(lambda entry: strike(entry, *folders))
         except Exception as error:
             failure = explain(error, doing="remove old files of", resource=f"table {self.name}")
             _logger.warning(

@@ -97,7 +97,6 @@ class IcebergTable:
 
     def prepare(self) -> None:
         """Create the table, or add and widen columns; settle the branches that earlier syncs left."""
-        ensure_database(self._access.client("glue"), self.name.database)
         try:
             table, created = self._commits.load(), False
         except (NoSuchIcebergTableError, NoSuchPropertyException) as error:
@@ -219,6 +218,7 @@ class IcebergTable:
         fields = [iceberg_field(column, lambda: next(ids)) for column in (*METADATA_COLUMNS, *self._columns)]
         codec = {"write.parquet.compression-codec": self._plan.codec.lower()}
         properties = {**_PROPERTIES, **codec, **self._holding.parameters()}
+        ensure_database(self._access.client("glue"), self.name.database)
         return self._commits.create(Schema(*fields), self._site.folder, properties)
 
     def _use_schema(self, metadata: TableMetadata, columns: Sequence[Field]) -> None:

@@ -13,7 +13,18 @@ from destination_datalake.schema.names import SNAKE_CASE
 from destination_datalake.schema.types import Field, Int64, List, NumericTypes, String, Struct, Timestamp
 from destination_datalake.tables.holding import Holding
 from unit_tests.cloud import BUCKET, Cloud
-from unit_tests.tables.orders import PARQUET, ROOT, columns, create, entry, sync, theirs, visible
+from unit_tests.tables.orders import (
+    PARQUET,
+    ROOT,
+    another_client,
+    before,
+    columns,
+    create,
+    entry,
+    sync,
+    theirs,
+    visible,
+)
 
 META = "struct<sync_id:bigint,changes:array<struct<field:string,change:string,reason:string>>>"
 COLUMNS = (
@@ -139,3 +150,24 @@ def test_columns_beside_a_conflict_take_the_values_of_every_later_sync(cloud: Cl
 
     assert columns(cloud)[4:] == [("x", "string", None), ("x__timestamp", "timestamp", "x")]
     assert opened.table.plan().columns == (Field("x__timestamp", "x", Timestamp(zoned=False)),)
+
+
+def test_a_sync_asks_for_the_database_only_of_a_table_that_is_not_there(cloud: Cloud) -> None:
+    access, asked = another_client(), list[int]()
+    before(access, "glue", "GetDatabase", asked.append)
+
+    sync(cloud, access=access)
+    sync(cloud, access=access)
+
+    assert asked == [1]
+
+
+def test_a_sync_that_leaves_no_folder_asks_for_the_entry_twice_at_its_end(cloud: Cloud) -> None:
+    """Once to publish, and once to see that there is nothing to sweep."""
+    access, asked = another_client(), list[int]()
+    syncing = sync(cloud, access=access)
+    before(access, "glue", "GetTable", asked.append)
+
+    syncing.publish()
+
+    assert asked == [1, 2]
