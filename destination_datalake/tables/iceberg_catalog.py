@@ -14,7 +14,7 @@ from pyiceberg.typedef import Identifier
 from destination_datalake.tables.entry import Entry, as_input
 
 if TYPE_CHECKING:
-    from mypy_boto3_glue.type_defs import TableInputTypeDef
+    from mypy_boto3_glue.type_defs import TableInputTypeDef, TableTypeDef
 
 COMMENT = "comment"
 """The table property that engines show as the table's comment; Glue's Description follows it when it changes."""
@@ -31,6 +31,7 @@ class KeepingGlueCatalog(GlueCatalog):
     _planned_on = ""
     _snapshots: frozenset[int] = frozenset()
     _removed: frozenset[str] = frozenset()
+    _read: TableTypeDef
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
@@ -60,12 +61,16 @@ class KeepingGlueCatalog(GlueCatalog):
         self._removed = frozenset(current_table.metadata.properties) - frozenset(staged.metadata.properties)
         return staged
 
+    def _get_glue_table(self, database_name: str, table_name: str) -> TableTypeDef:
+        # Whose version goes with the update, so that its entry need not be read again.
+        self._read = super()._get_glue_table(database_name, table_name)
+        return self._read
+
     def _update_glue_table(
         self, database_name: str, table_name: str, table_input: TableInputTypeDef, version_id: str
     ) -> None:
         """Update the entry, or find that it was done already. Raises as `commit_table`."""
-        there = as_input(self._get_glue_table(database_name, table_name))
-        kept = cast("TableInputTypeDef", _keeping(there, dict(table_input), self._removed))
+        kept = cast("TableInputTypeDef", _keeping(as_input(self._read), dict(table_input), self._removed))
         try:
             super()._update_glue_table(database_name, table_name, kept, version_id)
         except (CommitFailedException, ClientError, BotoCoreError) as error:

@@ -108,6 +108,23 @@ def test_preparing_a_table_commits_once_and_only_if_it_must(lake: Lake) -> None:
 # --- Who may write where
 
 
+def test_a_commit_reads_the_table_s_entry_to_plan_on_it_and_to_change_it(lake: Lake) -> None:
+    syncing, asked = lake.open(), list[object]()
+    file = lake.write(syncing, 1)
+    events, read = lake.access.client("glue").meta.events, "before-call.glue.GetTable"
+
+    def notice(**call: object) -> None:
+        asked.append(call)
+
+    events.register(read, notice)
+    try:
+        syncing.commit([file], no_rewrite)
+    finally:
+        events.unregister(read, notice)
+
+    assert len(asked) == 2
+
+
 def test_a_replacement_holds_the_table_s_token_until_it_is_published(lake: Lake) -> None:
     lake.commit(lake.open(), 1)
     assert PROPERTY not in lake.properties()
