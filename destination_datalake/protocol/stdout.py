@@ -51,6 +51,8 @@ class Stdout:
         # A finaliser may log while its own thread is in the middle of a line: its line comes after that.
         self._lock = threading.RLock()
         self._lines: deque[bytes] = deque()
+        self._rest = memoryview(b"")
+        self._begun = False
         self._writing = False
         self._torn = False
         self._closed = False
@@ -104,7 +106,7 @@ class Stdout:
     def log(self, level: LogLevel, text: str) -> None:
         """Write `text`, its secrets masked, as one LOG message. Never raises, and never waits for a reader.
 
-        A log must not keep data from landing: without room it comes before the next line that has some.
+        A log must not keep data from landing: what has no room comes before the next line that has some.
         """
         if len(self._lines) < _LONGEST_QUEUE:
             self._lines.append(_ENCODER.encode({"type": "LOG", "log": {"level": level, "message": self._clean(text)}}))
@@ -140,7 +142,7 @@ class Stdout:
     def _write_what_came(self) -> None:
         """Write what is queued as long as there is room, if nobody else is at it: whoever is comes here afterwards."""
         with contextlib.suppress(StdoutClosedError, OSError):
-            while self._lines and self._lock.acquire(blocking=False):
+            while self._has_more and self._lock.acquire(blocking=False):
                 try:
                     if self._writing or not self._room.poll(0):
                         return
@@ -148,39 +150,47 @@ class Stdout:
                 finally:
                     self._lock.release()
 
+    @property
+    def _has_more(self) -> bool:
+        return bool(self._rest or self._lines)
+
     def _write_lines(self, *, wait: bool) -> None:
-        """Write what is queued, in order. The lock must be held; within another line, that line goes on first."""
+        """Write what is queued, in order; if it may not `wait`, until there is no room, be it within a line.
+
+        The lock must be held; within another line, that line goes on first.
+        """
         if self._writing:
             return
         self._writing = True
         try:
-            while self._lines and (wait or self._room.poll(0)):
-                self._write(self._lines.popleft())
+            while self._has_more and (wait or self._room.poll(0)):
+                self._write_on()
         except BaseException:
+            self._torn |= self._begun
+            self._rest, self._begun = memoryview(b""), False
             self._lines.clear()
             raise
         finally:
             self._writing = False
 
-    def _write(self, line: bytes) -> None:
+    def _write_on(self) -> None:
+        """Write some more of the line that is begun, or else of the next."""
         if self._closed:
             raise StdoutClosedError("stdout was closed by its reader")
-        # What follows half a line that could not be finished must not become a part of it.
-        rest = memoryview(b"\n" + line + b"\n" if self._torn else line + b"\n")
-        whole = len(rest)
+        if not self._rest:
+            # What follows half a line that could not be finished must not become a part of it.
+            self._rest = memoryview(b"\n" * self._torn + self._lines.popleft() + b"\n")
+        self._wait_for_room()
         try:
-            while rest:
-                self._wait_for_room()
-                try:
-                    # No more than a pipe with room has room for: a write that waits cannot be given up.
-                    rest = rest[os.write(self._fd, rest[: select.PIPE_BUF]) :]
-                except BlockingIOError:
-                    continue  # Somebody else has filled a pipe that was handed to us non-blocking.
+            # No more than a pipe with room has room for: a write that waits cannot be given up.
+            written = os.write(self._fd, self._rest[: select.PIPE_BUF])
+        except BlockingIOError:
+            return  # Somebody else has filled a pipe that was handed to us non-blocking.
         except BrokenPipeError as error:
             self._closed = True
             raise StdoutClosedError("stdout was closed by its reader") from error
-        finally:
-            self._torn = (self._torn and len(rest) == whole) or 0 < len(rest) < whole
+        self._rest = self._rest[written:]
+        self._begun, self._torn = bool(self._rest), False
 
     def _wait_for_room(self) -> None:
         while True:

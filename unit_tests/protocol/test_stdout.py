@@ -187,6 +187,34 @@ def test_a_log_waits_for_no_reader_and_comes_before_the_next_line() -> None:
     assert [json.loads(line)["log"]["message"] for line in logs] == [f"log {number}" for number in range(1000)]
 
 
+def test_a_log_for_which_there_is_some_room_but_not_enough_waits_for_no_reader_either() -> None:
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    filled = os.write(write_end, b"x" * 1_000_000)
+    out = Stdout(write_end)
+    os.read(read_end, 8192)
+
+    logging_thread = threading.Thread(target=out.log, args=("INFO", "long " * 10_000), daemon=True)
+    logging_thread.start()
+    logging_thread.join(30)
+    waits = logging_thread.is_alive()
+
+    # Its rest comes before the next line.
+    received: list[bytes] = []
+
+    def read() -> None:
+        with open(read_end, "rb") as reader:  # noqa: PTH123 (a descriptor, not a path)
+            received.append(reader.read())
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    out.write_line(b"{}")
+    os.close(write_end)
+    reader.join()
+    log, last = received[0][filled - 8192 :].splitlines()
+    assert (waits, json.loads(log)["log"]["message"], last) == (False, "long " * 10_000, b"{}")
+
+
 def test_what_was_logged_without_room_comes_when_it_is_flushed() -> None:
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
