@@ -136,8 +136,7 @@ class IcebergTable:
             for file in files:
                 if (column := required_but_null(file, metadata.schema())) is not None:
                     raise self._refusal(column, "records have no value for it")
-            if to_double := becoming_double(table.schema(), metadata.schema()):
-                promotion.swap(table, transaction, to_double)
+            promotion.swap(table, transaction, becoming_double(table.schema(), metadata.schema()))
             if not all(belongs(file, metadata.schema()) for file in files):
                 return False
             self._append(transaction, [manifest_entry(file, metadata) for file in files])

@@ -48,14 +48,17 @@ class Promotion:
     def swap(self, table: Table, transaction: Transaction, to_double: frozenset[int]) -> None:
         """Write the files anew and put them in the place of the old ones: one overwrite snapshot for each branch.
 
-        `to_double` are the ids of the fields. Raises TableConflict if that would bring deleted rows back.
+        `to_double` are the ids of the fields, none if another writer was faster. Raises TableConflict if that would
+        bring deleted rows back.
         """
+        self._swapped, self._left = [], 0
+        if not to_double:
+            return
         names = [table.schema().find_column_name(id_) or "" for id_ in to_double]
         self._columns = ", ".join(sorted(names))
         branches = [branch for branch in (MAIN_BRANCH, *unpublished(table.metadata)) if branch in table.metadata.refs]
         held = {branch: self._parquet_files(table, branch) for branch in branches}
         self._write({file.file_path for files in held.values() for file in files}, to_double)
-        self._swapped, self._left = [], 0
         for branch, files in held.items():
             pairs = [(file, self._written[file.file_path, to_double]) for file in files]
             changed = [(old, new) for old, new in pairs if new.target != old.file_path]

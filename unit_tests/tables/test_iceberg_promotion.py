@@ -213,6 +213,23 @@ def test_what_was_written_anew_and_another_writer_compacted_meanwhile_is_removed
     assert len(data - live) == 2
 
 
+def test_what_was_written_anew_is_removed_when_another_writer_was_faster_to_make_the_column_double(
+    lake: Lake, caplog: pytest.LogCaptureFixture
+) -> None:
+    ours, theirs = lake.open(columns=columns()), lake.open(columns=columns())
+    lake.commit(ours, 1, price=TENTH)
+
+    lake.at_the_next_update(lambda: widen(lake, theirs, Executors(), 2), lost=False)
+    with caplog.at_level("INFO"):
+        widen(lake, ours, Executors(), 3)
+
+    live = {task.file.file_path for task in lake.theirs().scan().plan_files()}
+    assert rows(lake) == [(1, TENTH), (2, 0.1), (3, 0.1)]
+    data = {f"s3://{lake.bucket}/{key}" for key in lake.objects() if key.endswith(".parquet")}
+    assert len(data - live) == 1  # readers of older snapshots still need the first file
+    assert caplog.text.count("became double") == 1
+
+
 @pytest.mark.parametrize("branch", [MAIN_BRANCH, "airbyte_generation_2"])
 def test_files_with_rows_deleted_by_delete_files_are_not_written_anew(lake: Lake, branch: str) -> None:
     """Delete files name the files they belong to: deleted rows would be there again."""
