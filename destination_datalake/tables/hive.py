@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from destination_datalake.aws.errors import explain
-from destination_datalake.aws.withdrawal import withdraw_all
+from destination_datalake.aws.withdrawal import undone_on_failure, withdraw_all
 from destination_datalake.datafiles import DataFile, FilePlan
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.evolution import AddColumn, evolve
@@ -129,7 +129,7 @@ class HiveTable:
 
         They become visible one after the other. False also if the table's content has moved since they were planned.
         """
-        try:
+        with undone_on_failure(partial(self._withdraw, files)):
             self._adopt(rewrite)
             self._make_room(files, rewrite)
             if not all(self._belongs(file) for file in files):
@@ -138,9 +138,6 @@ class HiveTable:
             self._complete(files)
             if self._are_in_the_table(files):
                 return True
-        except Exception:
-            self._withdraw(files)
-            raise
         self._withdraw(files)
         self._replan()
         return False

@@ -154,6 +154,17 @@ def test_a_running_replacement_loses_nothing_that_it_acknowledged_to_a_sync_that
     assert cloud.unfinished_uploads() == []
 
 
+def test_a_sync_that_may_delete_nothing_says_what_stopped_it_and_not_what_it_could_not_remove(cloud: Cloud) -> None:
+    replacing = sync(cloud, generation=2, replaces=True)
+    planned = replacing.encode("late", 1)
+    sync(cloud, generation=2)
+
+    with cloud.refusing("DeleteObject"), pytest.raises(Fenced):
+        replacing.table.commit([planned], rewrite)
+
+    assert cloud.unfinished_uploads() == []
+
+
 def test_a_replacement_that_is_taken_over_while_it_commits_does_not_leave_what_it_could_not_acknowledge(
     cloud: Cloud,
 ) -> None:
