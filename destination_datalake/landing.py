@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -151,21 +152,28 @@ class Landing:
             with self._activities.during("encoding"):
                 results = self._engine.encode(tasks)
         finally:
-            self._clear(staged)
+            self._clear(segment for batch in staged for segment in batch.segments)
         by_stream: dict[StreamId, list[UnitResult]] = {batch.stream: [] for batch in staged}
         for result in results:
             by_stream[result.stream].append(result)
         return by_stream
 
     def _stage(self, batch: Batch) -> StagedBatch:
-        segments = tuple(StagedSegment(self._staging.stage(segment), segment.bytes) for segment in batch.segments)
         name = f"{self._file_prefix}-{batch.number:06d}"
         table = self._tables[batch.stream].result()
-        return StagedBatch(batch.stream, name, segments, table.plan(), self._rejects.place(table.name))
-
-    def _clear(self, staged: Sequence[StagedBatch]) -> None:
+        plan, rejects = table.plan(), self._rejects.place(table.name)
+        segments: list[StagedSegment] = []
         try:
-            self._staging.clear(segment.place for batch in staged for segment in batch.segments)
+            for segment in batch.segments:
+                segments.append(StagedSegment(self._staging.stage(segment), segment.bytes))  # noqa: PERF401
+        except Exception:
+            self._clear(segments)
+            raise
+        return StagedBatch(batch.stream, name, tuple(segments), plan, rejects)
+
+    def _clear(self, segments: Iterable[StagedSegment]) -> None:
+        try:
+            self._staging.clear(segment.place for segment in segments)
         except Exception:
             _logger.warning("Staged records could not be removed.", exc_info=True)
 
@@ -218,8 +226,9 @@ class Landing:
 
     def _discard(self, table: Table, files: Sequence[DataFile], rejects: Sequence[RejectFile]) -> None:
         try:
-            table.discard(files)
-            self._rejects.withdraw(rejects)
+            with ExitStack() as steps:
+                steps.callback(self._rejects.withdraw, rejects)
+                steps.callback(table.discard, files)
         except Exception:
             _logger.warning("Files of a failed batch of table %s could not be removed.", table.name, exc_info=True)
 

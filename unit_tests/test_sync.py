@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess
-from destination_datalake.buffer.staging import LocalStaging
+from destination_datalake.buffer.segments import Segment
+from destination_datalake.buffer.staging import LocalStaging, Staging
 from destination_datalake.config import Config
 from destination_datalake.datafiles import DataFile, FilePlan
 from destination_datalake.landing import ENCODINGS, Landing
@@ -26,6 +27,7 @@ from destination_datalake.protocol.stdout import Stdout
 from destination_datalake.rejects.book import RejectBook
 from destination_datalake.rejects.catalog import RejectsTable
 from destination_datalake.rejects.limit import RejectLimit
+from destination_datalake.rejects.place import Partition, RejectFile
 from destination_datalake.rejects.tally import Tally
 from destination_datalake.spark.engine import Engine
 from destination_datalake.spark.failure import SparkFailed
@@ -33,6 +35,7 @@ from destination_datalake.spark.plan import Encoded, EncodeTask, UnitResult
 from destination_datalake.sync import EXIT_TERMINATED, _Sync
 from destination_datalake.tables.base import Rewrite, TableName
 from destination_datalake.termination import Termination
+from unit_tests.cloud import BUCKET, cloud
 
 ACCESS = AwsAccess("us-east-1", AccessKeys("AKIAIOSFODNN7EXAMPLE", "not-a-secret"))
 OPTIONS = {
@@ -88,6 +91,7 @@ class MemoryTable:
     on_prepare: Callable[[], None] = lambda: None
     on_plan: Callable[[], None] = lambda: None
     on_commit: Callable[[], bool] = lambda: True
+    on_discard: Callable[[], None] = lambda: None
     rows: int = 0
     published: bool = False
     discarded: int = 0
@@ -108,6 +112,7 @@ class MemoryTable:
         self.published = True
 
     def discard(self, files: Sequence[DataFile]) -> None:
+        self.on_discard()
         self.discarded += len(files)
 
 
@@ -120,6 +125,7 @@ class Stage:
     spark: CountingSpark = field(default_factory=CountingSpark)
     patience: float = 30.0
     options: dict[str, Any] = field(default_factory=dict)
+    staging: Staging = field(default_factory=LocalStaging)
 
     def __post_init__(self) -> None:
         self.streams = [Stream(StreamId(None, name), {}, False, None, None, None) for name in ("a", "b")]
@@ -153,11 +159,28 @@ class Stage:
         book = RejectBook(
             "s3://lake/_errors", "sync", "2026-01-01", RejectLimit(1.0, None), RejectsTable("raw", "", ACCESS), ACCESS
         )
-        new_landing = partial(Landing, openers, self.spark, LocalStaging(), ACCESS, "sync", book)
+        new_landing = partial(Landing, openers, self.spark, self.staging, ACCESS, "sync", book)
         config = Config.parse({**OPTIONS, **self.options})
         self.termination.tell(partial(out.give_up_after, self.patience))
         sync = _Sync(config, self.streams, new_landing, self.directory, out, self.termination, self.patience)
         return sync.run(stdin)
+
+
+@dataclass
+class SmallStaging:
+    """A place for so many segments."""
+
+    room: int
+    places: set[str] = field(default_factory=set)
+
+    def stage(self, segment: Segment) -> str:
+        if len(self.places) == self.room:
+            raise OSError("full")
+        self.places.add(str(segment.path))
+        return str(segment.path)
+
+    def clear(self, places: Iterable[str]) -> None:
+        self.places.difference_update(places)
 
 
 def _same(table: MemoryTable) -> MemoryTable:
@@ -284,6 +307,34 @@ def test_a_table_that_changes_under_every_encoding_is_given_up_without_loss(stag
     assert kind == "transient_error"
     assert "table raw.a" in sentence
     assert stage.spark.jobs == ENCODINGS
+
+
+@pytest.mark.parametrize("room", [1, 2])
+def test_of_a_batch_that_cannot_be_handed_over_nothing_stays_for_executors(stage: Stage, room: int) -> None:
+    stage.staging = staging = SmallStaging(room)
+    if room == 2:
+        stage.a.on_plan = raising(RuntimeError())
+
+    code, said = stage.run([record("a", 1024 * 1024)] * 20)  # Two segments.
+
+    assert (code, [*failures(said)], staging.places) == (1, ["a"], set())
+
+
+def test_rejects_of_a_failed_batch_go_also_where_its_files_cannot(stage: Stage) -> None:
+    reject = RejectFile(Partition("REASON", "raw.a", "2026-01-01"), f"s3://{BUCKET}/_errors/reject.jsonl.gz")
+
+    class MiscountingSpark(CountingSpark):
+        def encode(self, tasks: Sequence[EncodeTask]) -> list[UnitResult]:
+            return [Encoded(unit.stream, (), Tally(), (reject,)) for task in tasks for unit in task.units]
+
+    stage.spark = MiscountingSpark()
+    stage.a.on_discard = raising(PermissionError())
+    with cloud() as account:
+        account.access.client("s3").put_object(Bucket=BUCKET, Key="_errors/reject.jsonl.gz", Body=b"")
+
+        code, said = stage.run([record("a")])
+
+        assert (code, [*failures(said)], account.objects()) == (1, ["a"], {})
 
 
 # --- Spark
