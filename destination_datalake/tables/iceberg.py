@@ -139,7 +139,8 @@ class IcebergTable:
             promotion.swap(table, transaction, becoming_double(table.schema(), metadata.schema()))
             if not all(belongs(file, metadata.schema()) for file in files):
                 return False
-            self._append(transaction, [manifest_entry(file, metadata) for file in files])
+            if files:
+                self._append(transaction, [manifest_entry(file, metadata) for file in files])
             return True
 
         try:

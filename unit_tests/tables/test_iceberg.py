@@ -105,6 +105,16 @@ def test_preparing_a_table_commits_once_and_only_if_it_must(lake: Lake) -> None:
     assert versions == [1, 1, 2, 3, 3]
 
 
+def test_a_batch_whose_records_were_all_rejected_makes_no_snapshot(lake: Lake) -> None:
+    syncing = lake.open()
+    lake.commit(syncing, 1)
+    before = lake.theirs().metadata_location
+
+    assert syncing.commit([], no_rewrite)
+
+    assert lake.theirs().metadata_location == before
+
+
 # --- Who may write where
 
 
