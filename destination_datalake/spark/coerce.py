@@ -360,15 +360,17 @@ def _coercer(column_type: ColumnType, floats: Floats) -> Coercer:
     return COERCERS[type(column_type)](column_type, floats)
 
 
-_META = _coercer(
-    Struct(
-        (
-            Field(
-                "changes",
-                "changes",
-                List(Struct(tuple(Field(name, name, String()) for name in ("field", "change", "reason")))),
-            ),
-        )
-    ),
-    Floats.ANY,
+_META = _bounded(
+    _coercer(
+        Struct(
+            (
+                Field(
+                    "changes",
+                    "changes",
+                    List(Struct(tuple(Field(name, name, String()) for name in ("field", "change", "reason")))),
+                ),
+            )
+        ),
+        Floats.ANY,
+    )
 )

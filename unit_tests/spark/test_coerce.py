@@ -550,6 +550,13 @@ def test_an_empty_record_is_a_row_of_nulls() -> None:
     assert coerce_record(a_line('{"id": 1}'), []).values == []
 
 
+def test_a_source_that_reports_too_much_that_is_no_change_is_not_listened_to() -> None:
+    reports = ",".join(["1"] * 20_000)
+    line = a_line('{"id": 1}', rest=f',"meta":{{"changes":[{reports}]}}')
+
+    assert coerce_record(line, COLUMNS) == CoercedRecord(1602637589100, [1, None, None], [], 0)
+
+
 def test_the_sources_changes_come_first_and_ours_name_keys_of_the_record() -> None:
     line = a_line(
         '{"id": "two", "order": {"Lines": [1, "x"]}, "fullName": "\\ud800"}',
