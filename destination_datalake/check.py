@@ -240,7 +240,7 @@ def _probe_bucket(at: S3Address, access: AwsAccess, problems: list[str]) -> None
 
 
 def _probe_region(bucket: str, access: AwsAccess, problems: list[str]) -> None:
-    """Compare the bucket's region with ours: boto3 would find its way to another one, Arrow's S3 client would not."""
+    """Compare the bucket's region with ours: boto3 would find its way to another one, others may not."""
     s3 = access.client("s3")
     try:
         headers = s3.head_bucket(Bucket=bucket)["ResponseMetadata"]["HTTPHeaders"]

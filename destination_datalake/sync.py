@@ -40,6 +40,7 @@ from destination_datalake.rejects.limit import RejectLimit
 from destination_datalake.rejects.place import FOLDER
 from destination_datalake.releasing import Releasing
 from destination_datalake.report import Activities, Progress, Reporter, StreamProgress
+from destination_datalake.tables.database import Databases
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.opening import open_table
 from destination_datalake.workers import Workers
@@ -78,8 +79,9 @@ def run_sync(
     tables = naming.tables_of(streams)
     access = AwsAccess.of(config)
     sync_name = uuid.uuid4().hex[:12]
+    databases = Databases(access)
     openers = {
-        stream.id: partial(open_table, config, naming.naming, sync_name, stream, tables[stream.id], access)
+        stream.id: partial(open_table, config, naming.naming, sync_name, stream, tables[stream.id], access, databases)
         for stream in streams
     }
     root, day = config.uri(FOLDER), datetime.now(UTC).date().isoformat()

@@ -34,6 +34,7 @@ from destination_datalake.schema.field_ids import with_field_ids
 from destination_datalake.schema.names import SNAKE_CASE
 from destination_datalake.schema.types import Field, Int64
 from destination_datalake.tables.base import TableName
+from destination_datalake.tables.database import Databases
 from destination_datalake.tables.holding import Holding
 from destination_datalake.tables.iceberg import IcebergTable
 from destination_datalake.tables.site import Site
@@ -89,6 +90,7 @@ class Lake:
             Holding(STREAM, SNAKE_CASE),
             "new_column",
             uuid4().hex,
+            Databases(self.access),
         )
         opened.prepare()
         return opened

@@ -127,43 +127,6 @@ class AwsAccess:
         remember(frozen.access_key, frozen.secret_key, frozen.token)
         return Credentials(str(frozen.access_key), str(frozen.secret_key), frozen.token)
 
-    def iceberg_properties(self) -> dict[str, str]:
-        """Return the properties with which PyIceberg's catalog and file access reach the same place as we do.
-
-        They hold credentials (see `credentials`): make a new catalog for each commit, with `client("glue")` as its
-        client, rather than one for a whole sync.
-        """
-        keys = self.credentials()
-        properties = {
-            "client.region": self.region,
-            "client.access-key-id": keys.access_key_id,
-            "client.secret-access-key": keys.secret_access_key,
-            # Arrow's own S3 client gives up after three attempts.
-            "s3.retry-strategy-impl": "destination_datalake.aws.retries.PatientRetries",
-        }
-        if keys.session_token is not None:
-            properties["client.session-token"] = keys.session_token
-        if self.endpoint_url is not None:
-            properties |= {"s3.endpoint": self.endpoint_url, "glue.endpoint": self.endpoint_url}
-        elif (configured := self._configured_s3_endpoint()) is not None:
-            properties["s3.endpoint"] = configured
-        return properties
-
-    def _configured_s3_endpoint(self) -> str | None:
-        """Return where boto3 finds S3 if the environment or a profile says so (AWS_ENDPOINT_URL_S3 and its like).
-
-        Arrow's S3 client, which reads and writes Iceberg's metadata, knows of no such settings.
-        """
-        from botocore.config import Config
-
-        with _lock:
-            if self not in _s3_endpoints:
-                session = self._boto_session()
-                ignoring = Config(ignore_configured_endpoint_urls=True)  # type: ignore[call-arg]
-                found, default = (session.client("s3", config=each).meta.endpoint_url for each in (None, ignoring))
-                _s3_endpoints[self] = found if found != default else None
-            return _s3_endpoints[self]
-
     def session(self) -> boto3.Session:
         """Return this process's session, for libraries that make their own clients."""
         with _lock:
@@ -217,7 +180,6 @@ class AwsAccess:
 _lock = threading.Lock()
 _sessions: dict[AwsAccess, boto3.Session] = {}
 _clients: dict[tuple[AwsAccess, Service], object] = {}
-_s3_endpoints: dict[AwsAccess, str | None] = {}
 
 
 def _forget_the_parents_clients() -> None:
@@ -226,7 +188,6 @@ def _forget_the_parents_clients() -> None:
     _lock = threading.Lock()
     _sessions.clear()
     _clients.clear()
-    _s3_endpoints.clear()
 
 
 os.register_at_fork(after_in_child=_forget_the_parents_clients)

@@ -55,14 +55,16 @@ class CatalogEntry:
         """Return the entry. Raises EntityNotFoundException (Glue) if there is no such table."""
         return as_input(self._get())
 
-    def update(self, change: Callable[[Entry], _Result]) -> _Result:
+    def update(self, change: Callable[[Entry], _Result], seen: Seen | None = None) -> _Result:
         """Change the entry in one call, or in none if nothing becomes different; return what `change` returned.
+
+        `seen` is what to begin with, if it was just seen.
 
         `change` alters the entry as the catalog has it. When somebody else's update was faster (Glue: VersionId), it is
         called again, on the entry that they made. Raises what Glue raises, and that conflict only if it does not end.
         """
         for last in attempts():
-            seen = self.see()
+            seen = seen if seen is not None else self.see()
             after: Any = copy.deepcopy(seen.entry)
             result = change(after)
             if after == seen.entry:
@@ -72,6 +74,7 @@ class CatalogEntry:
             except self._access.client("glue").exceptions.ConcurrentModificationException:
                 if last:
                     raise
+                seen = None
             else:
                 return result
         raise AssertionError("every attempt returns or raises")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -32,8 +32,7 @@ from destination_datalake.tables.aws_datalake import inherited_columns
 from destination_datalake.tables.base import Rewrite, TableConflict, TableName
 from destination_datalake.tables.content import Aside, Content, Place, Shown, words_of
 from destination_datalake.tables.creation import create_hive_table
-from destination_datalake.tables.database import ensure_database
-from destination_datalake.tables.entry import CatalogEntry, Entry
+from destination_datalake.tables.entry import CatalogEntry, Entry, Seen
 from destination_datalake.tables.fencing import FencingToken
 from destination_datalake.tables.fitting import Fitting
 from destination_datalake.tables.folders import Folders
@@ -42,6 +41,7 @@ from destination_datalake.tables.hive_layout import LAYOUTS, obstacle
 from destination_datalake.tables.leftovers import Standing, leftovers, note, strike
 from destination_datalake.tables.replacement import (
     Unpublished,
+    generation_parameter,
     location_of,
     lowest_generation,
     note_lowest_generation,
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.config import SchemaConflicts
     from destination_datalake.protocol.catalog import Stream
+    from destination_datalake.tables.database import Databases
     from destination_datalake.tables.holding import Holding
     from destination_datalake.tables.site import Site
 
@@ -77,6 +78,7 @@ class HiveTable:
         holding: Holding,
         conflicts: SchemaConflicts,
         sync: str,
+        databases: Databases,
     ) -> None:
         self.name = name
         self._stream = stream
@@ -86,6 +88,7 @@ class HiveTable:
         self._access = access
         self._holding = holding
         self._sync = sync
+        self._databases = databases
         self._entry = CatalogEntry(name, access)
         self._promotes = LAYOUTS[plan.format].promotes
         self._site = site
@@ -101,9 +104,10 @@ class HiveTable:
     def prepare(self) -> None:
         """Create the table, or add and widen columns; take over what an unfinished replacement left."""
         try:
-            entry, created = self._entry.read(), False
+            seen, created = self._entry.see(), False
         except self._access.client("glue").exceptions.EntityNotFoundException:
-            entry, created = self._create(), True
+            seen, created = self._create(), True
+        entry = seen.entry
         if problem := obstacle(entry, self._plan):
             raise TableConflict(
                 f"Cannot write stream {self._stream.id} to table {self.name}: {problem}, or choose another "
@@ -117,8 +121,12 @@ class HiveTable:
         self._folders = Folders(self._site.root(self._began_in), self._access)
         self._to_sweep = set(leftovers(entry))
         fresh = self._folders.new(self._began_in, self._stream.generation)
-        self._entry.update(partial(self._begin, fresh=fresh))
-        self._replan()
+
+        def begin(entry: Entry) -> tuple[Content, tuple[Field, ...]]:
+            self._begin(entry, fresh)
+            return self._settle(entry)
+
+        self._replan(begin, seen)
 
     def plan(self) -> FilePlan:
         """The plan, with columns as wide as they have become."""
@@ -145,8 +153,12 @@ class HiveTable:
     def publish(self, rewrite: Rewrite) -> None:
         """Let readers see what was kept aside. The old files stay until the next time, for readers still in them."""
         self._adopt(rewrite)
-        self._entry.update(self._place.publish)
-        self._sweep()
+
+        def publish(entry: Entry) -> Sequence[str]:
+            self._place.publish(entry)
+            return self._bury(entry)
+
+        self._sweep(self._entry.update(publish))
 
     def discard(self, files: Sequence[DataFile]) -> None:
         """Abort the uploads."""
@@ -154,13 +166,16 @@ class HiveTable:
 
     # Making the table fit, and deciding where this sync's files belong.
 
-    def _create(self) -> Entry:
+    def _create(self) -> Seen:
         """Create the table in a folder that nobody has used, whatever lies where one of this name was before."""
         columns, parameters = (*METADATA_COLUMNS, *self._columns), self._holding.parameters()
+        if not self._stream.outdates(None):
+            # Else the rows are kept aside until they are published.
+            parameters |= generation_parameter(self._stream.generation)
         folder = self._folders.first(self._stream.generation)
-        ensure_database(self._access.client("glue"), self.name.database)
+        self._databases.ensure(self.name.database)
         create_hive_table(self.name, columns, f"{folder}/", parameters, self._plan, self._access)
-        return self._entry.read()
+        return self._entry.see()
 
     def _begin(self, entry: Entry, fresh: str) -> None:
         """Let the table fit, and its entry say what this sync is about. `fresh` is a folder for a replacement.
@@ -209,14 +224,18 @@ class HiveTable:
         if own is not None and (before is not None or self._folders.empty(location_of(entry))):
             note_lowest_generation(entry, own if before is None else min(before, own))
 
-    def _replan(self) -> Content:
+    def _settle(self, entry: Entry) -> tuple[Content, tuple[Field, ...]]:
+        """Let the table fit; return where files belong by now, and the stream's columns. Raises Fenced."""
+        fitted = self._fit(entry)
+        return self._place.content(entry), fitted
+
+    def _replan(
+        self,
+        settle: Callable[[Entry], tuple[Content, tuple[Field, ...]]] | None = None,
+        seen: Seen | None = None,
+    ) -> Content:
         """Take from the entry where files belong by now, and which types they need. Raises Fenced."""
-
-        def settle(entry: Entry) -> tuple[Content, tuple[Field, ...]]:
-            fitted = self._fit(entry)
-            return self._place.content(entry), fitted
-
-        content, fitted = self._entry.update(settle)
+        content, fitted = self._entry.update(settle or self._settle, seen)
         self._plan = replace(self._plan, folder=content.folder, columns=evolve(content.types, fitted).columns)
         return content
 
@@ -296,15 +315,20 @@ class HiveTable:
 
     # Clearing up.
 
-    def _sweep(self) -> None:
-        """Empty the folders that nothing needs any more. Failing that, say so: what readers see is right."""
-        folders: Sequence[str] = ()
+    def _sweep(self, dead: Sequence[str] | None = None) -> None:
+        """Empty the folders that nothing needs any more, and are `dead` if that was declared with a change before.
+
+        Failing that, say so: what readers see is right.
+        """
+        folders = dead or ()
         try:
-            folders = self._entry.update(self._bury)
+            if dead is None:
+                folders = self._entry.update(self._bury)
+            if not folders:
+                return
             for folder in folders:
                 self._folders.clear(folder)
-            if folders:
-                self._entry.update(lambda entry: strike(entry, *folders))
+            self._entry.update(lambda entry: strike(entry, *folders))
         except Exception as error:
             failure = explain(error, doing="remove old files of", resource=f"table {self.name}")
             _logger.warning(

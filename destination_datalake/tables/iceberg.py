@@ -27,7 +27,6 @@ from destination_datalake.schema.iceberg import iceberg_field
 from destination_datalake.schema.types import Field, Float64
 from destination_datalake.tables.aws_datalake import how_to_continue
 from destination_datalake.tables.base import Rewrite, TableBusy, TableConflict, TableName
-from destination_datalake.tables.database import ensure_database
 from destination_datalake.tables.entry import CatalogEntry
 from destination_datalake.tables.fitting import Fit, Fitting
 from destination_datalake.tables.iceberg_branches import Branches, Target
@@ -37,7 +36,7 @@ from destination_datalake.tables.iceberg_files import becoming_double, belongs, 
 from destination_datalake.tables.iceberg_layout import obstacle
 from destination_datalake.tables.iceberg_promotion import Promotion
 from destination_datalake.tables.iceberg_schema import apply, columns_of
-from destination_datalake.tables.iceberg_summary import summary_of
+from destination_datalake.tables.iceberg_summary import generation_property, summary_of
 from destination_datalake.tables.required import required_besides, required_but_null, required_inside
 
 if TYPE_CHECKING:
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.config import SchemaConflicts
     from destination_datalake.protocol.catalog import Stream
+    from destination_datalake.tables.database import Databases
     from destination_datalake.tables.holding import Holding
     from destination_datalake.tables.site import Site
 
@@ -82,6 +82,7 @@ class IcebergTable:
         holding: Holding,
         conflicts: SchemaConflicts,
         sync: str,
+        databases: Databases,
     ) -> None:
         self.name = name
         self._stream = stream
@@ -91,6 +92,7 @@ class IcebergTable:
         self._plan = plan
         self._access = access
         self._holding = holding
+        self._databases = databases
         self._commits = IcebergCommits(name, access)
         self._branches = Branches(name, stream, sync)
         self._target = Target()
@@ -217,8 +219,11 @@ class IcebergTable:
         ids = itertools.count(1)
         fields = [iceberg_field(column, lambda: next(ids)) for column in (*METADATA_COLUMNS, *self._columns)]
         codec = {"write.parquet.compression-codec": self._plan.codec.lower()}
-        properties = {**_PROPERTIES, **codec, **self._holding.parameters()}
-        ensure_database(self._access.client("glue"), self.name.database)
+        # Noted here already, unless the rows are to be kept aside until they are published.
+        generation = None if self._stream.outdates(None) else self._stream.generation
+        counted = generation_property(generation)
+        properties = {**_PROPERTIES, **codec, **counted, **self._holding.parameters()}
+        self._databases.ensure(self.name.database)
         return self._commits.create(Schema(*fields), self._site.folder, properties)
 
     def _use_schema(self, metadata: TableMetadata, columns: Sequence[Field]) -> None:

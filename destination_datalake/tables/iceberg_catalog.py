@@ -7,14 +7,20 @@ from typing import TYPE_CHECKING, Any, cast
 from botocore.exceptions import BotoCoreError, ClientError
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+from pyiceberg.io import FileIO
+from pyiceberg.serializers import ToOutputFile
 from pyiceberg.table import CommitTableResponse, StagedTable, Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
-from pyiceberg.typedef import Identifier
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
 from destination_datalake.tables.entry import Entry, as_input
+from destination_datalake.tables.iceberg_io import S3FileIO
 
 if TYPE_CHECKING:
     from mypy_boto3_glue.type_defs import TableInputTypeDef, TableTypeDef
+
+    from destination_datalake.aws.access import AwsAccess
 
 COMMENT = "comment"
 """The table property that engines show as the table's comment; Glue's Description follows it when it changes."""
@@ -23,15 +29,46 @@ _METADATA = "metadata_location"
 
 
 class KeepingGlueCatalog(GlueCatalog):
-    """A Glue catalog for one commit after the other, each made on just the metadata that it was planned on.
+    """A Glue catalog for one change of one table, each commit made on just the metadata that it was planned on.
 
-    Of an entry a commit changes only what Iceberg puts there.
+    Of an entry a commit changes only what Iceberg puts there. A metadata file, which never changes, is read once.
     """
 
     _planned_on = ""
+    _entry: TableTypeDef
+    _read: TableMetadata | None = None
+    _read_from = ""
     _snapshots: frozenset[int] = frozenset()
     _removed: frozenset[str] = frozenset()
-    _read: TableTypeDef
+
+    def __init__(self, access: AwsAccess) -> None:
+        super().__init__("glue", client=access.client("glue"))
+        self._access = access
+
+    def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:  # noqa: ARG002
+        return S3FileIO(self._access.client("s3"))
+
+    def _is_s3tables_database(self, database_name: str) -> bool:  # noqa: ARG002
+        # PyIceberg asks at every creation and commit. Such databases give tables their locations, and refuse ours.
+        return False
+
+    @staticmethod
+    def _write_metadata(metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:
+        # Its name is a new UUID, so nobody looks whether it is there.
+        ToOutputFile.table_metadata(metadata, io.new_output(metadata_path), overwrite=True)
+
+    def _get_glue_table(self, database_name: str, table_name: str) -> TableTypeDef:
+        self._entry = super()._get_glue_table(database_name, table_name)
+        return self._entry
+
+    def _convert_glue_to_iceberg(self, glue_table: TableTypeDef) -> Table:
+        location = glue_table.get("Parameters", {}).get(_METADATA)
+        if self._read is not None and location == self._read_from:
+            name = (glue_table["DatabaseName"], glue_table["Name"])
+            return Table(name, self._read, location, self._load_file_io(), self)
+        table = super()._convert_glue_to_iceberg(glue_table)
+        self._read, self._read_from = table.metadata, table.metadata_location
+        return table
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
@@ -61,16 +98,13 @@ class KeepingGlueCatalog(GlueCatalog):
         self._removed = frozenset(current_table.metadata.properties) - frozenset(staged.metadata.properties)
         return staged
 
-    def _get_glue_table(self, database_name: str, table_name: str) -> TableTypeDef:
-        # Whose version goes with the update, so that its entry need not be read again.
-        self._read = super()._get_glue_table(database_name, table_name)
-        return self._read
-
     def _update_glue_table(
         self, database_name: str, table_name: str, table_input: TableInputTypeDef, version_id: str
     ) -> None:
         """Update the entry, or find that it was done already. Raises as `commit_table`."""
-        kept = cast("TableInputTypeDef", _keeping(as_input(self._read), dict(table_input), self._removed))
+        # As it was at `version_id`: whoever changes it after that makes the update fail.
+        there = as_input(self._entry)
+        kept = cast("TableInputTypeDef", _keeping(there, dict(table_input), self._removed))
         try:
             super()._update_glue_table(database_name, table_name, kept, version_id)
         except (CommitFailedException, ClientError, BotoCoreError) as error:

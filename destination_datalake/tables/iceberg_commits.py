@@ -72,5 +72,4 @@ class IcebergCommits:
         raise AssertionError("every attempt returns or raises")
 
     def _catalog(self) -> KeepingGlueCatalog:
-        # Made anew each time: the properties hold credentials that expire.
-        return KeepingGlueCatalog("glue", client=self._access.client("glue"), **self._access.iceberg_properties())
+        return KeepingGlueCatalog(self._access)

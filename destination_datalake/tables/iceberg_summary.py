@@ -25,6 +25,11 @@ def lowest_generation(properties: Mapping[str, str]) -> int | None:
     return int(lowest) if lowest.isdecimal() else None
 
 
+def generation_property(generation: int | None) -> dict[str, str]:
+    """Return what a new table says of the lowest generation among its rows; nothing if nobody counts."""
+    return {} if generation is None else {_LOWEST_GENERATION: str(generation)}
+
+
 def note_lowest_generation(transaction: Transaction, generation: int | None) -> None:
     """Let the table say that this is the lowest generation among its rows, or nothing of it."""
     properties = transaction.table_metadata.properties

@@ -17,9 +17,18 @@ if TYPE_CHECKING:
     from destination_datalake.config import Config
     from destination_datalake.protocol.catalog import Stream
     from destination_datalake.tables.base import Table, TableName
+    from destination_datalake.tables.database import Databases
 
 
-def open_table(config: Config, naming: Naming, sync: str, stream: Stream, name: TableName, access: AwsAccess) -> Table:
+def open_table(
+    config: Config,
+    naming: Naming,
+    sync: str,
+    stream: Stream,
+    name: TableName,
+    access: AwsAccess,
+    databases: Databases,
+) -> Table:
     """Return the stream's table. `sync` names this sync and no other. Warns if it leaves another one behind."""
     warn_of_second_table(stream.id, name, config, access)
     columns = stream_columns(stream.json_schema, NumericTypes(config.numeric_types), naming)
@@ -39,7 +48,9 @@ def open_table(config: Config, naming: Naming, sync: str, stream: Stream, name: 
     if config.table_type == "ICEBERG":
         from destination_datalake.tables.iceberg import IcebergTable
 
-        return IcebergTable(name, stream, columns, site, plan, access, holding, config.schema_conflicts, sync)
+        return IcebergTable(
+            name, stream, columns, site, plan, access, holding, config.schema_conflicts, sync, databases
+        )
     from destination_datalake.tables.hive import HiveTable
 
-    return HiveTable(name, stream, columns, site, plan, access, holding, config.schema_conflicts, sync)
+    return HiveTable(name, stream, columns, site, plan, access, holding, config.schema_conflicts, sync, databases)

@@ -64,6 +64,11 @@ def lowest_generation(entry: Entry) -> int | None:
     return None if lowest is None else int(lowest)
 
 
+def generation_parameter(generation: int | None) -> dict[str, str]:
+    """Return what a new table says of the lowest generation among its rows; nothing if nobody counts."""
+    return {} if generation is None else {_LOWEST_GENERATION: str(generation)}
+
+
 def note_lowest_generation(entry: Entry, generation: int | None) -> None:
     """Remember the lowest generation among the table's rows; None if they have none."""
     if generation is None:

@@ -166,7 +166,7 @@ def test_a_session_token_that_aws_repeats_is_not_repeated_by_us(
 
 @pytest.mark.parametrize("table_kind", TABLE_KINDS[:1], ids=lambda kind: kind.name)
 def test_an_endpoint_in_the_environment_is_every_client_s(lake: Lake, tmp_path: Path, table_kind: TableKind) -> None:
-    """Of boto3 and of Arrow, which knows no such variable."""
+    """The driver's, that of Iceberg's metadata, and those of the executors."""
 
     def launch(arguments: Sequence[str], environment: Mapping[str, str], stderr: IO[bytes]) -> Process:
         return launch_command(arguments, {**environment, "AWS_ENDPOINT_URL": lake.endpoint_url}, stderr)

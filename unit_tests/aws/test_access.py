@@ -88,33 +88,6 @@ def test_requests_are_tried_often_and_in_the_standard_way() -> None:
     assert settings.retries == {"mode": "standard", "total_max_attempts": 10}
 
 
-def test_iceberg_reaches_the_same_place_with_the_same_keys() -> None:
-    assert ACCESS.iceberg_properties() == {
-        "client.region": "eu-west-1",
-        "client.access-key-id": "AKIA1234",
-        "client.secret-access-key": "s3cr3t/9876",
-        "s3.retry-strategy-impl": "destination_datalake.aws.retries.PatientRetries",
-        "s3.endpoint": "http://localhost:1",
-        "glue.endpoint": "http://localhost:1",
-    }
-
-
-@pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
-def test_iceberg_finds_s3_where_the_environment_says_as_boto3_does(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setenv(name, "http://localhost:2")
-    access = AwsAccess("eu-west-1", AccessKeys("AKIA1234", name))
-
-    assert access.iceberg_properties()["s3.endpoint"] == "http://localhost:2"
-    assert access.client("s3").meta.endpoint_url == "http://localhost:2"
-    # What the option says goes before.
-    chosen = AwsAccess("eu-west-1", AccessKeys("AKIA1234", name), "http://localhost:3")
-    assert chosen.iceberg_properties()["s3.endpoint"] == "http://localhost:3"
-
-
-def test_iceberg_finds_s3_by_itself_where_nothing_is_said() -> None:
-    assert "s3.endpoint" not in AwsAccess("eu-west-1", AccessKeys("AKIA1234", "nothing")).iceberg_properties()
-
-
 def test_a_role_needs_something_to_start_from(monkeypatch: pytest.MonkeyPatch) -> None:
     from botocore.exceptions import NoCredentialsError
 

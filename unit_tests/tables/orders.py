@@ -23,6 +23,7 @@ from destination_datalake.schema.names import SNAKE_CASE
 from destination_datalake.schema.types import Field, Int32, Int64
 from destination_datalake.spark.rewrite import rewrite as rewrite_on_executors
 from destination_datalake.tables.base import Rewrite, TableName
+from destination_datalake.tables.database import Databases
 from destination_datalake.tables.hive import HiveTable
 from destination_datalake.tables.holding import Holding
 from destination_datalake.tables.site import Site
@@ -128,7 +129,7 @@ def sync(
     plan = FilePlan(format, "SNAPPY", tuple(columns), {}, "", False, 1, generation, None)
     holding = Holding(stream.id, SNAKE_CASE)
     access = access or cloud.access
-    table = HiveTable(NAME, stream, columns, SITE, plan, access, holding, conflicts, uuid4().hex)
+    table = HiveTable(NAME, stream, columns, SITE, plan, access, holding, conflicts, uuid4().hex, Databases(access))
     table.prepare()
     return Sync(table, access)
 

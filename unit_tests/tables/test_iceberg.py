@@ -100,9 +100,9 @@ def test_preparing_a_table_commits_once_and_only_if_it_must(lake: Lake) -> None:
         lake.open(generation, replaces=replaces)
         locations.append(lake.theirs().metadata_location)
 
-    # The generation is noted; a replacement is begun, and taken in. Every other time: nothing.
+    # It is created; a replacement is begun, and taken in. Every other time: nothing.
     versions = [int(location.rpartition("/")[2].partition("-")[0]) for location in locations]
-    assert versions == [1, 1, 2, 3, 3]
+    assert versions == [0, 0, 1, 2, 2]
 
 
 def test_a_batch_whose_records_were_all_rejected_makes_no_snapshot(lake: Lake) -> None:
