@@ -14,3 +14,9 @@ def raise_limit() -> None:
     most = ENOUGH if hard == resource.RLIM_INFINITY else min(hard, ENOUGH)
     if soft != resource.RLIM_INFINITY and soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def share(wanted: int) -> int:
+    """So many, or a quarter of the process's limit if that is less: connections and Spark need the rest."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return wanted if soft == resource.RLIM_INFINITY else max(1, min(wanted, soft // 4))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 
-from destination_datalake.descriptors import ENOUGH, raise_limit
+from destination_datalake.descriptors import ENOUGH, raise_limit, share
 
 
 def test_the_soft_limit_becomes_the_hard_one_within_reason() -> None:
@@ -17,5 +17,16 @@ def test_the_soft_limit_becomes_the_hard_one_within_reason() -> None:
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (most, before[1])
         raise_limit()
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (most, before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_segments_take_no_more_than_a_quarter_of_what_the_process_may_have() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (2048, before[1]))
+        assert share(256) == 256
+        resource.setrlimit(resource.RLIMIT_NOFILE, (128, before[1]))
+        assert share(256) == 32
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)

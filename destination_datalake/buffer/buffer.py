@@ -8,6 +8,7 @@ from pathlib import Path
 
 from destination_datalake.buffer.disk import on_disk
 from destination_datalake.buffer.segments import OpenFiles, OpenSegment, Segment
+from destination_datalake.descriptors import share
 from destination_datalake.protocol.catalog import StreamId
 
 MiB = 1024 * 1024
@@ -30,7 +31,7 @@ class Buffer:
         self._disk_bytes = disk_bytes
         self._clock = clock
         self._open: dict[StreamId, OpenSegment] = {}
-        self._open_files = OpenFiles(OPEN_FILES)
+        self._open_files = OpenFiles(share(OPEN_FILES))
         self._sealed: dict[StreamId, deque[Segment]] = {}
         self._waiting: dict[StreamId, int] = {}
         self._files = 0

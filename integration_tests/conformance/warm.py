@@ -68,17 +68,22 @@ class WarmLaunch:
 
     With `file_bytes` the kernel lets no file that they write grow beyond it (setrlimit(2): RLIMIT_FSIZE): a write stops
     short and the next one fails, as on a full disk, but with EFBIG. A disk that is really full takes root to make.
+    With `descriptors` they begin with this soft and hard limit of open files (RLIMIT_NOFILE); the JVM is not theirs.
     """
 
     gateway: Gateway
     kill_point: KillPoint | None = None
     file_bytes: int | None = None
+    descriptors: tuple[int, int] | None = None
 
     def killed_at(self, point: KillPoint) -> "WarmLaunch":
         return replace(self, kill_point=point)
 
     def with_files_of(self, file_bytes: int) -> "WarmLaunch":
         return replace(self, file_bytes=file_bytes)
+
+    def with_descriptors(self, soft: int, hard: int) -> "WarmLaunch":
+        return replace(self, descriptors=(soft, hard))
 
     def __call__(self, arguments: Sequence[str], environment: Mapping[str, str], stderr: IO[bytes]) -> "WarmProcess":
         stdin, to_stdin = _context.Pipe(duplex=False)
@@ -87,7 +92,7 @@ class WarmLaunch:
         settings = {**environment, **self.gateway.environment()}
         process = _context.Process(
             target=_run,
-            args=(list(arguments), settings, stdin, stdout, errors, self.kill_point, self.file_bytes),
+            args=(list(arguments), settings, stdin, stdout, errors, self.kill_point, self.file_bytes, self.descriptors),
             daemon=True,
         )
         with stdin, stdout, errors, to_stdin, from_stdout:
@@ -131,6 +136,7 @@ def _run(
     stderr: Connection,
     kill_point: KillPoint | None,
     file_bytes: int | None,
+    descriptors: tuple[int, int] | None,
 ) -> None:
     """Be the console script: what follows happens in the forked process."""
     for descriptor, pipe in enumerate((stdin, stdout, stderr)):
@@ -147,6 +153,8 @@ def _run(
         arm(kill_point)
     if file_bytes is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
+    if descriptors is not None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, descriptors)
 
     from destination_datalake.run import run
 
