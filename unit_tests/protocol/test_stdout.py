@@ -36,6 +36,7 @@ class Pipe:
             self._received = reader.read()
 
     def lines(self) -> list[bytes]:
+        self.out.flush()
         os.close(self.write_end)
         self._reader.join()
         assert self._received.endswith(b"\n") or not self._received
