@@ -52,6 +52,8 @@ class DataFile:
     columns: tuple[Field, ...]
     footer: bytes = field(repr=False)
     hidden_object: HiddenObject | None
+    with_nulls: frozenset[str] = frozenset()
+    """The top-level columns that some row has no value for, which a footer does not always say."""
 
     def withdraw(self, s3: S3Client) -> None:
         """Remove the file, which no table will hold."""

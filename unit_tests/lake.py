@@ -107,10 +107,12 @@ class Lake:
         schema = with_field_ids(schema, plan.field_ids)
         body, footer = io.BytesIO(), io.BytesIO()
         with pq.ParquetWriter(body, schema, store_schema=False) as writer:
-            writer.write_table(pa.Table.from_pylist([*rows], schema=schema))
+            table = pa.Table.from_pylist([*rows], schema=schema)
+            writer.write_table(table)
         writer.writer.metadata.write_metadata_file(footer)
         uri = self.put(body.getvalue())
-        return DataFile(uri, len(body.getvalue()), len(rows), columns, footer.getvalue(), None)
+        nulls = frozenset(name for name in table.column_names if table.column(name).null_count)
+        return DataFile(uri, len(body.getvalue()), len(rows), columns, footer.getvalue(), None, nulls)
 
     def commit(self, into: IcebergTable, *ids: int, **more: Any) -> None:
         assert into.commit([self.write(into, *ids, **more)], no_rewrite)

@@ -104,6 +104,7 @@ class _UnitFiles:
         self._upload: Upload | None = None
         self._writer: FileWriter | None = None
         self._rows = 0
+        self._with_nulls: set[str] = set()
         self._finished: list[DataFile] = []
 
     def write(self, decoded: Decoded) -> pa.Array[Any]:
@@ -131,6 +132,7 @@ class _UnitFiles:
             self._writer = open_file(self._plan.format, self._plan.codec, self._schema, self._upload)
         self._writer.write(table)
         self._rows += decoded.rows
+        self._with_nulls.update(name for name in table.column_names if table.column(name).null_count)
         if self._upload.written >= self._plan.target_bytes:
             self._finish()
         return metadata[0]
@@ -159,10 +161,12 @@ class _UnitFiles:
                 columns=self._columns,
                 footer=footer,
                 hidden_object=self._upload.hidden_object,
+                with_nulls=frozenset(self._with_nulls),
             )
         )
         self._writer = self._upload = None
         self._rows = 0
+        self._with_nulls = set()
 
 
 def _stored_schema(columns: Sequence[Field], plan: FilePlan) -> pa.Schema:

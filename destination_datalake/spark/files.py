@@ -25,6 +25,9 @@ _DICTIONARY_BELOW = 0.5
 _LARGE_BYTES = 16 * 1024 * 1024
 """A sample so large that a copy of it counts."""
 
+_HUGE_VALUE_BYTES = 1024 * 1024
+"""Where a column's values are so large on average, nobody skips files by bounds; to find them takes six copies."""
+
 
 class FileWriter(Protocol):
     """Writes one data file."""
@@ -86,6 +89,7 @@ class ParquetFile:
                 self._schema,
                 compression=self._compression,  # type: ignore[arg-type]
                 compression_level=1 if self._compression == "zstd" else None,
+                write_statistics=_bounded_columns(table),
                 use_dictionary=_repetitive_columns(table),  # type: ignore[arg-type]  # Arrow's stubs know no list.
                 store_schema=False,
             )
@@ -100,12 +104,26 @@ def _repetitive_columns(table: pa.Table) -> list[str]:
     for name in table.column_names:
         column = sample.column(name)
         if pa.types.is_nested(column.type):
-            repetitive += [f"{name}.{path}" for path in _leaves(column.type)]
+            repetitive += _paths(table.schema.field(name))
         elif column.nbytes > _LARGE_BYTES:
             continue  # Looking for what repeats would copy it, and so would a dictionary.
         elif sample.num_rows == 0 or pc.count_distinct(column).as_py() < sample.num_rows * _DICTIONARY_BELOW:
             repetitive.append(name)
     return repetitive
+
+
+def _bounded_columns(table: pa.Table) -> bool | list[str]:
+    """The columns, as Parquet spells them, that get statistics: all (True) but those of huge values."""
+    huge = {name for name in table.column_names if table.column(name).nbytes > _HUGE_VALUE_BYTES * table.num_rows}
+    if not huge:
+        return True
+    return [path for field in table.schema if field.name not in huge for path in _paths(field)]
+
+
+def _paths(field: pa.Field[Any]) -> list[str]:
+    """The paths of a column's leaves, itself if it is one."""
+    nested = pa.types.is_nested(field.type)
+    return [f"{field.name}.{path}" for path in _leaves(field.type)] if nested else [field.name]
 
 
 def _leaves(type_: pa.DataType) -> list[str]:

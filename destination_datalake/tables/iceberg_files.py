@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.conversions import from_bytes, to_bytes
 from pyiceberg.io.pyarrow import (
+    MetricModeTypes,
+    MetricsMode,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
@@ -42,12 +45,16 @@ def belongs(file: DataFile, schema: Schema) -> bool:
 
 
 def manifest_entry(file: DataFile, metadata: TableMetadata) -> IcebergFile:
-    """Return the manifest's entry for a file. Nothing is read back from S3."""
-    schema = metadata.schema()
+    """Return the manifest's entry for a file. Nothing is read back from S3.
+
+    Columns for which the writer has kept no statistics have none there either, which Iceberg leaves open.
+    """
+    schema, found = metadata.schema(), footer(file)
+    ids, plan = parquet_path_to_id_mapping(schema), compute_statistics_plan(schema, metadata.properties)
+    for id_ in {ids[path] for path in _without_statistics(found)}:
+        plan[id_] = replace(plan[id_], mode=MetricsMode(MetricModeTypes.NONE))
     statistics = data_file_statistics_from_parquet_metadata(
-        parquet_metadata=footer(file),
-        stats_columns=compute_statistics_plan(schema, metadata.properties),
-        parquet_column_mapping=parquet_path_to_id_mapping(schema),
+        parquet_metadata=found, stats_columns=plan, parquet_column_mapping=ids
     )
     return IcebergFile.from_args(
         content=DataFileContent.DATA,
@@ -120,6 +127,15 @@ def row_level_deletes(table: Table, snapshot_id: int) -> bool:
 def footer(file: DataFile) -> pq.FileMetaData:
     """Read the footer that the file's writer sent along."""
     return pq.read_metadata(io.BytesIO(file.footer))
+
+
+def _without_statistics(metadata: pq.FileMetaData) -> Iterator[str]:
+    """The paths of columns that have none in some row group."""
+    for group in range(metadata.num_row_groups):
+        for column in range(metadata.num_columns):
+            chunk = metadata.row_group(group).column(column)
+            if not chunk.is_stats_set:
+                yield chunk.path_in_schema
 
 
 def _live_manifests(table: Table, snapshot_id: int) -> list[ManifestFile]:

@@ -209,6 +209,14 @@ def test_a_value_that_has_to_be_changed_is_counted_and_noted(cloud: Cloud, segme
     ]
 
 
+def test_a_file_says_which_of_its_columns_hold_nulls(cloud: Cloud, segments: Segments) -> None:
+    with_nulls = files(encoded(cloud, [segments.of(record(1, "a"), record(2))]))
+    without = files(encoded(cloud, [segments.of(record(1, "a"), record(2, "b"))]))
+
+    assert "text" in with_nulls[0].with_nulls
+    assert {"id", "text"}.isdisjoint(without[0].with_nulls)
+
+
 def test_no_records_are_no_files(cloud: Cloud) -> None:
     assert encoded(cloud, []) == Encoded(ORDERS, (), Tally(), ())
     assert cloud.objects() == {}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -169,3 +171,48 @@ def test_columns_of_values_too_large_to_look_at_are_not_stored_as_a_dictionary(c
     assert pq.read_table(pa.BufferReader(content)) == table
     row_group = pq.read_metadata(pa.BufferReader(footer)).row_group(0)
     assert ["RLE_DICTIONARY" in row_group.column(index).encodings for index in range(2)] == [True, False]
+
+
+def test_huge_values_have_no_statistics_and_their_neighbours_do(cloud: Cloud) -> None:
+    rows = pa.table(
+        {"id": [1, 2], "text": ["x" * 3 * 1024 * 1024, None], "nested": pa.array([{"a": 1, "tags": []}, None], NESTED)}
+    )
+
+    content, footer = written(cloud, "parquet", "SNAPPY", rows)
+
+    row_group = pq.read_metadata(pa.BufferReader(footer)).row_group(0)
+    columns = [row_group.column(index) for index in range(row_group.num_columns)]
+    assert {column.path_in_schema: column.is_stats_set for column in columns} == {
+        "id": True,
+        "text": False,
+        "nested.a": True,
+        "nested.tags.list.element.x": True,
+    }
+    assert pq.read_table(pa.BufferReader(content)) == rows
+
+
+PEAK = """
+import pyarrow as pa
+from destination_datalake.spark.files import open_file
+
+class Nowhere:
+    closed = False
+    def write(self, piece): return len(piece)
+    def flush(self): pass
+    def close(self): pass
+
+size = 48 * 1024 * 1024
+rows = pa.table({"id": [1], "text": ["x" * size]})
+writer = open_file("parquet", "SNAPPY", rows.schema, Nowhere())
+writer.write(rows)
+writer.close()
+print(pa.default_memory_pool().max_memory() / size)
+"""
+
+
+def test_a_huge_value_takes_a_few_times_its_size_in_parquet() -> None:
+    """Itself, Arrow's page and its compressed form; with statistics it would be eight times."""
+    ended = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, timeout=120)
+
+    assert ended.returncode == 0, ended.stderr
+    assert float(ended.stdout) < 6
