@@ -172,7 +172,7 @@ def test_an_upload_that_can_be_neither_finished_nor_aborted_fails_its_own_stream
     # Too much for one request, however well it is compressed.
     user = record("users", {"id": 1, "text": secrets.token_urlsafe(20 * 1024 * 1024)})
 
-    with FaultyAws(warehouse.lake.endpoint_url, denied_parts("users/data")) as aws:
+    with FaultyAws(warehouse.lake.endpoint_url, denied_parts("users")) as aws:
         run = warehouse.attempt(
             streams, [order(1), user, state("orders", 1), *BOTH_COMPLETE], endpoint_url=aws.endpoint_url
         )

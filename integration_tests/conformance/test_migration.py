@@ -253,17 +253,20 @@ def test_the_names_of_aws_datalake_hold_in_every_kind_of_table(warehouse: Wareho
 
 
 @on("hive-parquet")
-def test_a_prefix_that_ended_in_a_slash_left_an_empty_folder_s_name_in_the_location(
+def test_a_table_with_an_empty_folder_s_name_in_its_location_is_refused_in_words(
     lake: Lake, platform: Platform
 ) -> None:
-    """AWS Datalake put a slash of its own after bucket_prefix; the folder is the table's all the same."""
+    """AWS Datalake put a slash of its own after a bucket_prefix that ended in one. Athena reads no such folder."""
     AwsDatalake(lake, prefix=f"{PREFIX}/").append("orders", {"id": "bigint"}, [{"id": 1}])
+    before = set(lake.objects())
 
     run = sync(platform, lake.config(**OPTIONS, bucket_prefix=f"{PREFIX}/"), object_schema(id=INTEGER), {"id": 2})
 
-    assert run.exit_code == 0, run.report()
-    assert sorted(row["id"] for row in lake.rows(lake.database, "orders")) == [1, 2]
-    assert all(key.startswith(f"{PREFIX}//{lake.database}/orders/") for key in lake.objects())
+    assert run.exit_code == 1
+    (error,) = run.errors
+    assert error["failure_type"] == "config_error"
+    assert f"{PREFIX}//{lake.database}/orders/ has a folder without a name" in error["message"]
+    assert set(lake.objects()) == before
 
 
 @on("hive-parquet")
