@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, assert_never, overload
+from typing import TYPE_CHECKING, Any, Literal, assert_never, overload
 
 from destination_datalake.aws.answers import watch_answers
 from destination_datalake.aws.secrets import remember
@@ -60,18 +60,6 @@ class Environment:
 Identity = Role | AccessKeys | Environment
 
 
-class Credentials(NamedTuple):
-    """Keys that are good right now; of an instance for at least ten minutes, of a role as long as it says."""
-
-    access_key_id: str
-    secret_access_key: str
-    session_token: str | None
-
-    def __repr__(self) -> str:
-        """Say nothing: the fields are secrets."""
-        return "Credentials(****)"
-
-
 @dataclass(frozen=True, slots=True)
 class AwsAccess:
     """Who we are and where AWS is. Equal values share their clients within a process."""
@@ -110,22 +98,6 @@ class AwsAccess:
                 _ = client.exceptions
                 _clients[key] = client
             return _clients[key]
-
-    def credentials(self) -> Credentials:
-        """Return keys that are good right now, for libraries that cannot use a client of ours.
-
-        Ask again for every piece of work: what was returned stays valid for ten minutes or more (of a role, see
-        `Role.renewed_before_seconds`), not for ever. Raises NoCredentialsError (botocore) if there are none.
-        """
-        from botocore.exceptions import NoCredentialsError
-
-        with _lock:
-            found = self._boto_session().get_credentials()
-        if found is None:
-            raise NoCredentialsError()
-        frozen = found.get_frozen_credentials()
-        remember(frozen.access_key, frozen.secret_key, frozen.token)
-        return Credentials(str(frozen.access_key), str(frozen.secret_key), frozen.token)
 
     def session(self) -> boto3.Session:
         """Return this process's session, for libraries that make their own clients."""

@@ -1,7 +1,7 @@
 """What went wrong at AWS, told to the person who can mend it.
 
-botocore, and pyarrow's own S3 client, say which call failed and with what code. `explain` adds what that means here:
-the service, what we were doing, to what, whose turn it is, and whether trying again later can help.
+botocore says which call failed and with what code. `explain` adds what that means here: the service, what we were
+doing, to what, whose turn it is, and whether trying again later can help.
 """
 
 from __future__ import annotations
@@ -201,8 +201,6 @@ def _rule(call: _Call) -> _Rule:
 
 
 def _call(error: BaseException) -> _Call | None:
-    if isinstance(error, OSError):
-        return _arrow_call(str(error))
     from botocore.exceptions import ClientError
 
     if not isinstance(error, ClientError):
@@ -211,47 +209,6 @@ def _call(error: BaseException) -> _Call | None:
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     operation = str(error.operation_name)
     return _Call(_service(operation), operation, said.get("Code", "Unknown"), said.get("Message", ""), status)
-
-
-# "When reading information for key 'k' in bucket 'b': AWS Error ACCESS_DENIED during HeadObject operation: …"
-_ARROW = re.compile(
-    r"AWS Error (?P<code>[A-Z_]+)(?: \(HTTP status (?P<status>\d+)\))? during (?P<operation>\w+) operation"
-)
-# What Arrow has no code for ("UNKNOWN") it quotes: "…: Unable to parse ExceptionName: ExpiredToken Message: …"
-_ARROW_NAMED = re.compile(r"ExceptionName: (?P<code>[A-Za-z0-9.]+)")
-_ARROW_CODES: Mapping[str, str] = {
-    "ACCESS_DENIED": "AccessDenied",
-    "NO_SUCH_BUCKET": "NoSuchBucket",
-    "INVALID_ACCESS_KEY_ID": "InvalidAccessKeyId",
-    "INVALID_CLIENT_TOKEN_ID": "InvalidClientTokenId",
-    "SIGNATURE_DOES_NOT_MATCH": "SignatureDoesNotMatch",
-    "INVALID_SIGNATURE": "SignatureDoesNotMatch",
-    "EXPIRED_TOKEN": "ExpiredToken",
-    "SLOW_DOWN": "SlowDown",
-    "THROTTLING": "Throttling",
-    "INTERNAL_FAILURE": "InternalFailure",
-    "SERVICE_UNAVAILABLE": "ServiceUnavailable",
-    "NETWORK_CONNECTION": "ServiceUnavailable",
-    "REQUEST_TIMEOUT": "RequestTimeout",
-    "REQUEST_TIME_TOO_SKEWED": "RequestTimeTooSkewed",
-}
-
-
-def _arrow_call(text: str) -> _Call | None:
-    found = _ARROW.search(text)
-    if found is None:
-        return None
-    status = int(found["status"] or 0)
-    code = _ARROW_CODES.get(found["code"], found["code"])
-    if (named := _ARROW_NAMED.search(text)) is not None:
-        code = named["code"]
-    elif status == 301:
-        code = "PermanentRedirect"
-    elif status == 403:
-        code = "AccessDenied"
-    elif code == "UNKNOWN" and status:
-        code = str(status)
-    return _Call("S3", found["operation"], code, text, status)
 
 
 # --- No answer at all -------------------------------------------------------------------------------------------------

@@ -7,16 +7,19 @@ tries again as all of ours do.
 from __future__ import annotations
 
 import io
+from contextlib import closing
 from typing import TYPE_CHECKING, cast
 
 from botocore.exceptions import BotoCoreError, ClientError
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 
 from destination_datalake.aws.address import S3Address
+from destination_datalake.tables.attempts import attempts
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from botocore.response import StreamingBody
     from mypy_boto3_s3 import S3Client
 
 _NOT_THERE = ("404", "NoSuchKey", "NotFound")
@@ -65,14 +68,24 @@ class _Object(InputFile):
         return True
 
     def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002
+        for last in attempts():
+            try:
+                # Entered itself, a body gives out the stream below it, which does not notice that something is missing.
+                with closing(self._body()) as body:
+                    return cast("InputStream", io.BytesIO(body.read()))
+            except BotoCoreError:
+                # A body that ends too soon: botocore tries requests again, but not what it has begun to hand over.
+                if last:
+                    raise
+        raise AssertionError("every attempt returns or raises")
+
+    def _body(self) -> StreamingBody:
         try:
-            answer = self._s3.get_object(Bucket=self._where.bucket, Key=self._where.key)
+            return self._s3.get_object(Bucket=self._where.bucket, Key=self._where.key)["Body"]
         except ClientError as error:
             if error.response["Error"]["Code"] in _NOT_THERE:
                 raise FileNotFoundError(f"{self._where} is not there") from error
             raise
-        with answer["Body"] as body:
-            return cast("InputStream", io.BytesIO(body.read()))
 
 
 class _NewObject(OutputFile):

@@ -77,61 +77,7 @@ LAKE_FORMATION = "Insufficient Lake Formation permission(s): Required Create Tab
         ),
         (exceptions.ReadTimeoutError(endpoint_url="http://x"), "transient_error", "the connection broke"),
         (exceptions.ParamValidationError(report="no"), "system_error", "not one AWS accepts"),
-        (
-            OSError("When reading 'k' in bucket 'b': AWS Error ACCESS_DENIED during HeadObject operation: No response"),
-            "config_error",
-            "(S3, HeadObject): access denied. Allow s3:GetObject",
-        ),
-        (
-            OSError("AWS Error UNKNOWN (HTTP status 403) during ListObjectsV2 operation: No body"),
-            "config_error",
-            "Allow s3:ListBucket",
-        ),
-        (
-            OSError(
-                "AWS Error UNKNOWN (HTTP status 400) during PutObject operation: Unable to parse ExceptionName: "
-                "ExpiredToken Message: The provided token has expired."
-            ),
-            "config_error",
-            "(S3, PutObject): the credentials have expired. Provide credentials that last",
-        ),
-        (
-            OSError(
-                "AWS Error UNKNOWN (HTTP status 301) during CreateMultipartUpload operation: Unable to parse "
-                "ExceptionName: PermanentRedirect Message: The bucket must be addressed elsewhere."
-            ),
-            "config_error",
-            "the bucket is in another region. Set region to the bucket's region.",
-        ),
-        (
-            OSError("AWS Error UNKNOWN (HTTP status 301) during HeadObject operation: No response body."),
-            "config_error",
-            "the bucket is in another region. Set region to the bucket's region.",
-        ),
-        (
-            OSError(
-                "AWS Error UNKNOWN (HTTP status 403) during PutObject operation: Unable to parse ExceptionName: "
-                "InvalidAccessKeyId Message: x"
-            ),
-            "config_error",
-            "does not know the access key id",
-        ),
-        (
-            OSError(
-                "AWS Error UNKNOWN (HTTP status 429) during PutObject operation: Unable to parse ExceptionName: "
-                "TooManyRequests Message: x"
-            ),
-            "transient_error",
-            "slow down",
-        ),
-        (
-            OSError("AWS Error UNKNOWN (HTTP status 400) during HeadObject operation: No response body."),
-            "config_error",
-            "as it does where credentials have expired. Provide credentials that last",
-        ),
         (answer("HeadObject", "400", status=400), "config_error", "gave no reason, as it does where credentials have"),
-        (OSError("AWS Error SLOW_DOWN during PutObject operation: x"), "transient_error", "slow down"),
-        (OSError("AWS Error NETWORK_CONNECTION during PutObject operation: x"), "transient_error", "Try again later"),
     ],
 )
 def test_each_failure_says_what_where_why_and_what_now(error: Exception, failure_type: str, words: str) -> None:
