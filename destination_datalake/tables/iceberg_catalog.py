@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any, cast
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -58,8 +59,10 @@ class KeepingGlueCatalog(GlueCatalog):
         ToOutputFile.table_metadata(metadata, io.new_output(metadata_path), overwrite=True)
 
     def _get_glue_table(self, database_name: str, table_name: str) -> TableTypeDef:
-        self._entry = super()._get_glue_table(database_name, table_name)
-        return self._entry
+        found = super()._get_glue_table(database_name, table_name)
+        # PyIceberg writes the new parameters into what it was given.
+        self._entry = copy.deepcopy(found)
+        return found
 
     def _convert_glue_to_iceberg(self, glue_table: TableTypeDef) -> Table:
         location = glue_table.get("Parameters", {}).get(_METADATA)
