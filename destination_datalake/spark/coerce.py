@@ -256,7 +256,6 @@ def _string(raw: bytes, changes: list[Change]) -> Value:
     return nulled(raw, changes, SERIALIZATION_ERROR) if text is None else text
 
 
-# No two repeats stand side by side that take the same characters: a text of any length is judged in linear time.
 # --- Nested values ------------------------------------------------------------------------------------------------
 
 MOST_CHANGES = 10_000

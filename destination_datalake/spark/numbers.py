@@ -19,6 +19,7 @@ from destination_datalake.spark.changes import (
 )
 from destination_datalake.spark.json_text import NULL, text_of_string
 
+# No two repeats stand side by side that take the same characters: a text of any length is judged in linear time.
 _NUMBER = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:[eE]([+-]?)(\d+))?", re.ASCII)
 _NOT_FINITE = {"NaN": nan, "Infinity": inf, "-Infinity": -inf}
 _FARTHEST_EXPONENT = 9  # digits of an exponent; whatever has more of them is beyond every type as well
