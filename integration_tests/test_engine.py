@@ -131,14 +131,18 @@ def test_a_java_that_is_missing_or_too_old_is_what_is_said_to_be_wrong(tmp_path:
 
 
 LOOK_AT_THE_JVM = """
+import contextlib
 import psutil
 from destination_datalake.spark.engine import Engine, EngineSettings
 
 engine = Engine.start(EngineSettings("local[1]", {"spark.hadoop.fs.s3a.secret.key": "hush-hush: = \\u00e9\\\\n"}))
 context = engine._context.result()
-family = psutil.Process().children(recursive=True)
-seen = [text for process in family for text in (*process.cmdline(), *process.environ().values())]
-print(len(family), "hush" in "".join(seen), context.getConf().get("spark.hadoop.fs.s3a.secret.key"))
+seen = {}
+for process in psutil.Process().children(recursive=True):
+    # Spark's start runs commands that may end while they are looked at.
+    with contextlib.suppress(psutil.NoSuchProcess):
+        seen[process.pid] = " ".join((*process.cmdline(), *process.environ().values()))
+print(len(seen), "hush" in "".join(seen.values()), context.getConf().get("spark.hadoop.fs.s3a.secret.key"))
 engine.stop()
 """
 
@@ -150,6 +154,32 @@ def test_a_setting_s_value_stands_on_no_process_s_command_line_and_in_no_environ
     processes, is_seen, value = ended.stdout.split(" ", 2)
     assert int(processes) >= 2, "the JVM and a Python worker"
     assert (is_seen, value) == ("False", "hush-hush: = é\\n\n")
+
+
+READ_THE_ENVIRONMENT = """
+import os
+from destination_datalake.spark.engine import Engine, EngineSettings
+
+class Watched(type(os.environ)):
+    removed = []
+
+    def __delitem__(self, name):
+        self.removed.append(name)
+        super().__delitem__(name)
+
+os.environ.__class__ = Watched
+os.environ.pop("PYSPARK_SUBMIT_ARGS", None)
+engine = Engine.start(EngineSettings("local[1]", {}))
+engine.parallelism()
+print(Watched.removed, os.environ["PYSPARK_SUBMIT_ARGS"])
+engine.stop()
+"""
+
+
+def test_a_start_removes_no_variable_that_another_thread_may_be_reading() -> None:
+    ended = subprocess.run([sys.executable, "-c", READ_THE_ENVIRONMENT], capture_output=True, text=True, timeout=120)
+
+    assert (ended.stdout, ended.returncode) == ("[] pyspark-shell\n", 0), ended.stderr
 
 
 AS_A_STRANGER = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import pwd
@@ -11,7 +10,7 @@ import shlex
 import subprocess
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,9 +50,12 @@ class Jvm:
         arguments = f"--properties-file {shlex.quote(str(properties))} --load-spark-defaults {submitted}"
         launching: dict[str, Any] = {"process_group": 0, "stdout": theirs, "stderr": theirs}
         try:
-            with _environment(PYSPARK_SUBMIT_ARGS=arguments, **_identity()):
-                gateway = launch_gateway(None, launching)  # type: ignore[no-untyped-call]
+            os.environ.update(_identity(), PYSPARK_SUBMIT_ARGS=arguments)
+            gateway = launch_gateway(None, launching)  # type: ignore[no-untyped-call]
         finally:
+            # What was not there before is set, not removed: other threads read the environment meanwhile, and one that
+            # walks through it (urllib does, for each client of boto3's) fails at a variable that has gone.
+            os.environ["PYSPARK_SUBMIT_ARGS"] = submitted
             os.close(theirs)
         self.process = gateway.proc
         return gateway
@@ -91,21 +93,6 @@ def _is_known() -> bool:
     except KeyError:
         return False
     return True
-
-
-@contextlib.contextmanager
-def _environment(**variables: str) -> Iterator[None]:
-    """For as long as a process is being started, which inherits them."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 def _properties(settings: Mapping[str, str]) -> str:
