@@ -46,7 +46,7 @@ COPY --from=environment /opt/destination-datalake /opt/destination-datalake
 
 # A Java that maps its classes from an archive starts Spark in half the time. The archive fits only the very Java and
 # jars it was made with, so it is made here.
-RUN /opt/destination-datalake/bin/python -m destination_datalake.spark.archive
+RUN /opt/destination-datalake/bin/python -m destination_datalake.spark.jvm_archive
 
 # By its number, so that a cluster that admits no root (`runAsNonRoot`) can tell.
 USER 1000:1000

@@ -2,7 +2,7 @@
 
 import sys
 
-from destination_datalake.run import run
+from destination_datalake.cli import run
 
 if __name__ == "__main__":
     sys.exit(run())

@@ -26,7 +26,7 @@ def main(report: Path) -> int:
     looking = threading.Thread(target=_look, args=(places, finished), name="sampler", daemon=True)
     looking.start()
     try:
-        from destination_datalake.run import run
+        from destination_datalake.cli import run
 
         return run()
     finally:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from benchmarks.cloud import BUCKET, DATABASE, KEY, REGION, SECRET, Cloud, cloud, environment
 from benchmarks.measure import Cost, measure
 from benchmarks.workload import Workload, cache_folder
-from destination_datalake.spark.archive import ARCHIVE_VARIABLE
+from destination_datalake.spark.jvm_archive import ARCHIVE_VARIABLE
 
 CONNECTOR = (str(Path(sys.executable).with_name("destination-datalake")),)
 
@@ -125,7 +125,7 @@ class Ancestor:
 
 def build_archive() -> None:
     """Make the class-data archive that the connector's runs use; takes some ten seconds."""
-    command = [sys.executable, "-m", "destination_datalake.spark.archive"]
+    command = [sys.executable, "-m", "destination_datalake.spark.jvm_archive"]
     subprocess.run(command, env=environment() | WITH_ARCHIVE, capture_output=True, check=True)
 
 

@@ -28,11 +28,11 @@ from airbyte_cdk import (
 from airbyte_cdk.models.airbyte_protocol_serializers import AirbyteMessageSerializer
 
 from destination_datalake.aws.secrets import used
-from destination_datalake.config import Config, stated
-from destination_datalake.protocol.errors import SyncRefused
+from destination_datalake.config.options import Config, normalised
+from destination_datalake.errors import SyncRefused
 from destination_datalake.protocol.stdout import Stdout
 from destination_datalake.spark.engine import Engine, EngineSettings
-from destination_datalake.termination import Termination
+from destination_datalake.sync.termination import Termination
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -65,7 +65,7 @@ class DestinationDatalake(Destination):
         options = _read_object(config_path, "configuration")
         try:
             Config.parse(options)
-            return stated(options)
+            return normalised(options)
         except RecursionError:
             raise _too_deep(config_path, "configuration") from None
 
@@ -92,7 +92,7 @@ class DestinationDatalake(Destination):
 
         That of a SUCCEEDED status, where there is one, says which tables and columns the options would give up.
         """
-        from destination_datalake.check import look
+        from destination_datalake.check.probes import look
 
         found = look(self._parse(config, logger), uuid.uuid4().hex)
         if found.problems:
@@ -111,7 +111,7 @@ class DestinationDatalake(Destination):
     def _run_write(
         self, config: Mapping[str, Any], configured_catalog_path: str, input_stream: TextIOWrapper
     ) -> Iterable[AirbyteMessage]:
-        from destination_datalake.sync import run_sync
+        from destination_datalake.sync.conductor import run_sync
 
         catalog = _read_object(configured_catalog_path, "configured catalog")
         options = self._parse(config, _logger)
@@ -130,7 +130,7 @@ class DestinationDatalake(Destination):
         config = Config.parse(options)
         self._out.mask(config.secrets())
         self._out.mask_also(used)
-        for name in config.unread():
+        for name in config.unknown_options():
             logger.warning("The option %s is not one of this connector's and is ignored.", name)
         return config
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from destination_datalake.records.changes import Floats
+from destination_datalake.records.record import coerce_value
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.evolution import TYPE_WORD, WIDER, AddColumn, Widen, evolve
 from destination_datalake.schema.glue import glue_type, type_in_words
@@ -36,8 +38,6 @@ from destination_datalake.schema.types import (
     Timestamp,
     column_type,
 )
-from destination_datalake.spark.changes import Floats
-from destination_datalake.spark.coerce import coerce_value
 from docs.airbyte_types import airbyte_types, inherited
 from docs.markdown import code, table
 from docs.project import options, sync_modes, versions

@@ -205,7 +205,7 @@ def test_6_a_line_and_its_end_are_one_write_so_that_threads_cannot_come_between(
 def test_7_what_libraries_and_children_print_is_not_taken_for_the_protocol() -> None:
     noise = "print('a library', flush=True); os.system('echo a child')"
     stock = f"import os\n{STOCK.replace('sys.stdin.read()', noise)}"
-    ours = f"import os, sys\nfrom destination_datalake.run import run\nsys.argv = ['x', 'spec']\nrun()\n{noise}"
+    ours = f"import os, sys\nfrom destination_datalake.cli import run\nsys.argv = ['x', 'spec']\nrun()\n{noise}"
 
     polluted, clean = (
         subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.splitlines()
@@ -223,7 +223,7 @@ def test_8_answering_spec_does_not_load_what_sources_need() -> None:
         return set(done.stderr.split())
 
     stock = loaded("from airbyte_cdk.destinations import Destination")
-    ours = loaded("import sys; from destination_datalake.run import run; sys.argv = ['x', 'spec']; run()")
+    ours = loaded("import sys; from destination_datalake.cli import run; sys.argv = ['x', 'spec']; run()")
 
     assert any(name.startswith("airbyte_cdk.sources.declarative") for name in stock)
     assert not any(name.startswith("airbyte_cdk") for name in ours)

@@ -13,7 +13,7 @@ from typing import Any
 import boto3
 import pytest
 
-from destination_datalake.tables.database import ensure_database
+from destination_datalake.tables.glue.database import ensure_database
 from integration_tests.aws_server import ACCESS_KEY_ID, ACCOUNT_ID, REGION, SECRET_ACCESS_KEY, AwsServer
 from integration_tests.lake import PREFIX, Lake
 from integration_tests.platform import COMMAND, Platform, Run

@@ -43,12 +43,12 @@ def test_spark_stopped_while_it_starts_leaves_no_process_and_no_file(tmp_path: P
 WHAT_IS_LOADED = """
 import sys
 from destination_datalake.spark.engine import Engine, EngineSettings
-from destination_datalake.spark.without_pandas import load_arrow
+from destination_datalake.spark.pyspark_internals import load_arrow
 
 def loaded(_):
     import pyspark
     slow = {"pandas", "pyspark.testing"} & set(sys.modules)
-    return (pyspark.__file__, sorted(slow), "destination_datalake.spark.encode" in sys.modules, "boto3" in sys.modules)
+    return (pyspark.__file__, sorted(slow), "destination_datalake.files.encode" in sys.modules, "boto3" in sys.modules)
 
 engine = Engine.start(EngineSettings("local[1]", {}))
 load_arrow()

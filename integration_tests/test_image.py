@@ -54,7 +54,7 @@ def platform(tmp_path: Path, reduced: Path) -> Platform:
     """Airbyte, about to run the connector in that environment."""
 
     def launch(arguments: Sequence[str], environment: Mapping[str, str], stderr: IO[bytes]) -> Process:
-        command = [str(reduced / "bin" / "python"), "-m", "destination_datalake.run", *arguments]
+        command = [str(reduced / "bin" / "python"), "-m", "destination_datalake.cli", *arguments]
         return subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, env=dict(environment)
         )

@@ -26,18 +26,18 @@ from pyiceberg.table.update.snapshot import _FastAppendFiles
 from pyiceberg.typedef import Record
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.datafiles import DataFile, FilePlan, RewriteTask, Rewritten
+from destination_datalake.files.field_ids import with_field_ids
+from destination_datalake.files.plan import DataFile, FilePlan, RewriteTask, Rewritten
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.arrow import arrow_field
 from destination_datalake.schema.columns import METADATA_COLUMNS
-from destination_datalake.schema.field_ids import with_field_ids
 from destination_datalake.schema.names import SNAKE_CASE
 from destination_datalake.schema.types import Field, Int64
-from destination_datalake.tables.base import TableName
-from destination_datalake.tables.database import Databases
-from destination_datalake.tables.holding import Holding
-from destination_datalake.tables.iceberg import IcebergTable
-from destination_datalake.tables.site import Site
+from destination_datalake.tables.glue.database import Databases
+from destination_datalake.tables.iceberg.table import IcebergTable
+from destination_datalake.tables.location import Site
+from destination_datalake.tables.ownership import TableOwner
+from destination_datalake.tables.table import TableName
 from integration_tests.aws_server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 
 STREAM = StreamId("shop", "Orders")
@@ -87,7 +87,7 @@ class Lake:
             Site(f"s3://{self.bucket}/orders", f"s3://{self.bucket}/", follow=False),
             plan,
             self.access,
-            Holding(STREAM, SNAKE_CASE),
+            TableOwner(STREAM, SNAKE_CASE),
             "new_column",
             uuid4().hex,
             Databases(self.access),

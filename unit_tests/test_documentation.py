@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from destination_datalake.config import Config
+from destination_datalake.config.options import Config
 from destination_datalake.schema.names import AWS_DATALAKE
 from destination_datalake.tables.naming import TableNaming
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sts import STSClient
 
-    from destination_datalake.config import Config
+    from destination_datalake.config.options import Config
 
 Service = Literal["s3", "glue", "sts"]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from destination_datalake.aws.secrets import masked
-from destination_datalake.protocol.errors import FailureType
+from destination_datalake.errors import FailureType
 
 
 @dataclass(frozen=True, slots=True)

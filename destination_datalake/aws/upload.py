@@ -22,7 +22,7 @@ PART_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class HiddenObject:
+class PendingUpload:
     """An object whose parts are all there and which nobody sees yet."""
 
     bucket: str
@@ -67,7 +67,7 @@ class Upload:
         self._on_its_way: Future[None] | None = None
         self.closed = False
         self.written = 0
-        self.hidden_object: HiddenObject | None = None
+        self.pending_upload: PendingUpload | None = None
 
     @property
     def uri(self) -> str:
@@ -108,7 +108,7 @@ class Upload:
         return len(data)
 
     def close(self) -> None:
-        """Send the rest. The object is then visible, or its `hidden_object` can be published."""
+        """Send the rest. The object is then visible, or its `pending_upload` can be published."""
         if self.closed:
             return
         self.closed = True
@@ -120,9 +120,9 @@ class Upload:
         if self._pending_bytes or self._upload_id is None:
             self._send(self._take())
         assert self._upload_id is not None
-        finished = HiddenObject(self._bucket, self._key, self._upload_id, tuple(self._etags))
+        finished = PendingUpload(self._bucket, self._key, self._upload_id, tuple(self._etags))
         if self._hidden:
-            self.hidden_object = finished
+            self.pending_upload = finished
         else:
             finished.publish(self._s3)
 
@@ -132,7 +132,7 @@ class Upload:
         self._take()
         self._sender.shutdown()
         if self._upload_id is not None:
-            HiddenObject(self._bucket, self._key, self._upload_id, ()).withdraw(self._s3)
+            PendingUpload(self._bucket, self._key, self._upload_id, ()).withdraw(self._s3)
 
     def _take(self) -> bytes:
         taken = b"".join(self._pending)

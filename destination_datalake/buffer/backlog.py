@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from destination_datalake.buffer.batches import Batch, Cutter
+from destination_datalake.buffer.batches import Batch, Batcher
 from destination_datalake.buffer.buffer import Buffer, MiB
 from destination_datalake.buffer.disk import Reserve
 from destination_datalake.buffer.held import HeldLines
-from destination_datalake.buffer.triggers import AgeTrigger, AheadTrigger, HeldTrigger, SizeTrigger, SpaceTrigger
+from destination_datalake.buffer.triggers import AgeTrigger, BackpressureLimit, HeldTrigger, SizeTrigger, SpaceTrigger
 
 SEGMENT_BYTES = 16 * MiB
 """Small enough that a batch divides evenly among the cores, large enough that opening it costs nothing."""
@@ -34,8 +34,8 @@ class Backlog:
         self._reserve = Reserve(directory, RESERVED_BYTES)
         self._space = SpaceTrigger(buffer_bytes)
         self._held = HeldTrigger(HELD_STATES)
-        self._ahead = AheadTrigger(batch_bytes, BATCHES_IN_HAND)
-        self._cutter = Cutter(SizeTrigger(batch_bytes), AgeTrigger(flush_seconds))
+        self._ahead = BackpressureLimit(batch_bytes, BATCHES_IN_HAND)
+        self._cutter = Batcher(SizeTrigger(batch_bytes), AgeTrigger(flush_seconds))
 
     def is_full(self, states: int, needs: int) -> bool:
         """Whether everything must land before more is read; so many states are held, and wait for so many streams."""

@@ -43,7 +43,7 @@ class StreamNotCut(Exception):
         self.stream = stream
 
 
-class Cutter:
+class Batcher:
     """Cuts batches: by size, by age of what waits, and when everything has to go."""
 
     def __init__(self, size: SizeTrigger, age: AgeTrigger) -> None:

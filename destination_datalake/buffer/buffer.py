@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from destination_datalake.buffer.descriptors import share
 from destination_datalake.buffer.disk import on_disk
 from destination_datalake.buffer.segments import OpenFiles, OpenSegment, Segment
-from destination_datalake.descriptors import share
 from destination_datalake.protocol.catalog import StreamId
 
 MiB = 1024 * 1024

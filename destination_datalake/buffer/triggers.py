@@ -55,7 +55,7 @@ class HeldTrigger:
 
 
 @dataclass(frozen=True, slots=True)
-class AheadTrigger:
+class BackpressureLimit:
     """Reading is far enough ahead once `batches` whole batches of `batch_bytes` wait or are being landed.
 
     More would make Spark no faster, and has the disk write what is about to be deleted.

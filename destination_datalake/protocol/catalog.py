@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from destination_datalake.protocol.errors import SyncRefused
+from destination_datalake.errors import SyncRefused
 
 
 class StreamId(NamedTuple):

@@ -20,7 +20,7 @@ from typing import Literal
 
 import msgspec
 
-from destination_datalake.protocol.errors import FailureType
+from destination_datalake.errors import FailureType
 
 LogLevel = Literal["FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE"]
 

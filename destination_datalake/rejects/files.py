@@ -13,14 +13,14 @@ import msgspec
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.upload import Upload
 from destination_datalake.aws.withdrawal import withdraw_all
+from destination_datalake.rejects.counts import RejectCounts
 from destination_datalake.rejects.line import RejectLine, RejectLines, Row
 from destination_datalake.rejects.place import RejectFile, RejectPlace
-from destination_datalake.rejects.tally import Tally
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-    from destination_datalake.spark.block import Decoded
+    from destination_datalake.records.block import Decoded
 
 PENDING_BYTES = 1024 * 1024
 """So much text is gathered before it is compressed: memory does not grow with what is rejected."""
@@ -78,9 +78,9 @@ class RejectFiles:
             for file in self._open.values():
                 steps.callback(file.abort)
 
-    def tally(self) -> Tally:
+    def tally(self) -> RejectCounts:
         """What was counted."""
-        return Tally(self._rows + self._refused, self._refused, self._affected, dict(self._reasons))
+        return RejectCounts(self._rows + self._refused, self._refused, self._affected, dict(self._reasons))
 
     def _append(self, line: RejectLine) -> None:
         file = self._open.get(line.reason)

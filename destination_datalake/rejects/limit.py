@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from destination_datalake.rejects.tally import Tally
+from destination_datalake.rejects.counts import RejectCounts
 
 _NAMED_REASONS = 10
 
@@ -16,7 +16,7 @@ class RejectLimit:
     max_ratio: float = 1.0
     max_count: int | None = None
 
-    def passed(self, tally: Tally) -> str | None:
+    def passed(self, tally: RejectCounts) -> str | None:
         """Say which limit the counts pass and why, reasons counted per column; None if they pass none."""
         if self.max_count is not None and tally.affected > self.max_count:
             allowed = f"rejects.max_count {self.max_count} allows"
@@ -27,7 +27,7 @@ class RejectLimit:
         return f"{tally.affected} of {tally.records} records have rejects, which is more than {allowed}: {why(tally)}"
 
 
-def why(tally: Tally) -> str:
+def why(tally: RejectCounts) -> str:
     """The commonest reasons in words, per column: `price DESTINATION_SERIALIZATION_ERROR 12 times`."""
     ranked = sorted(tally.reasons.items(), key=lambda item: (-item[1], item[0][0] or "", item[0][1]))
     named = [

@@ -13,18 +13,18 @@ from typing import NamedTuple
 import msgspec
 
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.rejects.place import RejectPlace
-from destination_datalake.schema.glue import glue_type
-from destination_datalake.schema.types import ColumnType, Field, List, Struct
-from destination_datalake.schema.width import widest
-from destination_datalake.spark.changes import (
+from destination_datalake.records.changes import (
     FIELD_SIZE_LIMITATION,
     NULLED,
     SERIALIZATION_ERROR,
     TRUNCATED,
-    Change,
+    ValueChange,
     place_name,
 )
+from destination_datalake.rejects.place import RejectPlace
+from destination_datalake.schema.glue import glue_type
+from destination_datalake.schema.narrowest import widest
+from destination_datalake.schema.types import ColumnType, Field, List, Struct
 
 _EPOCH = datetime(1970, 1, 1)
 _PLACES_KEPT = 4096
@@ -90,7 +90,7 @@ class RejectLines:
         self._loaded_at = _moment(now * 1000) or ""
         self._records = 0
 
-    def of_values(self, line: bytes, changes: Sequence[Change], row: Row) -> Iterator[RejectLine]:
+    def of_values(self, line: bytes, changes: Sequence[ValueChange], row: Row) -> Iterator[RejectLine]:
         """A line for each value of a record that was changed, up to MOST_VALUES."""
         self._records += 1
         for number, change in enumerate(changes[:MOST_VALUES]):
@@ -103,7 +103,7 @@ class RejectLines:
         self._records += 1
         return self._line(line, reason, sentence, 0, None, None, 0)
 
-    def column_of(self, change: Change) -> str:
+    def column_of(self, change: ValueChange) -> str:
         """The column that a changed value is in, as the source calls it."""
         return self._described(change.field or "")[0]
 
@@ -114,7 +114,7 @@ class RejectLines:
         sentence: str,
         number: int,
         row: Row | None,
-        change: Change | None,
+        change: ValueChange | None,
         values_not_listed: int,
     ) -> RejectLine:
         return RejectLine(
@@ -193,7 +193,7 @@ def _described(place: str, columns: Sequence[Field]) -> tuple[str, str]:
     return found[0], glue_type(widest(found[1])).partition("<")[0]
 
 
-def _sentence(change: Change, type_: str) -> str:
+def _sentence(change: ValueChange, type_: str) -> str:
     kind = _KINDS.get((change.original or b" ")[0], "number")
     return _SENTENCES[change.change or "", change.reason or ""].format(kind=kind, type=type_)
 

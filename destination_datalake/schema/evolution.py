@@ -75,14 +75,14 @@ class Widen:
     type: ColumnType
 
 
-Change = AddColumn | Widen
+SchemaChange = AddColumn | Widen
 
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
     """What must happen to the table, in this order, and the stream's columns as they must then be written."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[SchemaChange, ...]
     columns: tuple[Field, ...]
 
 
@@ -99,7 +99,7 @@ def evolve(table: Mapping[str, ColumnType | None], stream: Sequence[Field]) -> E
     spelled = {name.lower(): name for name in table}
     fields = [replace(field, name=spelled.get(field.name.lower(), field.name)) for field in stream]
     claimed = {field.name for field in fields}
-    changes: list[Change] = []
+    changes: list[SchemaChange] = []
     columns: list[Field] = []
     for field in fields:
         home = _home(table, field, claimed)
@@ -115,7 +115,7 @@ def widened(columns: Sequence[Field], needs: Mapping[Path, ColumnType]) -> Evolu
     What is wide enough stays, so the order in which batches report does not matter. Raises ValueError for a path that
     is not there or a type that its values would not survive.
     """
-    changes: list[Change] = []
+    changes: list[SchemaChange] = []
     wide = list(columns)
     for path, needed in needs.items():
         position = next((i for i, field in enumerate(wide) if path[:1] == (field.name,)), None)
@@ -129,7 +129,7 @@ def widened(columns: Sequence[Field], needs: Mapping[Path, ColumnType]) -> Evolu
     return Evolution(tuple(changes), tuple(wide))
 
 
-def applied(table: Mapping[str, ColumnType | None], changes: Iterable[Change]) -> dict[str, ColumnType | None]:
+def applied(table: Mapping[str, ColumnType | None], changes: Iterable[SchemaChange]) -> dict[str, ColumnType | None]:
     """The table's columns once the changes are made: the same order, new ones last."""
     columns = dict(table)
     for change in changes:
@@ -147,7 +147,7 @@ class _Home:
     """The column that takes a field's values, and what must happen for that."""
 
     column: Field
-    changes: tuple[Change, ...]
+    changes: tuple[SchemaChange, ...]
 
 
 def _home(table: Mapping[str, ColumnType | None], field: Field, claimed: set[str]) -> _Home:
@@ -176,7 +176,7 @@ class _Meeting:
     """The type in which a stream's values can be written to a table, and what must happen for that."""
 
     type: ColumnType
-    changes: tuple[Change, ...] = ()
+    changes: tuple[SchemaChange, ...] = ()
 
 
 def _meet(table: ColumnType | None, stream: ColumnType, path: Path) -> _Meeting | None:
@@ -203,7 +203,7 @@ def _meet(table: ColumnType | None, stream: ColumnType, path: Path) -> _Meeting 
 def _meet_struct(table: Struct, stream: Struct, path: Path) -> _Meeting | None:
     there = {field.name.lower(): field for field in table.fields}
     fields: list[Field] = []
-    changes: list[Change] = []
+    changes: list[SchemaChange] = []
     for field in stream.fields:
         found = there.get(field.name.lower())
         if found is None:
@@ -234,7 +234,7 @@ def _widening(column_type: ColumnType, needed: ColumnType, path: Path, inside: P
     raise ValueError(f"there is no column {'.'.join(path)} to widen")
 
 
-def _changed(column_type: ColumnType, change: Change, inside: Path) -> ColumnType:
+def _changed(column_type: ColumnType, change: SchemaChange, inside: Path) -> ColumnType:
     """The type after a change at `inside`, the rest of the change's path below this type."""
     match column_type, inside:
         case _, ():

@@ -24,17 +24,17 @@ from typing import TYPE_CHECKING, TypeVar
 
 import psutil
 
-from destination_datalake.datafiles import NotRewritten, RewriteFailed, RewriteTask, Rewritten
-from destination_datalake.spark.archive import archive_path
+from destination_datalake.files.plan import NotRewritten, RewriteFailed, RewriteTask, Rewritten
+from destination_datalake.files.tasks import EncodeTask, EncodeUnit, UnitResult
 from destination_datalake.spark.failure import JobFailed, SparkFailed, died, not_started, worker_died
 from destination_datalake.spark.jvm import Jvm, unknown_user_options
-from destination_datalake.spark.plan import EncodeTask, EncodeUnit, UnitResult
+from destination_datalake.spark.jvm_archive import archive_path
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
     from destination_datalake.aws.access import AwsAccess
-    from destination_datalake.config import Config
+    from destination_datalake.config.options import Config
 
 _logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ _JVM_OPTIONS = (
 _DEFAULTS: Mapping[str, str] = {
     "spark.app.name": "destination-datalake",
     "spark.driver.memory": "512m",
-    "spark.python.daemon.module": "destination_datalake.spark.daemon",
+    "spark.python.daemon.module": "destination_datalake.spark.worker_daemon",
     "spark.python.worker.reuse": "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -156,7 +156,7 @@ class Engine:
         as Spark tries one. Then each unit is encoded by a job of its own, and only those whose jobs fail are answered
         as not encoded.
         """
-        from destination_datalake.spark.encode import encode
+        from destination_datalake.files.encode import encode
 
         try:
             return self._run(encode, tasks)
@@ -181,7 +181,7 @@ class Engine:
 
         Raises RewriteFailed if a file cannot be; the others' targets are there all the same. Raises SparkFailed.
         """
-        from destination_datalake.spark.rewrite import rewrite
+        from destination_datalake.files.rewrite import rewrite
 
         results = self._run(rewrite, tasks)
         for result in results:
@@ -297,7 +297,7 @@ class Engine:
         context._accumulatorServer.handle_error = _quietly  # type: ignore[method-assign, assignment]
         context.setLogLevel("ERROR")
         # One task a core, with nothing to do, starts the Python workers: the first real job finds them running.
-        from destination_datalake.spark.encode import encode
+        from destination_datalake.files.encode import encode
 
         context.parallelize([], context.defaultParallelism).mapPartitions(encode).collect()
         return context

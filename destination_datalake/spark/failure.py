@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from destination_datalake.errors import FailureType
+from destination_datalake.files.tasks import NotEncoded
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.protocol.errors import FailureType
 from destination_datalake.spark.java import JavaUnusable, find_java
-from destination_datalake.spark.plan import NotEncoded
 
 
 class SparkFailed(Exception):

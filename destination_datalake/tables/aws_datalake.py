@@ -18,16 +18,16 @@ from destination_datalake.schema.aws_datalake import continued
 from destination_datalake.schema.glue import parse_glue_type
 from destination_datalake.schema.names import AWS_DATALAKE, METADATA_NAMES, Naming
 from destination_datalake.schema.types import Field
-from destination_datalake.tables.base import TableName
-from destination_datalake.tables.holding import Holding
+from destination_datalake.tables.location import elsewhere
 from destination_datalake.tables.naming import TableNaming
-from destination_datalake.tables.site import elsewhere
+from destination_datalake.tables.ownership import TableOwner
+from destination_datalake.tables.table import TableName
 
 if TYPE_CHECKING:
     from mypy_boto3_glue import GlueClient
 
     from destination_datalake.aws.access import AwsAccess
-    from destination_datalake.config import Config
+    from destination_datalake.config.options import Config
     from destination_datalake.protocol.catalog import Stream
 
 _logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ def is_inherited(entry: Mapping[str, Any]) -> bool:
         and parameters.get("typeOfData") == "file"
         and "compressionType" in parameters
         and parameters.get("table_type", "").upper() != "ICEBERG"
-        and Holding.of(parameters) is None
+        and TableOwner.of(parameters) is None
     )
 
 

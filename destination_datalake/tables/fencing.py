@@ -12,7 +12,7 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Self
 
-from destination_datalake.tables.base import TableConflict, TableName
+from destination_datalake.tables.table import TableConflict, TableName
 
 PROPERTY = "airbyte.fencing-token"
 

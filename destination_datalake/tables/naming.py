@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from destination_datalake.errors import SyncRefused
 from destination_datalake.protocol.catalog import Stream, StreamId
-from destination_datalake.protocol.errors import SyncRefused
 from destination_datalake.rejects.place import TABLE as REJECTS
 from destination_datalake.schema.names import AWS_DATALAKE, PRESERVE, SNAKE_CASE, SNAKE_CASE_NUMBERS, Naming, bounded
-from destination_datalake.tables.base import TableName
-from destination_datalake.tables.folders import GENERATIONS
+from destination_datalake.tables.hive.folders import GENERATIONS
+from destination_datalake.tables.table import TableName
 
 if TYPE_CHECKING:
-    from destination_datalake.config import Config, DatabaseStrategy
+    from destination_datalake.config.options import Config, DatabaseStrategy
 
 _NAMINGS: Mapping[tuple[str, bool], Naming] = {
     ("snake_case", False): SNAKE_CASE,

@@ -119,7 +119,7 @@ def _worker_at(port: int) -> psutil.Process | None:
     """The Python worker of Spark's whose end of a connection is at this port, if it is one's."""
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            if "destination_datalake.spark.daemon" in process.cmdline() and any(
+            if "destination_datalake.spark.worker_daemon" in process.cmdline() and any(
                 connection.laddr.port == port for connection in process.net_connections()
             ):
                 return process

@@ -30,16 +30,16 @@ HALVES = ((1, 2), (3, 4))
 """The ids of the records of every stream, in the batches in which they are sent; a state follows each half."""
 NEW = [id for half in HALVES for id in half]
 
-LANDING = "destination_datalake.landing:Landing"
-SYNC = "destination_datalake.sync:_Sync"
-ICEBERG = "destination_datalake.tables.iceberg:IcebergTable"
-PROMOTION = "destination_datalake.tables.iceberg_promotion:Promotion"
-BRANCHES = "destination_datalake.tables.iceberg_branches:Branches"
+LANDING = "destination_datalake.sync.landing:Landing"
+SYNC = "destination_datalake.sync.conductor:_Sync"
+ICEBERG = "destination_datalake.tables.iceberg.table:IcebergTable"
+PROMOTION = "destination_datalake.tables.iceberg.promotion:Promotion"
+BRANCHES = "destination_datalake.tables.iceberg.branches:Branches"
 GLUE_COMMIT = "pyiceberg.catalog.glue:GlueCatalog.commit_table"
-HIVE = "destination_datalake.tables.hive:HiveTable"
-UPDATE = "destination_datalake.tables.entry:CatalogEntry.update"
-ADOPTION = "destination_datalake.tables.adoption:Adoption"
-FOLDERS = "destination_datalake.tables.folders:Folders"
+HIVE = "destination_datalake.tables.hive.table:HiveTable"
+UPDATE = "destination_datalake.tables.glue.glue_table:CatalogEntry.update"
+ADOPTION = "destination_datalake.tables.hive.adoption:Adoption"
+FOLDERS = "destination_datalake.tables.hive.folders:Folders"
 HIDDEN = "destination_datalake.aws.upload:HiddenObject.publish"
 
 EVERYWHERE = (

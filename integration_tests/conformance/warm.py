@@ -156,7 +156,7 @@ def _run(
     if descriptors is not None:
         resource.setrlimit(resource.RLIMIT_NOFILE, descriptors)
 
-    from destination_datalake.run import run
+    from destination_datalake.cli import run
 
     try:
         code = run()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess, Environment, Identity, Role
-from destination_datalake.config import Config
+from destination_datalake.config.options import Config
 
 ACCESS = AwsAccess("eu-west-1", AccessKeys("AKIA1234", "s3cr3t/9876"), "http://localhost:1")
 

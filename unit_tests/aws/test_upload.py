@@ -36,7 +36,7 @@ def test_an_open_object_is_there_once_it_is_closed(cloud: Cloud, content: bytes)
 
     assert cloud.objects() == {"folder/file": content}
     assert (upload.written, upload.tell(), upload.uri) == (len(content), len(content), "s3://lake/folder/file")
-    assert (upload.hidden_object, upload.closed, cloud.unfinished_uploads()) == (None, True, [])
+    assert (upload.pending_upload, upload.closed, cloud.unfinished_uploads()) == (None, True, [])
 
 
 @pytest.mark.parametrize("content", CONTENTS)
@@ -47,10 +47,10 @@ def test_a_hidden_object_is_there_once_it_is_published_and_publishing_twice_does
     upload.write(content)
     upload.close()
     assert cloud.objects() == {}
-    assert upload.hidden_object is not None
+    assert upload.pending_upload is not None
 
     for _ in range(2):
-        upload.hidden_object.publish(cloud.access.client("s3"))
+        upload.pending_upload.publish(cloud.access.client("s3"))
         assert cloud.objects() == {"folder/file": content}
     assert cloud.unfinished_uploads() == []
 
@@ -59,10 +59,10 @@ def test_a_hidden_object_that_is_withdrawn_leaves_nothing_and_withdrawing_twice_
     upload = upload_to(cloud, hidden=True)
     upload.write(b"content")
     upload.close()
-    assert upload.hidden_object is not None
+    assert upload.pending_upload is not None
 
     for _ in range(2):
-        upload.hidden_object.withdraw(cloud.access.client("s3"))
+        upload.pending_upload.withdraw(cloud.access.client("s3"))
 
     assert (cloud.objects(), cloud.unfinished_uploads()) == ({}, [])
 

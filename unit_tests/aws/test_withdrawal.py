@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from destination_datalake.aws.upload import HiddenObject, Upload
+from destination_datalake.aws.upload import PendingUpload, Upload
 from destination_datalake.aws.withdrawal import undone_on_failure, withdraw_all
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.cloud import cloud as an_account
@@ -19,12 +19,12 @@ def cloud() -> Iterator[Cloud]:
         yield account
 
 
-def hidden(cloud: Cloud, key: str) -> HiddenObject:
+def hidden(cloud: Cloud, key: str) -> PendingUpload:
     upload = Upload(cloud.access.client("s3"), BUCKET, key, hidden=True)
     upload.write(b"content")
     upload.close()
-    assert upload.hidden_object is not None
-    return upload.hidden_object
+    assert upload.pending_upload is not None
+    return upload.pending_upload
 
 
 def test_all_are_removed(cloud: Cloud) -> None:

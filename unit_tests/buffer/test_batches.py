@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from destination_datalake.buffer.batches import Batch, Cutter, StreamNotCut
+from destination_datalake.buffer.batches import Batch, Batcher, StreamNotCut
 from destination_datalake.buffer.buffer import Buffer
-from destination_datalake.buffer.triggers import AgeTrigger, AheadTrigger, HeldTrigger, SizeTrigger, SpaceTrigger
+from destination_datalake.buffer.triggers import AgeTrigger, BackpressureLimit, HeldTrigger, SizeTrigger, SpaceTrigger
 from destination_datalake.protocol.catalog import StreamId
 
 ORDERS, ITEMS, USERS = StreamId(None, "orders"), StreamId(None, "items"), StreamId(None, "users")
@@ -20,7 +20,7 @@ class Waiting:
     def __init__(self, directory: Path) -> None:
         self.now = 0.0
         self.buffer = Buffer(directory, 10, 1000, lambda: self.now)
-        self.cutter = Cutter(SizeTrigger(20), AgeTrigger(60))
+        self.cutter = Batcher(SizeTrigger(20), AgeTrigger(60))
         self._received = {ORDERS: 0, ITEMS: 0, USERS: 0}
 
     def receive(self, stream: StreamId, count: int = 1) -> None:
@@ -86,7 +86,7 @@ def test_everything_is_cut_the_longest_waiting_first(waiting: Waiting) -> None:
 def test_a_stream_whose_records_cannot_be_handed_over_is_named_and_does_not_keep_the_others(
     waiting: Waiting, tmp_path: Path
 ) -> None:
-    waiting.cutter = Cutter(SizeTrigger(1000), AgeTrigger(60))
+    waiting.cutter = Batcher(SizeTrigger(1000), AgeTrigger(60))
     for number, stream in enumerate([ITEMS, ORDERS, USERS]):
         waiting.now = float(number)
         waiting.buffer.append(stream, b"a\n", 1, 0)
@@ -182,4 +182,4 @@ def test_states_and_what_they_wait_for_are_too_many_from_their_bound() -> None:
 def test_reading_is_far_enough_ahead_once_whole_batches_are_in_hand(
     waiting: list[int], landing: int, due: bool
 ) -> None:
-    assert AheadTrigger(batch_bytes=10, batches=2).due(waiting, landing) is due
+    assert BackpressureLimit(batch_bytes=10, batches=2).due(waiting, landing) is due

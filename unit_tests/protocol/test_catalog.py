@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from destination_datalake.errors import SyncRefused
 from destination_datalake.protocol.catalog import Stream, StreamId, parse_catalog
-from destination_datalake.protocol.errors import SyncRefused
 
 
 def configured(name: str = "orders", namespace: str | None = None, **options: object) -> dict[str, Any]:

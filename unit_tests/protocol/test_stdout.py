@@ -362,13 +362,17 @@ def test_our_own_logs_are_heard_from_info_and_libraries_from_warning() -> None:
         warnings.simplefilter("always")
         route_logging(pipe.out)
 
-        for name in ("destination_datalake.sync", "airbyte", "py4j", "botocore.credentials", "pyiceberg.io"):
+        for name in ("destination_datalake.sync.conductor", "airbyte", "py4j", "botocore.credentials", "pyiceberg.io"):
             logging.getLogger(name).info("info of %s", name)
             logging.getLogger(name).warning("warning of %s", name)
         warnings.warn("python's warning", UserWarning, stacklevel=1)
 
     said = [message["log"]["message"] for message in pipe.messages()]
-    assert said[:3] == ["info of destination_datalake.sync", "warning of destination_datalake.sync", "info of airbyte"]
+    assert said[:3] == [
+        "info of destination_datalake.sync.conductor",
+        "warning of destination_datalake.sync.conductor",
+        "info of airbyte",
+    ]
     assert [text for text in said if text.startswith("info")] == said[0:1] + said[2:3]
     assert [text for text in said if text.startswith("warning")][2:] == [
         "warning of py4j",

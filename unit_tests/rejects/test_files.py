@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 
 from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.records.block import ChangedRow, Decoded, RefusedLine
+from destination_datalake.records.changes import ValueChange
 from destination_datalake.rejects import files as files_module
+from destination_datalake.rejects.counts import RejectCounts
 from destination_datalake.rejects.files import RejectFiles, RejectsNotWritten
 from destination_datalake.rejects.line import RejectLines
 from destination_datalake.rejects.place import RejectPlace
-from destination_datalake.rejects.tally import Tally
 from destination_datalake.schema.types import Field, Int64
-from destination_datalake.spark.block import ChangedRow, Decoded, RefusedLine
-from destination_datalake.spark.changes import Change
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.cloud import cloud as an_account
 
@@ -43,7 +43,7 @@ def decoded(
     """Records, some rows of which have changes for these reasons, and the ids of the rows."""
     at = pa.array(range(rows), pa.timestamp("us", "UTC"))
     rows_changed = [
-        ChangedRow(row, b"line", [Change("id", "NULLED", reason, b'"x"') for reason in reasons])
+        ChangedRow(row, b"line", [ValueChange("id", "NULLED", reason, b'"x"') for reason in reasons])
         for row, reasons in changed
     ]
     lines_refused = [RefusedLine(b"line", reason, "why") for reason in refused]
@@ -73,7 +73,7 @@ def test_each_reason_has_an_object_with_a_line_for_each_reject(cloud: Cloud) -> 
     assert found == {key(WRONG): ["id-0", "id-2"], key(LARGE): ["id-2", "id-1"], key("R"): [None, None]}
     assert {file.uri for file in files} == {f"s3://{BUCKET}/{each}" for each in found}
     assert {file.folder for file in files} == {f"s3://{BUCKET}/{each.rpartition('/')[0]}/" for each in found}
-    assert rejects.tally() == Tally(7, 2, 5, {("id", WRONG): 2, ("id", LARGE): 2, (None, "R"): 2})
+    assert rejects.tally() == RejectCounts(7, 2, 5, {("id", WRONG): 2, ("id", LARGE): 2, (None, "R"): 2})
 
 
 def test_values_without_a_line_are_counted_all_the_same(cloud: Cloud) -> None:
@@ -82,7 +82,7 @@ def test_values_without_a_line_are_counted_all_the_same(cloud: Cloud) -> None:
 
     rejects.close()
 
-    assert rejects.tally() == Tally(1, 0, 1, {("id", WRONG): 1000})
+    assert rejects.tally() == RejectCounts(1, 0, 1, {("id", WRONG): 1000})
     [lines] = written(cloud).values()
     assert len(lines) + lines[0]["values_not_listed"] == 1000
 
@@ -93,7 +93,7 @@ def test_where_nothing_is_rejected_nothing_is_written(cloud: Cloud) -> None:
 
     assert rejects.close() == []
     assert cloud.objects() == {}
-    assert rejects.tally() == Tally(records=5)
+    assert rejects.tally() == RejectCounts(records=5)
 
 
 def test_a_unit_that_is_done_again_writes_over_what_it_wrote(cloud: Cloud) -> None:

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from destination_datalake.rejects.counts import RejectCounts
 from destination_datalake.rejects.limit import RejectLimit, why
-from destination_datalake.rejects.tally import Tally
 
-TALLY = Tally(100, 1, 10, {("price", "WRONG"): 8, ("born", "WRONG"): 8, (None, "UNREADABLE"): 1})
+TALLY = RejectCounts(100, 1, 10, {("price", "WRONG"): 8, ("born", "WRONG"): 8, (None, "UNREADABLE"): 1})
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_a_sentence_names_the_limit_and_counts_reasons_per_column() -> None:
 
 
 def test_of_very_many_columns_only_the_commonest_are_named() -> None:
-    text = why(Tally(reasons={(f"c{number:02}", "WRONG"): 100 - number for number in range(15)}))
+    text = why(RejectCounts(reasons={(f"c{number:02}", "WRONG"): 100 - number for number in range(15)}))
 
     assert text.startswith("c00 WRONG 100 times; c01 WRONG 99 times; ")
     assert text.endswith("c09 WRONG 91 times; and 5 more")
@@ -47,22 +47,22 @@ def test_of_very_many_columns_only_the_commonest_are_named() -> None:
 def test_a_share_is_compared_exactly(thousandths: int) -> None:
     limit = RejectLimit(max_ratio=thousandths / 1000)
 
-    assert limit.passed(Tally(1000, affected=thousandths)) is None
-    assert limit.passed(Tally(1000, affected=thousandths + 1)) is not None
+    assert limit.passed(RejectCounts(1000, affected=thousandths)) is None
+    assert limit.passed(RejectCounts(1000, affected=thousandths + 1)) is not None
 
 
 def test_nothing_is_never_too_much() -> None:
-    assert RejectLimit(max_ratio=0.0, max_count=0).passed(Tally()) is None
+    assert RejectLimit(max_ratio=0.0, max_count=0).passed(RejectCounts()) is None
 
 
 counts = st.integers(0, 100)
 reasons = st.dictionaries(st.tuples(st.none() | st.sampled_from("ab"), st.sampled_from("xy")), counts)
-tallies = st.builds(Tally, counts, counts, counts, reasons)
+tallies = st.builds(RejectCounts, counts, counts, counts, reasons)
 
 
 @given(st.lists(tallies))
-def test_a_total_loses_nothing(parts: list[Tally]) -> None:
-    total = Tally.total(parts)
+def test_a_total_loses_nothing(parts: list[RejectCounts]) -> None:
+    total = RejectCounts.total(parts)
 
     assert total.records == sum(part.records for part in parts)
     assert (total.refused, total.affected) == (sum(p.refused for p in parts), sum(p.affected for p in parts))

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.rejects.catalog import COLUMNS
+from destination_datalake.records.changes import ValueChange
 from destination_datalake.rejects.line import RejectLines, Row, place_of
 from destination_datalake.rejects.place import Partition, RejectPlace
 from destination_datalake.schema.types import ColumnType, Date, Field, Float32, Int32, List, String, Struct, Timestamp
-from destination_datalake.spark.changes import Change
+from destination_datalake.tables.glue.rejects import COLUMNS
 
 PLACE = RejectPlace("s3://lake/raw/_errors", "0a1b2c", "2026-11-21", "shop", "order_lines")
 STREAM = StreamId("shop", "orderLines")
@@ -31,14 +31,14 @@ ROW = Row("018f-id", 1_700_000_000_000_250)
 LINE = b'{"type":"RECORD","record":{"data":{"id":"two"}}}'
 
 
-def lines_of(*changes: Change, line: bytes = LINE, row: Row = ROW) -> list[dict[str, Any]]:
+def lines_of(*changes: ValueChange, line: bytes = LINE, row: Row = ROW) -> list[dict[str, Any]]:
     """What is written, as a reader decodes it."""
     lines = RejectLines(PLACE, STREAM, COLUMNS_SENT, "run-000001-0000", NOW)
     return [msgspec.json.decode(msgspec.json.encode(each)) for each in lines.of_values(line, changes, row)]
 
 
-def nulled(field: str, original: bytes, reason: str = "DESTINATION_SERIALIZATION_ERROR") -> Change:
-    return Change(field, "NULLED", reason, original)
+def nulled(field: str, original: bytes, reason: str = "DESTINATION_SERIALIZATION_ERROR") -> ValueChange:
+    return ValueChange(field, "NULLED", reason, original)
 
 
 def test_a_rejected_value_has_every_field_of_both_ancestors() -> None:
@@ -149,14 +149,14 @@ def test_a_long_value_is_in_the_raw_data_alone(length: int, kept: bool) -> None:
             "number out of the range of double",
         ),
         (
-            Change("born", "TRUNCATED", "DESTINATION_FIELD_SIZE_LIMITATION", b'"2024-01-01T10:00"'),
+            ValueChange("born", "TRUNCATED", "DESTINATION_FIELD_SIZE_LIMITATION", b'"2024-01-01T10:00"'),
             "born",
             "string cut to what date holds",
         ),
     ],
 )
 def test_the_message_says_what_was_sent_and_what_was_wanted_but_never_the_value(
-    change: Change, column: str, sentence: str
+    change: ValueChange, column: str, sentence: str
 ) -> None:
     [line] = lines_of(change)
 

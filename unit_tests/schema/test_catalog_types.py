@@ -22,6 +22,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from destination_datalake.records.record import COERCERS
 from destination_datalake.schema.arrow import ARROW, arrow_field, arrow_type
 from destination_datalake.schema.evolution import TYPE_WORD
 from destination_datalake.schema.glue import GLUE, glue_type, parse_glue_type
@@ -42,7 +43,6 @@ from destination_datalake.schema.types import (
     Struct,
     Timestamp,
 )
-from destination_datalake.spark.coerce import COERCERS
 from unit_tests.schema.strategies import ONE_OF_EACH, column_types, stored
 
 ORDER = Struct((Field("id", "Id", Int64()), Field("tags", "tags", List(String()))))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.schema.evolution import AddColumn, Change, Widen, applied, evolve, widened
+from destination_datalake.schema.evolution import AddColumn, SchemaChange, Widen, applied, evolve, widened
 from destination_datalake.schema.types import (
     Boolean,
     ColumnType,
@@ -114,7 +114,7 @@ def test_values_a_column_cannot_hold_get_a_column_of_their_own(
     ],
 )
 def test_values_that_went_elsewhere_once_go_there_again(
-    there: dict[str, ColumnType | None], stream: ColumnType, home: Field, changes: tuple[Change, ...]
+    there: dict[str, ColumnType | None], stream: ColumnType, home: Field, changes: tuple[SchemaChange, ...]
 ) -> None:
     evolution = evolve({"x": String(), **there}, [column("x", stream)])
     assert evolution.columns == (home,)

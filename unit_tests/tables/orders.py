@@ -15,18 +15,18 @@ import pyarrow.parquet as pq
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess
 from destination_datalake.aws.upload import Upload
-from destination_datalake.config import SchemaConflicts
-from destination_datalake.datafiles import DataFile, FileFormat, FilePlan, RewriteFailed, RewriteTask, Rewritten
+from destination_datalake.config.options import SchemaConflicts
+from destination_datalake.files.plan import DataFile, FileFormat, FilePlan, RewriteFailed, RewriteTask, Rewritten
+from destination_datalake.files.rewrite import rewrite as rewrite_on_executors
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.arrow import arrow_field
 from destination_datalake.schema.names import SNAKE_CASE
 from destination_datalake.schema.types import Field, Int32, Int64
-from destination_datalake.spark.rewrite import rewrite as rewrite_on_executors
-from destination_datalake.tables.base import Rewrite, TableName
-from destination_datalake.tables.database import Databases
-from destination_datalake.tables.hive import HiveTable
-from destination_datalake.tables.holding import Holding
-from destination_datalake.tables.site import Site
+from destination_datalake.tables.glue.database import Databases
+from destination_datalake.tables.hive.table import HiveTable
+from destination_datalake.tables.location import Site
+from destination_datalake.tables.ownership import TableOwner
+from destination_datalake.tables.table import Rewrite, TableName
 from unit_tests.cloud import BUCKET, Cloud
 
 NAME = TableName("shop", "orders")
@@ -89,7 +89,7 @@ class Sync:
         )
         upload.write(content)
         upload.close()
-        return DataFile(upload.uri, upload.written, len(ids), columns, b"", upload.hidden_object)
+        return DataFile(upload.uri, upload.written, len(ids), columns, b"", upload.pending_upload)
 
     def commit(self, name: str, *ids: int, rewrite: Rewrite = rewrite) -> int:
         """Encode and commit as often as it takes; return how often."""
@@ -127,7 +127,7 @@ def sync(
     minimum = generation if replaces else None
     stream = Stream(StreamId("shop", "Orders"), {}, replaces and generation is None, generation, minimum, None)
     plan = FilePlan(format, "SNAPPY", tuple(columns), {}, "", False, 1, generation, None)
-    holding = Holding(stream.id, SNAKE_CASE)
+    holding = TableOwner(stream.id, SNAKE_CASE)
     access = access or cloud.access
     table = HiveTable(NAME, stream, columns, SITE, plan, access, holding, conflicts, uuid4().hex, Databases(access))
     table.prepare()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess
-from destination_datalake.config import Config
+from destination_datalake.config.options import Config
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.tables.aws_datalake import (
     InheritedTable,
@@ -18,7 +18,7 @@ from destination_datalake.tables.aws_datalake import (
     is_inherited,
     warn_of_second_table,
 )
-from destination_datalake.tables.base import TableName
+from destination_datalake.tables.table import TableName
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.cloud import cloud as an_account
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from destination_datalake.tables.base import TableName
 from destination_datalake.tables.fencing import PROPERTY, Fenced, FencingToken
+from destination_datalake.tables.table import TableName
 
 TABLE = TableName("shop", "orders")
 

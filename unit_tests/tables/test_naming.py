@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from destination_datalake.config import Config
+from destination_datalake.config.options import Config
+from destination_datalake.errors import SyncRefused
 from destination_datalake.protocol.catalog import Stream, StreamId
-from destination_datalake.protocol.errors import SyncRefused
 from destination_datalake.schema.names import AWS_DATALAKE, PRESERVE, SNAKE_CASE, SNAKE_CASE_NUMBERS
-from destination_datalake.tables.base import TableName
 from destination_datalake.tables.naming import TableNaming
+from destination_datalake.tables.table import TableName
 
 DEFAULT = TableNaming("lake", "namespace", "", SNAKE_CASE)
 PREFIXED = replace(DEFAULT, table_prefix="raw_")

@@ -1,0 +1,1 @@
+"""The connector's options: what may be said, what it means, what contradicts itself."""

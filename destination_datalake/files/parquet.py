@@ -1,0 +1,145 @@
+"""Data files: Arrow tables in, one object in S3 out, as Parquet or JSON lines."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from typing import IO, Any, Protocol, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from destination_datalake.aws.upload import Upload
+from destination_datalake.files.jsonl import JsonLinesFile
+from destination_datalake.files.plan import FileFormat
+
+ROW_GROUP_BYTES = 64 * 1024 * 1024
+"""Arrow bytes gathered before a row group is written: large enough to be read well, small enough for memory."""
+
+_SAMPLE_ROWS = 4096
+_DICTIONARY_BELOW = 0.5
+"""A column is dictionary-encoded if fewer of its sampled values than this share are distinct; else it only costs."""
+
+
+_LARGE_BYTES = 16 * 1024 * 1024
+"""A sample so large that a copy of it counts."""
+
+_HUGE_VALUE_BYTES = 1024 * 1024
+"""Where a column's values are so large on average, nobody skips files by bounds; to find them takes six copies."""
+
+
+class FileWriter(Protocol):
+    """Writes one data file."""
+
+    def write(self, table: pa.Table) -> None:
+        """Append rows; every table has the schema the file was opened with."""
+
+    def close(self) -> bytes:
+        """Finish the file; return its Parquet footer, or nothing where the format has none."""
+
+
+def open_file(format: FileFormat, codec: str, schema: pa.Schema, upload: Upload) -> FileWriter:
+    """Begin a data file of the given schema. `codec` is the name the connector's option has for it."""
+    return _WRITERS[format](codec, schema, upload)
+
+
+def extension(format: FileFormat, codec: str) -> str:
+    """What the names of such files end in, with the dot."""
+    if format == "jsonl":
+        return ".jsonl.gz" if codec == "GZIP" else ".jsonl"
+    return ".parquet"
+
+
+class ParquetFile:
+    """A Parquet file whose row groups hold about ROW_GROUP_BYTES of Arrow data."""
+
+    def __init__(self, codec: str, schema: pa.Schema, upload: Upload) -> None:
+        self._compression = "none" if codec == "UNCOMPRESSED" else codec.lower()
+        self._schema = schema
+        self._upload = upload
+        self._writer: pq.ParquetWriter | None = None
+        self._gathered: list[pa.Table] = []
+        self._gathered_bytes = 0
+
+    def write(self, table: pa.Table) -> None:
+        """Append rows."""
+        self._gathered.append(table)
+        self._gathered_bytes += table.nbytes
+        if self._gathered_bytes >= ROW_GROUP_BYTES:
+            self._write_row_group()
+
+    def close(self) -> bytes:
+        """Write what is left, then the footer."""
+        self._write_row_group()
+        assert self._writer is not None
+        self._writer.close()
+        self._upload.close()
+        footer = io.BytesIO()
+        self._writer.writer.metadata.write_metadata_file(footer)
+        return footer.getvalue()
+
+    def _write_row_group(self) -> None:
+        table = pa.concat_tables(self._gathered) if self._gathered else self._schema.empty_table()
+        self._gathered.clear()
+        self._gathered_bytes = 0
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(
+                cast("IO[Any]", self._upload),
+                self._schema,
+                compression=self._compression,  # type: ignore[arg-type]
+                compression_level=1 if self._compression == "zstd" else None,
+                write_statistics=_bounded_columns(table),
+                use_dictionary=_repetitive_columns(table),  # type: ignore[arg-type]  # Arrow's stubs know no list.
+                store_schema=False,
+            )
+        if table.num_rows:
+            self._writer.write_table(table, row_group_size=table.num_rows)
+
+
+def _repetitive_columns(table: pa.Table) -> list[str]:
+    """The top-level columns whose values repeat, judged by the first rows; nested columns always count as such."""
+    sample = table.slice(0, _SAMPLE_ROWS)
+    repetitive = []
+    for name in table.column_names:
+        column = sample.column(name)
+        if pa.types.is_nested(column.type):
+            repetitive += _paths(table.schema.field(name))
+        elif column.nbytes > _LARGE_BYTES:
+            continue  # Looking for what repeats would copy it, and so would a dictionary.
+        elif sample.num_rows == 0 or pc.count_distinct(column).as_py() < sample.num_rows * _DICTIONARY_BELOW:
+            repetitive.append(name)
+    return repetitive
+
+
+def _bounded_columns(table: pa.Table) -> bool | list[str]:
+    """The columns, as Parquet spells them, that get statistics: all (True) but those of huge values."""
+    huge = {name for name in table.column_names if table.column(name).nbytes > _HUGE_VALUE_BYTES * table.num_rows}
+    if not huge:
+        return True
+    return [path for field in table.schema if field.name not in huge for path in _paths(field)]
+
+
+def _paths(field: pa.Field[Any]) -> list[str]:
+    """The paths of a column's leaves, itself if it is one."""
+    nested = pa.types.is_nested(field.type)
+    return [f"{field.name}.{path}" for path in _leaves(field.type)] if nested else [field.name]
+
+
+def _leaves(type_: pa.DataType) -> list[str]:
+    """The paths of a nested type's leaves, as Parquet spells them."""
+    children = (
+        [("list.element", type_.value_type)]
+        if pa.types.is_list(type_)
+        else [(type_.field(i).name, type_.field(i).type) for i in range(type_.num_fields)]
+    )
+    paths = []
+    for name, child in children:
+        paths += [f"{name}.{rest}" for rest in _leaves(child)] if pa.types.is_nested(child) else [name]
+    return paths
+
+
+_WRITERS: Mapping[FileFormat, Callable[[str, pa.Schema, Upload], FileWriter]] = {
+    "parquet": ParquetFile,
+    "jsonl": JsonLinesFile,
+}

@@ -1,0 +1,145 @@
+"""Runs on the executors: Parquet files written anew with wider columns, everything else in them as it was.
+
+The files may be anybody's: Spark's, Hive's, pandas'. Columns, their order, rows, row groups, field ids, compression and
+what a file says of itself stay. Two things cannot: INT96 timestamps become microseconds in UTC, which is how engines
+read INT96 (Arrow's own default, nanoseconds, ends in the year 2262, and Spark reads no such column), and copies of the
+schema that others have put into the file are left out, because they would speak of the narrow columns.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from typing import IO, Any, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.errors import explain
+from destination_datalake.aws.upload import Upload
+from destination_datalake.files.field_ids import with_doubles
+from destination_datalake.files.plan import NotRewritten, RewriteTask, Rewritten
+from destination_datalake.schema.arrow import arrow_type
+from destination_datalake.schema.types import ColumnType, List, Struct
+
+_ARROW_SCHEMA = b"ARROW:schema"
+_PANDAS = b"pandas"
+_COPIES_OF_THE_SCHEMA = frozenset(
+    (b"org.apache.spark.sql.parquet.row.metadata", b"iceberg.schema", b"parquet.avro.schema", b"avro.schema")
+)
+_MICROSECONDS = pa.timestamp("us", tz="UTC")
+
+
+def rewrite(tasks: Iterable[RewriteTask]) -> Iterator[Rewritten | NotRewritten]:
+    """Write every task's file again. A file that cannot be is answered as such; its target is not visible."""
+    pa.set_cpu_count(1)
+    for task in tasks:
+        try:
+            yield _rewritten(task)
+        except Exception as error:
+            yield _not_rewritten(task, error)
+
+
+def _not_rewritten(task: RewriteTask, error: Exception) -> NotRewritten:
+    trace = "".join(traceback.format_exception(error))
+    if (failure := explain(error, doing="write anew", resource=task.source)) is not None:
+        return NotRewritten(failure.message, f"{failure.detail}\n{trace}", failure.failure_type)
+    if isinstance(error, pa.ArrowException | OSError):
+        return NotRewritten(
+            f"Columns of the table must become wider, but its object {task.source} cannot be read as Parquet with "
+            "them. Remove or repair the object, or set numeric_types so that no column need become wider.",
+            trace,
+            "config_error",
+        )
+    return NotRewritten(f"Cannot write anew {task.source}: {type(error).__name__}.", trace, "system_error")
+
+
+def _rewritten(task: RewriteTask) -> Rewritten:
+    s3 = task.access.client("s3")
+    source, target = S3Address.parse(task.source), S3Address.parse(task.target)
+    body = s3.get_object(Bucket=source.bucket, Key=source.key)["Body"].read()
+    old = pq.ParquetFile(pa.BufferReader(body), coerce_int96_timestamp_unit="us")
+    schema = _widened(old, task)
+    if task.to_double and schema.equals(old.schema_arrow):
+        return Rewritten(task.source, task.source, old.metadata.num_rows, len(body))
+    upload = Upload(s3, target.bucket, target.key, hidden=False)
+    try:
+        with _writer(old, schema, upload) as writer:
+            for index in range(old.num_row_groups):
+                rows = old.metadata.row_group(index).num_rows
+                writer.write_table(old.read_row_group(index).cast(schema), row_group_size=max(rows, 1))
+        upload.close()
+    except BaseException:
+        upload.abort()
+        raise
+    footer = io.BytesIO()
+    writer.writer.metadata.write_metadata_file(footer)
+    return Rewritten(task.source, task.target, old.metadata.num_rows, upload.written, footer.getvalue())
+
+
+def _writer(old: pq.ParquetFile, schema: pa.Schema, upload: Upload) -> pq.ParquetWriter:
+    """Begin a file that is compressed, encoded and ordered as the old one."""
+    first = old.metadata.row_group(0) if old.num_row_groups else None
+    chunks = [first.column(index) for index in range(first.num_columns)] if first is not None else []
+    codec = chunks[0].compression.lower() if chunks else "snappy"
+    return pq.ParquetWriter(
+        cast("IO[Any]", upload),
+        schema,
+        compression=cast("Any", "none" if codec == "uncompressed" else codec),
+        use_dictionary=cast("Any", [chunk.path_in_schema for chunk in chunks if chunk.has_dictionary_page]),
+        store_schema=_ARROW_SCHEMA in (old.metadata.metadata or {}),
+        sorting_columns=first.sorting_columns or None if first is not None else None,
+    )
+
+
+def _widened(old: pq.ParquetFile, task: RewriteTask) -> pa.Schema:
+    """Return the file's schema with these types. Names are compared as catalogs do: in whatever case."""
+    int96 = iter([old.schema.column(index).physical_type == "INT96" for index in range(len(old.schema))])
+    wanted = {name.lower(): type_ for name, type_ in task.columns.items()}
+    widened = [_wider_field(field, wanted.get(field.name.lower()), int96) for field in old.schema_arrow]
+    fields = list(with_doubles(pa.schema(widened), task.to_double))
+    changed = {new.name: new.type for before, new in zip(old.schema_arrow, fields, strict=True) if new != before}
+    return pa.schema(fields).with_metadata(_metadata(old.schema_arrow.metadata or {}, changed))
+
+
+def _wider_field(field: pa.Field[Any], wanted: ColumnType | None, int96: Iterator[bool]) -> pa.Field[Any]:
+    return field.with_type(_wider(field.type, wanted, int96))
+
+
+def _wider(type_: pa.DataType, wanted: ColumnType | None, int96: Iterator[bool]) -> pa.DataType:
+    """Return the type as wide as wanted. `int96` says of each leaf, in the schema's order, whether it is an INT96."""
+    if isinstance(type_, pa.StructType):
+        inner = {field.name.lower(): field.type for field in wanted.fields} if isinstance(wanted, Struct) else {}
+        children = [type_.field(index) for index in range(type_.num_fields)]
+        return pa.struct([_wider_field(child, inner.get(child.name.lower()), int96) for child in children])
+    if isinstance(type_, pa.MapType):
+        key, item = _wider_field(type_.key_field, None, int96), _wider_field(type_.item_field, None, int96)
+        map_of = cast("Any", pa.map_)  # Its stubs know types only, not fields, which have names and ids.
+        return cast("pa.DataType", map_of(key, item, type_.keys_sorted))
+    if isinstance(type_, pa.ListType | pa.LargeListType | pa.FixedSizeListType):
+        element = _wider_field(type_.value_field, wanted.element if isinstance(wanted, List) else None, int96)
+        if isinstance(type_, pa.FixedSizeListType):
+            return pa.list_(element, type_.list_size)
+        return pa.large_list(element) if isinstance(type_, pa.LargeListType) else pa.list_(element)
+    if next(int96):
+        return _MICROSECONDS
+    return arrow_type(wanted) if wanted is not None and not isinstance(wanted, Struct | List) else type_
+
+
+def _metadata(old: Mapping[bytes, bytes], changed: Mapping[str, pa.DataType]) -> dict[bytes, bytes]:
+    """Return what the file says of itself, without what is not true any more."""
+    kept = {key: value for key, value in old.items() if not changed or key not in _COPIES_OF_THE_SCHEMA}
+    if _PANDAS in kept:
+        pandas = json.loads(kept[_PANDAS])
+        for column in pandas.get("columns", []):
+            type_ = changed.get(column.get("field_name") or column.get("name"))
+            if type_ is not None and pa.types.is_primitive(type_) and not pa.types.is_temporal(type_):
+                # pandas' own types that take nulls are written with a capital letter.
+                capital = str(column.get("numpy_type", ""))[:1].isupper()
+                name = "float64" if pa.types.is_floating(type_) else str(type_)
+                column["pandas_type"], column["numpy_type"] = name, name.capitalize() if capital else name
+        kept[_PANDAS] = json.dumps(pandas).encode()
+    return kept

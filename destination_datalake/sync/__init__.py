@@ -1,0 +1,1 @@
+"""One `write`, from its first line to its last."""

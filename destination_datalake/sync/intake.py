@@ -1,0 +1,119 @@
+"""Intake: what a chunk of input means for this sync, in order: records gathered by stream, and states between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from destination_datalake.protocol.catalog import StreamFinder, StreamId, UnknownStream
+from destination_datalake.protocol.messages import MalformedLine, Message, MessageReader, Records
+from destination_datalake.protocol.states import InvalidState, State, parse_state
+from destination_datalake.protocol.statuses import Statuses
+
+_IGNORED = frozenset({"LOG", "CONTROL", "SPEC", "CONNECTION_STATUS", "CATALOG", "DESTINATION_CATALOG"})
+
+
+class RefusedMessage(Exception):
+    """A message of the protocol that this sync cannot take. The text never holds what it carried."""
+
+
+@dataclass(slots=True)
+class StreamRecords:
+    """Record lines of one stream: their bytes in pieces, good for as long as the chunk is, and how many lines."""
+
+    pieces: list[bytes | memoryview] = field(default_factory=list)
+    count: int = 0
+
+
+@dataclass(slots=True)
+class RecordRuns:
+    """Records of any streams between which no state stood."""
+
+    streams: dict[StreamId, StreamRecords] = field(default_factory=dict)
+
+    def add(self, stream: StreamId, records: Records) -> None:
+        """Add a run of a stream's records."""
+        gathered = self.streams.setdefault(stream, StreamRecords())
+        gathered.pieces.append(records.lines)
+        gathered.count += records.count
+
+
+class Intake:
+    """Reads chunks of input for the streams of one sync. `warn` is told once of each type of message nobody knows."""
+
+    def __init__(self, streams: Iterable[StreamId], statuses: Statuses, warn: Callable[[str], None]) -> None:
+        self._finder = StreamFinder(streams)
+        self._statuses = statuses
+        self._warn = warn
+        self._reader = MessageReader()
+        self._found: dict[tuple[str | None, str], StreamId] = {}
+        self._unknown_types: set[str] = set()
+
+    def steps(self, chunk: bytes | memoryview) -> Iterator[RecordRuns | State]:
+        """What the chunk's lines mean, in their order.
+
+        Raises MalformedLine or RefusedMessage at the first line that cannot be taken, after all before it was yielded.
+        """
+        gathered = RecordRuns()
+        try:
+            for item in self._reader.read(chunk):
+                if isinstance(item, Records):
+                    gathered.add(self._stream_of(item), item)
+                    continue
+                state = self._state_in(item)
+                if state is None:
+                    continue
+                if gathered.streams:
+                    yield gathered
+                    gathered = RecordRuns()
+                yield state
+        except (MalformedLine, RefusedMessage):
+            if gathered.streams:
+                yield gathered
+            raise
+        if gathered.streams:
+            yield gathered
+
+    def _stream_of(self, records: Records) -> StreamId:
+        known = self._found.get((records.namespace, records.stream))
+        if known is None:
+            line = self._reader.lines_read - records.count + 1
+            known = self._find("record", line, records.namespace, records.stream)
+            self._found[(records.namespace, records.stream)] = known
+        return known
+
+    def _find(self, what: str, line: int, namespace: str | None, name: str) -> StreamId:
+        try:
+            return self._finder.find(namespace, name)
+        except UnknownStream as error:
+            named = StreamId(namespace or None, name)
+            raise RefusedMessage(f"Line {line} of the input is a {what} for stream {named}, {error}") from None
+
+    def _state_in(self, message: Message) -> State | None:
+        """The state that the message is, with its stream as the catalog names it; other messages are noted."""
+        if message.type == "TRACE":
+            self._note(message)
+        elif message.type == "STATE":
+            try:
+                state = parse_state(message.line)
+            except InvalidState as error:
+                raise RefusedMessage(f"Line {message.number} of the input is {error}") from None
+            if state.stream is None:
+                return state
+            return replace(state, stream=self._find("state", message.number, *state.stream))
+        elif message.type not in _IGNORED and message.type not in self._unknown_types:
+            self._unknown_types.add(message.type)
+            self._warn(f"Messages of the unknown type {message.type[:50]!r} are ignored.")
+        return None
+
+    def _note(self, message: Message) -> None:
+        try:
+            self._statuses.note(message.line)
+        except msgspec.DecodeError as error:
+            raise RefusedMessage(
+                f"Line {message.number} of the input is a TRACE that cannot be read: {error}"
+            ) from None
+        except UnknownStream as error:
+            raise RefusedMessage(f"Line {message.number} of the input is the status of a stream {error}") from None

@@ -1,0 +1,1 @@
+"""The Glue Data Catalog: databases, and entries changed by compare-and-set."""

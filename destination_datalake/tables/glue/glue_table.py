@@ -1,0 +1,110 @@
+"""A table's entry in the Glue Data Catalog, changed without losing what others write into it at the same time."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from destination_datalake.aws.retries import attempts
+
+if TYPE_CHECKING:
+    from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.tables.table import TableName
+
+Entry = dict[str, Any]
+"""What UpdateTable takes (Glue API: TableInput). `Parameters` is always there."""
+
+# What GetTable answers and UpdateTable takes (Glue API: TableInput); the rest of the answer is Glue's own.
+_TABLE_INPUT = (
+    "Name",
+    "Description",
+    "Owner",
+    "LastAccessTime",
+    "LastAnalyzedTime",
+    "Retention",
+    "StorageDescriptor",
+    "PartitionKeys",
+    "ViewOriginalText",
+    "ViewExpandedText",
+    "TableType",
+    "Parameters",
+    "TargetTable",
+)
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """An entry as it was at one moment; `version` (Glue: VersionId) tells that one from every other."""
+
+    entry: Entry
+    version: str | None
+
+
+class CatalogEntry:
+    """The entry of one table."""
+
+    def __init__(self, name: TableName, access: AwsAccess) -> None:
+        self._name = name
+        self._access = access
+
+    def read(self) -> Entry:
+        """Return the entry. Raises EntityNotFoundException (Glue) if there is no such table."""
+        return as_input(self._get())
+
+    def update(self, change: Callable[[Entry], _Result], seen: Seen | None = None) -> _Result:
+        """Change the entry in one call, or in none if nothing becomes different; return what `change` returned.
+
+        `seen` is what to begin with, if it was just seen.
+
+        `change` alters the entry as the catalog has it. When somebody else's update was faster (Glue: VersionId), it is
+        called again, on the entry that they made. Raises what Glue raises, and that conflict only if it does not end.
+        """
+        for last in attempts():
+            seen = seen if seen is not None else self.see()
+            after: Any = copy.deepcopy(seen.entry)
+            result = change(after)
+            if after == seen.entry:
+                return result
+            try:
+                self._put(after, seen)
+            except self._access.client("glue").exceptions.ConcurrentModificationException:
+                if last:
+                    raise
+                seen = None
+            else:
+                return result
+        raise AssertionError("every attempt returns or raises")
+
+    def see(self) -> Seen:
+        """Return the entry with its version, for `compare_and_set`. Raises what `read` raises."""
+        table = self._get()
+        return Seen(as_input(table), table.get("VersionId"))
+
+    def compare_and_set(self, seen: Seen, change: Callable[[Entry], object]) -> bool:
+        """Change the entry if nobody has since it was seen; say whether it was changed."""
+        after = copy.deepcopy(seen.entry)
+        change(after)
+        try:
+            self._put(after, seen)
+        except self._access.client("glue").exceptions.ConcurrentModificationException:
+            return False
+        return True
+
+    def _put(self, entry: Any, seen: Seen) -> None:
+        version: Any = {"VersionId": seen.version} if seen.version is not None else {}
+        glue = self._access.client("glue")
+        glue.update_table(DatabaseName=self._name.database, TableInput=entry, SkipArchive=True, **version)
+
+    def _get(self) -> Mapping[str, Any]:
+        answer = self._access.client("glue").get_table(DatabaseName=self._name.database, Name=self._name.table)
+        return answer["Table"]
+
+
+def as_input(table: Mapping[str, Any]) -> Entry:
+    """Return what UpdateTable takes of what GetTable answered."""
+    entry = {key: table[key] for key in _TABLE_INPUT if key in table}
+    return {**entry, "Parameters": {**entry.get("Parameters", {})}}

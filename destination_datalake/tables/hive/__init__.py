@@ -1,0 +1,1 @@
+"""Hive tables: files in a folder that the catalog's entry names."""

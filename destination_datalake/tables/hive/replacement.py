@@ -1,0 +1,77 @@
+"""Replacements of a Hive table's content that are not published yet, as the table's entry in the catalog knows them.
+
+Their records were acknowledged, so the platform will not send them again: a sync of the same generation goes on with
+one, a newer replacement makes it worthless, and a sync that appends takes its rows in.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from destination_datalake.aws.address import S3Address
+from destination_datalake.tables.glue.glue_table import Entry
+
+_LOWEST_GENERATION = "airbyte.lowest-generation-id"
+_LOCATION = "airbyte.unpublished-location"
+_GENERATION = "airbyte.unpublished-generation-id"
+_TYPES = "airbyte.unpublished-types"
+
+
+@dataclass(frozen=True, slots=True)
+class PendingOverwrite:
+    """The folder with the new content (an S3 URI), its generation, and the types of its columns in Glue's words."""
+
+    location: str
+    generation: int | None
+    types: Mapping[str, str]
+
+    @classmethod
+    def noted(cls, entry: Entry) -> Self | None:
+        """Return what the entry says, or None if no replacement was left."""
+        parameters = entry["Parameters"]
+        if not parameters.get(_LOCATION):
+            return None
+        generation = parameters.get(_GENERATION, "")
+        types: dict[str, str] = json.loads(parameters.get(_TYPES, "{}"))
+        return cls(parameters[_LOCATION], int(generation) if generation.isdecimal() else None, types)
+
+    def note(self, entry: Entry) -> None:
+        """Write it into the entry, in place of what is there."""
+        forget(entry)
+        entry["Parameters"][_LOCATION] = self.location
+        entry["Parameters"][_GENERATION] = str(self.generation)
+        if self.types:
+            entry["Parameters"][_TYPES] = json.dumps(self.types)
+
+
+def forget(entry: Entry) -> None:
+    """Let the entry say nothing of a replacement."""
+    for key in (_LOCATION, _GENERATION, _TYPES):
+        entry["Parameters"].pop(key, None)
+
+
+def location_of(entry: Entry) -> str:
+    """Return the S3 URI of the table's content: with the scheme `s3`, and without a slash at the end."""
+    return str(S3Address.parse(entry["StorageDescriptor"]["Location"])).removesuffix("/")
+
+
+def lowest_generation(entry: Entry) -> int | None:
+    """Return the lowest generation among the table's rows; None for tables that others filled."""
+    lowest = entry["Parameters"].get(_LOWEST_GENERATION)
+    return None if lowest is None else int(lowest)
+
+
+def generation_parameter(generation: int | None) -> dict[str, str]:
+    """Return what a new table says of the lowest generation among its rows; nothing if nobody counts."""
+    return {} if generation is None else {_LOWEST_GENERATION: str(generation)}
+
+
+def note_lowest_generation(entry: Entry, generation: int | None) -> None:
+    """Remember the lowest generation among the table's rows; None if they have none."""
+    if generation is None:
+        entry["Parameters"].pop(_LOWEST_GENERATION, None)
+    else:
+        entry["Parameters"][_LOWEST_GENERATION] = str(generation)

@@ -1,0 +1,166 @@
+"""Data files as Iceberg's manifests name them, from the footers that their writers sent along."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.conversions import from_bytes, to_bytes
+from pyiceberg.io.pyarrow import (
+    MetricModeTypes,
+    MetricsMode,
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+)
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent, ManifestFile
+from pyiceberg.schema import Schema, index_by_id, index_by_name
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Record
+from pyiceberg.types import DoubleType, FloatType
+
+from destination_datalake.files.plan import DataFile, Rewritten
+
+_FIELD_ID = b"PARQUET:field_id"
+_FLOAT_BYTES = 4
+
+
+def belongs(file: DataFile, schema: Schema) -> bool:
+    """Whether the file can stand among the table's: no column of it was dropped, renamed, or has become double.
+
+    Values of a column that is not, by its id, the column of that name in the table would not be found again; and files
+    that hold as float what is double are not read right by every engine (trinodb/trino#30544).
+    """
+    ids, fields = index_by_name(schema), index_by_id(schema)
+    return all(
+        ids.get(path) == id_ and not (pa.types.is_float32(type_) and fields[id_].field_type == DoubleType())
+        for path, id_, type_ in _fields(footer(file).schema.to_arrow_schema(), "")
+    )
+
+
+def manifest_entry(file: DataFile, metadata: TableMetadata) -> IcebergFile:
+    """Return the manifest's entry for a file. Nothing is read back from S3.
+
+    Columns for which the writer has kept no statistics have none there either, which Iceberg leaves open.
+    """
+    schema, found = metadata.schema(), footer(file)
+    ids, plan = parquet_path_to_id_mapping(schema), compute_statistics_plan(schema, metadata.properties)
+    for id_ in {ids[path] for path in _without_statistics(found)}:
+        plan[id_] = replace(plan[id_], mode=MetricsMode(MetricModeTypes.NONE))
+    statistics = data_file_statistics_from_parquet_metadata(
+        parquet_metadata=found, stats_columns=plan, parquet_column_mapping=ids
+    )
+    return IcebergFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=file.uri,
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        file_size_in_bytes=file.size,
+        sort_order_id=None,
+        spec_id=metadata.default_spec_id,
+        equality_ids=None,
+        key_metadata=None,
+        **statistics.to_serialized_dict(),
+    )
+
+
+def rewritten_entry(
+    old: IcebergFile, new: Rewritten, to_double: Collection[int], metadata: TableMetadata
+) -> IcebergFile:
+    """Return the manifest's entry for a file that was written anew with these fields as doubles: the old one's, else.
+
+    What the old entry says of sizes and offsets within the file is left out.
+    """
+    return IcebergFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=new.target,
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=old.record_count,
+        file_size_in_bytes=new.size,
+        value_counts=old.value_counts,
+        null_value_counts=old.null_value_counts,
+        nan_value_counts=old.nan_value_counts,
+        lower_bounds=_as_doubles(old.lower_bounds, to_double),
+        upper_bounds=_as_doubles(old.upper_bounds, to_double),
+        sort_order_id=old.sort_order_id,
+        spec_id=metadata.default_spec_id,
+    )
+
+
+def becoming_double(before: Schema, after: Schema) -> frozenset[int]:
+    """Return the ids of fields that are float in one schema and double in the other."""
+    now = index_by_id(after)
+    return frozenset(
+        id_
+        for id_, field in index_by_id(before).items()
+        if field.field_type == FloatType() and id_ in now and now[id_].field_type == DoubleType()
+    )
+
+
+def live_files(table: Table, snapshot_id: int) -> list[IcebergFile]:
+    """Return the data files that a snapshot holds."""
+    return [
+        entry.data_file
+        for manifest in _live_manifests(table, snapshot_id)
+        if manifest.content == ManifestContent.DATA
+        for entry in manifest.fetch_manifest_entry(table.io)
+    ]
+
+
+def holds_files(table: Table, snapshot_id: int) -> bool:
+    """Whether a snapshot holds any file; its manifests are not opened."""
+    return bool(_live_manifests(table, snapshot_id))
+
+
+def row_level_deletes(table: Table, snapshot_id: int) -> bool:
+    """Whether a snapshot has delete files, which belong to data files by path or by age (Iceberg spec)."""
+    return any(manifest.content == ManifestContent.DELETES for manifest in _live_manifests(table, snapshot_id))
+
+
+def footer(file: DataFile) -> pq.FileMetaData:
+    """Read the footer that the file's writer sent along."""
+    return pq.read_metadata(io.BytesIO(file.footer))
+
+
+def _without_statistics(metadata: pq.FileMetaData) -> Iterator[str]:
+    """The paths of columns that have none in some row group."""
+    for group in range(metadata.num_row_groups):
+        for column in range(metadata.num_columns):
+            chunk = metadata.row_group(group).column(column)
+            if not chunk.is_stats_set:
+                yield chunk.path_in_schema
+
+
+def _live_manifests(table: Table, snapshot_id: int) -> list[ManifestFile]:
+    snapshot = table.metadata.snapshot_by_id(snapshot_id)
+    manifests = snapshot.manifests(table.io) if snapshot is not None else []
+    return [manifest for manifest in manifests if manifest.has_added_files() or manifest.has_existing_files()]
+
+
+def _as_doubles(bounds: Mapping[int, bytes] | None, ids: Collection[int]) -> dict[int, bytes] | None:
+    if bounds is None:
+        return None
+    return {
+        id_: to_bytes(DoubleType(), from_bytes(FloatType(), bound))
+        if id_ in ids and len(bound) == _FLOAT_BYTES
+        else bound
+        for id_, bound in bounds.items()
+    }
+
+
+def _fields(fields: Any, above: str) -> Iterator[tuple[str, int, pa.DataType]]:
+    """Every field's dotted path, id and type; `fields` is an Arrow schema or struct type."""
+    for field in fields:
+        path = f"{above}{field.name}"
+        yield path, int((field.metadata or {}).get(_FIELD_ID, -1)), field.type
+        if pa.types.is_list(field.type):
+            yield from _fields([field.type.value_field], f"{path}.")
+        elif pa.types.is_struct(field.type):
+            yield from _fields(field.type, f"{path}.")

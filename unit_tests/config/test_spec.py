@@ -1,0 +1,173 @@
+"""spec.json says the same as `Config`, in the form Airbyte's platform and user interface want."""
+
+from __future__ import annotations
+
+import json
+import logging
+from importlib import resources
+from typing import Any
+
+import jsonschema
+import pytest
+from airbyte_cdk import AirbyteMessage, Type
+from airbyte_cdk.models.airbyte_protocol_serializers import AirbyteMessageSerializer
+from airbyte_cdk.test.standard_tests._spec_lint import find_secret_marking_errors
+from pydantic import BaseModel
+
+from destination_datalake.cli import spec_message
+from destination_datalake.config.options import (
+    Config,
+    DefaultChain,
+    IamRole,
+    IamUser,
+    Jsonl,
+    NamingOptions,
+    Parquet,
+    RejectOptions,
+    SparkOptions,
+    normalised,
+)
+from destination_datalake.destination import DestinationDatalake
+
+SPEC: dict[str, Any] = json.loads((resources.files("destination_datalake") / "spec.json").read_text("utf-8"))
+CONNECTION: dict[str, Any] = SPEC["connectionSpecification"]
+
+# Options whose default depends on another option have none in the spec: a form would fill it in as if it were chosen.
+DEPENDENT = {"format", "table_type", "numeric_types", "compression_codec"}
+SMALLEST = {
+    "credentials": {
+        "credentials_title": "IAM User",
+        "aws_access_key_id": "AKIA1234",
+        "aws_secret_access_key": "s3cr3t",
+    },
+    "region": "eu-west-1",
+    "bucket_name": "lake",
+    "lakeformation_database_name": "raw",
+}
+RULES = ("type", "pattern", "enum", "const", "minimum", "maximum", "minLength", "maxLength", "default")
+
+
+def rules_of(model: type[BaseModel]) -> tuple[dict[str, dict[str, Any]], set[str]]:
+    """What the model demands of each field, in the spec's terms, and which fields it cannot do without."""
+    schema = model.model_json_schema()
+    fields = {}
+    for name, field in schema["properties"].items():
+        # `X | None` means that the option may be left out; in the spec, being optional says that.
+        chosen = next((kind for kind in field.get("anyOf", []) if kind.get("type") != "null"), field)
+        merged = {**chosen, "default": field.get("default")}
+        fields[name] = {rule: merged[rule] for rule in RULES if merged.get(rule) is not None}
+    return fields, set(schema.get("required", [])) - DEPENDENT
+
+
+def rules_in(spec: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], set[str]]:
+    fields = {
+        name: {rule: field[rule] for rule in RULES if rule in field} for name, field in spec["properties"].items()
+    }
+    return fields, set(spec.get("required", []))
+
+
+def variants(option: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = CONNECTION["properties"][option]["oneOf"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("spec", "model"),
+    [
+        pytest.param(variants("credentials")[0], IamRole, id="IAM Role"),
+        pytest.param(variants("credentials")[1], IamUser, id="IAM User"),
+        pytest.param(variants("credentials")[2], DefaultChain, id="Default chain"),
+        pytest.param(variants("format")[0], Parquet, id="Parquet"),
+        pytest.param(CONNECTION["properties"]["naming"], NamingOptions, id="Naming"),
+        pytest.param(CONNECTION["properties"]["rejects"], RejectOptions, id="Rejects"),
+        pytest.param(CONNECTION["properties"]["spark"], SparkOptions, id="Spark"),
+    ],
+)
+def test_the_spec_and_the_configuration_have_the_same_options_rules_and_defaults(
+    spec: dict[str, Any], model: type[BaseModel]
+) -> None:
+    assert rules_in(spec) == rules_of(model)
+
+
+def test_json_lines_differ_from_the_configuration_only_in_a_default_that_depends_on_nothing_else() -> None:
+    written, required = rules_in(variants("format")[1])
+    assert written["compression_codec"].pop("default") == "UNCOMPRESSED"
+
+    assert (written, required) == rules_of(Jsonl)
+
+
+def test_the_top_level_of_the_spec_and_the_configuration_agree() -> None:
+    written, required = rules_in(CONNECTION)
+    held, needed = rules_of(Config)
+    for nested in ("credentials", "format", "naming", "rejects", "spark"):
+        assert written.pop(nested) == {"type": "object"}
+        held.pop(nested)
+
+    assert (written, required) == (held, needed)
+    assert list(CONNECTION["properties"]) == list(Config.model_fields)
+
+
+def test_options_stand_in_order_in_groups_that_exist_each_with_title_and_description() -> None:
+    groups = [group["id"] for group in CONNECTION["groups"]]
+    options_in_order = list(CONNECTION["properties"].values())
+
+    assert [option["order"] for option in options_in_order] == list(range(len(options_in_order)))
+    used = [option["group"] for option in options_in_order]
+    assert set(used) == set(groups)
+    plain = [CONNECTION["properties"][name] for name in ("naming", "rejects", "spark")]
+    for nested in [CONNECTION, *variants("credentials"), *variants("format"), *plain]:
+        for name, option in nested["properties"].items():
+            assert option["title"], name
+            assert option.get("description") or "const" in option, name
+
+
+def test_choices_are_one_of_with_a_constant_that_tells_them_apart() -> None:
+    text = json.dumps(CONNECTION)
+
+    assert '"anyOf"' not in text
+    assert '"allOf"' not in text
+    assert [variant["properties"]["credentials_title"]["const"] for variant in variants("credentials")] == [
+        "IAM Role",
+        "IAM User",
+        "Default chain",
+    ]
+    assert [variant["properties"]["format_type"]["const"] for variant in variants("format")] == ["Parquet", "JSONL"]
+
+
+def test_the_spec_is_a_valid_schema_whose_secrets_the_cdk_finds_marked() -> None:
+    jsonschema.Draft7Validator.check_schema(CONNECTION)
+
+    assert find_secret_marking_errors(CONNECTION) == []
+
+
+def test_the_spec_says_what_the_platform_asks() -> None:
+    assert SPEC["supported_destination_sync_modes"] == ["overwrite", "append"]
+    assert SPEC["supportsIncremental"] is True
+    assert SPEC["documentationUrl"].startswith("https://")
+    assert SPEC["protocol_version"].count(".") == 2
+
+
+def test_the_quick_answer_to_spec_is_the_class_s_answer() -> None:
+    answer = DestinationDatalake().spec(logging.getLogger(__name__))
+
+    assert json.loads(spec_message()) == AirbyteMessageSerializer.dump(AirbyteMessage(type=Type.SPEC, spec=answer))
+
+
+@pytest.mark.parametrize(
+    "given_options",
+    [
+        {},
+        {"bucket_prefix": "/a/b/", "aws_account_id": "", "region": " eu-west-1 "},
+        {"format": {"format_type": "JSONL", "compression_codec": "GZIP"}, "endpoint_url": None},
+        {"partitioning": "NO PARTITIONING", "lakeformation_governed_tables": False, "colour": "green"},
+        {"spark": {"master": "local[2]", "conf": {"spark.ui.enabled": "false"}}},
+        {"credentials": {"credentials_title": "Default chain"}},
+        {"table_prefix": "Raw_", "database_strategy": "single", "naming": {"style": "preserve"}},
+        {"table_prefix": "", "naming": {"split_numbers": True}},
+    ],
+)
+def test_what_the_configuration_accepts_the_spec_accepts(given_options: dict[str, Any]) -> None:
+    given = {**SMALLEST, **given_options}
+    Config.parse(given)
+
+    jsonschema.validate(normalised(given), CONNECTION)

@@ -1,0 +1,300 @@
+"""Segments in, data files out: what an executor does with its tasks, and what it leaves behind when it cannot."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from destination_datalake.aws.upload import PART_BYTES
+from destination_datalake.files.encode import encode
+from destination_datalake.files.plan import DataFile, FilePlan
+from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit, NotEncoded, UnitResult
+from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.records.block_size import BLOCK_BYTES
+from destination_datalake.rejects.counts import RejectCounts
+from destination_datalake.rejects.place import RejectPlace
+from destination_datalake.schema.types import Decimal, Field, Float32, Int32, Int64, String
+from unit_tests.cloud import BUCKET, Cloud
+from unit_tests.cloud import cloud as an_account
+
+ORDERS = StreamId("shop", "orders")
+COLUMNS = (Field("id", "id", Int32()), Field("text", "Text", String()))
+PLAN = FilePlan(
+    format="parquet",
+    codec="ZSTD",
+    columns=COLUMNS,
+    field_ids={},
+    folder=f"s3://{BUCKET}/shop/orders",
+    hidden=False,
+    target_bytes=128 * 1024 * 1024,
+    generation=7,
+    sync_id=42,
+)
+
+
+REJECTS = RejectPlace(f"s3://{BUCKET}/_errors", "run", "2026-11-21", "shop", "orders")
+
+
+@pytest.fixture
+def cloud() -> Iterator[Cloud]:
+    with an_account() as account:
+        yield account
+
+
+def record(id_: object, text: object = None) -> bytes:
+    body = {"stream": "orders", "data": {"id": id_, "Text": text}, "emitted_at": 1_700_000_000_000}
+    return json.dumps({"type": "RECORD", "record": body}).encode() + b"\n"
+
+
+class Segments:
+    """Files of record lines on the executor's disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def of(self, *lines: bytes) -> str:
+        path = self._folder / f"{sum(1 for _ in self._folder.iterdir())}.jsonl"
+        path.write_bytes(b"".join(lines))
+        return str(path)
+
+
+@pytest.fixture
+def segments(tmp_path: Path) -> Segments:
+    return Segments(tmp_path)
+
+
+def encoded(cloud: Cloud, segments: Sequence[str], plan: FilePlan = PLAN, name: str = "batch") -> UnitResult:
+    [result] = encode([EncodeTask((EncodeUnit(ORDERS, name, tuple(segments), plan, REJECTS),), cloud.access)])
+    return result
+
+
+def files(result: UnitResult) -> tuple[DataFile, ...]:
+    assert isinstance(result, Encoded), result
+    return result.files
+
+
+def key(file: DataFile) -> str:
+    return file.uri.removeprefix(f"s3://{BUCKET}/")
+
+
+def rows(cloud: Cloud, file: DataFile) -> list[dict[str, Any]]:
+    return pq.read_table(cloud.arrow(key(file))).to_pylist()
+
+
+def test_segments_become_one_file_with_every_record_in_order(cloud: Cloud, segments: Segments) -> None:
+    result = encoded(cloud, [segments.of(record(1, "a"), record(2, "b")), segments.of(record(3, "c"))])
+
+    [file] = files(result)
+    assert result == Encoded(ORDERS, (file,), RejectCounts(records=3), ())
+    assert [(row["id"], row["text"]) for row in rows(cloud, file)] == [(1, "a"), (2, "b"), (3, "c")]
+    assert re.fullmatch(r"shop/orders/batch-[0-9a-f]{8}-0000\.parquet", key(file))
+    assert (file.rows, file.columns) == (3, COLUMNS)
+    assert file.size == len(cloud.objects()[key(file)])
+    assert pq.read_metadata(pa.BufferReader(file.footer)).num_rows == 3
+
+
+def test_the_metadata_columns_come_first(cloud: Cloud, segments: Segments) -> None:
+    [file] = files(encoded(cloud, [segments.of(record(1))]))
+
+    [row] = rows(cloud, file)
+    assert list(row) == [
+        "_airbyte_raw_id",
+        "_airbyte_extracted_at",
+        "_airbyte_meta",
+        "_airbyte_generation_id",
+        "id",
+        "text",
+    ]
+    assert (row["_airbyte_meta"], row["_airbyte_generation_id"]) == ({"sync_id": 42, "changes": []}, 7)
+
+
+def test_field_ids_go_into_the_file(cloud: Cloud, segments: Segments) -> None:
+    ids = {
+        "_airbyte_raw_id": 1,
+        "_airbyte_extracted_at": 2,
+        "_airbyte_meta": 3,
+        "_airbyte_meta.sync_id": 4,
+        "_airbyte_meta.changes": 5,
+        "_airbyte_meta.changes.element": 6,
+        "_airbyte_meta.changes.element.field": 7,
+        "_airbyte_meta.changes.element.change": 8,
+        "_airbyte_meta.changes.element.reason": 9,
+        "_airbyte_generation_id": 10,
+        "id": 11,
+        "text": 12,
+    }
+
+    [file] = files(encoded(cloud, [segments.of(record(1))], replace(PLAN, field_ids=ids)))
+
+    schema = pq.read_schema(cloud.arrow(key(file)))
+    assert [(field.metadata or {})[b"PARQUET:field_id"] for field in schema] == [b"1", b"2", b"3", b"10", b"11", b"12"]
+
+
+def test_a_column_that_becomes_wider_begins_a_new_file_and_stays_wide(cloud: Cloud, segments: Segments) -> None:
+    plan = replace(PLAN, columns=(Field("id", "id", Int32()), Field("text", "Text", Float32())))
+    blocks = [segments.of(record(number, 0.5)) for number in (1, 2**31, 3)]
+
+    first, second = files(encoded(cloud, blocks, plan))
+
+    assert [column.type for column in first.columns] == [Int32(), Float32()]
+    assert [column.type for column in second.columns] == [Int64(), Float32()]
+    assert [row["id"] for row in rows(cloud, first) + rows(cloud, second)] == [1, 2**31, 3]
+    assert pq.read_schema(cloud.arrow(key(first))).field("id").type == pa.int32()
+    assert pq.read_schema(cloud.arrow(key(second))).field("id").type == pa.int64()
+
+
+def test_a_file_that_is_large_enough_is_followed_by_another(cloud: Cloud, segments: Segments) -> None:
+    plan = replace(PLAN, format="jsonl", codec="UNCOMPRESSED", target_bytes=1)
+
+    written = files(encoded(cloud, [segments.of(record(number)) for number in range(3)], plan))
+
+    assert [key(file).rpartition("-")[2] for file in written] == [f"000{number}.jsonl" for number in range(3)]
+    assert [file.rows for file in written] == [1, 1, 1]
+
+
+def test_a_hidden_file_is_not_seen_before_it_is_published(cloud: Cloud, segments: Segments) -> None:
+    [file] = files(encoded(cloud, [segments.of(record(1))], replace(PLAN, hidden=True)))
+    assert cloud.objects() == {}
+    assert file.pending_upload is not None
+
+    file.pending_upload.publish(cloud.access.client("s3"))
+
+    assert [row["id"] for row in rows(cloud, file)] == [1]
+
+
+def test_a_segment_may_lie_in_s3(cloud: Cloud) -> None:
+    body = record(1) + record(2)
+    cloud.access.client("s3").put_object(Bucket=BUCKET, Key="_staging/1.jsonl", Body=body)
+
+    [file] = files(encoded(cloud, [f"s3://{BUCKET}/_staging/1.jsonl"]))
+
+    assert [row["id"] for row in rows(cloud, file)] == [1, 2]
+
+
+def test_fields_without_a_column_are_noticed_in_the_first_block_and_named(cloud: Cloud, segments: Segments) -> None:
+    body = {"stream": "orders", "data": {"id": 1, "surname": "secret"}, "emitted_at": 1}
+    first = segments.of(json.dumps({"type": "RECORD", "record": body}).encode() + b"\n")
+
+    result = encoded(cloud, [first, segments.of(record(2))])
+
+    assert isinstance(result, Encoded)
+    assert result.undeclared == ("surname",)
+
+
+def test_blocks_end_between_lines_however_long_those_are(cloud: Cloud, segments: Segments) -> None:
+    texts = ["x" * (BLOCK_BYTES // 3), "y" * (2 * BLOCK_BYTES), "z", "x" * (BLOCK_BYTES - 50), "end"]
+
+    [file] = files(encoded(cloud, [segments.of(*(record(index, text) for index, text in enumerate(texts)))]))
+
+    assert [row["text"] for row in rows(cloud, file)] == texts
+
+
+def test_a_value_that_has_to_be_changed_is_counted_and_noted(cloud: Cloud, segments: Segments) -> None:
+    result = encoded(cloud, [segments.of(record("not a number", "a"), record(2, "b"))])
+
+    [file] = files(result)
+    assert isinstance(result, Encoded)
+    assert result.tally == RejectCounts(records=2, affected=1, reasons={("id", "DESTINATION_SERIALIZATION_ERROR"): 1})
+    assert [row["_airbyte_meta"]["changes"] for row in rows(cloud, file)] == [
+        [{"field": "id", "change": "NULLED", "reason": "DESTINATION_SERIALIZATION_ERROR"}],
+        [],
+    ]
+
+
+def test_a_file_says_which_of_its_columns_hold_nulls(cloud: Cloud, segments: Segments) -> None:
+    with_nulls = files(encoded(cloud, [segments.of(record(1, "a"), record(2))]))
+    without = files(encoded(cloud, [segments.of(record(1, "a"), record(2, "b"))]))
+
+    assert "text" in with_nulls[0].with_nulls
+    assert {"id", "text"}.isdisjoint(without[0].with_nulls)
+
+
+def test_no_records_are_no_files(cloud: Cloud) -> None:
+    assert encoded(cloud, []) == Encoded(ORDERS, (), RejectCounts(), ())
+    assert cloud.objects() == {}
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_unit_that_fails_says_why_leaves_nothing_and_does_not_stop_the_others(
+    cloud: Cloud, segments: Segments, hidden: bool
+) -> None:
+    plan = replace(PLAN, hidden=hidden, target_bytes=1)
+    good = EncodeUnit(StreamId(None, "good"), "good", (segments.of(record(1)),), plan, REJECTS)
+    bad = EncodeUnit(ORDERS, "bad", (segments.of(record(1)), "/nowhere/secret"), plan, REJECTS)
+
+    failed, succeeded = encode([EncodeTask((bad, good), cloud.access)])
+
+    assert isinstance(failed, NotEncoded)
+    assert (failed.stream, failed.failure_type) == (ORDERS, "system_error")
+    assert failed.message.startswith("Stream shop.orders could not be written: an unexpected FileNotFoundError")
+    assert "secret" not in failed.message + failed.internal_message
+    assert len(files(succeeded)) == 1
+    assert [*cloud.objects(), *cloud.unfinished_uploads()] == [key(file) for file in files(succeeded)]
+
+
+@pytest.mark.parametrize("late_try_fails", [False, True])
+def test_a_try_that_comes_late_leaves_the_files_of_the_one_that_counts_alone(
+    cloud: Cloud, segments: Segments, late_try_fails: bool
+) -> None:
+    plan = replace(PLAN, format="jsonl", codec="UNCOMPRESSED", target_bytes=1)
+    lines = segments.of(record(1, "what was received"))
+    counts = files(encoded(cloud, [lines], plan))
+    before = {key(file): cloud.objects()[key(file)] for file in counts}
+
+    # When a try that Spark has given up, but that has not noticed, finds its segment written again, or gone
+    Path(lines).write_bytes(record(2, "another stream's"))
+    late = encoded(cloud, [lines, "/nowhere"] if late_try_fails else [lines], plan)
+
+    # Then what a commit may hold by now is as it was
+    assert isinstance(late, NotEncoded) == late_try_fails
+    assert {name: cloud.objects().get(name) for name in before} == before
+
+
+def test_a_unit_that_cannot_even_be_begun_does_not_stop_the_others(cloud: Cloud, segments: Segments) -> None:
+    lines = segments.of(record(1))
+    impossible = replace(PLAN, columns=(Field("id", "id", Decimal(99, 0)),))
+    bad = EncodeUnit(ORDERS, "bad", (lines,), impossible, REJECTS)
+    good = EncodeUnit(StreamId(None, "good"), "good", (lines,), PLAN, REJECTS)
+
+    failed, succeeded = encode([EncodeTask((bad, good), cloud.access)])
+
+    assert isinstance(failed, NotEncoded)
+    assert failed.stream == ORDERS
+    assert len(files(succeeded)) == 1
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_unit_is_told_what_it_failed_of_also_when_its_parts_cannot_be_taken_back(
+    cloud: Cloud, segments: Segments, hidden: bool
+) -> None:
+    plan = replace(PLAN, format="jsonl", codec="UNCOMPRESSED", hidden=hidden)
+    lines = segments.of(record("not a number"), record(1, "x" * 2 * PART_BYTES))
+    bad = EncodeUnit(ORDERS, "bad", (lines,), plan, REJECTS)
+    good = EncodeUnit(StreamId(None, "good"), "good", (segments.of(record(1)),), PLAN, REJECTS)
+
+    # When S3 takes neither the parts that one unit needs nor word that they are not wanted any more
+    with cloud.refusing("UploadPart", "AbortMultipartUpload", "DeleteObject"):
+        failed, succeeded = encode([EncodeTask((bad, good), cloud.access)])
+
+    # Then it has failed of the former, the other has not, and the log says that something is left
+    assert isinstance(failed, NotEncoded)
+    assert "UploadPart" in failed.message
+    assert failed.failure_type == "config_error"
+    assert "could not all be removed" in failed.internal_message
+    assert len(files(succeeded)) == 1
+
+
+def test_what_aws_refuses_is_said_in_terms_of_aws(cloud: Cloud, segments: Segments) -> None:
+    failed = encoded(cloud, [segments.of(record(1))], replace(PLAN, folder="s3://nobody-s-bucket/shop"))
+
+    assert isinstance(failed, NotEncoded)
+    assert "nobody-s-bucket" in failed.message
+    assert failed.failure_type == "config_error"

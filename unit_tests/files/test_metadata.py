@@ -1,0 +1,57 @@
+"""The metadata columns: fresh ids, the time of extraction, what was changed, and where the record belongs."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from destination_datalake.files.metadata import metadata_columns, raw_ids
+from destination_datalake.records.block import CHANGES_TYPE, Decoded
+from destination_datalake.schema.arrow import arrow_type
+from destination_datalake.schema.columns import METADATA_COLUMNS
+
+AT = pa.array([1_700_000_000_000_000, 1_700_000_000_000_001], pa.timestamp("us", "UTC"))
+CHANGED = [[{"field": "a", "change": "NULLED", "reason": "SOURCE_SERIALIZATION_ERROR"}], []]
+
+
+def test_raw_ids_are_different_uuids_of_version_7_made_now() -> None:
+    before = time.time_ns() // 1_000_000
+    texts = raw_ids(1000).to_pylist() + raw_ids(1000).to_pylist()
+    after = time.time_ns() // 1_000_000
+
+    ids = [uuid.UUID(text) for text in texts]
+    assert [str(id_) for id_ in ids] == texts
+    assert len(set(ids)) == 2000
+    assert {(id_.version, id_.variant) for id_ in ids} == {(7, uuid.RFC_4122)}
+    assert [id_.int for id_ in ids[:1000]] == sorted(id_.int for id_ in ids[:1000])
+    assert all(before <= id_.int >> 80 <= after for id_ in ids)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 100_000])
+def test_there_are_as_many_raw_ids_as_rows(rows: int) -> None:
+    ids = raw_ids(rows)
+
+    ids.validate(full=True)
+    assert len(ids) == rows
+    assert ids.null_count == 0
+
+
+@pytest.mark.parametrize("changes", [None, pa.array(CHANGED, CHANGES_TYPE)])
+@pytest.mark.parametrize(("generation", "sync_id"), [(7, 2**40), (0, 0), (None, None)])
+def test_the_columns_say_when_what_and_whence(
+    changes: pa.ListArray[Any] | None, generation: int | None, sync_id: int | None
+) -> None:
+    columns = metadata_columns(Decoded(AT, [], changes), generation, sync_id)
+
+    assert [column.type for column in columns] == [arrow_type(column.type) for column in METADATA_COLUMNS]
+    for column in columns:
+        column.validate(full=True)
+    _, extracted_at, meta, generations = columns
+    assert extracted_at == AT
+    noted = [[], []] if changes is None else CHANGED
+    assert meta.to_pylist() == [{"sync_id": sync_id, "changes": each} for each in noted]
+    assert generations.to_pylist() == [generation, generation]

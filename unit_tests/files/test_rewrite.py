@@ -1,0 +1,209 @@
+"""Parquet files written anew with wider columns: whoever wrote them, the rest of them is as it was."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from destination_datalake.files.plan import NotRewritten, RewriteTask, Rewritten
+from destination_datalake.files.rewrite import rewrite
+from destination_datalake.schema.types import ColumnType, Decimal, Field, Float64, Int64, List, Struct
+from unit_tests.cloud import BUCKET, Cloud
+from unit_tests.cloud import cloud as an_account
+
+
+@pytest.fixture
+def cloud() -> Iterator[Cloud]:
+    with an_account() as account:
+        yield account
+
+
+def file_of(table: pa.Table, **options: Any) -> bytes:
+    content = io.BytesIO()
+    pq.write_table(table, content, **options)
+    return content.getvalue()
+
+
+def result_of(cloud: Cloud, content: bytes, columns: Mapping[str, ColumnType]) -> Rewritten | NotRewritten:
+    cloud.access.client("s3").put_object(Bucket=BUCKET, Key="old", Body=content)
+    (result,) = rewrite([RewriteTask(f"s3://{BUCKET}/old", f"s3://{BUCKET}/new", columns, cloud.access)])
+    return result
+
+
+def rewritten(cloud: Cloud, content: bytes, **columns: ColumnType) -> pq.ParquetFile:
+    result = result_of(cloud, content, columns)
+    assert isinstance(result, Rewritten), result
+    new = cloud.objects()["new"]
+    assert (result.source, result.target, result.size) == (f"s3://{BUCKET}/old", f"s3://{BUCKET}/new", len(new))
+    file = pq.ParquetFile(pa.BufferReader(new))
+    assert result.rows == file.metadata.num_rows
+    assert pq.read_metadata(pa.BufferReader(result.footer)).equals(file.metadata)
+    return file
+
+
+def with_id(field: pa.Field[Any], number: int) -> pa.Field[Any]:
+    return field.with_metadata({"PARQUET:field_id": str(number)})
+
+
+def test_wider_columns_hold_the_same_values_and_the_others_stay_where_and_what_they_were(cloud: Cloud) -> None:
+    inner = pa.struct([("theirs", pa.string()), ("n", pa.int32()), ("all", pa.list_(pa.float32()))])
+    table = pa.table(
+        {
+            "theirs": pa.array([[("a", 1)], None], pa.map_(pa.string(), pa.int32())),
+            "n": pa.array([2**31 - 1, None], pa.int32()),
+            "x": pa.array([0.25, 1e30], pa.float32()),
+            "d": pa.array([1, None], pa.decimal128(9, 2)),
+            "inner": pa.array([{"theirs": "b", "n": 3, "all": [0.5]}, None], inner),
+            "small": pa.array([1, 2], pa.int8()),
+        }
+    )
+    wide = Struct((Field("n", "n", Int64()), Field("added", "added", Int64()), Field("all", "all", List(Float64()))))
+
+    file = rewritten(cloud, file_of(table), n=Int64(), x=Float64(), d=Decimal(20, 2), inner=wide, absent=Int64())
+
+    assert file.schema_arrow.names == table.schema.names
+    assert [str(field.type) for field in list(file.schema_arrow)[1:]] == [
+        "int64",
+        "double",
+        "decimal128(20, 2)",
+        "struct<theirs: string, n: int64, all: list<element: double>>",
+        "int8",
+    ]
+    assert file.read().column("x").to_pylist() == table.column("x").to_pylist()
+    assert file.read().to_pylist() == table.to_pylist()
+
+
+def test_names_are_compared_in_whatever_case(cloud: Cloud) -> None:
+    table = pa.table({"ID": pa.array([1], pa.int32()), "Of": pa.array([{"N": 1}], pa.struct([("N", pa.int32())]))})
+
+    file = rewritten(cloud, file_of(table), id=Int64(), of=Struct((Field("n", "n", Int64()),)))
+
+    assert [(field.name, str(field.type)) for field in file.schema_arrow] == [
+        ("ID", "int64"),
+        ("Of", "struct<N: int64>"),
+    ]
+
+
+def test_field_ids_nullability_row_groups_compression_and_encodings_stay(cloud: Cloud) -> None:
+    element = with_id(pa.field("element", pa.struct([with_id(pa.field("n", pa.int32()), 4)])), 3)
+    schema = pa.schema(
+        [
+            with_id(pa.field("id", pa.int32(), nullable=False), 1),
+            with_id(pa.field("lines", pa.list_(element)), 2),
+            with_id(pa.field("plain", pa.string()), 9),
+        ]
+    )
+    rows = [{"id": id, "lines": [{"n": id}], "plain": "a"} for id in range(5)]
+    content = file_of(
+        pa.Table.from_pylist(rows, schema),
+        row_group_size=2,
+        compression="gzip",
+        use_dictionary=["id"],
+        sorting_columns=[pq.SortingColumn(0)],
+    )
+
+    file = rewritten(cloud, content, id=Int64(), lines=List(Struct((Field("n", "n", Int64()),))))
+
+    before = pq.ParquetFile(pa.BufferReader(content)).metadata
+    after = file.metadata
+    assert str(file.schema_arrow.remove_metadata()) == str(
+        pq.read_schema(pa.BufferReader(content)).remove_metadata()
+    ).replace("int32", "int64")
+    assert file.read().to_pylist() == rows
+    for groups in range(before.num_row_groups):
+        old, new = before.row_group(groups), after.row_group(groups)
+        assert (new.num_rows, new.sorting_columns) == (old.num_rows, old.sorting_columns)
+        for column in range(before.num_columns):
+            assert new.column(column).compression == old.column(column).compression == "GZIP"
+            assert new.column(column).has_dictionary_page == old.column(column).has_dictionary_page
+
+
+@pytest.mark.parametrize("stored", [True, False], ids=["Arrow's schema stored", "not stored"])
+def test_int96_timestamps_become_microseconds_in_utc_wherever_they_are(cloud: Cloud, stored: bool) -> None:
+    """As Spark, Hive and AWS Data Wrangler write them; also of years that nanoseconds cannot reach."""
+    instants = [datetime(9999, 12, 31, 23, 59, 59, 999999), datetime(1, 1, 1), datetime(1816, 3, 30), None]
+    inner = pa.struct([("at", pa.timestamp("us")), ("all", pa.list_(pa.timestamp("us")))])
+    table = pa.table(
+        {
+            "id": pa.array(range(4), pa.int32()),
+            "at": pa.array(instants, pa.timestamp("us")),
+            "inner": pa.array([{"at": each, "all": [each]} for each in instants], inner),
+        }
+    )
+    content = file_of(table, use_deprecated_int96_timestamps=True, store_schema=stored)
+    assert "INT96" in {pq.ParquetFile(pa.BufferReader(content)).schema.column(1).physical_type}
+
+    file = rewritten(cloud, content, id=Int64())
+
+    assert [str(field.type) for field in file.schema_arrow] == [
+        "int64",
+        "timestamp[us, tz=UTC]",
+        "struct<at: timestamp[us, tz=UTC], all: list<element: timestamp[us, tz=UTC]>>",
+    ]
+    in_utc = [each and each.replace(tzinfo=UTC) for each in instants]
+    assert file.read().column("at").to_pylist() == in_utc
+    assert file.read().column("inner").to_pylist() == [{"at": each, "all": [each]} for each in in_utc]
+
+
+def test_a_file_s_own_words_stay_and_copies_of_the_narrow_schema_do_not(cloud: Cloud) -> None:
+    described = {
+        "columns": [
+            {"name": "id", "field_name": "id", "pandas_type": "int32", "numpy_type": "int32", "metadata": None},
+            {"name": "n", "field_name": "n", "pandas_type": "int32", "numpy_type": "Int32", "metadata": None},
+            {"name": "s", "field_name": "s", "pandas_type": "unicode", "numpy_type": "object", "metadata": None},
+        ],
+        "index_columns": [],
+        "pandas_version": "2.2.3",
+    }
+    table = pa.table({"id": pa.array([1], pa.int32()), "n": pa.array([2], pa.int32()), "s": ["a"]})
+    words = {"pandas": json.dumps(described), "theirs": "yes", "org.apache.spark.version": "4.0.1"}
+    copies = {"org.apache.spark.sql.parquet.row.metadata": "{}", "iceberg.schema": "{}", "parquet.avro.schema": "{}"}
+
+    file = rewritten(cloud, file_of(table.replace_schema_metadata({**words, **copies})), id=Int64(), n=Int64())
+
+    found = {key.decode(): value.decode() for key, value in (file.schema_arrow.metadata or {}).items()}
+    assert found.keys() == words.keys()
+    assert {key: found[key] for key in found if key != "pandas"} == {
+        key: words[key] for key in words if key != "pandas"
+    }
+    pandas = json.loads(found["pandas"])
+    assert [(each["pandas_type"], each["numpy_type"]) for each in pandas["columns"]] == [
+        ("int64", "int64"),
+        ("int64", "Int64"),
+        ("unicode", "object"),
+    ]
+    assert pandas["pandas_version"] == "2.2.3"
+
+
+def test_a_file_without_rows_is_one_again(cloud: Cloud) -> None:
+    file = rewritten(cloud, file_of(pa.table({"id": pa.array([], pa.int32())})), id=Int64())
+
+    assert str(file.schema_arrow) == "id: int64"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"no Parquet", file_of(pa.table({"id": ["text"]}))],
+    ids=["another format", "another type"],
+)
+def test_an_object_that_cannot_be_written_anew_is_named_and_leaves_nothing(cloud: Cloud, content: bytes) -> None:
+    result = result_of(cloud, content, {"id": Int64()})
+
+    assert isinstance(result, NotRewritten)
+    assert f"s3://{BUCKET}/old cannot be read as Parquet" in result.message
+    assert result.failure_type == "config_error"
+    assert (list(cloud.objects()), cloud.unfinished_uploads()) == (["old"], [])
+
+
+def test_an_object_that_is_gone_is_aws_s_word_not_parquet_s(cloud: Cloud) -> None:
+    (result,) = rewrite([RewriteTask(f"s3://{BUCKET}/gone", f"s3://{BUCKET}/new", {}, cloud.access)])
+
+    assert isinstance(result, NotRewritten)
+    assert result.message.startswith(f"Cannot write anew s3://{BUCKET}/gone (S3, GetObject): ")

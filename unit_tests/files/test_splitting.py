@@ -1,0 +1,96 @@
+"""From batches to the tasks of one Spark job: nothing lost, nothing doubled, in order, and even."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from destination_datalake.aws.access import AwsAccess
+from destination_datalake.files.plan import FilePlan
+from destination_datalake.files.splitting import MIN_TASK_BYTES, StagedBatch, StagedSegment, tasks_for
+from destination_datalake.files.tasks import EncodeTask
+from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.rejects.place import RejectPlace
+
+ACCESS = AwsAccess("eu-west-1")
+PLAN = FilePlan("parquet", "ZSTD", (), {}, "s3://lake/data", False, 1, None, None)
+REJECTS = RejectPlace("s3://lake/_errors", "run", "2026-11-21", "db", "t")
+MiB = 1024 * 1024
+
+
+def batch(name: str, sizes: list[int]) -> StagedBatch:
+    segments = tuple(StagedSegment(f"{name}/{index}", size) for index, size in enumerate(sizes))
+    return StagedBatch(StreamId(None, name), f"batch-{name}", segments, PLAN, REJECTS)
+
+
+def sizes(tasks: list[EncodeTask], batches: list[StagedBatch]) -> list[int]:
+    """Bytes of each task."""
+    of_place = {segment.place: segment.bytes for each in batches for segment in each.segments}
+    return [sum(of_place[place] for unit in task.units for place in unit.segments) for task in tasks]
+
+
+batch_sizes = st.lists(st.lists(st.integers(1, 20 * MiB), min_size=1, max_size=20), min_size=1, max_size=20)
+
+
+@given(sizes_=batch_sizes, parallelism=st.integers(1, 16))
+def test_every_segment_is_in_exactly_one_task_and_a_stream_s_are_in_order(
+    sizes_: list[list[int]], parallelism: int
+) -> None:
+    batches = [batch(str(index), each) for index, each in enumerate(sizes_)]
+
+    tasks = tasks_for(batches, parallelism, ACCESS)
+
+    units = [unit for task in tasks for unit in task.units]
+    for each in batches:
+        ours = [unit for unit in units if unit.stream == each.stream]
+        assert [place for unit in ours for place in unit.segments] == [segment.place for segment in each.segments]
+        assert [unit.name for unit in ours] == [f"{each.name}-{part:04d}" for part in range(len(ours))]
+    assert sum(len(unit.segments) for unit in units) == sum(map(len, sizes_))
+    assert len({unit.name for unit in units}) == len(units)
+    assert all(unit.segments for unit in units)
+    assert all(task.units for task in tasks)
+
+
+@given(sizes_=batch_sizes, parallelism=st.integers(1, 16))
+def test_tasks_are_even_to_within_one_segment_and_as_few_as_that_allows(
+    sizes_: list[list[int]], parallelism: int
+) -> None:
+    batches = [batch(str(index), each) for index, each in enumerate(sizes_)]
+    total = sum(map(sum, sizes_))
+    share = max(MIN_TASK_BYTES, -(-total // parallelism))
+    largest = max(map(max, sizes_))
+
+    tasks = sizes(tasks_for(batches, parallelism, ACCESS), batches)
+
+    assert max(tasks) <= share + largest / 2
+    assert all(task >= share - largest / 2 for task in tasks[:-1])
+    assert sum(tasks) == total
+
+
+@pytest.mark.parametrize(
+    ("sent", "parallelism", "expected"),
+    [
+        ([[16 * MiB] * 16], 2, [128 * MiB, 128 * MiB]),
+        ([[16 * MiB] * 16], 4, [64 * MiB] * 4),
+        ([[16 * MiB] * 16], 100, [16 * MiB] * 16),
+        ([[16 * MiB] * 3], 2, [32 * MiB, 16 * MiB]),
+        ([[100]], 8, [100]),
+        ([[100]] * 100, 2, [10_000]),
+        ([[MiB]] * 32, 2, [16 * MiB] * 2),
+        ([[500 * MiB]], 2, [500 * MiB]),
+    ],
+)
+def test_there_are_as_many_tasks_as_run_at_once_unless_they_would_be_too_small(
+    sent: list[list[int]], parallelism: int, expected: list[int]
+) -> None:
+    batches = [batch(str(index), each) for index, each in enumerate(sent)]
+
+    assert sizes(tasks_for(batches, parallelism, ACCESS), batches) == expected
+
+
+def test_a_task_says_how_its_files_are_written_and_how_to_reach_aws() -> None:
+    [task] = tasks_for([batch("a", [1, 2])], 1, ACCESS)
+
+    [unit] = task.units
+    assert (task.access, unit.plan, unit.segments) == (ACCESS, PLAN, ("a/0", "a/1"))

@@ -1,0 +1,111 @@
+"""Memory and work are bounded for every shape of block: many odd columns, many changes, few bytes in many cells."""
+
+from __future__ import annotations
+
+import cProfile
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from destination_datalake.records.block import BLOCK_CHANGES, BlockReader, Decoded
+from destination_datalake.records.reader import BlockDecoder
+from destination_datalake.records.record import MOST_CHANGES, record_coercer
+from destination_datalake.schema.types import Field, Int32, Int64, Json, List, Struct
+
+OPEN = Struct((Field("o", "o", Json()), Field("n", "n", List(Int64()))))
+WRONG = "DESTINATION_SERIALIZATION_ERROR"
+
+
+def line(data: object, number: int = 0) -> bytes:
+    body = {"stream": "s", "data": data, "emitted_at": 1_700_000_000_000 + number}
+    return json.dumps({"type": "RECORD", "record": body}).encode() + b"\n"
+
+
+def changes_in(part: Decoded) -> int:
+    return sum(len(row.changes) for row in part.changed)
+
+
+def values(parts: Sequence[Decoded], column: int) -> list[Any]:
+    found: list[Any] = []
+    for part in parts:
+        array: Any = part.columns[column]
+        found += array.to_pylist()
+    return found
+
+
+# --- Many changes
+
+
+MANY = ["x"] * 250
+
+
+@pytest.mark.parametrize(
+    ("columns", "data"),
+    [
+        pytest.param([Field("a", "a", List(Int64()))], {"a": MANY}, id="list"),
+        pytest.param([Field("a", "a", OPEN)], {"a": {"n": MANY}}, id="open struct"),
+        pytest.param(
+            [Field(f"c{i}", f"c{i}", Int64()) for i in range(250)], {f"c{i}": "x" for i in range(250)}, id="columns"
+        ),
+        pytest.param([Field("a", "a", List(Int64()))], {"a": [*MANY[1:], float("nan")]}, id="odd lines"),
+    ],
+)
+def test_a_block_in_which_much_is_changed_is_given_in_parts(columns: Sequence[Field], data: object) -> None:
+    """What is kept of the changes at a time is bounded, whichever way the block is read."""
+    rows = 500
+
+    parts = list(BlockDecoder(columns).decode(b"".join(line(data, n) for n in range(rows))))
+
+    assert sum(part.rows for part in parts) == rows
+    assert sum(map(changes_in, parts)) == rows * 250
+    assert max(map(changes_in, parts)) <= BLOCK_CHANGES + MOST_CHANGES
+    assert len(parts) > 1
+
+
+@pytest.mark.parametrize("odd_line", [False, True])
+def test_a_value_with_more_changes_than_are_noted_of_one_record_is_null_as_a_whole(odd_line: bool) -> None:
+    columns = [Field("a", "a", List(Int64())), Field("b", "b", List(List(Int64()))), Field("c", "c", Int64())]
+    data = {"a": [1, "x"], "b": [[1], ["x"] * MOST_CHANGES], "c": "y"}
+    text = line(data).replace(b'"emitted_at"', b'"x":NaN,"emitted_at"') if odd_line else line(data)
+
+    [part] = BlockDecoder(columns).decode(text)
+
+    assert [values([part], column) for column in range(3)] == [[[1, None]], [None], [None]]
+    [changed] = part.changed
+    assert [(each.field, each.change, each.reason) for each in changed.changes] == [
+        ("a.1", "NULLED", WRONG), ("b", "NULLED", WRONG), ("c", "NULLED", WRONG),
+    ]  # fmt: skip
+    assert json.loads(changed.changes[1].original or b"") == data["b"]
+
+
+def test_as_many_changes_as_are_noted_of_one_record_are_noted() -> None:
+    row = record_coercer([Field("a", "a", List(Int64()))])(line({"a": ["x"] * MOST_CHANGES}).rstrip())
+
+    assert len(row.changes) == MOST_CHANGES
+    assert row.values == [[None] * MOST_CHANGES]
+
+
+# --- Many columns
+
+
+def test_the_odd_among_many_columns_are_found_by_halving() -> None:
+    """Each that becomes odd costs a logarithm of trials, not one for every column."""
+    columns = [Field(f"c{i}", f"c{i}", Int32()) for i in range(256)]
+    lines = [line({f"c{i}": n for i in range(256)}, n) for n in range(1000)]
+    for odd in range(10):
+        lines[50 + 90 * odd] = line({f"c{25 * odd}": "odd"})
+    counted = cProfile.Profile()
+
+    parts = counted.runcall(lambda: list(BlockDecoder(columns).decode(b"".join(lines))))
+
+    assert sum(part.rows for part in parts) == 1000
+    assert sum(map(changes_in, parts)) == 10
+    assert calls(counted, BlockReader.read) <= 10 * (3 * 8 + 10)
+
+
+def calls(counted: cProfile.Profile, function: Callable[..., Any]) -> int:
+    """How often a function was called while they were counted."""
+    code = function.__code__
+    return sum(entry.callcount for entry in counted.getstats() if entry.code is code)

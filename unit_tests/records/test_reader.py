@@ -1,0 +1,307 @@
+"""Blocks of record lines as columns: whichever way a block is read, the careful row path's answer is the right one."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from destination_datalake.records.reader import BlockDecoder
+from destination_datalake.records.record import record_coercer
+from destination_datalake.schema.arrow import arrow_type
+from destination_datalake.schema.narrowest import widest
+from destination_datalake.schema.types import (
+    Boolean,
+    ColumnType,
+    Date,
+    Decimal,
+    Field,
+    Float32,
+    Float64,
+    Int32,
+    Int64,
+    Json,
+    List,
+    String,
+    Struct,
+    Timestamp,
+)
+from unit_tests.schema.strategies import column_types, json_values
+
+ID = Field("id", "id", Int64())
+VALUE = Field("value", "Value", String())
+
+
+def line(id_: int, value: str | None = None, *, emitted_at: str = "1700000000000", meta: str | None = None) -> bytes:
+    """A RECORD line; `value` is JSON text, left out when it is None."""
+    data = f'{{"id":{id_}}}' if value is None else f'{{"id":{id_},"Value":{value}}}'
+    more = "" if meta is None else f',"meta":{meta}'
+    body = f'{{"stream":"orders","data":{data},"emitted_at":{emitted_at}{more}}}'
+    return f'{{"type":"RECORD","record":{body}}}'.encode("utf-8", "surrogatepass")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One record as it was decoded."""
+
+    id: int
+    value: Any
+    emitted_at: int
+    changes: list[tuple[str | None, ...]]
+
+
+def values(array: Any) -> list[Any]:
+    """An array's values as Python's."""
+    found: list[Any] = array.to_pylist()
+    return found
+
+
+def rows(lines: Iterable[bytes], column_type: ColumnType) -> list[Row]:
+    """What the decoder makes of the lines, by their ids; the arrays' types and lengths are checked on the way."""
+    found: list[Row] = []
+    column = Field("value", "Value", column_type)
+    for decoded in BlockDecoder([ID, column]).decode(b"".join(each + b"\n" for each in lines)):
+        assert decoded.extracted_at.type == pa.timestamp("us", "UTC")
+        assert [array.type for array in decoded.columns] == [pa.int64(), arrow_type(widest(column_type))]
+        assert all(len(array) == decoded.rows for array in decoded.columns)
+        for array in decoded.columns:
+            array.validate(full=True)
+        changes: Any = [[]] * decoded.rows if decoded.changes is None else decoded.changes.to_pylist()
+        ours = sum(change["reason"].startswith("DESTINATION_") for each in changes for change in each)
+        assert sum(len(row.changes) for row in decoded.changed) == ours
+        assert not decoded.refused
+        found += [
+            Row(id_, value, at // 1000, [tuple(change.values()) for change in noted])
+            for id_, value, at, noted in zip(
+                values(decoded.columns[0]),
+                values(decoded.columns[1]),
+                values(decoded.extracted_at.cast(pa.int64())),
+                changes,
+                strict=True,
+            )
+        ]
+    return sorted(found, key=lambda row: row.id)
+
+
+def careful_rows(lines: Sequence[bytes], column_type: ColumnType) -> list[Row]:
+    """What the careful path makes of each line alone."""
+    coerce = record_coercer([ID, Field("value", "Value", column_type)])
+    read = [coerce(each) for each in lines]
+    column = pa.array([row.values[1] for row in read], arrow_type(widest(column_type)))
+    return [
+        Row(index, value, row.emitted_at, [(each.field, each.change, each.reason) for each in row.changes])
+        for index, (row, value) in enumerate(zip(read, values(column), strict=True))
+    ]
+
+
+def comparable(value: Any) -> Any:
+    """The value with every NaN equal to every other."""
+    if isinstance(value, float) and math.isnan(value):
+        return "NaN"
+    if isinstance(value, dict):
+        return {key: comparable(each) for key, each in value.items()}
+    return [comparable(each) for each in value] if isinstance(value, list) else value
+
+
+def assert_same(found: list[Row], expected: list[Row]) -> None:
+    assert [(row.id, comparable(row.value), row.emitted_at, row.changes) for row in found] == [
+        (row.id, comparable(row.value), row.emitted_at, row.changes) for row in expected
+    ]
+
+
+# --- The law
+
+moments = st.datetimes().map(lambda moment: moment.isoformat())
+zones = st.sampled_from(["", "Z", "+00:00", "-05:30", "+14:00"])
+
+
+def fitting(column_type: ColumnType) -> st.SearchStrategy[str]:
+    """JSON texts of values that a column takes as they are, most of them in the form that sources send."""
+    match column_type:
+        case Boolean():
+            return st.sampled_from(["true", "false"])
+        case Int32() | Int64():
+            return st.integers(-(2**63), 2**63 - 1).map(str)
+        case Float32() | Float64():
+            return st.floats(allow_nan=False, allow_infinity=False).map(json.dumps) | st.integers().map(str)
+        case Decimal(precision, scale):
+            largest = 10 ** (precision - scale) - 1
+            return st.decimals(-largest, largest, places=scale).map(lambda number: f"{number:f}")
+        case String():
+            return st.text().map(json.dumps)
+        case Json():
+            return json_values.map(json.dumps)
+        case Date():
+            return st.dates().map(lambda day: f'"{day}"')
+        case Timestamp():
+            return st.tuples(moments, zones).map(lambda parts: f'"{parts[0]}{parts[1]}"')
+        case Struct(fields):
+            members = {field.source: fitting(field.type) | st.just("null") for field in fields}
+            return st.fixed_dictionaries({}, optional=members).map(
+                lambda values: "{" + ",".join(f"{json.dumps(key)}:{text}" for key, text in values.items()) + "}"
+            )
+        case List(element):
+            return st.lists(fitting(element) | st.just("null"), max_size=3).map(lambda texts: f"[{','.join(texts)}]")
+
+
+@given(data=st.data(), column_type=column_types, odd=st.booleans())
+def test_however_a_block_is_read_the_result_is_that_of_reading_each_record_alone(
+    data: st.DataObject, column_type: ColumnType, odd: bool
+) -> None:
+    usual: st.SearchStrategy[str | None] = fitting(column_type) | st.just("null") | st.none()
+    values = usual | json_values.map(json.dumps) if odd else usual
+    lines = [line(index, value) for index, value in enumerate(data.draw(st.lists(values, min_size=1, max_size=8)))]
+
+    assert_same(rows(lines, column_type), careful_rows(lines, column_type))
+
+
+@pytest.mark.parametrize("column_type", [Int32(), Float32(), Timestamp(zoned=True), Json(), List(Int64())])
+@pytest.mark.parametrize("odd_ones", [[], [0], [999], [500], [1, 2, 3], range(0, 1000, 7), range(1000)])
+def test_an_odd_value_costs_no_other_record_anything(column_type: ColumnType, odd_ones: Sequence[int]) -> None:
+    usual = {Timestamp: '"2024-02-29T12:00:00Z"', List: "[1,2]"}.get(type(column_type), "1")
+    lines = [line(index, '{"odd":"NaN"}' if index in odd_ones else usual) for index in range(1000)]
+
+    assert_same(rows(lines, column_type), careful_rows(lines, column_type))
+
+
+# --- Facts
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"b": 1.0, "a":[1 , 2]}',
+        "1.50",
+        "123456789012345678901234567890",
+        "1E400",
+        '"text with \\u00e9 and \\/"',
+        "[]",
+        "true",
+        '{"same":1,"same":2}',
+    ],
+)
+def test_open_json_is_kept_byte_for_byte(text: str) -> None:
+    assert [row.value for row in rows([line(0, text), line(1, "null"), line(2)], Json())] == [text, None, None]
+
+
+def test_open_json_inside_a_closed_structure_is_kept_byte_for_byte() -> None:
+    inner = Struct((Field("kind", "Kind", Int64()), Field("open", "Open", Json())))
+
+    [row] = rows([line(0, '{"Open": { "a":1.0 }, "Kind": 3, "more": true}')], inner)
+
+    assert row.value == {"kind": 3, "open": '{ "a":1.0 }'}
+
+
+def test_what_had_to_be_changed_inside_such_a_structure_is_noted_on_its_row() -> None:
+    inner = Struct((Field("kind", "Kind", Int64()), Field("open", "Open", Json())))
+
+    first, second = rows([line(0, '{"Kind":1}'), line(1, '{"Kind":"none"}')], inner)
+
+    assert (first.changes, second.value) == ([], {"kind": None, "open": None})
+    assert second.changes == [("Value.Kind", "NULLED", "DESTINATION_SERIALIZATION_ERROR")]
+
+
+def test_members_go_by_their_source_s_names_and_come_out_under_the_catalog_s() -> None:
+    nested = Struct((Field("zip_code", "zipCode", String()), Field("tags", "Tags", List(Struct((ID,))))))
+
+    [row] = rows([line(0, '{"Tags":[{"id":1},null],"zipCode":"0815","zip_code":"no"}')], nested)
+
+    assert row.value == {"zip_code": "0815", "tags": [{"id": 1}, None]}
+
+
+def test_fields_that_the_schema_does_not_have_are_left_out() -> None:
+    [row] = rows([b'{"type":"RECORD","record":{"stream":"s","emitted_at":1,"data":{"x":[1],"id":5,"y":{}}}}'], String())
+
+    assert (row.id, row.value, row.changes) == (5, None, [])
+
+
+@pytest.mark.parametrize(
+    ("sent", "milliseconds"),
+    [
+        ("1700000000000", 1_700_000_000_000),
+        ("1700000000000.0", 1_700_000_000_000),
+        ("1.7e12", 1_700_000_000_000),
+        ("1700000000", 1_700_000_000_000),
+        ("1700000000.0", 1_700_000_000_000),
+        ("0", 0),
+    ],
+)
+def test_the_extraction_time_is_in_milliseconds_or_in_seconds_when_it_is_too_small_for_them(
+    sent: str, milliseconds: int
+) -> None:
+    assert [row.emitted_at for row in rows([line(0, '"a"', emitted_at=sent)], String())] == [milliseconds]
+
+
+def test_changes_that_the_source_reports_come_first() -> None:
+    source = '{"changes":[{"field":"other","change":"TRUNCATED","reason":"SOURCE_FIELD_SIZE_LIMITATION"}]}'
+    theirs = ("other", "TRUNCATED", "SOURCE_FIELD_SIZE_LIMITATION")
+    ours = ("Value", "NULLED", "DESTINATION_SERIALIZATION_ERROR")
+
+    assert [row.changes for row in rows([line(0, "1", meta=source), line(1, "2")], Int64())] == [[theirs], []]
+    assert [row.changes for row in rows([line(0, '"x"', meta=source), line(1, "2")], Int64())] == [[theirs, ours], []]
+    assert [row.changes for row in rows([line(0, "1", meta='{"changes":[]}')], Int64())] == [[]]
+    assert [row.changes for row in rows([line(0, "1", meta="{}"), line(1, "1", meta="null")], Int64())] == [[], []]
+
+
+def test_a_line_much_longer_than_any_other_is_a_record_like_any_other() -> None:
+    long = "x" * 3_000_000
+
+    assert [row.value for row in rows([line(0, '"a"'), line(1, f'"{long}"'), line(2, '"b"')], String())] == [
+        "a",
+        long,
+        "b",
+    ]
+
+
+def test_a_stream_without_columns_still_has_records() -> None:
+    [decoded] = BlockDecoder([]).decode(line(0) + b"\n" + line(1) + b"\n")
+
+    assert (decoded.rows, decoded.columns) == (2, [])
+
+
+@pytest.mark.parametrize("column_type", [String(), Json(), Struct((Field("a", "a", String()),)), List(String())])
+@pytest.mark.parametrize("value", [b'"\xff"', b'{"a":"\xff"}', b'["\xff"]'])
+def test_bytes_that_are_no_text_never_reach_a_column(column_type: ColumnType, value: bytes) -> None:
+    good = line(0)
+    broken = line(1, '"?"').replace(b'"?"', value)
+
+    first, second = rows([good, broken], column_type)
+
+    assert first.changes == []
+    assert {change for _, change, _ in second.changes} == {"NULLED"}
+
+
+@pytest.mark.parametrize(
+    ("line_", "reason"),
+    [
+        (b"secret", "DESTINATION_RECORD_UNREADABLE"),
+        (b'{"record":{"data":"secret","emitted_at":1}}', "DESTINATION_RECORD_UNREADABLE"),
+        (b'{"record":{"data":{"id":1},"emitted_at":"secret"}}', "DESTINATION_RECORD_UNREADABLE"),
+        (line(1, emitted_at="1e30"), "DESTINATION_RECORD_TIME_OUT_OF_RANGE"),
+    ],
+)
+def test_a_line_that_can_be_no_row_is_told_of_without_quoting_it_and_costs_no_other(line_: bytes, reason: str) -> None:
+    parts = list(BlockDecoder([ID, VALUE]).decode(b"\n".join([line(0), line_, line(2), b""])))
+
+    assert sorted(id_ for part in parts for id_ in values(part.columns[0])) == [0, 2]
+    [refused] = [refused for part in parts for refused in part.refused]
+    assert (bytes(refused.line), refused.reason) == (line_, reason)
+    assert "secret" not in refused.sentence
+
+
+def test_lines_are_found_by_row_also_where_a_line_is_blank_and_another_holds_two_records() -> None:
+    first, second, third = line(0, '"x"'), line(1, "5"), line(2, '"y"')
+
+    [decoded] = BlockDecoder([ID, Field("value", "Value", Int64())]).decode(
+        b"\n".join([first + b" " + second, b"", third, b""])
+    )
+
+    assert values(decoded.columns[1]) == [None, 5, None]
+    assert [(row.row, row.line) for row in decoded.changed] == [(0, first), (2, third)]

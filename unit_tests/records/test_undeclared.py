@@ -1,0 +1,88 @@
+"""Fields that records have and the schema has not are noticed by name; what is in them is never told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from destination_datalake.records.undeclared import (
+    MANY_NAMES,
+    NAMES_TOLD,
+    SAMPLE_BYTES,
+    SAMPLE_LINES,
+    undeclared,
+    warning,
+)
+from destination_datalake.schema.types import Field, Int64, Json, List, String, Struct
+
+ADDRESS = Struct((Field("city", "City", String()), Field("geo", "geo", Struct((Field("lat", "lat", Int64()),)))))
+COLUMNS = [
+    Field("id", "id", Int64()),
+    Field("address", "address", ADDRESS),
+    Field("items", "items", List(List(ADDRESS))),
+    Field("any", "any", Json()),
+]
+
+
+def lines(*data: object) -> bytes:
+    return b"".join(json.dumps({"record": {"data": each, "emitted_at": 1}}).encode() + b"\n" for each in data)
+
+
+@pytest.mark.parametrize(
+    ("data", "places"),
+    [
+        ({"id": 1, "address": {"City": "x", "geo": {"lat": 1}}, "any": {"x": 1}}, []),
+        ({"id": 1, "surname": "secret", "ID": 2}, ["ID", "surname"]),
+        ({"address": {"street": "secret", "geo": {"lon": 1}}}, ["address.geo.lon", "address.street"]),
+        ({"address": {"city": "the name in the table is not the name in the record"}}, ["address.city"]),
+        ({"items": [[{"zip": 1}, {"City": "x"}], [{"geo": {"alt": 1}}]]}, ["items[][].geo.alt", "items[][].zip"]),
+        ({"address": "no object", "items": {"no": "list"}, "more": None}, ["more"]),
+        ({"address": None, "items": [None, [None, 5, {"x": 1}]]}, ["items[][].x"]),
+        (
+            {"_airbyte_raw_id": 1, "_airbyte_data": 2, "address": {"_airbyte_meta": 3}},
+            ["_airbyte_data", "address._airbyte_meta"],
+        ),
+        ({"": 1, "a.b": 2, 'q"': 3}, ["", "a.b", 'q"']),
+    ],
+)
+def test_the_places_of_undeclared_fields_are_noticed(data: object, places: Sequence[str]) -> None:
+    assert undeclared(lines({"id": 1}, data), COLUMNS) == tuple(places)
+
+
+def test_only_the_first_records_are_looked_at() -> None:
+    few = lines(*[{"id": 1}] * (SAMPLE_LINES - 1), {"late": 1}, {"too_late": 1})
+    long = lines({"id": "x" * SAMPLE_BYTES}, {"after": 1})
+
+    assert undeclared(few, COLUMNS) == ("late",)
+    assert undeclared(long, COLUMNS) == ()
+
+
+def test_what_is_not_json_to_everyone_is_not_looked_at() -> None:
+    odd = [b"not JSON\n", b'{"record":{"data":[1]}}\n', b"\xff\n", b"[" * 100_000 + b"\n", b"\n"]
+
+    assert undeclared(b"".join([*odd, lines({"x": float("nan")}), lines({"new": 1})]), COLUMNS) == ("new",)
+
+
+def test_keys_of_an_object_that_is_used_as_a_map_are_data_and_not_told() -> None:
+    few = {f"key {number:02}": 1 for number in range(MANY_NAMES)}
+    many = {f"person{number}@example.com": 1 for number in range(MANY_NAMES + 1)}
+
+    assert undeclared(lines({"address": few}), COLUMNS) == tuple(f"address.{key}" for key in few)
+    assert undeclared(lines({"address": many}, many), COLUMNS) == ("*", "address.*")
+
+
+def test_the_warning_names_so_many_and_counts_the_rest() -> None:
+    told = warning("shop.orders", [f"f{number:02}" for number in range(NAMES_TOLD + 3)] * 2)
+
+    assert told.startswith("Stream shop.orders: records have fields that the schema does not declare")
+    assert "f00, f01, " in told
+    assert f"f{NAMES_TOLD - 1} and 3 more." in told
+    assert f"f{NAMES_TOLD}," not in told
+
+
+def test_a_name_is_cut_where_it_is_too_long_to_read() -> None:
+    [place] = undeclared(lines({"x" * 5000: 1}), COLUMNS)
+
+    assert place == "x" * 100 + "…"

@@ -1,0 +1,120 @@
+"""What a sync tells people: while it runs, and when it ends."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.protocol.stdout import Stdout
+from destination_datalake.sync.report import (
+    Activities,
+    Progress,
+    Reporter,
+    StreamProgress,
+    progress_lines,
+    progress_table,
+    summary,
+)
+
+ORDERS = StreamProgress(
+    StreamId("shop", "orders"), received=3000, received_bytes=3_000_000, committed=2000, files=2, file_bytes=500_000
+)
+QUIET = StreamProgress(StreamId(None, "quiet"))
+PROGRESS = Progress((ORDERS, QUIET), seconds=2.0, buffered_bytes=1_500_000, states_released=4, states_held=1)
+
+
+def test_progress_is_told_for_the_whole_and_for_each_stream_that_has_received_anything() -> None:
+    assert list(progress_lines(PROGRESS)) == [
+        "Progress after 2 s: 1.5 MB/s received, 1.5 MB buffered, 4 states released, 1 held.",
+        "Stream shop.orders: 3000 records received, 2000 committed.",
+    ]
+
+
+def test_progress_tells_what_is_going_on() -> None:
+    activities = Activities()
+    with activities.during("encoding"), activities.during("reading"), activities.during("encoding"):
+        doing = activities.now()
+
+    assert (doing, activities.now()) == (("reading", "encoding"), ())
+    line = next(iter(progress_lines(replace(PROGRESS, activities=doing))))
+    assert line.startswith("Progress after 2 s (reading, encoding): ")
+
+
+def test_of_many_streams_the_busiest_are_told_of_and_the_others_are_counted() -> None:
+    streams = tuple(
+        StreamProgress(StreamId(None, f"s{number}"), received=1, received_bytes=number, committed=1)
+        for number in range(1000)
+    )
+    many = replace(PROGRESS, streams=streams)
+
+    _, *lines, last = progress_lines(many)
+
+    assert [line.partition(":")[0] for line in lines] == [f"Stream s{number}" for number in range(990, 1000)]
+    assert last == "990 other streams: 990 records received, 990 committed."
+    screen = io.StringIO()
+    Console(file=screen, width=100).print(progress_table(many))
+    assert "and 990 other streams" in screen.getvalue()
+    assert len(screen.getvalue().splitlines()) < 20
+
+
+def test_the_summary_tells_of_every_stream_even_of_one_that_received_nothing() -> None:
+    assert list(summary(PROGRESS)) == [
+        "Stream shop.orders: 3000 records received, 2000 committed in 2 files of 0.5 MB.",
+        "Stream quiet: 0 records received, 0 committed in 0 files of 0.0 MB.",
+        "2000 records committed in 2.0 s (1000 records/s), 4 states released.",
+    ]
+
+
+def test_progress_and_summary_tell_of_rejects() -> None:
+    rejecting = replace(PROGRESS, streams=(replace(ORDERS, rejected_records=2),))
+
+    assert list(progress_lines(rejecting))[1] == (
+        "Stream shop.orders: 3000 records received, 2000 committed, 2 records rejected (see _errors/)."
+    )
+    assert "2 records rejected (see _errors/)" in next(iter(summary(rejecting)))
+
+
+def test_the_summary_tells_of_rejected_values_and_of_failure() -> None:
+    rejecting = replace(ORDERS, rejected_records=1, rejected_values=7, failed=True)
+    failed = replace(PROGRESS, streams=(rejecting,))
+
+    assert next(iter(summary(failed))) == (
+        "Stream shop.orders: 3000 records received, 2000 committed in 2 files of 0.5 MB, "
+        "1 records and 7 values rejected (see _errors/), FAILED."
+    )
+
+
+def test_a_sync_that_has_only_just_begun_can_be_told_of() -> None:
+    begun = Progress((), seconds=0.0, buffered_bytes=0, states_released=0, states_held=0)
+
+    assert list(progress_lines(begun)) == [
+        "Progress after 0 s: 0.0 MB/s received, 0.0 MB buffered, 0 states released, 0 held."
+    ]
+    assert list(summary(begun)) == ["0 records committed in 0.0 s (0 records/s), 0 states released."]
+
+
+@pytest.mark.parametrize("text", ["shop.orders", "3,000", "2,000", "1.5", "quiet", "1 held"])
+def test_the_terminal_shows_the_same_as_a_table(text: str) -> None:
+    screen = io.StringIO()
+
+    Console(file=screen, width=100).print(progress_table(PROGRESS))
+
+    assert text in screen.getvalue()
+
+
+def test_the_reporter_ends_with_the_summary() -> None:
+    read_end, write_end = os.pipe()
+
+    with Reporter(Stdout(write_end), lambda: PROGRESS):
+        pass
+    os.close(write_end)
+
+    with open(read_end, "rb") as reader:  # noqa: PTH123 (a descriptor, not a path)
+        messages = [json.loads(line)["log"] for line in reader]
+    assert messages == [{"level": "INFO", "message": line} for line in summary(PROGRESS)]

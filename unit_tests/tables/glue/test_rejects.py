@@ -1,0 +1,90 @@
+"""The Glue table over the rejects: there from the first one on, and no obstacle to anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from destination_datalake.rejects.place import TABLE, RejectFile, RejectPlace
+from destination_datalake.tables.glue.rejects import COLUMNS, RejectsTable
+from destination_datalake.tables.table import TableConflict
+from unit_tests.cloud import BUCKET, Cloud
+from unit_tests.cloud import cloud as an_account
+
+ROOT = f"s3://{BUCKET}/_errors"
+
+
+@pytest.fixture
+def cloud() -> Iterator[Cloud]:
+    with an_account() as account:
+        yield account
+
+
+def a_table(cloud: Cloud) -> RejectsTable:
+    return RejectsTable("landing", ROOT, cloud.access)
+
+
+def a_file(table: str = "orders", reason: str = "R", unit: str = "unit") -> RejectFile:
+    place = RejectPlace(ROOT, "run", "2026-11-21", "shop", table)
+    return RejectFile(place.partition(reason), place.uri(reason, unit))
+
+
+def partitions(cloud: Cloud) -> dict[tuple[str, ...], str]:
+    """The locations of the table's partitions, by their values."""
+    pages = (
+        cloud.access.client("glue").get_paginator("get_partitions").paginate(DatabaseName="landing", TableName=TABLE)
+    )
+    return {
+        tuple(each["Values"]): each["StorageDescriptor"]["Location"] for page in pages for each in page["Partitions"]
+    }
+
+
+def test_the_first_reject_makes_database_table_and_partition(cloud: Cloud) -> None:
+    a_table(cloud).register([a_file(unit="a"), a_file(unit="b"), a_file(reason="S")])
+
+    entry = cloud.access.client("glue").get_table(DatabaseName="landing", Name=TABLE)["Table"]
+    assert [(key["Name"], key["Type"]) for key in entry["PartitionKeys"]] == [
+        ("reason", "string"),
+        ("stream", "string"),
+        ("dt", "string"),
+    ]
+    assert {each["Name"]: each["Type"] for each in entry["StorageDescriptor"]["Columns"]} == COLUMNS
+    assert entry["StorageDescriptor"]["Location"] == f"{ROOT}/"
+    assert partitions(cloud) == {
+        ("R", "shop.orders", "2026-11-21"): f"{ROOT}/R/shop.orders/dt=2026-11-21/",
+        ("S", "shop.orders", "2026-11-21"): f"{ROOT}/S/shop.orders/dt=2026-11-21/",
+    }
+
+
+def test_no_reject_makes_nothing(cloud: Cloud) -> None:
+    a_table(cloud).register([])
+
+    assert cloud.access.client("glue").get_databases()["DatabaseList"] == []
+
+
+def test_what_others_have_made_already_is_used(cloud: Cloud) -> None:
+    first, second = a_table(cloud), a_table(cloud)
+
+    for table in (first, second, first):
+        table.register([a_file()])
+    second.register([a_file(table="users")])
+
+    assert len(partitions(cloud)) == 2
+
+
+def test_more_partitions_than_glue_takes_at_once_are_registered(cloud: Cloud) -> None:
+    a_table(cloud).register([a_file(table=f"t{number}") for number in range(101)])
+
+    assert len(partitions(cloud)) == 101
+
+
+def test_another_table_of_that_name_is_left_alone(cloud: Cloud) -> None:
+    glue = cloud.access.client("glue")
+    glue.create_database(DatabaseInput={"Name": "landing"})
+    glue.create_table(DatabaseName="landing", TableInput={"Name": TABLE})
+
+    with pytest.raises(TableConflict, match=r"landing\.airbyte_rejects"):
+        a_table(cloud).register([a_file()])
+
+    assert partitions(cloud) == {}

@@ -1,0 +1,76 @@
+"""Where a table may be: where the options say, or where it is if that is wanted."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import pytest
+
+from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.tables.location import Site
+from destination_datalake.tables.table import TableConflict, TableName
+
+ORDERS = StreamId("shop", "orders")
+NAME = TableName("shop", "orders")
+SITE = Site("s3://lake/raw/shop/orders", "s3://lake/raw/", follow=False)
+FOLLOWING = replace(SITE, follow=True)
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "s3://lake/raw/shop/orders",
+        "s3://lake/raw/shop/orders/data/",
+        "s3a://lake/raw/elsewhere/orders",
+        "s3n://lake/raw/x",
+    ],
+)
+def test_a_table_under_bucket_and_prefix_is_taken_and_told_with_its_kind_and_location(
+    location: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        SITE.accept(ORDERS, NAME, "Hive", location, created=False)
+
+    assert caplog.messages == [f"Stream shop.orders: table shop.orders (Hive) at {location}, exists."]
+
+
+@pytest.mark.parametrize(
+    "location", ["s3://other/raw/shop/orders", "s3://lake/raw2/shop/orders", "s3://lake/raw", "hdfs://lake/raw/a", ""]
+)
+def test_a_table_elsewhere_is_refused_with_both_places_unless_it_is_to_be_followed(location: str) -> None:
+    with pytest.raises(TableConflict) as refused:
+        SITE.accept(ORDERS, NAME, "Hive", location, created=False)
+
+    said = str(refused.value)
+    assert said.startswith("Cannot write stream shop.orders to table shop.orders: it lies at")
+    assert f"at {location}, while bucket_name and bucket_prefix say s3://lake/raw/." in said
+    assert "or set follow_table_location to true" in said
+    if location.startswith("s3"):
+        FOLLOWING.accept(ORDERS, NAME, "Hive", location, created=False)
+    else:
+        with pytest.raises(TableConflict, match="which is not in S3"):
+            FOLLOWING.accept(ORDERS, NAME, "Hive", location, created=False)
+
+
+@pytest.mark.parametrize("key", ["raw//orders", "raw/./orders", "raw/../orders", "/raw/orders", "a?b", "a#b"])
+def test_an_iceberg_table_whose_location_clients_read_differently_is_refused_even_when_followed(key: str) -> None:
+    with pytest.raises(TableConflict, match="which clients of S3 read differently"):
+        FOLLOWING.accept(ORDERS, NAME, "Iceberg", f"s3://lake/{key}", created=False)
+
+
+def test_an_iceberg_table_that_fills_a_bucket_can_be_followed() -> None:
+    FOLLOWING.accept(ORDERS, NAME, "Iceberg", "s3://orders", created=False)
+
+
+@pytest.mark.parametrize(
+    ("location", "root"),
+    [
+        ("s3://lake/raw/shop/orders/data", "s3://lake/raw/shop/orders"),
+        ("s3://lake/raw/elsewhere", "s3://lake/raw/shop/orders"),
+        ("s3://other/orders", "s3://other/orders"),
+        ("s3://other/orders__generations/generation-7-0123456789ab", "s3://other/orders"),
+    ],
+)
+def test_new_content_of_a_table_that_is_followed_stays_in_its_bucket(location: str, root: str) -> None:
+    assert FOLLOWING.root(location) == root
