@@ -37,7 +37,7 @@ from destination_datalake.tables.glue.database import Databases
 from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.location import Site
 from destination_datalake.tables.ownership import TableOwner
-from destination_datalake.tables.table import TableName
+from destination_datalake.tables.table import Committed, TableName
 from integration_tests.aws_server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 
 STREAM = StreamId("shop", "Orders")
@@ -115,7 +115,7 @@ class Lake:
         return DataFile(uri, len(body.getvalue()), len(rows), columns, footer.getvalue(), None, nulls)
 
     def commit(self, into: IcebergTable, *ids: int, **more: Any) -> None:
-        assert into.commit([self.write(into, *ids, **more)], no_rewrite)
+        assert into.commit([self.write(into, *ids, **more)], no_rewrite) == Committed()
 
     def theirs(self) -> PyIcebergTable:
         """The table as another writer has it."""

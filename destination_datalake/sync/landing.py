@@ -18,7 +18,7 @@ from destination_datalake.rejects.counts import RejectCounts
 from destination_datalake.spark.engine import Engine
 from destination_datalake.sync.failures import StreamFailure, failure_of
 from destination_datalake.sync.workers import Workers
-from destination_datalake.tables.table import Table
+from destination_datalake.tables.table import Committed, Reencode, Table
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -178,7 +178,7 @@ class Landing:
             _logger.warning("Staged records could not be removed.", exc_info=True)
 
     def _commit(self, batch: Batch, results: Sequence[UnitResult]) -> None:
-        """Commit what was encoded; encode again if the table had to become wider first (see `Table.commit`)."""
+        """Commit what was encoded; encode again if the table answers Reencode."""
         table = self._tables[batch.stream].result()
         with self._table_locks[batch.stream], self._activities.during("committing"):
             try:
@@ -194,30 +194,30 @@ class Landing:
         if not self._wanted(batch):
             self._discard(table, _files(results), _rejects(results))
             return BatchOutcome(batch, None, skipped=True)
-        failure = _encoding_failure(batch, results)
         self._tell_undeclared(batch.stream, results)
-        if failure is None:
+        if _encoding_failure(batch, results) is None:
             self._rejects.register(_rejects(results))
             passed = self._rejects.judge(batch.stream, _tally(results))
             if passed is not None:
                 self._discard(table, _files(results), ())  # the rejects stay: they are the evidence
                 return BatchOutcome(batch, StreamFailure(passed, "the limit of rejects is passed", "config_error"))
-        encodings = 1
-        while failure is None and not table.commit(_files(results), self._engine.rewrite):
-            # Encoded again, the batch may be cut into other units, whose rejects go by other names.
-            self._rejects.withdraw(_rejects(results))
-            if encodings == ENCODINGS:
-                return BatchOutcome(batch, _restless(table, batch))
-            results = self._encode([self._stage(batch)])[batch.stream]
-            failure = _encoding_failure(batch, results)
-            encodings += 1
-        files = _files(results)
-        if failure is not None:
-            self._discard(table, files, _rejects(results))
-            return BatchOutcome(batch, failure)
-        return BatchOutcome(
-            batch, None, files=len(files), bytes=sum(file.size for file in files), tally=_tally(results)
-        )
+        reason = ""
+        for attempt in range(ENCODINGS):
+            if attempt:
+                _logger.info("Table %s: batch %d is encoded again, as %s.", table.name, batch.number, reason)
+                results = self._encode([self._stage(batch)])[batch.stream]
+            files = _files(results)
+            if (failure := _encoding_failure(batch, results)) is not None:
+                self._discard(table, files, _rejects(results))
+                return BatchOutcome(batch, failure)
+            match table.commit(files, self._engine.rewrite):
+                case Committed():
+                    size = sum(file.size for file in files)
+                    return BatchOutcome(batch, None, files=len(files), bytes=size, tally=_tally(results))
+                case Reencode(reason=reason):
+                    # Encoded again, the batch may be cut into other units, whose rejects go by other names.
+                    self._rejects.withdraw(_rejects(results))
+        return BatchOutcome(batch, _too_many_encodings(table, batch, reason))
 
     def _tell_undeclared(self, stream: StreamId, results: Sequence[UnitResult]) -> None:
         """Warn, once for a stream, of fields that its records have and its schema has not."""
@@ -235,13 +235,13 @@ class Landing:
             _logger.warning("Files of a failed batch of table %s could not be removed.", table.name, exc_info=True)
 
 
-def _restless(table: Table, batch: Batch) -> StreamFailure:
+def _too_many_encodings(table: Table, batch: Batch, reason: str) -> StreamFailure:
     message = (
-        f"Cannot commit to table {table.name} the records of stream {batch.stream}: its columns were changed by others "
-        f"during each of {ENCODINGS} attempts. Nothing that was acknowledged is lost. Run the sync again when nobody "
-        "else changes the table."
+        f"Cannot commit to table {table.name} the records of stream {batch.stream}: {reason}, at the last of "
+        f"{ENCODINGS} attempts as before. Nothing that was acknowledged is lost. Run the sync again when no other "
+        "writer changes the table."
     )
-    return StreamFailure(message, "the table asked for another encoding again and again", "transient_error")
+    return StreamFailure(message, f"a batch was encoded {ENCODINGS} times", "transient_error")
 
 
 def _prepared(opener: Callable[[], Table]) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from destination_datalake.files.plan import DataFile, FilePlan, RewriteTask, Rewritten
@@ -34,6 +35,21 @@ Rewrite = Callable[[Sequence[RewriteTask]], Sequence[Rewritten]]
 """Writes files again on the executors. Raises RewriteFailed if one cannot be."""
 
 
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The batch's files are in the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reencode:
+    """The batch's files are deleted, and no commit holds them: encode the batch again by the table's new plan.
+
+    `reason` is a clause for the log and for the failure of a batch that is encoded too often.
+    """
+
+    reason: str
+
+
 class Table(Protocol):
     """One stream's table during one sync. One thread at a time.
 
@@ -48,12 +64,12 @@ class Table(Protocol):
     def plan(self) -> FilePlan:
         """How the next batch's files are to be written, given all that was committed before."""
 
-    def commit(self, files: Sequence[DataFile], rewrite: Rewrite) -> bool:
+    def commit(self, files: Sequence[DataFile], rewrite: Rewrite) -> Committed | Reencode:
         """Put the files into the table, all or none.
 
-        A stream that appends shows them to readers at once; one that replaces keeps them aside, but safe. False: the
-        files were of no use, because columns had to become wider than their files were or are; the table's own files
-        were written anew with `rewrite` if that was needed, and the batch must be encoded again by the new `plan`.
+        A stream that appends shows them to readers at once; one that replaces keeps them aside, but safe. If the
+        columns had to become wider than the files have them, or were changed by others, the answer is Reencode; the
+        table's own files were written anew with `rewrite` if that was needed.
         """
 
     def publish(self, rewrite: Rewrite) -> None:

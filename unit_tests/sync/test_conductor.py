@@ -34,7 +34,7 @@ from destination_datalake.sync.conductor import EXIT_TERMINATED, _Sync
 from destination_datalake.sync.landing import ENCODINGS, Landing
 from destination_datalake.sync.termination import Termination
 from destination_datalake.tables.glue.rejects import RejectsTable
-from destination_datalake.tables.table import Rewrite, TableName
+from destination_datalake.tables.table import Committed, Reencode, Rewrite, TableName
 from unit_tests.cloud import BUCKET, cloud
 
 ACCESS = AwsAccess("us-east-1", AccessKeys("AKIAIOSFODNN7EXAMPLE", "not-a-secret"))
@@ -90,7 +90,7 @@ class MemoryTable:
     name: TableName
     on_prepare: Callable[[], None] = lambda: None
     on_plan: Callable[[], None] = lambda: None
-    on_commit: Callable[[], bool] = lambda: True
+    on_commit: Callable[[], Committed | Reencode] = Committed
     on_discard: Callable[[], None] = lambda: None
     rows: int = 0
     published: bool = False
@@ -103,10 +103,10 @@ class MemoryTable:
         self.on_plan()
         return FilePlan("parquet", "ZSTD", (), {}, "s3://lake", False, 1, None, None)
 
-    def commit(self, files: Sequence[DataFile], _rewrite: Rewrite) -> bool:
-        done = self.on_commit()
-        self.rows += sum(file.rows for file in files) if done else 0
-        return done
+    def commit(self, files: Sequence[DataFile], _rewrite: Rewrite) -> Committed | Reencode:
+        answer = self.on_commit()
+        self.rows += sum(file.rows for file in files) if answer == Committed() else 0
+        return answer
 
     def publish(self, _rewrite: Rewrite) -> None:
         self.published = True
@@ -266,7 +266,7 @@ def test_a_stream_that_has_failed_commits_nothing_more(stage: Stage) -> None:
     stage.options = {"batch_size_mb": 1}
     commits = []
 
-    def commit() -> bool:
+    def commit() -> Committed:
         commits.append(1)
         raise ValueError("no")
 
@@ -298,7 +298,7 @@ def test_where_states_speak_for_all_streams_nothing_lands_that_they_cannot_ackno
 
 
 def test_a_table_that_changes_under_every_encoding_is_given_up_without_loss(stage: Stage) -> None:
-    stage.a.on_commit = lambda: False
+    stage.a.on_commit = lambda: Reencode("its columns have changed")
 
     code, said = stage.run([record("a"), state(1, "a"), record("b"), state(2, "b")])
 
@@ -306,6 +306,7 @@ def test_a_table_that_changes_under_every_encoding_is_given_up_without_loss(stag
     kind, sentence = failures(said)["a"]
     assert kind == "transient_error"
     assert "table raw.a" in sentence
+    assert "its columns have changed" in sentence
     assert stage.spark.jobs == ENCODINGS
 
 
@@ -363,9 +364,9 @@ def test_with_spark_gone_reading_stops(stage: Stage, streams: tuple[str, ...]) -
 def test_with_spark_gone_between_two_batches_nothing_succeeds_that_was_not_published(stage: Stage, more: int) -> None:
     stage.options = {"flush_interval_seconds": 1}
 
-    def commit() -> bool:
+    def commit() -> Committed:
         stage.spark.died = True
-        return True
+        return Committed()
 
     def lines() -> Iterator[bytes]:
         yield record("a")

@@ -26,7 +26,7 @@ from destination_datalake.tables.glue.database import Databases
 from destination_datalake.tables.hive.table import HiveTable
 from destination_datalake.tables.location import Site
 from destination_datalake.tables.ownership import TableOwner
-from destination_datalake.tables.table import Rewrite, TableName
+from destination_datalake.tables.table import Committed, Rewrite, TableName
 from unit_tests.cloud import BUCKET, Cloud
 
 NAME = TableName("shop", "orders")
@@ -94,7 +94,7 @@ class Sync:
     def commit(self, name: str, *ids: int, rewrite: Rewrite = rewrite) -> int:
         """Encode and commit as often as it takes; return how often."""
         for times in range(1, 10):
-            if self.table.commit([self.encode(name, *ids)], rewrite):
+            if self.table.commit([self.encode(name, *ids)], rewrite) == Committed():
                 return times
         raise AssertionError("a batch is encoded again and again")
 

@@ -46,7 +46,7 @@ from destination_datalake.tables.hive.replacement import (
 )
 from destination_datalake.tables.hive.widening import Widening
 from destination_datalake.tables.reconcile import Reconciler
-from destination_datalake.tables.table import Rewrite, TableConflict, TableName
+from destination_datalake.tables.table import Committed, Reencode, Rewrite, TableConflict, TableName
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -132,23 +132,23 @@ class HiveTable:
         """The plan, with columns as wide as they have become."""
         return self._plan
 
-    def commit(self, files: Sequence[DataFile], rewrite: Rewrite) -> bool:
+    def commit(self, files: Sequence[DataFile], rewrite: Rewrite) -> Committed | Reencode:
         """Make the files visible, all of them, or none when one fails; first make the columns as wide as they need.
 
-        They become visible one after the other. False also if the table's content has moved since they were planned.
+        They become visible one after the other. Reencode also if the table's content has moved since they were planned.
         """
         with undone_on_failure(partial(self._withdraw, files)):
             self._adopt(rewrite)
             self._make_room(files, rewrite)
             if not all(self._belongs(file) for file in files):
                 self.discard(files)
-                return False
+                return Reencode("its content or the types of its columns have changed since the files were planned")
             self._complete(files)
             if self._are_in_the_table(files):
-                return True
+                return Committed()
         self._withdraw(files)
         self._replan()
-        return False
+        return Reencode("another writer has changed its content or the types of its columns during the commit")
 
     def publish(self, rewrite: Rewrite) -> None:
         """Let readers see what was kept aside. The old files stay until the next time, for readers still in them."""

@@ -37,7 +37,7 @@ from destination_datalake.tables.iceberg.required import required_besides, requi
 from destination_datalake.tables.iceberg.schema import apply, columns_of
 from destination_datalake.tables.iceberg.summary import generation_property, summary_of
 from destination_datalake.tables.reconcile import Reconciler, Reconciliation
-from destination_datalake.tables.table import Rewrite, TableBusy, TableConflict, TableName
+from destination_datalake.tables.table import Committed, Reencode, Rewrite, TableBusy, TableConflict, TableName
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -121,7 +121,7 @@ class IcebergTable:
         """The plan, with columns as wide as they have become."""
         return self._plan
 
-    def commit(self, files: Sequence[DataFile], rewrite: Rewrite) -> bool:
+    def commit(self, files: Sequence[DataFile], rewrite: Rewrite) -> Committed | Reencode:
         """One snapshot with all the files, after the columns they outgrew were widened, in one metadata commit.
 
         Files of int and of bigint stand side by side (Iceberg spec: type promotion); where a column becomes double, the
@@ -153,7 +153,9 @@ class IcebergTable:
         promotion.conclude()
         self._use_schema(table.metadata, self._plan.columns)
         self._clear([*promotion.unused(), *([] if belong else files)])
-        return belong
+        if not belong:
+            return Reencode("its columns have been dropped, renamed or promoted to double since the files were planned")
+        return Committed()
 
     def publish(self, _rewrite: Rewrite) -> None:
         """Make the branch the table's current state, empty if nothing was written, and drop the branch."""

@@ -8,6 +8,7 @@ from contextlib import suppress
 import pytest
 
 from destination_datalake.tables.fencing import Fenced
+from destination_datalake.tables.table import Committed, Reencode
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.tables.orders import (
     WIDE,
@@ -31,7 +32,7 @@ def test_a_batch_that_was_planned_for_a_folder_the_table_has_left_is_encoded_aga
     planned = first.encode("first-2", 2)
     sync(cloud).commit("second", WIDE)
 
-    assert not first.table.commit([planned], rewrite)
+    assert isinstance(first.table.commit([planned], rewrite), Reencode)
     first.commit("first-2", 2)
 
     assert ids(cloud) == [1, 2, WIDE]
@@ -64,7 +65,7 @@ def test_a_table_that_becomes_wider_while_it_is_empty_does_so_for_every_sync(clo
     planned = first.encode("first", 1)
     second.commit("second", WIDE)
 
-    assert not first.table.commit([planned], rewrite)
+    assert isinstance(first.table.commit([planned], rewrite), Reencode)
     first.commit("first", 1)
 
     assert ids(cloud) == [1, WIDE]
@@ -87,7 +88,7 @@ def test_files_that_a_widening_carried_along_before_they_were_committed_are_not_
     widening.commit("before", 1)
     before(access, "glue", "UpdateTable", lambda time: time == 1 and widening.commit("wide", WIDE))
 
-    assert appending.table.commit([appending.encode("a", 2), appending.encode("b", 3)], rewrite)
+    assert appending.table.commit([appending.encode("a", 2), appending.encode("b", 3)], rewrite) == Committed()
 
     assert ids(cloud) == [1, 2, 3, WIDE]
     appending.commit("later", 4)
@@ -106,7 +107,7 @@ def test_files_of_which_a_widening_found_only_some_are_there_once_all_the_same(c
 
     before(access, "s3", "CompleteMultipartUpload", widen)
     files = [appending.encode(f"part-{n}", 10 + n) for n in range(2)]
-    assert not appending.table.commit(files, rewrite)
+    assert isinstance(appending.table.commit(files, rewrite), Reencode)
 
     assert ids(cloud) == [1, WIDE]
     appending.commit("part-0", 10, 11)
@@ -131,7 +132,7 @@ def test_a_replacement_that_is_published_takes_the_place_of_what_others_appended
     planned = appending.encode("late", 3)
     replacing.publish()
 
-    assert not appending.table.commit([planned], rewrite)
+    assert isinstance(appending.table.commit([planned], rewrite), Reencode)
     appending.commit("late", 3)
 
     assert ids(cloud) == [2, 3]

@@ -10,6 +10,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from destination_datalake.files.plan import FileFormat
+from destination_datalake.tables.table import Committed, Reencode
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.tables.orders import (
     NAME,
@@ -35,7 +36,7 @@ def test_files_are_seen_once_they_are_committed(cloud: Cloud) -> None:
     files = [opened.encode("a", 1), opened.encode("b", 2)]
     assert visible(cloud) == []
 
-    assert opened.table.commit(files, no_rewrite)
+    assert opened.table.commit(files, no_rewrite) == Committed()
     opened.publish(no_rewrite)
 
     assert visible(cloud) == ["a", "b"]
@@ -110,7 +111,7 @@ def test_a_late_commit_to_a_dropped_table_is_not_seen_in_the_one_that_came_after
     drop(cloud)
     sync(cloud)
 
-    assert not late.table.commit([planned], rewrite)
+    assert isinstance(late.table.commit([planned], rewrite), Reencode)
 
     assert ids(cloud) == []
 

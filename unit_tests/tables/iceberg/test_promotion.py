@@ -20,7 +20,7 @@ from destination_datalake.files.plan import NotRewritten, RewriteFailed, Rewrite
 from destination_datalake.files.rewrite import rewrite
 from destination_datalake.schema.types import ColumnType, Field, Float32, Float64, Int64, List, Struct
 from destination_datalake.tables.iceberg.table import IcebergTable
-from destination_datalake.tables.table import TableConflict
+from destination_datalake.tables.table import Committed, Reencode, TableConflict
 from unit_tests.lake import Lake, no_rewrite
 
 FLOAT = Float32()
@@ -47,7 +47,7 @@ class Executors:
 def widen(lake: Lake, opened: IcebergTable, executors: Executors, id_: int) -> None:
     """Commit a row whose price fits no 32-bit float, as the conductor does: encoded again if it must be."""
     file = lake.write_rows(opened, {"id": id_, "price": 0.1}, columns=columns(Float64()))
-    assert opened.commit([file], executors)
+    assert opened.commit([file], executors) == Committed()
 
 
 def types(lake: Lake, branch: str = MAIN_BRANCH) -> set[pa.DataType]:
@@ -107,7 +107,7 @@ def test_a_file_encoded_before_another_sync_widened_its_column_is_encoded_again(
     late = lake.write_rows(first, {"id": 1, "price": TENTH})
     widen(lake, second, Executors(), 2)
 
-    assert not first.commit([late], no_rewrite)
+    assert isinstance(first.commit([late], no_rewrite), Reencode)
     lake.commit(first, 1, price=TENTH)
 
     assert types(lake) == {pa.float64()}
@@ -119,7 +119,7 @@ def test_a_batch_of_which_only_some_files_need_doubles_is_encoded_again(lake: La
     narrow = lake.write_rows(opened, {"id": 1, "price": TENTH})
     wide = lake.write_rows(opened, {"id": 2, "price": 0.1}, columns=columns(Float64()))
 
-    assert not opened.commit([narrow, wide], no_rewrite)
+    assert isinstance(opened.commit([narrow, wide], no_rewrite), Reencode)
 
     assert opened.plan().columns == columns(Float64())
     assert not any(key in f"{narrow.uri} {wide.uri}" for key in lake.objects())
@@ -132,7 +132,7 @@ def test_a_stream_that_has_become_double_widens_the_column_with_its_first_batch(
     opened = lake.open(columns=columns(Float64()))
     assert lake.theirs().schema().find_type("price") == FloatType()
     assert opened.plan().columns == columns(Float64())
-    assert opened.commit([lake.write_rows(opened, {"id": 2, "price": 0.1})], Executors())
+    assert opened.commit([lake.write_rows(opened, {"id": 2, "price": 0.1})], Executors()) == Committed()
 
     assert types(lake) == {pa.float64()}
     assert rows(lake) == [(1, TENTH), (2, 0.1)]
@@ -147,7 +147,7 @@ def test_fields_inside_structs_and_lists_keep_their_ids(lake: Lake) -> None:
     lake.commit(opened, 1, moves=[{"up": TENTH, "down": TENTH}, None])
     wide = lake.write_rows(opened, {"id": 2, "moves": [{"up": 0.1, "down": TENTH}]}, columns=nested(Float64()))
     executors = Executors()
-    assert opened.commit([wide], executors)
+    assert opened.commit([wide], executors) == Committed()
 
     assert len(executors.sources) == 1
     found = lake.theirs().scan(selected_fields=("id", "moves")).to_arrow().sort_by("id").to_pylist()
@@ -298,7 +298,7 @@ def test_clearing_away_that_fails_does_not_fail_a_commit_that_was_made(lake: Lak
     events = lake.access.client("s3").meta.events
     events.register("before-call.s3.DeleteObject", deny)
     try:
-        assert not opened.commit([narrow, wide], Executors())
+        assert isinstance(opened.commit([narrow, wide], Executors()), Reencode)
     finally:
         events.unregister("before-call.s3.DeleteObject", deny)
 

@@ -6,7 +6,7 @@ import pytest
 from botocore.exceptions import ConnectionClosedError
 
 from destination_datalake.tables.fencing import PROPERTY, Fenced
-from destination_datalake.tables.table import OutcomeUnknown
+from destination_datalake.tables.table import Committed, OutcomeUnknown
 from unit_tests.lake import Lake, no_rewrite
 
 LOWEST = "airbyte.lowest-generation-id"
@@ -26,7 +26,7 @@ def test_a_commit_whose_answer_is_lost_is_found_however_many_commits_of_others_f
             lake.append(-number - 1)
 
     lake.at_the_next_update(follow, lost=True)
-    assert ours.commit(files, no_rewrite)
+    assert ours.commit(files, no_rewrite) == Committed()
 
     assert lake.ids() == sorted([1, 2, *(-number - 1 for number in range(others))])
 
@@ -89,7 +89,7 @@ def test_a_commit_is_planned_anew_when_another_writer_was_faster(lake: Lake) -> 
     files = [lake.write(ours, 1)]
 
     lake.at_the_next_update(lambda: lake.append(-1), lost=False)
-    assert ours.commit(files, no_rewrite)
+    assert ours.commit(files, no_rewrite) == Committed()
 
     assert lake.ids() == [-1, 1]
 
@@ -110,7 +110,7 @@ def test_a_batch_whose_records_were_all_rejected_makes_no_snapshot(lake: Lake) -
     lake.commit(syncing, 1)
     before = lake.theirs().metadata_location
 
-    assert syncing.commit([], no_rewrite)
+    assert syncing.commit([], no_rewrite) == Committed()
 
     assert lake.theirs().metadata_location == before
 

@@ -12,7 +12,7 @@ from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransfor
 from pyiceberg.types import IntegerType, ListType, LongType, NestedField, StringType, StructType, TimestampType
 
 from destination_datalake.schema.types import Field, Int32, Int64, List, String, Struct
-from destination_datalake.tables.table import TableConflict
+from destination_datalake.tables.table import Committed, TableConflict
 from unit_tests.lake import Lake, no_rewrite
 
 ID = NestedField(1, "id", LongType())
@@ -148,7 +148,7 @@ def test_a_column_takes_a_field_whose_name_differs_only_in_case(lake: Lake) -> N
     for number in (2, 3):
         opened = lake.open(columns=columns)
         row = {"ID": number, "Email": "b", "Line": {"unitPrice": 5, "sku": "c"}}
-        assert opened.commit([lake.write_rows(opened, row)], no_rewrite)
+        assert opened.commit([lake.write_rows(opened, row)], no_rewrite) == Committed()
 
     table = lake.theirs()
     names = [field.name for field in table.schema().fields]
