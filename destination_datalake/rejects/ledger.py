@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.protocol.catalog import StreamId
     from destination_datalake.rejects.limit import RejectLimit
-    from destination_datalake.tables.glue.rejects import RejectsTable
+    from destination_datalake.tables.glue.rejects_table import RejectsTable
     from destination_datalake.tables.table import TableName
 
 _logger = logging.getLogger(__name__)

@@ -42,7 +42,7 @@ from destination_datalake.sync.report import Activities, Progress, Reporter, Str
 from destination_datalake.sync.workers import Workers
 from destination_datalake.tables.factory import open_table
 from destination_datalake.tables.glue.database import Databases
-from destination_datalake.tables.glue.rejects import RejectsTable
+from destination_datalake.tables.glue.rejects_table import RejectsTable
 from destination_datalake.tables.naming import TableNaming
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Self
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.tables.hive.folders import GENERATIONS
 from destination_datalake.tables.table import TableConflict, TableName
 
 if TYPE_CHECKING:
@@ -19,7 +18,10 @@ _logger = logging.getLogger(__name__)
 
 Kind = Literal["Iceberg", "Hive"]
 
-_OF_A_GENERATION = re.compile(rf"(?P<root>.+){GENERATIONS}/generation-[^/]+")
+GENERATIONS_SUFFIX = "__generations"
+"""Ends the name of the folder beside a Hive table's own in which generations of its content are written."""
+
+_OF_A_GENERATION = re.compile(rf"(?P<root>.+){GENERATIONS_SUFFIX}/generation-[^/]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +86,15 @@ def not_in_s3(location: str) -> str | None:
     return None
 
 
+def has_ambiguous_folder(key: str) -> bool:
+    """Whether a folder of an S3 key has no name, or is called `.` or `..`: some clients and engines resolve those."""
+    return not {"", ".", ".."}.isdisjoint(key.split("/"))
+
+
 def _ambiguity(location: str) -> str | None:
     """Say that clients of S3 disagree on what the location names: some resolve dots and slashes, some cut it short."""
     key = S3Address.parse(location).key.rstrip("/")
-    if (key and not {"", ".", ".."}.isdisjoint(key.split("/"))) or not {"?", "#"}.isdisjoint(key):
+    if (key and has_ambiguous_folder(key)) or not {"?", "#"}.isdisjoint(key):
         return (
             f"its location {location} has an empty folder, one called . or .., or a ? or #, which clients of S3 read "
             "differently. Move the table, or choose another lakeformation_database_name or table_prefix."

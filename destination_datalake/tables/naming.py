@@ -10,7 +10,7 @@ from destination_datalake.errors import SyncRefused
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.rejects.place import TABLE as REJECTS
 from destination_datalake.schema.names import AWS_DATALAKE, PRESERVE, SNAKE_CASE, SNAKE_CASE_NUMBERS, Naming, bounded
-from destination_datalake.tables.hive.folders import GENERATIONS
+from destination_datalake.tables.location import GENERATIONS_SUFFIX
 from destination_datalake.tables.table import TableName
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class TableNaming:
         """What of the connector's own the table would be, or lie in; None if it is free for a stream."""
         if name == (self.database, REJECTS):
             return "the table of rejects"
-        table, suffix, rest = name.table.rpartition(GENERATIONS)
+        table, suffix, rest = name.table.rpartition(GENERATIONS_SUFFIX)
         if table and suffix and not rest:
             return f"the folder in which table {TableName(name.database, table)} keeps its generations"
         return None

@@ -13,7 +13,7 @@ from destination_datalake.records.changes import ValueChange
 from destination_datalake.rejects.line import RejectLines, Row, place_of
 from destination_datalake.rejects.place import Partition, RejectPlace
 from destination_datalake.schema.types import ColumnType, Date, Field, Float32, Int32, List, String, Struct, Timestamp
-from destination_datalake.tables.glue.rejects import COLUMNS
+from destination_datalake.tables.glue.rejects_table import COLUMNS
 
 PLACE = RejectPlace("s3://lake/raw/_errors", "0a1b2c", "2026-11-21", "shop", "order_lines")
 STREAM = StreamId("shop", "orderLines")

@@ -33,7 +33,7 @@ from destination_datalake.spark.failure import SparkFailed
 from destination_datalake.sync.conductor import EXIT_TERMINATED, _Sync
 from destination_datalake.sync.landing import ENCODINGS, Landing
 from destination_datalake.sync.termination import Termination
-from destination_datalake.tables.glue.rejects import RejectsTable
+from destination_datalake.tables.glue.rejects_table import RejectsTable
 from destination_datalake.tables.table import Committed, Reencode, Rewrite, TableName
 from unit_tests.cloud import BUCKET, cloud
 

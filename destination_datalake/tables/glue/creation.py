@@ -4,46 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from destination_datalake.files.plan import FilePlan
 from destination_datalake.schema.glue import glue_type
 from destination_datalake.schema.names import comment_of
 from destination_datalake.schema.types import Field
-from destination_datalake.tables.hive.layout import LAYOUTS
+from destination_datalake.tables.glue.storage_formats import STORAGE_FORMATS
 from destination_datalake.tables.table import TableName
 
 if TYPE_CHECKING:
     from mypy_boto3_glue.type_defs import ColumnTypeDef, TableInputTypeDef
 
     from destination_datalake.aws.access import AwsAccess
-
-
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """How engines read a table's files, beside the SerDe: Hive's classes, and what Glue's crawlers call the format."""
-
-    classification: str
-    input_format: str
-    output_format: str
-    serde_parameters: Mapping[str, str]
-
-
-_READINGS: Mapping[str, _Reading] = {
-    "parquet": _Reading(
-        "parquet",
-        "org.apache.hadoop.hive.ql.io.parquet.MapredParquetInputFormat",
-        "org.apache.hadoop.hive.ql.io.parquet.MapredParquetOutputFormat",
-        {"serialization.format": "1"},
-    ),
-    "jsonl": _Reading(
-        "json",
-        "org.apache.hadoop.mapred.TextInputFormat",
-        "org.apache.hadoop.hive.ql.io.HiveIgnoreKeyTextOutputFormat",
-        {},
-    ),
-}
 
 
 def create_hive_table(
@@ -70,10 +43,10 @@ def glue_column(field: Field) -> ColumnTypeDef:
 def _table_input(
     name: str, columns: Sequence[Field], location: str, parameters: Mapping[str, str], plan: FilePlan
 ) -> TableInputTypeDef:
-    reading = _READINGS[plan.format]
+    storage = STORAGE_FORMATS[plan.format]
     compressed = plan.codec != "UNCOMPRESSED"
     described = {
-        "classification": reading.classification,
+        "classification": storage.classification,
         "compressionType": plan.codec.lower() if compressed else "none",
         "typeOfData": "file",
     }
@@ -85,13 +58,13 @@ def _table_input(
         "StorageDescriptor": {
             "Columns": [glue_column(column) for column in columns],
             "Location": location,
-            "InputFormat": reading.input_format,
-            "OutputFormat": reading.output_format,
+            "InputFormat": storage.input_format,
+            "OutputFormat": storage.output_format,
             "Compressed": compressed,
             "NumberOfBuckets": -1,
             "SerdeInfo": {
-                "SerializationLibrary": LAYOUTS[plan.format].serde,
-                "Parameters": reading.serde_parameters,
+                "SerializationLibrary": storage.serialization_library,
+                "Parameters": storage.serde_parameters,
             },
             "BucketColumns": [],
             "SortColumns": [],

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.tables.table import TableName
 
-Entry = dict[str, Any]
+TableInput = dict[str, Any]
 """What UpdateTable takes (Glue API: TableInput). `Parameters` is always there."""
 
 # What GetTable answers and UpdateTable takes (Glue API: TableInput); the rest of the answer is Glue's own.
@@ -37,25 +37,25 @@ _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class TableVersion:
     """An entry as it was at one moment; `version` (Glue: VersionId) tells that one from every other."""
 
-    entry: Entry
+    entry: TableInput
     version: str | None
 
 
-class CatalogEntry:
+class GlueTable:
     """The entry of one table."""
 
     def __init__(self, name: TableName, access: AwsAccess) -> None:
         self._name = name
         self._access = access
 
-    def read(self) -> Entry:
+    def read(self) -> TableInput:
         """Return the entry. Raises EntityNotFoundException (Glue) if there is no such table."""
-        return as_input(self._get())
+        return as_table_input(self._get())
 
-    def update(self, change: Callable[[Entry], _Result], seen: Seen | None = None) -> _Result:
+    def update(self, change: Callable[[TableInput], _Result], seen: TableVersion | None = None) -> _Result:
         """Change the entry in one call, or in none if nothing becomes different; return what `change` returned.
 
         `seen` is what to begin with, if it was just seen.
@@ -64,7 +64,7 @@ class CatalogEntry:
         called again, on the entry that they made. Raises what Glue raises, and that conflict only if it does not end.
         """
         for last in attempts():
-            seen = seen if seen is not None else self.see()
+            seen = seen if seen is not None else self.read_version()
             after: Any = copy.deepcopy(seen.entry)
             result = change(after)
             if after == seen.entry:
@@ -79,12 +79,12 @@ class CatalogEntry:
                 return result
         raise AssertionError("every attempt returns or raises")
 
-    def see(self) -> Seen:
+    def read_version(self) -> TableVersion:
         """Return the entry with its version, for `compare_and_set`. Raises what `read` raises."""
         table = self._get()
-        return Seen(as_input(table), table.get("VersionId"))
+        return TableVersion(as_table_input(table), table.get("VersionId"))
 
-    def compare_and_set(self, seen: Seen, change: Callable[[Entry], object]) -> bool:
+    def compare_and_set(self, seen: TableVersion, change: Callable[[TableInput], object]) -> bool:
         """Change the entry if nobody has since it was seen; say whether it was changed."""
         after = copy.deepcopy(seen.entry)
         change(after)
@@ -94,7 +94,7 @@ class CatalogEntry:
             return False
         return True
 
-    def _put(self, entry: Any, seen: Seen) -> None:
+    def _put(self, entry: Any, seen: TableVersion) -> None:
         version: Any = {"VersionId": seen.version} if seen.version is not None else {}
         glue = self._access.client("glue")
         glue.update_table(DatabaseName=self._name.database, TableInput=entry, SkipArchive=True, **version)
@@ -104,7 +104,7 @@ class CatalogEntry:
         return answer["Table"]
 
 
-def as_input(table: Mapping[str, Any]) -> Entry:
+def as_table_input(table: Mapping[str, Any]) -> TableInput:
     """Return what UpdateTable takes of what GetTable answered."""
     entry = {key: table[key] for key in _TABLE_INPUT if key in table}
     return {**entry, "Parameters": {**entry.get("Parameters", {})}}

@@ -11,7 +11,7 @@ from destination_datalake.files.plan import NotRewritten, RewriteFailed, Rewrite
 from destination_datalake.schema.glue import parse_glue_type
 from destination_datalake.schema.types import Field
 from destination_datalake.tables.fencing import PROPERTY, FencingToken
-from destination_datalake.tables.glue.glue_table import CatalogEntry, Entry
+from destination_datalake.tables.glue.glue_table import GlueTable, TableInput
 from destination_datalake.tables.hive.content import Content, Shown
 from destination_datalake.tables.hive.folders import Folders
 from destination_datalake.tables.hive.leftovers import Standing, note
@@ -33,7 +33,7 @@ class Adoption:
 
     table: TableName
     token: FencingToken
-    entry: CatalogEntry
+    entry: GlueTable
     folders: Folders
     in_place: bool
 
@@ -98,7 +98,7 @@ class Adoption:
                 ]
             )
 
-    def _settle(self, entry: Entry, left: PendingOverwrite | None, content: Content) -> bool:
+    def _settle(self, entry: TableInput, left: PendingOverwrite | None, content: Content) -> bool:
         """Forget the replacement, unless the table has changed meanwhile. Another sync's token: that is its part."""
         if FencingToken.held(entry["Parameters"]) != self.token:
             return True

@@ -11,14 +11,13 @@ from destination_datalake.schema.evolution import Widen, applied, evolve
 from destination_datalake.schema.glue import glue_type, parse_glue_type
 from destination_datalake.schema.types import ColumnType, Field
 from destination_datalake.tables.fencing import PROPERTY, Fenced, FencingToken
-from destination_datalake.tables.glue.columns import set_types, types_of
-from destination_datalake.tables.glue.glue_table import Entry
+from destination_datalake.tables.glue.glue_table import TableInput
+from destination_datalake.tables.glue.storage_descriptor import column_types, set_column_types, table_location
 from destination_datalake.tables.hive.folders import Folders
 from destination_datalake.tables.hive.leftovers import Standing, leftovers, note, strike
 from destination_datalake.tables.hive.replacement import (
     PendingOverwrite,
     forget,
-    location_of,
     note_lowest_generation,
 )
 from destination_datalake.tables.table import TableName
@@ -46,13 +45,13 @@ class Content:
 class Place(Protocol):
     """Where files belong. Both methods work on the table's entry as it is being read or updated."""
 
-    def content(self, entry: Entry) -> Content:
+    def content(self, entry: TableInput) -> Content:
         """Return what the entry says. Raises Fenced if the place is another sync's by now."""
 
-    def point(self, entry: Entry, content: Content) -> None:
+    def point(self, entry: TableInput, content: Content) -> None:
         """Let the entry say that the content is there, with those types; a folder that it leaves is listed as left."""
 
-    def publish(self, entry: Entry) -> None:
+    def publish(self, entry: TableInput) -> None:
         """Let readers see the place's content instead of what they see now. Raises Fenced."""
 
 
@@ -62,15 +61,15 @@ class Shown:
     def __init__(self, table: TableName) -> None:
         self._table = table
 
-    def content(self, entry: Entry) -> Content:
+    def content(self, entry: TableInput) -> Content:
         """Return the table's location and types."""
-        return Content(location_of(entry), types_of(entry))
+        return Content(table_location(entry), column_types(entry))
 
-    def point(self, entry: Entry, content: Content) -> None:
+    def point(self, entry: TableInput, content: Content) -> None:
         """Change the table's location and types."""
         _show(entry, content, self._table)
 
-    def publish(self, entry: Entry) -> None:
+    def publish(self, entry: TableInput) -> None:
         """Do nothing: it is what readers see."""
 
 
@@ -82,13 +81,13 @@ class Aside:
         self._token = token
         self._published = ""
 
-    def content(self, entry: Entry) -> Content:
+    def content(self, entry: TableInput) -> Content:
         """Return the replacement's folder and types."""
         left = self._left(entry)
         noted = {name: parse_glue_type(text) for name, text in left.types.items()}
-        return Content(left.location, {**types_of(entry), **noted})
+        return Content(left.location, {**column_types(entry), **noted})
 
-    def point(self, entry: Entry, content: Content) -> None:
+    def point(self, entry: TableInput, content: Content) -> None:
         """Change what the entry notes of the replacement; no reader has been in the folder that it leaves."""
         left = self._left(entry)
         if left.location != content.folder:
@@ -96,9 +95,9 @@ class Aside:
             strike(entry, content.folder)
         PendingOverwrite(content.folder, left.generation, words_of(content.types)).note(entry)
 
-    def publish(self, entry: Entry) -> None:
+    def publish(self, entry: TableInput) -> None:
         """Let the table show the replacement, with its types; nobody needs the table for itself any more."""
-        if self._published and self._published in (location_of(entry), *leftovers(entry)):
+        if self._published and self._published in (table_location(entry), *leftovers(entry)):
             return  # An answer was lost: this is the entry as it was left, or as others have changed it since.
         left, content = self._left(entry), self.content(entry)
         self._published = content.folder
@@ -107,7 +106,7 @@ class Aside:
         entry["Parameters"].pop(PROPERTY, None)
         note_lowest_generation(entry, left.generation)
 
-    def _left(self, entry: Entry) -> PendingOverwrite:
+    def _left(self, entry: TableInput) -> PendingOverwrite:
         self._token.require(entry["Parameters"], self._table)
         left = PendingOverwrite.noted(entry)
         if left is None:
@@ -120,9 +119,9 @@ def words_of(types: Mapping[str, ColumnType | None]) -> dict[str, str]:
     return {name: glue_type(type_) for name, type_ in types.items() if type_ is not None}
 
 
-def _show(entry: Entry, content: Content, table: TableName) -> None:
-    before = location_of(entry)
-    set_types(entry, content.types)
+def _show(entry: TableInput, content: Content, table: TableName) -> None:
+    before = table_location(entry)
+    set_column_types(entry, content.types)
     if before == content.folder:
         return
     entry["StorageDescriptor"]["Location"] = f"{content.folder}/"

@@ -10,15 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from destination_datalake.aws.address import S3Address
+from destination_datalake.tables.location import GENERATIONS_SUFFIX
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
 
 _OURS = re.compile(r"(?P<beside>.+)/generation-\d+-[0-9a-f]{12}")
 """The name of a folder that this connector has made."""
-
-GENERATIONS = "__generations"
-"""Ends the name of the folder beside a table's own in which generations of its content are made."""
 
 _CALLS_AT_ONCE = 8
 
@@ -42,7 +40,7 @@ class Folders:
         if ours := _OURS.fullmatch(location):
             beside = ours["beside"]
         else:
-            beside = f"{location}{GENERATIONS}" if f"{self.root}/".startswith(f"{location}/") else self.root
+            beside = f"{location}{GENERATIONS_SUFFIX}" if f"{self.root}/".startswith(f"{location}/") else self.root
         return f"{beside}/{_name(generation)}"
 
     @staticmethod

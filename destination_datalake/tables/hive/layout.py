@@ -3,41 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.files.plan import FileFormat, FilePlan
-from destination_datalake.tables.glue.glue_table import Entry
+from destination_datalake.tables.glue.glue_table import TableInput
+from destination_datalake.tables.glue.storage_formats import STORAGE_FORMATS
+from destination_datalake.tables.location import has_ambiguous_folder
 
+PROMOTED_IN_PLACE: frozenset[FileFormat] = frozenset({"jsonl"})
+"""Formats whose old files can stay under a wider column.
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Which SerDe reads the files, which input formats find them, and whether old ones can stay under a wider column.
+JSON text has no widths. Of Parquet, not every engine reads a 32-bit column where the catalog promises 64 bits.
+"""
 
-    JSON text has no widths. Of Parquet, not every engine reads a 32-bit column where the catalog promises 64 bits.
-    """
-
-    serde: str
-    input_formats: tuple[str, ...]
-    promotes: bool
-
-
-LAYOUTS: Mapping[FileFormat, Layout] = {
-    "parquet": Layout(
-        "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe",
-        (
-            "org.apache.hadoop.hive.ql.io.parquet.MapredParquetInputFormat",
-            "parquet.hive.DeprecatedParquetInputFormat",
-        ),
-        promotes=False,
-    ),
-    "jsonl": Layout("org.openx.data.jsonserde.JsonSerDe", ("org.apache.hadoop.mapred.TextInputFormat",), promotes=True),
+_INPUT_FORMATS: Mapping[FileFormat, tuple[str, ...]] = {
+    "parquet": (STORAGE_FORMATS["parquet"].input_format, "parquet.hive.DeprecatedParquetInputFormat"),
+    "jsonl": (STORAGE_FORMATS["jsonl"].input_format,),
 }
+"""Input formats with which engines find a format's files."""
 
 _ELSE = "Set another table_prefix"
 
 
-def obstacle(entry: Entry, plan: FilePlan) -> str | None:
+def obstacle(entry: TableInput, plan: FilePlan) -> str | None:
     """Say why files of the plan's format cannot be put into this table, and what to set; None if they can.
 
     A table is accepted only if every engine that reads it will find the new files, and read them as they are meant.
@@ -45,7 +33,7 @@ def obstacle(entry: Entry, plan: FilePlan) -> str | None:
     return next((problem for rule in _RULES if (problem := rule(entry, plan)) is not None), None)
 
 
-def _is_no_table(entry: Entry, _plan: FilePlan) -> str | None:
+def _is_no_table(entry: TableInput, _plan: FilePlan) -> str | None:
     if target := entry.get("TargetTable"):
         names = f"{target.get('DatabaseName')}.{target.get('Name')}"
         return (
@@ -60,7 +48,7 @@ def _is_no_table(entry: Entry, _plan: FilePlan) -> str | None:
     return None
 
 
-def _is_of_another_kind(entry: Entry, _plan: FilePlan) -> str | None:
+def _is_of_another_kind(entry: TableInput, _plan: FilePlan) -> str | None:
     parameters = entry["Parameters"]
     if kind := parameters.get("table_type", ""):
         if kind.upper() == "ICEBERG":
@@ -76,19 +64,18 @@ def _is_of_another_kind(entry: Entry, _plan: FilePlan) -> str | None:
     return None
 
 
-def _has_other_files(entry: Entry, plan: FilePlan) -> str | None:
+def _has_other_files(entry: TableInput, plan: FilePlan) -> str | None:
     storage = entry.get("StorageDescriptor", {})
-    layout = LAYOUTS[plan.format]
     serde = storage.get("SerdeInfo", {}).get("SerializationLibrary", "")
-    if serde.rpartition(".")[2] != layout.serde.rpartition(".")[2]:
+    if serde.rpartition(".")[2] != STORAGE_FORMATS[plan.format].serialization_library.rpartition(".")[2]:
         return f"its files are read by {serde or 'no SerDe'}, not as {plan.format}. Set format_type as it was"
     found = storage.get("InputFormat", "")
-    if found and found not in layout.input_formats:
+    if found and found not in _INPUT_FORMATS[plan.format]:
         return f"its InputFormat is {found}, which would not find or not read new {plan.format} files. {_ELSE}"
     return None
 
 
-def _reads_them_otherwise(entry: Entry, plan: FilePlan) -> str | None:
+def _reads_them_otherwise(entry: TableInput, plan: FilePlan) -> str | None:
     serde = entry.get("StorageDescriptor", {}).get("SerdeInfo", {}).get("Parameters") or {}
     said = {**{key.lower(): value for scope in (entry["Parameters"], serde) for key, value in scope.items()}}
     for key, value in sorted(said.items()):
@@ -97,7 +84,7 @@ def _reads_them_otherwise(entry: Entry, plan: FilePlan) -> str | None:
     return None
 
 
-def _distributes_them(entry: Entry, _plan: FilePlan) -> str | None:
+def _distributes_them(entry: TableInput, _plan: FilePlan) -> str | None:
     storage = entry["StorageDescriptor"]
     if entry.get("PartitionKeys"):
         return "it is partitioned, which this version does not write. Choose a table without partition keys"
@@ -108,7 +95,7 @@ def _distributes_them(entry: Entry, _plan: FilePlan) -> str | None:
     return None
 
 
-def _lies_where_nobody_can_write(entry: Entry, _plan: FilePlan) -> str | None:
+def _lies_where_nobody_can_write(entry: TableInput, _plan: FilePlan) -> str | None:
     location = entry["StorageDescriptor"].get("Location", "")
     if not location:
         return "it has no location. Give it one"
@@ -118,7 +105,7 @@ def _lies_where_nobody_can_write(entry: Entry, _plan: FilePlan) -> str | None:
         return f"its location {location} is not in S3. {_ELSE}"
     if not folder:
         return f"its location {location} is a whole bucket, of which everything is read as its rows. {_ELSE}"
-    if not {"", ".", ".."}.isdisjoint(folder.split("/")):
+    if has_ambiguous_folder(folder):
         return (
             f"its location {location} has a folder without a name, or one called . or .., which engines read "
             f"differently. {_ELSE}"
@@ -151,7 +138,7 @@ _MEANINGS: Mapping[FileFormat, Mapping[str, Callable[[str], bool]]] = {
 }
 """Beginnings of properties of a table or its SerDe, in lower case, with which our files mean something else."""
 
-_RULES: tuple[Callable[[Entry, FilePlan], str | None], ...] = (
+_RULES: tuple[Callable[[TableInput, FilePlan], str | None], ...] = (
     _is_no_table,
     _is_of_another_kind,
     _has_other_files,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from enum import StrEnum
 
-from destination_datalake.tables.glue.glue_table import Entry
+from destination_datalake.tables.glue.glue_table import TableInput
 
 _PARAMETER = "airbyte.other-locations"
 
@@ -24,23 +24,23 @@ class Standing(StrEnum):
     DEAD = "dead"
 
 
-def leftovers(entry: Entry) -> dict[str, Standing]:
+def leftovers(entry: TableInput) -> dict[str, Standing]:
     """Return the folders (S3 URIs) that the entry lists."""
     listed: dict[str, str] = json.loads(entry["Parameters"].get(_PARAMETER, "{}"))
     return {folder: Standing(standing) for folder, standing in listed.items()}
 
 
-def note(entry: Entry, folder: str, standing: Standing) -> None:
+def note(entry: TableInput, folder: str, standing: Standing) -> None:
     """Let the entry list a folder, with this standing from now on."""
     _write(entry, {**leftovers(entry), folder: standing})
 
 
-def strike(entry: Entry, *folders: str) -> None:
+def strike(entry: TableInput, *folders: str) -> None:
     """Take folders out of the list: the table's rows are in them now, or nothing is."""
     _write(entry, {folder: standing for folder, standing in leftovers(entry).items() if folder not in folders})
 
 
-def _write(entry: Entry, listed: dict[str, Standing]) -> None:
+def _write(entry: TableInput, listed: dict[str, Standing]) -> None:
     if listed:
         entry["Parameters"][_PARAMETER] = json.dumps(listed)
     else:

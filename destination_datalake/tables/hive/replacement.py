@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from destination_datalake.aws.address import S3Address
-from destination_datalake.tables.glue.glue_table import Entry
+from destination_datalake.tables.glue.glue_table import TableInput
 
 _LOWEST_GENERATION = "airbyte.lowest-generation-id"
 _LOCATION = "airbyte.unpublished-location"
@@ -29,7 +28,7 @@ class PendingOverwrite:
     types: Mapping[str, str]
 
     @classmethod
-    def noted(cls, entry: Entry) -> Self | None:
+    def noted(cls, entry: TableInput) -> Self | None:
         """Return what the entry says, or None if no replacement was left."""
         parameters = entry["Parameters"]
         if not parameters.get(_LOCATION):
@@ -38,7 +37,7 @@ class PendingOverwrite:
         types: dict[str, str] = json.loads(parameters.get(_TYPES, "{}"))
         return cls(parameters[_LOCATION], int(generation) if generation.isdecimal() else None, types)
 
-    def note(self, entry: Entry) -> None:
+    def note(self, entry: TableInput) -> None:
         """Write it into the entry, in place of what is there."""
         forget(entry)
         entry["Parameters"][_LOCATION] = self.location
@@ -47,18 +46,13 @@ class PendingOverwrite:
             entry["Parameters"][_TYPES] = json.dumps(self.types)
 
 
-def forget(entry: Entry) -> None:
+def forget(entry: TableInput) -> None:
     """Let the entry say nothing of a replacement."""
     for key in (_LOCATION, _GENERATION, _TYPES):
         entry["Parameters"].pop(key, None)
 
 
-def location_of(entry: Entry) -> str:
-    """Return the S3 URI of the table's content: with the scheme `s3`, and without a slash at the end."""
-    return str(S3Address.parse(entry["StorageDescriptor"]["Location"])).removesuffix("/")
-
-
-def lowest_generation(entry: Entry) -> int | None:
+def lowest_generation(entry: TableInput) -> int | None:
     """Return the lowest generation among the table's rows; None for tables that others filled."""
     lowest = entry["Parameters"].get(_LOWEST_GENERATION)
     return None if lowest is None else int(lowest)
@@ -69,7 +63,7 @@ def generation_parameter(generation: int | None) -> dict[str, str]:
     return {} if generation is None else {_LOWEST_GENERATION: str(generation)}
 
 
-def note_lowest_generation(entry: Entry, generation: int | None) -> None:
+def note_lowest_generation(entry: TableInput, generation: int | None) -> None:
     """Remember the lowest generation among the table's rows; None if they have none."""
     if generation is None:
         entry["Parameters"].pop(_LOWEST_GENERATION, None)

@@ -29,18 +29,22 @@ from destination_datalake.schema.evolution import AddColumn, evolve
 from destination_datalake.schema.types import Field
 from destination_datalake.tables.aws_datalake import inherited_columns
 from destination_datalake.tables.fencing import FencingToken
-from destination_datalake.tables.glue.columns import change_columns, columns_of, types_of
 from destination_datalake.tables.glue.creation import create_hive_table
-from destination_datalake.tables.glue.glue_table import CatalogEntry, Entry, Seen
+from destination_datalake.tables.glue.glue_table import GlueTable, TableInput, TableVersion
+from destination_datalake.tables.glue.storage_descriptor import (
+    change_columns,
+    column_types,
+    storage_columns,
+    table_location,
+)
 from destination_datalake.tables.hive.adoption import Adoption
 from destination_datalake.tables.hive.content import Aside, Content, Place, Shown, words_of
 from destination_datalake.tables.hive.folders import Folders
-from destination_datalake.tables.hive.layout import LAYOUTS, obstacle
+from destination_datalake.tables.hive.layout import PROMOTED_IN_PLACE, obstacle
 from destination_datalake.tables.hive.leftovers import Standing, leftovers, note, strike
 from destination_datalake.tables.hive.replacement import (
     PendingOverwrite,
     generation_parameter,
-    location_of,
     lowest_generation,
     note_lowest_generation,
 )
@@ -89,8 +93,8 @@ class HiveTable:
         self._holding = holding
         self._sync = sync
         self._databases = databases
-        self._entry = CatalogEntry(name, access)
-        self._promotes = LAYOUTS[plan.format].promotes
+        self._entry = GlueTable(name, access)
+        self._promotes = plan.format in PROMOTED_IN_PLACE
         self._site = site
         self._folders = Folders(site.folder, access)
         self._place: Place = Shown(name)
@@ -104,7 +108,7 @@ class HiveTable:
     def prepare(self) -> None:
         """Create the table, or add and widen columns; take over what an unfinished replacement left."""
         try:
-            seen, created = self._entry.see(), False
+            seen, created = self._entry.read_version(), False
         except self._access.client("glue").exceptions.EntityNotFoundException:
             seen, created = self._create(), True
         entry = seen.entry
@@ -113,16 +117,16 @@ class HiveTable:
                 f"Cannot write stream {self._stream.id} to table {self.name}: {problem}, or choose another "
                 "lakeformation_database_name."
             )
-        sources = {column["Name"]: column.get("Comment") or column["Name"] for column in columns_of(entry)}
+        sources = {column["Name"]: column.get("Comment") or column["Name"] for column in storage_columns(entry)}
         columns = self._holding.settle(self.name, entry["Parameters"], sources, self._columns)
         self._columns = inherited_columns(self.name, self._stream, columns, self._holding.naming, entry)
-        self._began_in = location_of(entry)
+        self._began_in = table_location(entry)
         self._site.accept(self._stream.id, self.name, "Hive", self._began_in, created=created)
         self._folders = Folders(self._site.root(self._began_in), self._access)
         self._to_sweep = set(leftovers(entry))
         fresh = self._folders.new(self._began_in, self._stream.generation)
 
-        def begin(entry: Entry) -> tuple[Content, tuple[Field, ...]]:
+        def begin(entry: TableInput) -> tuple[Content, tuple[Field, ...]]:
             self._begin(entry, fresh)
             return self._settle(entry)
 
@@ -154,7 +158,7 @@ class HiveTable:
         """Let readers see what was kept aside. The old files stay until the next time, for readers still in them."""
         self._adopt(rewrite)
 
-        def publish(entry: Entry) -> Sequence[str]:
+        def publish(entry: TableInput) -> Sequence[str]:
             self._place.publish(entry)
             return self._bury(entry)
 
@@ -166,7 +170,7 @@ class HiveTable:
 
     # Making the table fit, and deciding where this sync's files belong.
 
-    def _create(self) -> Seen:
+    def _create(self) -> TableVersion:
         """Create the table in a folder that nobody has used, whatever lies where one of this name was before."""
         columns, parameters = (*METADATA_COLUMNS, *self._columns), self._holding.parameters()
         if not self._stream.outdates(None):
@@ -175,9 +179,9 @@ class HiveTable:
         folder = self._folders.first(self._stream.generation)
         self._databases.ensure(self.name.database)
         create_hive_table(self.name, columns, f"{folder}/", parameters, self._plan, self._access)
-        return self._entry.see()
+        return self._entry.read_version()
 
-    def _begin(self, entry: Entry, fresh: str) -> None:
+    def _begin(self, entry: TableInput, fresh: str) -> None:
         """Let the table fit, and its entry say what this sync is about. `fresh` is a folder for a replacement.
 
         Called again when another writer was faster, or when the answer to an update was lost.
@@ -197,7 +201,7 @@ class HiveTable:
             token.put(entry["Parameters"])
 
     def _begin_replacement(
-        self, entry: Entry, left: PendingOverwrite | None, fresh: str, fitted: Sequence[Field]
+        self, entry: TableInput, left: PendingOverwrite | None, fresh: str, fitted: Sequence[Field]
     ) -> None:
         """Note which folder takes the new content: one that an attempt at the same generation left, or a fresh one."""
         attempt = self._stream.replacement_generation
@@ -205,36 +209,36 @@ class HiveTable:
             return
         if left is not None:
             note(entry, left.location, Standing.DEAD)
-        types = Content(fresh, types_of(entry)).widened(fitted).types
+        types = Content(fresh, column_types(entry)).widened(fitted).types
         PendingOverwrite(fresh, self._stream.generation, words_of(types)).note(entry)
 
-    def _fit(self, entry: Entry) -> tuple[Field, ...]:
+    def _fit(self, entry: TableInput) -> tuple[Field, ...]:
         """Add the columns that are missing; return the stream's as the table takes them.
 
         Wider ones wait for the first batch if the old files must be rewritten.
         """
-        words = {column["Name"]: column.get("Type", "") for column in columns_of(entry)}
-        fit = self._fitting.to(self._columns, types_of(entry), words)
+        words = {column["Name"]: column.get("Type", "") for column in storage_columns(entry)}
+        fit = self._fitting.to(self._columns, column_types(entry), words)
         change_columns(entry, [c for c in fit.changes if isinstance(c, AddColumn) or self._promotes])
         if fit.conflicts:
             entry["Description"] = fit.comment(entry.get("Description", ""))
         return fit.columns
 
-    def _count_generation(self, entry: Entry) -> None:
+    def _count_generation(self, entry: TableInput) -> None:
         """Note the lowest generation of the rows, this sync's among them; not where others have filled the table."""
         before, own = lowest_generation(entry), self._stream.generation
-        if own is not None and (before is not None or self._folders.empty(location_of(entry))):
+        if own is not None and (before is not None or self._folders.empty(table_location(entry))):
             note_lowest_generation(entry, own if before is None else min(before, own))
 
-    def _settle(self, entry: Entry) -> tuple[Content, tuple[Field, ...]]:
+    def _settle(self, entry: TableInput) -> tuple[Content, tuple[Field, ...]]:
         """Let the table fit; return where files belong by now, and the stream's columns. Raises Fenced."""
         fitted = self._fit(entry)
         return self._place.content(entry), fitted
 
     def _replan(
         self,
-        settle: Callable[[Entry], tuple[Content, tuple[Field, ...]]] | None = None,
-        seen: Seen | None = None,
+        settle: Callable[[TableInput], tuple[Content, tuple[Field, ...]]] | None = None,
+        seen: TableVersion | None = None,
     ) -> Content:
         """Take from the entry where files belong by now, and which types they need. Raises Fenced."""
         content, fitted = self._entry.update(settle or self._settle, seen)
@@ -290,7 +294,7 @@ class HiveTable:
                 return False
             where = found
 
-    def _tell(self, entry: Entry, where: str, commit: str) -> str | None:
+    def _tell(self, entry: TableInput, where: str, commit: str) -> str | None:
         """Note the commit if the content is at `where`; return where it is, or None if its types are others now."""
         content = self._place.content(entry)
         if content.folder != where:
@@ -339,7 +343,7 @@ class HiveTable:
                 ", ".join(folders) or "folders that the table has left",
             )
 
-    def _bury(self, entry: Entry) -> Sequence[str]:
+    def _bury(self, entry: TableInput) -> Sequence[str]:
         """Declare dead what is to be swept; return all that is dead. Who was writing there will find that out."""
         for folder in leftovers(entry).keys() & self._to_sweep:
             note(entry, folder, Standing.DEAD)
@@ -351,13 +355,13 @@ def _name(file: DataFile) -> str:
     return file.uri.rpartition("/")[2]
 
 
-def _in_use(entry: Entry) -> set[str]:
+def _in_use(entry: TableInput) -> set[str]:
     """The folders that hold what the table shows, or will show."""
     left = PendingOverwrite.noted(entry)
-    return {location_of(entry), *([left.location] if left is not None else [])}
+    return {table_location(entry), *([left.location] if left is not None else [])}
 
 
-def _note_commit(entry: Entry, commit: str, folders: set[str]) -> bool:
+def _note_commit(entry: TableInput, commit: str, folders: set[str]) -> bool:
     """Change the entry, so that nobody goes on with what the folders held before; False if they are others now."""
     if _in_use(entry) != folders:
         return False

@@ -16,7 +16,7 @@ from functools import partial
 from destination_datalake.aws.retries import attempts
 from destination_datalake.files.plan import NotRewritten, RewriteFailed, RewriteTask, Rewritten
 from destination_datalake.schema.types import ColumnType, Field
-from destination_datalake.tables.glue.glue_table import CatalogEntry, Entry
+from destination_datalake.tables.glue.glue_table import GlueTable, TableInput
 from destination_datalake.tables.hive.content import Content, Place
 from destination_datalake.tables.hive.folders import Folders
 from destination_datalake.tables.hive.leftovers import Standing, leftovers, note
@@ -34,7 +34,7 @@ class _Copy:
     types: Mapping[str, ColumnType]
     done: dict[str, str] = field(default_factory=dict)
 
-    def serves(self, content: Content, types: Mapping[str, ColumnType], entry: Entry) -> bool:
+    def serves(self, content: Content, types: Mapping[str, ColumnType], entry: TableInput) -> bool:
         """Whether it is still of use: not if the content has moved, or if the folder has been given up for dead."""
         listed = leftovers(entry).get(self.folder)
         return self.source == content.folder and self.types == types and listed is Standing.WRITTEN
@@ -58,7 +58,7 @@ class Widening:
     """Makes a table's content wider. `in_place` if its files have no widths, so that the catalog's word is enough."""
 
     table: TableName
-    entry: CatalogEntry
+    entry: GlueTable
     place: Place
     folders: Folders
     in_place: bool
@@ -73,7 +73,7 @@ class Widening:
         copy: _Copy | None = None
         written: list[Rewritten] = []
         for _ in attempts():
-            seen = self.entry.see()
+            seen = self.entry.read_version()
             content = self.place.content(seen.entry)
             wider = content.widened(columns)
             if wider == content:
@@ -106,7 +106,7 @@ class Widening:
         """List a new folder for a copy of the content; one whose content has moved meanwhile is of no use any more."""
         copy = _Copy(content.folder, self.folders.new(content.folder, self.generation), types)
 
-        def begin(entry: Entry) -> None:
+        def begin(entry: TableInput) -> None:
             note(entry, copy.folder, Standing.WRITTEN)
             if given_up is not None:
                 note(entry, given_up.folder, Standing.DEAD)

@@ -15,7 +15,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
-from destination_datalake.tables.glue.glue_table import Entry, as_input
+from destination_datalake.tables.glue.glue_table import TableInput, as_table_input
 from destination_datalake.tables.iceberg.io import S3FileIO
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class KeepingGlueCatalog(GlueCatalog):
     ) -> None:
         """Update the entry, or find that it was done already. Raises as `commit_table`."""
         # As it was at `version_id`: whoever changes it after that makes the update fail.
-        there = as_input(self._entry)
+        there = as_table_input(self._entry)
         kept = cast("TableInputTypeDef", _keeping(there, dict(table_input), self._removed))
         try:
             super()._update_glue_table(database_name, table_name, kept, version_id)
@@ -133,7 +133,7 @@ class KeepingGlueCatalog(GlueCatalog):
         return False if self._planned_on in history else None
 
 
-def _keeping(there: Entry, new: Entry, removed: frozenset[str]) -> Entry:
+def _keeping(there: TableInput, new: TableInput, removed: frozenset[str]) -> TableInput:
     """Return the new entry with everything of the one that is there which Iceberg says nothing about."""
     storage = {**there["StorageDescriptor"], **new["StorageDescriptor"]}
     comments = {

@@ -26,7 +26,7 @@ from destination_datalake.schema.evolution import Widen, evolve
 from destination_datalake.schema.iceberg import iceberg_field
 from destination_datalake.schema.types import Field, Float64
 from destination_datalake.tables.aws_datalake import how_to_continue
-from destination_datalake.tables.glue.glue_table import CatalogEntry
+from destination_datalake.tables.glue.glue_table import GlueTable
 from destination_datalake.tables.iceberg.branches import Branches, Target
 from destination_datalake.tables.iceberg.catalog import COMMENT
 from destination_datalake.tables.iceberg.commits import IcebergCommits
@@ -102,9 +102,7 @@ class IcebergTable:
         try:
             table, created = self._commits.load(), False
         except (NoSuchIcebergTableError, NoSuchPropertyException) as error:
-            go_on = (
-                how_to_continue(CatalogEntry(self.name, self._access).read()) or "table_type to HIVE to go on with it"
-            )
+            go_on = how_to_continue(GlueTable(self.name, self._access).read()) or "table_type to HIVE to go on with it"
             raise TableConflict(
                 f"Cannot write stream {self._stream.id} to table {self.name}: it exists and is not an Iceberg table. "
                 f"Set {go_on}, or table_prefix, or another lakeformation_database_name, to begin another table."
@@ -203,7 +201,7 @@ class IcebergTable:
     def _document(self, fit: Reconciliation, transaction: Transaction) -> None:
         """Tell of conflicts in the table's comment, after what is there: in Glue, in Iceberg, or in both."""
         there = [
-            CatalogEntry(self.name, self._access).read().get("Description"),
+            GlueTable(self.name, self._access).read().get("Description"),
             transaction.table_metadata.properties.get(COMMENT),
         ]
         before = "\n".join(dict.fromkeys(text for text in there if text))

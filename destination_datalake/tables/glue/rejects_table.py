@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from destination_datalake.rejects.place import TABLE, Partition, RejectFile
 from destination_datalake.tables.glue.database import ensure_database
-from destination_datalake.tables.hive.layout import LAYOUTS
+from destination_datalake.tables.glue.storage_formats import STORAGE_FORMATS
 from destination_datalake.tables.table import TableConflict, TableName
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ COLUMNS: Mapping[str, str] = {
 """The members of a line, in Glue's lower case; its `reason` is a partition key."""
 
 _COMPRESSION = "gzip"
-_SERDE = LAYOUTS["jsonl"].serde
+_SERDE = STORAGE_FORMATS["jsonl"].serialization_library
 _SERDE_PARAMETERS: Mapping[str, str] = {"case.insensitive": "true"}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from destination_datalake.rejects.place import TABLE, RejectFile, RejectPlace
-from destination_datalake.tables.glue.rejects import COLUMNS, RejectsTable
+from destination_datalake.tables.glue.rejects_table import COLUMNS, RejectsTable
 from destination_datalake.tables.table import TableConflict
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.cloud import cloud as an_account
