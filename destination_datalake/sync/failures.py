@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from destination_datalake.aws.errors import explain
 from destination_datalake.files.plan import RewriteFailed
 from destination_datalake.spark.failure import SparkFailed
-from destination_datalake.tables.table import OutcomeUnknown, TableBusy, TableConflict
+from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict
 
 if TYPE_CHECKING:
     from destination_datalake.buffer.disk import DiskFailed
@@ -37,7 +37,7 @@ def failure_of(error: BaseException, stream: StreamId, doing: str) -> StreamFail
             return StreamFailure(cause.message, cause.internal_message, cause.failure_type)
         case SparkFailed():
             return StreamFailure(str(error), trace, error.failure_type)
-        case TableBusy() | OutcomeUnknown():
+        case TableBusy() | CommitStateUnknown():
             return StreamFailure(str(error), trace, "transient_error")
     failure = explain(error, doing=doing, resource=f"stream {stream}")
     if failure is not None:

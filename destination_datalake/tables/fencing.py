@@ -1,9 +1,8 @@
-"""Fencing: which sync may replace a table's content, adopt what another one left, rewrite the table, or sweep it.
+"""Fencing tokens: which sync may replace a table's content, adopt an unfinished replacement, or rewrite the table.
 
-The table itself says it, in a property (Iceberg) or a parameter of the catalog's entry (Hive), that is only ever
-written by a compare-and-set commit. Whoever begins takes the token over from whoever has it; the one before finds, at
-its next step, that the token is not its own any more, and stops. A token that nobody needs any more is removed.
-Appends need none.
+The token is stored in the table itself, as an Iceberg table property or a parameter of the Glue table, and is written
+only by compare-and-set commits. A sync that begins takes the token over from its present holder, which is fenced: it
+finds another token at its next step and stops. A token is removed when its work is done. Appends need none.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from typing import Self
 
 from destination_datalake.tables.table import TableConflict, TableName
 
-PROPERTY = "airbyte.fencing-token"
+TOKEN_PROPERTY = "airbyte.fencing-token"
 
 
 class Fenced(TableConflict):
-    """Another sync has taken the table over. What was acknowledged until then is its to keep."""
+    """Another sync has taken the token over. Rows acknowledged until then are kept by that sync."""
 
     def __init__(self, table: TableName) -> None:
         super().__init__(
@@ -29,20 +28,20 @@ class Fenced(TableConflict):
 
 @dataclass(frozen=True, slots=True)
 class FencingToken:
-    """A sync's right to a table. `epoch` counts the takers, `sync` is a name that no other sync has."""
+    """A sync's exclusive right to a table. `epoch` grows with every new holder; `sync` identifies one sync uniquely."""
 
     epoch: int
     sync: str
 
     @classmethod
     def held(cls, properties: Mapping[str, str]) -> Self | None:
-        """Return the token that the table has, whoever's it is; None if nobody needs the table for itself."""
-        epoch, _, sync = properties.get(PROPERTY, "").partition(":")
+        """Return the token in a table's properties, whichever sync holds it; None if there is none."""
+        epoch, _, sync = properties.get(TOKEN_PROPERTY, "").partition(":")
         return cls(int(epoch), sync) if epoch.isdecimal() and sync else None
 
     @classmethod
     def after(cls, properties: Mapping[str, str], sync: str) -> Self:
-        """Return the token that `sync` takes: its own, if it has it, or the next one."""
+        """Return the token for `sync`: the table's own if `sync` holds it already, else one of the next epoch."""
         held = cls.held(properties)
         if held is not None and held.sync == sync:
             return cls(held.epoch, sync)
@@ -51,11 +50,11 @@ class FencingToken:
     def __str__(self) -> str:
         return f"{self.epoch}:{self.sync}"
 
-    def put(self, properties: MutableMapping[str, str]) -> None:
-        """Let the table say that it is this token's holder's."""
-        properties[PROPERTY] = str(self)
+    def write_to(self, properties: MutableMapping[str, str]) -> None:
+        """Put the token into a table's properties, in place of any other."""
+        properties[TOKEN_PROPERTY] = str(self)
 
     def require(self, properties: Mapping[str, str], table: TableName) -> None:
-        """Raise Fenced unless the table still has this very token."""
+        """Raise Fenced unless the table's properties hold this token."""
         if type(self).held(properties) != self:
             raise Fenced(table)

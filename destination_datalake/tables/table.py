@@ -1,4 +1,4 @@
-"""What the conductor asks of a table, whatever its kind."""
+"""The interface of a table, the same for every table type."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from destination_datalake.files.plan import DataFile, FilePlan, RewriteTask, Rew
 
 
 class TableName(NamedTuple):
-    """Where a table is in the Glue Data Catalog."""
+    """A table's name in the Glue Data Catalog."""
 
     database: str
     table: str
@@ -20,64 +20,67 @@ class TableName(NamedTuple):
 
 
 class TableConflict(Exception):
-    """The table that is there cannot take this stream. The text names both and what the user can do."""
+    """The existing table cannot take this stream. The text names both, and the remedy."""
 
 
 class TableBusy(Exception):
-    """Other writers were faster at every attempt: nothing was changed, and trying again later may do."""
+    """Every retry met an optimistic-concurrency conflict. Nothing was changed; a later sync may succeed."""
 
 
-class OutcomeUnknown(Exception):
-    """Whether a commit was made cannot be told, so nothing that belongs to it may be deleted."""
+class CommitStateUnknown(Exception):
+    """It cannot be determined whether a commit was made, so none of its files may be deleted."""
 
 
 Rewrite = Callable[[Sequence[RewriteTask]], Sequence[Rewritten]]
-"""Writes files again on the executors. Raises RewriteFailed if one cannot be."""
+"""Rewrites data files on the executors. Raises RewriteFailed if one of them cannot be rewritten."""
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The batch's files are in the table."""
+    """The batch's files are in the table, durably."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reencode:
-    """The batch's files are deleted, and no commit holds them: encode the batch again by the table's new plan.
+    """The batch's files did not fit the table and are deleted. Encode the batch again by the table's new plan.
 
-    `reason` is a clause for the log and for the failure of a batch that is encoded too often.
+    `reason` is a clause about the table, for log lines and failure messages.
     """
 
     reason: str
 
 
 class Table(Protocol):
-    """One stream's table during one sync. One thread at a time.
+    """One stream's table during one sync. Not thread-safe.
 
-    Every method may raise TableConflict, TableBusy, OutcomeUnknown, or what AWS's libraries raise.
+    Every method may raise TableConflict, TableBusy, CommitStateUnknown, or exceptions of the AWS libraries.
     """
 
     name: TableName
 
     def prepare(self) -> None:
-        """Create the table, or make it fit the stream; find what an earlier sync left unfinished. Comes first."""
+        """Create the table or reconcile the existing one with the stream; take over unfinished work of earlier syncs.
+
+        Must be called first.
+        """
 
     def plan(self) -> FilePlan:
-        """How the next batch's files are to be written, given all that was committed before."""
+        """Return how the files of the next batch are to be written, given all commits so far."""
 
     def commit(self, files: Sequence[DataFile], rewrite: Rewrite) -> Committed | Reencode:
-        """Put the files into the table, all or none.
+        """Add the files to the table: all of them, or none.
 
-        A stream that appends shows them to readers at once; one that replaces keeps them aside, but safe. If the
-        columns had to become wider than the files have them, or were changed by others, the answer is Reencode; the
-        table's own files were written anew with `rewrite` if that was needed.
+        Readers see appended files at once, and those of a replacement when it is published. Columns are promoted first
+        if the files need it; `rewrite` is then called for data files of the table that cannot stay as they are.
+        Reencode if the files do not fit the table any more.
         """
 
     def publish(self, rewrite: Rewrite) -> None:
-        """Settle what is left once the stream is complete, whether or not it had records.
+        """Finish a stream that is complete, whether or not it had records.
 
-        Of a stream that replaces: show readers the new records instead of the old ones, in one step. Of one that
-        appends: take in what needed `rewrite` and found no batch to come with.
+        A replacement becomes visible in place of the old content, in one step. An append finishes what `prepare` left
+        for the first batch, if there was none.
         """
 
     def discard(self, files: Sequence[DataFile]) -> None:
-        """Remove files that will not be committed."""
+        """Delete the objects of files that will not be committed, and abort their uploads."""

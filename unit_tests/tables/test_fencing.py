@@ -1,48 +1,48 @@
-"""The fencing token: who comes later takes a table over, and who was before notices."""
+"""Fencing tokens."""
 
 import pytest
 
-from destination_datalake.tables.fencing import PROPERTY, Fenced, FencingToken
+from destination_datalake.tables.fencing import TOKEN_PROPERTY, Fenced, FencingToken
 from destination_datalake.tables.table import TableName
 
 TABLE = TableName("shop", "orders")
 
 
-def test_a_later_sync_takes_the_token_over_and_the_earlier_one_is_fenced() -> None:
+def test_taking_a_token_over_fences_its_earlier_holder() -> None:
     properties: dict[str, str] = {}
     earlier = FencingToken.after(properties, "a")
-    earlier.put(properties)
+    earlier.write_to(properties)
     earlier.require(properties, TABLE)
     later = FencingToken.after(properties, "b")
-    later.put(properties)
+    later.write_to(properties)
     later.require(properties, TABLE)
     with pytest.raises(Fenced, match=r"shop\.orders"):
         earlier.require(properties, TABLE)
 
 
-def test_taking_the_token_twice_changes_nothing() -> None:
+def test_taking_a_held_token_again_changes_nothing() -> None:
     properties: dict[str, str] = {}
-    FencingToken.after(properties, "a").put(properties)
+    FencingToken.after(properties, "a").write_to(properties)
     once = dict(properties)
-    FencingToken.after(properties, "a").put(properties)
+    FencingToken.after(properties, "a").write_to(properties)
     assert properties == once
 
 
-def test_a_token_taken_back_is_not_the_one_that_was_lost() -> None:
+def test_a_sync_that_takes_a_lost_token_back_does_not_revive_its_old_one() -> None:
     properties: dict[str, str] = {}
     first = FencingToken.after(properties, "a")
-    first.put(properties)
-    FencingToken.after(properties, "b").put(properties)
-    FencingToken.after(properties, "a").put(properties)
+    first.write_to(properties)
+    FencingToken.after(properties, "b").write_to(properties)
+    FencingToken.after(properties, "a").write_to(properties)
     with pytest.raises(Fenced):
         first.require(properties, TABLE)
 
 
-@pytest.mark.parametrize("said", ["", "x", "1", "1:", ":a", "-1:a"])
-def test_a_property_that_is_no_token_is_none(said: str) -> None:
-    assert FencingToken.held({PROPERTY: said}) is None
+@pytest.mark.parametrize("text", ["", "x", "1", "1:", ":a", "-1:a"])
+def test_an_invalid_property_counts_as_no_token(text: str) -> None:
+    assert FencingToken.held({TOKEN_PROPERTY: text}) is None
 
 
-def test_a_holder_is_fenced_where_the_token_is_gone() -> None:
+def test_removing_a_token_fences_its_holder() -> None:
     with pytest.raises(Fenced):
         FencingToken(1, "a").require({}, TABLE)

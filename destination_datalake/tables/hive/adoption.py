@@ -10,7 +10,7 @@ from destination_datalake.aws.retries import attempts
 from destination_datalake.files.plan import NotRewritten, RewriteFailed, RewriteTask
 from destination_datalake.schema.glue import parse_glue_type
 from destination_datalake.schema.types import Field
-from destination_datalake.tables.fencing import PROPERTY, FencingToken
+from destination_datalake.tables.fencing import TOKEN_PROPERTY, FencingToken
 from destination_datalake.tables.glue.glue_table import GlueTable, TableInput
 from destination_datalake.tables.hive.content import Content, Shown
 from destination_datalake.tables.hive.folders import Folders
@@ -107,7 +107,7 @@ class Adoption:
         moved = now.folder != content.folder or any(now.types.get(name) != content.types.get(name) for name in wanted)
         if moved or PendingOverwrite.noted(entry) != left:
             return False
-        entry["Parameters"].pop(PROPERTY)
+        entry["Parameters"].pop(TOKEN_PROPERTY)
         if left is not None:
             forget(entry)
             note(entry, left.location, Standing.DEAD)

@@ -10,7 +10,7 @@ from typing import Protocol
 from destination_datalake.schema.evolution import Widen, applied, evolve
 from destination_datalake.schema.glue import glue_type, parse_glue_type
 from destination_datalake.schema.types import ColumnType, Field
-from destination_datalake.tables.fencing import PROPERTY, Fenced, FencingToken
+from destination_datalake.tables.fencing import TOKEN_PROPERTY, Fenced, FencingToken
 from destination_datalake.tables.glue.glue_table import TableInput
 from destination_datalake.tables.glue.storage_descriptor import column_types, set_column_types, table_location
 from destination_datalake.tables.hive.folders import Folders
@@ -103,7 +103,7 @@ class Aside:
         self._published = content.folder
         _show(entry, content, self._table)
         forget(entry)
-        entry["Parameters"].pop(PROPERTY, None)
+        entry["Parameters"].pop(TOKEN_PROPERTY, None)
         note_lowest_generation(entry, left.generation)
 
     def _left(self, entry: TableInput) -> PendingOverwrite:

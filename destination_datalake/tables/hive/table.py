@@ -192,13 +192,13 @@ class HiveTable:
         if self._stream.outdates(lowest_generation(entry)):
             self._place, self._adoption = Aside(self.name, token), None
             self._begin_replacement(entry, left, fresh, fitted)
-            token.put(entry["Parameters"])
+            token.write_to(entry["Parameters"])
             return
         self._place, self._adoption = Shown(self.name), None
         self._count_generation(entry)
         if left is not None or held is not None:
             self._adoption = Adoption(self.name, token, self._entry, self._folders, self._promotes)
-            token.put(entry["Parameters"])
+            token.write_to(entry["Parameters"])
 
     def _begin_replacement(
         self, entry: TableInput, left: PendingOverwrite | None, fresh: str, fitted: Sequence[Field]

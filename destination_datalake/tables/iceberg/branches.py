@@ -16,7 +16,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from destination_datalake.protocol.catalog import Stream
-from destination_datalake.tables.fencing import PROPERTY, Fenced, FencingToken
+from destination_datalake.tables.fencing import TOKEN_PROPERTY, Fenced, FencingToken
 from destination_datalake.tables.iceberg.files import holds_files, live_files, row_level_deletes
 from destination_datalake.tables.iceberg.summary import lowest_generation, note_lowest_generation, summary_of
 from destination_datalake.tables.table import TableConflict, TableName
@@ -62,7 +62,7 @@ class Branches:
         with ManageSnapshots(transaction) as snapshots:
             snapshots.set_current_snapshot(table.metadata.refs[target.branch].snapshot_id).remove_branch(target.branch)
         note_lowest_generation(transaction, self.stream.generation)
-        transaction.remove_properties(PROPERTY)
+        transaction.remove_properties(TOKEN_PROPERTY)
 
     def _begin_replacement(self, table: Table, transaction: Transaction) -> Target:
         generation = self.stream.replacement_generation
@@ -70,7 +70,7 @@ class Branches:
             f"{BRANCH}{generation if generation is not None else 'none'}",
             FencingToken.after(table.metadata.properties, self.sync),
         )
-        transaction.set_properties({PROPERTY: str(target.token)})
+        transaction.set_properties({TOKEN_PROPERTY: str(target.token)})
         left = unpublished(table.metadata)
         if generation is not None and target.branch in left:
             left.remove(target.branch)
@@ -101,7 +101,7 @@ class Branches:
                         append.append_data_file(file)
         self._remove(left, transaction)
         if FencingToken.held(table.metadata.properties) is not None:
-            transaction.remove_properties(PROPERTY)
+            transaction.remove_properties(TOKEN_PROPERTY)
         if lowest is not None:
             note_lowest_generation(transaction, lowest)
 

@@ -11,7 +11,7 @@ from pyiceberg.table import Table, TableProperties, Transaction
 
 from destination_datalake.aws.retries import attempts
 from destination_datalake.tables.iceberg.catalog import KeepingGlueCatalog
-from destination_datalake.tables.table import OutcomeUnknown, TableBusy
+from destination_datalake.tables.table import CommitStateUnknown, TableBusy
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -45,7 +45,7 @@ class IcebergCommits:
 
         Return the table as it then is, and what `change` returned, which is called again, on the table that they left,
         whenever another writer was faster. `table` is what to begin with, if it was just loaded. Raises
-        TableBusy if that does not end, and OutcomeUnknown.
+        TableBusy if that does not end, and CommitStateUnknown.
         """
         for last in attempts():
             table = table if table is not None else self.load()
@@ -64,7 +64,7 @@ class IcebergCommits:
                     ) from error
                 table = None
             except CommitStateUnknownException as error:
-                raise OutcomeUnknown(
+                raise CommitStateUnknown(
                     f"Table {self._name}: AWS's answer to a commit was lost, and others have changed the table so "
                     "often since that nobody can tell whether it was made. Its files are left where they are. Run the "
                     "sync again: rows of this commit may then be there twice."

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from botocore.exceptions import ConnectionClosedError
 
-from destination_datalake.tables.fencing import PROPERTY, Fenced
-from destination_datalake.tables.table import Committed, OutcomeUnknown
+from destination_datalake.tables.fencing import TOKEN_PROPERTY, Fenced
+from destination_datalake.tables.table import CommitStateUnknown, Committed
 from unit_tests.lake import Lake, no_rewrite
 
 LOWEST = "airbyte.lowest-generation-id"
@@ -44,7 +44,7 @@ def test_a_publish_whose_answer_is_lost_is_found_however_many_commits_of_others_
     ours.publish(no_rewrite)
 
     assert lake.ids() == [-3, -2, -1, 2]
-    assert PROPERTY not in lake.properties()
+    assert TOKEN_PROPERTY not in lake.properties()
 
 
 def test_a_commit_whose_answer_never_comes_is_found(lake: Lake) -> None:
@@ -77,7 +77,7 @@ def test_nothing_is_deleted_when_nobody_can_tell_whether_a_commit_was_made(lake:
         before.update(lake.objects())
 
     lake.at_the_next_update(forget, lost=True)
-    with pytest.raises(OutcomeUnknown, match="nobody can tell"):
+    with pytest.raises(CommitStateUnknown, match="nobody can tell"):
         ours.commit(files, no_rewrite)
 
     assert before <= lake.objects()
@@ -137,19 +137,19 @@ def test_a_commit_reads_the_table_s_entry_to_plan_on_it_and_to_change_it(lake: L
 
 def test_a_replacement_holds_the_table_s_token_until_it_is_published(lake: Lake) -> None:
     lake.commit(lake.open(), 1)
-    assert PROPERTY not in lake.properties()
+    assert TOKEN_PROPERTY not in lake.properties()
 
     new = lake.open(2, replaces=True)
-    assert PROPERTY in lake.properties()
+    assert TOKEN_PROPERTY in lake.properties()
     lake.commit(new, 2)
     assert lake.ids() == [1]
     new.publish(no_rewrite)
 
     assert lake.ids() == [2]
     assert lake.branches() == []
-    assert PROPERTY not in lake.properties()
+    assert TOKEN_PROPERTY not in lake.properties()
     parameters = lake.access.client("glue").get_table(DatabaseName=lake.name.database, Name="orders")["Table"]
-    assert PROPERTY not in parameters["Parameters"]
+    assert TOKEN_PROPERTY not in parameters["Parameters"]
     new.publish(no_rewrite)
     lake.commit(new, 3)
     assert lake.ids() == [2, 3]
@@ -172,7 +172,7 @@ def test_a_sync_that_appends_takes_an_unfinished_replacement_over(lake: Lake, *,
 
     assert lake.ids() == ([1, 2, 4] if committed else [1, 4])
     assert lake.branches() == []
-    assert PROPERTY not in lake.properties()
+    assert TOKEN_PROPERTY not in lake.properties()
     assert not any(key in late.uri for key in lake.objects()), "what will not be committed leaves nothing"
 
 
