@@ -27,7 +27,7 @@ from airbyte_cdk import (
 )
 from airbyte_cdk.models.airbyte_protocol_serializers import AirbyteMessageSerializer
 
-from destination_datalake.aws.secrets import used
+from destination_datalake.aws.secrets import known_secrets
 from destination_datalake.config.options import Config, normalised
 from destination_datalake.errors import SyncRefused
 from destination_datalake.protocol.stdout import Stdout
@@ -129,7 +129,7 @@ class DestinationDatalake(Destination):
     def _parse(self, options: Mapping[str, Any], logger: logging.Logger) -> Config:
         config = Config.parse(options)
         self._out.mask(config.secrets())
-        self._out.mask_also(used)
+        self._out.mask_from(known_secrets)
         for name in config.unknown_options():
             logger.warning("The option %s is not one of this connector's and is ignored.", name)
         return config

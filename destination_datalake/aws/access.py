@@ -11,8 +11,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, assert_never, overload
 
-from destination_datalake.aws.answers import watch_answers
-from destination_datalake.aws.secrets import remember
+from destination_datalake.aws.faulty_responses import retry_faulty_responses
+from destination_datalake.aws.secrets import register_secrets
 
 if TYPE_CHECKING:
     import boto3
@@ -185,10 +185,10 @@ def _watched(session: Session) -> Session:
         found = session.get_credentials()
         if found is not None:
             frozen = found.get_frozen_credentials()
-            remember(frozen.access_key, frozen.secret_key, frozen.token)
+            register_secrets(frozen.access_key, frozen.secret_key, frozen.token)
 
     session.register("before-sign", remember_credentials)
-    watch_answers(session)
+    retry_faulty_responses(session)
     return session
 
 

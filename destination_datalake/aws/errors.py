@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from destination_datalake.aws.secrets import masked
+from destination_datalake.aws.secrets import mask_secrets
 from destination_datalake.errors import FailureType
 
 
@@ -67,14 +67,14 @@ def _explain(error: BaseException, doing: str, resource: str) -> Failure | None:
     if (call := _call(error)) is not None:
         rule = _rule(call)
         where = f"{call.service}, {call.operation}"
-        detail = masked(f"{call.code}: {call.text}")
+        detail = mask_secrets(f"{call.code}: {call.text}")
     elif (found := _without_answer(error)) is not None:
         rule = found
         where = "AWS"
-        detail = masked(f"{type(error).__name__}: {error}")
+        detail = mask_secrets(f"{type(error).__name__}: {error}")
     else:
         return None
-    message = masked(f"Cannot {doing} {resource} ({where}): {rule.reason}. {rule.remedy}")
+    message = mask_secrets(f"Cannot {doing} {resource} ({where}): {rule.reason}. {rule.remedy}")
     return Failure(message, rule.failure_type, detail)
 
 

@@ -16,7 +16,7 @@ _lock = threading.Lock()
 _used: tuple[str, ...] = ()
 
 
-def remember(*secrets: str | None) -> None:
+def register_secrets(*secrets: str | None) -> None:
     """Mask these from now on."""
     global _used
     new = {secret for secret in secrets if secret is not None and len(secret) >= _SHORTEST}
@@ -27,12 +27,12 @@ def remember(*secrets: str | None) -> None:
         _used = tuple(sorted({*_used, *new}, key=lambda secret: (-len(secret), secret)))
 
 
-def used() -> tuple[str, ...]:
+def known_secrets() -> tuple[str, ...]:
     """Return what was remembered, the longest first."""
     return _used
 
 
-def masked(text: str) -> str:
+def mask_secrets(text: str) -> str:
     """Return the text with `****` in the place of whatever was remembered."""
     for secret in _used:
         text = text.replace(secret, _MASK)

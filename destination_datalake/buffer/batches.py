@@ -35,7 +35,7 @@ class Batch:
         return sum(segment.bytes for segment in self.segments)
 
 
-class StreamNotCut(Exception):
+class SealFailed(Exception):
     """A stream's waiting records cannot be handed over; those of the others can. The text says why and what to do."""
 
     def __init__(self, stream: StreamId, cause: DiskFailed) -> None:
@@ -49,13 +49,13 @@ class Batcher:
     def __init__(self, size: SizeTrigger, age: AgeTrigger) -> None:
         self._size = size
         self._age = age
-        self._cut = 0
+        self._number = 0
 
-    def cut(self, buffer: Buffer, now: float, *, everything: bool) -> list[Batch]:
+    def next_batches(self, buffer: Buffer, now: float, *, everything: bool) -> list[Batch]:
         """Take what is due out of the buffer: at least one batch if any is, and together about one batch's bytes.
 
         Small streams that are due share a job, so that a hundred of them do not cost a hundred jobs. `everything` is
-        due when the buffer is full, and at the end of the input. Raises StreamNotCut, and has then taken nothing.
+        due when the buffer is full, and at the end of the input. Raises SealFailed, and has then taken nothing.
         """
         batches: list[Batch] = []
         room = self._size.batch_bytes
@@ -65,15 +65,15 @@ class Batcher:
             except DiskFailed as error:
                 if batches:
                     break  # The next cut begins with this stream, and says so.
-                raise StreamNotCut(stream, error) from error
-            self._cut += 1
-            batches.append(Batch(stream, self._cut, tuple(segments)))
+                raise SealFailed(stream, error) from error
+            self._number += 1
+            batches.append(Batch(stream, self._number, tuple(segments)))
             room -= batches[-1].bytes
             if room <= 0:
                 break
         return batches
 
-    def wait(self, buffer: Buffer, now: float) -> float | None:
+    def seconds_until_due(self, buffer: Buffer, now: float) -> float | None:
         """Seconds until something becomes due by its age alone; None while nothing waits.
 
         A state is never older than the oldest record it waits for, so this bounds the age of states as well.
@@ -90,5 +90,5 @@ class Batcher:
         return [
             stream
             for stream in waiting
-            if self._size.due(buffer.waiting(stream)) or self._age.due(buffer.oldest(stream), now)
+            if self._size.due(buffer.waiting_bytes(stream)) or self._age.due(buffer.oldest(stream), now)
         ]

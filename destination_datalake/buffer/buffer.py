@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from destination_datalake.buffer.descriptors import share
-from destination_datalake.buffer.disk import on_disk
+from destination_datalake.buffer.disk import disk_errors
 from destination_datalake.buffer.segments import OpenFiles, OpenSegment, Segment
 from destination_datalake.protocol.catalog import StreamId
 
@@ -20,15 +20,15 @@ OPEN_FILES = 256
 class Buffer:
     """Keeps records on disk by stream. Not thread-safe: its owner locks.
 
-    A segment is sealed when it holds `segment_bytes`. `used` counts the bytes that wait or are being landed, from
-    `append` to `discard`; `disk` what all files take, spare ones and the unused ends of others included. Spare files
-    are kept for as long as `disk` is less than `disk_bytes`.
+    A segment is sealed once it holds `segment_bytes`. `buffered_bytes` counts record lines from `append` to `release`:
+    those that wait and those that are being landed. `disk_bytes` is the size of all files, spare ones and the unused
+    ends of others included. Spare files are kept while `disk_bytes` is less than `max_disk_bytes`.
     """
 
-    def __init__(self, directory: Path, segment_bytes: int, disk_bytes: int, clock: Callable[[], float]) -> None:
+    def __init__(self, directory: Path, segment_bytes: int, max_disk_bytes: int, clock: Callable[[], float]) -> None:
         self._directory = directory
         self._segment_bytes = segment_bytes
-        self._disk_bytes = disk_bytes
+        self._max_disk_bytes = max_disk_bytes
         self._clock = clock
         self._open: dict[StreamId, OpenSegment] = {}
         self._open_files = OpenFiles(share(OPEN_FILES))
@@ -37,13 +37,13 @@ class Buffer:
         self._files = 0
         self._spare: list[tuple[Path, int]] = []
         self._spare_bytes = 0
-        self.used = 0
-        self.disk = 0
+        self.buffered_bytes = 0
+        self.disk_bytes = 0
 
     @property
-    def occupied(self) -> int:
+    def occupied_bytes(self) -> int:
         """Bytes on disk that cannot be given back before something has landed."""
-        return self.disk - self._spare_bytes
+        return self.disk_bytes - self._spare_bytes
 
     def append(self, stream: StreamId, lines: bytes | memoryview, records: int, first: int) -> bool:
         """Add record lines to the stream's open segment; `first` is the number of the first of them in the stream.
@@ -53,27 +53,27 @@ class Buffer:
         """
         segment = self._open.get(stream)
         begun = segment is None and not self._waiting
-        with on_disk(self._directory):
+        with disk_errors(self._directory):
             if segment is None:
                 segment = OpenSegment(stream, *self._file(), first, self._clock())
                 self._open[stream] = segment
             extent = segment.extent
-            self._open_files.about_to_write(segment)
+            self._open_files.mark_used(segment)
             try:
                 segment.append(lines, records)
             finally:
                 if not segment.bytes:
-                    self._withdraw(stream, segment)
-        self.disk += segment.extent - extent
-        self._waiting[stream] = self.waiting(stream) + len(lines)
-        self.used += len(lines)
-        self._drop_spare_files(self._disk_bytes)
+                    self._delete(stream, segment)
+        self.disk_bytes += segment.extent - extent
+        self._waiting[stream] = self.waiting_bytes(stream) + len(lines)
+        self.buffered_bytes += len(lines)
+        self._delete_spare_files(self._max_disk_bytes)
         if segment.bytes >= self._segment_bytes:
             self._seal(stream)
             return True
         return begun
 
-    def waiting(self, stream: StreamId) -> int:
+    def waiting_bytes(self, stream: StreamId) -> int:
         """Bytes of the stream that no batch has taken yet."""
         return self._waiting.get(stream, 0)
 
@@ -112,7 +112,7 @@ class Buffer:
         self._count_out(stream, size)
         return taken
 
-    def discard(self, segments: Iterable[Segment]) -> None:
+    def release(self, segments: Iterable[Segment]) -> None:
         """Give back the space of segments that are committed, or that nobody will commit.
 
         Their files are written again by segments to come: pages that the system already has for a file cost it a
@@ -121,21 +121,21 @@ class Buffer:
         for segment in segments:
             self._spare.append((segment.path, segment.bytes))
             self._spare_bytes += segment.bytes
-            self.used -= segment.bytes
-        self._drop_spare_files(self._disk_bytes)
+            self.buffered_bytes -= segment.bytes
+        self._delete_spare_files(self._max_disk_bytes)
 
-    def drop(self, stream: StreamId) -> None:
+    def release_stream(self, stream: StreamId) -> None:
         """Give back the space of all that waits of a stream."""
-        self.discard(self._sealed.pop(stream, ()))
+        self.release(self._sealed.pop(stream, ()))
         self._waiting.pop(stream, None)
         segment = self._open.get(stream)
         if segment is not None:
-            self.used -= segment.bytes
-            self._withdraw(stream, segment)
+            self.buffered_bytes -= segment.bytes
+            self._delete(stream, segment)
 
-    def drop_spare_files(self) -> None:
+    def delete_spare_files(self) -> None:
         """Give back all the space that nothing needs now."""
-        self._drop_spare_files(0)
+        self._delete_spare_files(0)
 
     def _file(self) -> tuple[Path, int]:
         if self._spare:
@@ -148,28 +148,28 @@ class Buffer:
     def _seal(self, stream: StreamId) -> None:
         segment = self._open[stream]
         extent = segment.extent
-        with on_disk(self._directory):
+        with disk_errors(self._directory):
             sealed = segment.seal()
-        self._open_files.forget(self._open.pop(stream))
-        self.disk -= extent - sealed.bytes
+        self._open_files.close(self._open.pop(stream))
+        self.disk_bytes -= extent - sealed.bytes
         self._sealed.setdefault(stream, deque()).append(sealed)
 
-    def _withdraw(self, stream: StreamId, segment: OpenSegment) -> None:
+    def _delete(self, stream: StreamId, segment: OpenSegment) -> None:
         """Take away an open segment with its file."""
-        self._open_files.forget(self._open.pop(stream))
-        self.disk -= segment.extent
+        self._open_files.close(self._open.pop(stream))
+        self.disk_bytes -= segment.extent
         segment.path.unlink(missing_ok=True)
 
     def _count_out(self, stream: StreamId, size: int) -> None:
-        left = self.waiting(stream) - size
+        left = self.waiting_bytes(stream) - size
         if left:
             self._waiting[stream] = left
         else:
             self._waiting.pop(stream, None)
 
-    def _drop_spare_files(self, disk_bytes: int) -> None:
-        while self._spare and self.disk >= disk_bytes:
+    def _delete_spare_files(self, max_disk_bytes: int) -> None:
+        while self._spare and self.disk_bytes >= max_disk_bytes:
             path, size = self._spare.pop(0)
             path.unlink(missing_ok=True)
             self._spare_bytes -= size
-            self.disk -= size
+            self.disk_bytes -= size

@@ -15,7 +15,7 @@ class DiskFailed(Exception):
 
 
 @contextlib.contextmanager
-def on_disk(directory: Path) -> Iterator[None]:
+def disk_errors(directory: Path) -> Iterator[None]:
     """Turn a failure of the file system under `directory` into DiskFailed."""
     try:
         yield
@@ -24,7 +24,7 @@ def on_disk(directory: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def waiting_room() -> Iterator[Path]:
+def buffer_directory() -> Iterator[Path]:
     """A folder of our own under TMPDIR, which goes with all that is in it. Raises DiskFailed."""
     try:
         folder = tempfile.TemporaryDirectory(prefix="destination-datalake-", ignore_cleanup_errors=True)
@@ -48,13 +48,13 @@ def _sentence(directory: Path, error: OSError) -> str:
     )
 
 
-class Reserve:
+class DiskReserve:
     """Room on the disk that is kept free for the moment when there is no other: landing needs a little of it."""
 
     def __init__(self, directory: Path, size: int) -> None:
         """Take `size` bytes. Raises DiskFailed if there are not as many."""
         self._path = directory / "reserve"
-        with on_disk(directory), self._path.open("wb") as file:
+        with disk_errors(directory), self._path.open("wb") as file:
             os.posix_fallocate(file.fileno(), 0, size)
 
     def release(self) -> None:

@@ -84,18 +84,18 @@ class OpenSegment:
 class OpenFiles:
     """Keeps at most `most` segments' files open: those that were written last."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_open: int) -> None:
+        self._max_open = max_open
         self._used: OrderedDict[int, OpenSegment] = OrderedDict()
 
-    def about_to_write(self, segment: OpenSegment) -> None:
+    def mark_used(self, segment: OpenSegment) -> None:
         """Note that the segment is next; close the one that has waited longest if there are too many."""
         self._used[id(segment)] = segment
         self._used.move_to_end(id(segment))
-        if len(self._used) > self._most:
+        if len(self._used) > self._max_open:
             self._used.popitem(last=False)[1].close()
 
-    def forget(self, segment: OpenSegment) -> None:
+    def close(self, segment: OpenSegment) -> None:
         """Note that the segment will not be written again."""
         self._used.pop(id(segment), None)
         segment.close()

@@ -16,9 +16,9 @@ class Staging(Protocol):
     """Makes segments reachable for executors."""
 
     def stage(self, segment: Segment) -> str:
-        """Return the place where executors find the segment."""
+        """Return the location where executors find the segment."""
 
-    def clear(self, places: Iterable[str]) -> None:
+    def delete(self, locations: Iterable[str]) -> None:
         """Forget places that no executor will read again."""
 
 
@@ -29,7 +29,7 @@ class LocalStaging:
         """Return the path."""
         return str(segment.path)
 
-    def clear(self, places: Iterable[str]) -> None:
+    def delete(self, locations: Iterable[str]) -> None:
         """Do nothing: the buffer deletes its own files."""
 
 
@@ -47,8 +47,8 @@ class RemoteStaging:
         self._access.client("s3").upload_file(str(segment.path), where.bucket, where.key)
         return uri
 
-    def clear(self, places: Iterable[str]) -> None:
+    def delete(self, locations: Iterable[str]) -> None:
         """Delete the objects."""
-        for place in places:
-            where = S3Address.parse(place)
+        for location in locations:
+            where = S3Address.parse(location)
             self._access.client("s3").delete_object(Bucket=where.bucket, Key=where.key)

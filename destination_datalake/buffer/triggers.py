@@ -33,23 +33,23 @@ class AgeTrigger:
 
 
 @dataclass(frozen=True, slots=True)
-class SpaceTrigger:
+class DiskLimit:
     """What waits is due, however little, once the buffer holds `buffer_bytes`: reading stops until there is room."""
 
     buffer_bytes: int
 
-    def due(self, used: int) -> bool:
+    def reached(self, used: int) -> bool:
         """Whether the buffer is full."""
         return used >= self.buffer_bytes
 
 
 @dataclass(frozen=True, slots=True)
-class HeldTrigger:
+class HeldStatesLimit:
     """What waits is due, however little, once `held` states, or needs of states, are kept: each takes memory."""
 
     held: int
 
-    def due(self, states: int, needs: int) -> bool:
+    def reached(self, states: int, needs: int) -> bool:
         """Whether there are too many."""
         return states + needs >= self.held
 
@@ -64,7 +64,7 @@ class BackpressureLimit:
     batch_bytes: int
     batches: int
 
-    def due(self, waiting: Iterable[int], landing: int) -> bool:
+    def reached(self, waiting: Iterable[int], landing: int) -> bool:
         """Whether reading should wait; `waiting` has the bytes of each stream that no batch has taken yet.
 
         What is landing does not count while no whole batch waits.

@@ -28,8 +28,8 @@ from destination_datalake.records.block_size import blocks
 from destination_datalake.records.changes import Floats
 from destination_datalake.records.reader import BlockDecoder
 from destination_datalake.records.undeclared import undeclared
-from destination_datalake.rejects.files import RejectFiles, RejectsNotWritten
-from destination_datalake.rejects.line import RejectLines
+from destination_datalake.rejects.line import RejectFormatter
+from destination_datalake.rejects.writer import RejectsNotWritten, RejectWriter
 from destination_datalake.schema.arrow import arrow_field
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.fit import fit
@@ -64,8 +64,8 @@ def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
     # back, must not be what the next try has written. Rejects keep their names, so that none are told of twice.
     files = _UnitFiles(f"{unit.name}-{secrets.token_hex(4)}", unit.plan, s3)
     now = time.time_ns() // 1_000_000
-    lines = RejectLines(unit.rejects, unit.stream, unit.plan.columns, unit.name, now)
-    rejects = RejectFiles(lines, unit.rejects, unit.name, s3)
+    lines = RejectFormatter(unit.rejects, unit.stream, unit.plan.columns, unit.name, now)
+    rejects = RejectWriter(lines, unit.rejects, unit.name, s3)
     noticed: tuple[str, ...] | None = None
     with undone_on_failure(files.abort, rejects.abort):
         for segment in unit.segments:
@@ -75,7 +75,7 @@ def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
                     rejects.write(decoded, files.write(decoded))
         rejected = rejects.close()
         written = files.close()
-    return Encoded(unit.stream, tuple(written), rejects.tally(), tuple(rejected), noticed or ())
+    return Encoded(unit.stream, tuple(written), rejects.counts(), tuple(rejected), noticed or ())
 
 
 def _not_encoded(unit: EncodeUnit, error: Exception) -> NotEncoded:

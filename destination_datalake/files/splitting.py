@@ -9,7 +9,7 @@ from destination_datalake.aws.access import AwsAccess
 from destination_datalake.files.plan import FilePlan
 from destination_datalake.files.tasks import EncodeTask, EncodeUnit
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.rejects.place import RejectPlace
+from destination_datalake.rejects.location import RejectLocation
 
 MIN_TASK_BYTES = 16 * 1024 * 1024
 """Below this, another task would make smaller files and save no time."""
@@ -34,7 +34,7 @@ class StagedBatch:
     name: str
     segments: tuple[StagedSegment, ...]
     plan: FilePlan
-    rejects: RejectPlace
+    rejects: RejectLocation
 
 
 def tasks_for(batches: Sequence[StagedBatch], parallelism: int, access: AwsAccess) -> list[EncodeTask]:

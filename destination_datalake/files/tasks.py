@@ -9,7 +9,7 @@ from destination_datalake.errors import FailureType
 from destination_datalake.files.plan import DataFile, FilePlan
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.counts import RejectCounts
-from destination_datalake.rejects.place import RejectFile, RejectPlace
+from destination_datalake.rejects.location import RejectFile, RejectLocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class EncodeUnit:
     name: str
     segments: tuple[str, ...]
     plan: FilePlan
-    rejects: RejectPlace
+    rejects: RejectLocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +40,13 @@ class EncodeTask:
 class Encoded:
     """A unit that was encoded: every record of its segments is in one of `files` or, refused, among the rejects.
 
-    `rejects` are durable already; `tally` counts them. `undeclared` are the places of fields that its first records
+    `rejects` are durable already; `counts` counts them. `undeclared` are the places of fields that its first records
     have and the stream's columns have not.
     """
 
     stream: StreamId
     files: tuple[DataFile, ...]
-    tally: RejectCounts
+    counts: RejectCounts
     rejects: tuple[RejectFile, ...]
     undeclared: tuple[str, ...] = ()
 

@@ -16,13 +16,13 @@ from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.protocol.states import State
 
 
-class KeptLine(Protocol):
+class StoredLine(Protocol):
     """A STATE line that is kept somewhere."""
 
     def read(self) -> bytes:
         """Return the line."""
 
-    def forget(self) -> None:
+    def release(self) -> None:
         """Give back its space; nobody will read it again."""
 
 
@@ -30,7 +30,7 @@ class KeptLine(Protocol):
 class _Progress:
     """One stream's records: how many were read, how many of the first of them are committed, and what waits.
 
-    `rejected` of the committed ones are no rows, and no state has told of them yet. `marks` are what states wait for,
+    `rejected` of the committed ones are no rows, and no state has covered them yet. `marks` are what states wait for,
     in order: a number of records, and the state.
     """
 
@@ -47,17 +47,17 @@ class _Progress:
 class _Held:
     """A state, the records it speaks for, by stream, and of how many streams some are not committed yet."""
 
-    line: KeptLine
+    line: StoredLine
     needs: list[tuple[_Progress, int]]
     pending: int = 0
-    told: DueState | None = None
+    announced: DueState | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DueState:
     """A state that is true, and how many records it answers for that no earlier state has: written, and rejected."""
 
-    line: KeptLine
+    line: StoredLine
     written: int
     rejected: int
 
@@ -70,7 +70,7 @@ class StateLedger:
     committed, and those are cut into batches by their age.
     """
 
-    def __init__(self, streams: Iterable[StreamId], keep: Callable[[bytes], KeptLine]) -> None:
+    def __init__(self, streams: Iterable[StreamId], keep: Callable[[bytes], StoredLine]) -> None:
         self._progress = {stream: _Progress() for stream in streams}
         self._keep = keep
         self._held: dict[StreamId | None, deque[_Held]] = {}
@@ -88,7 +88,7 @@ class StateLedger:
         progress = self._progress[stream]
         progress.received += count
         self._read_since_global[stream] = progress
-        if progress.failed and not self.futile:
+        if progress.failed and not self.is_blocked:
             self._end_globals()
 
     def received(self, stream: StreamId) -> int:
@@ -150,11 +150,11 @@ class StateLedger:
         self._end_globals()
 
     @property
-    def futile(self) -> bool:
+    def is_blocked(self) -> bool:
         """Whether a stream has failed and the source's states speak for all streams: no further one can come true."""
         return self._covered is not None and all(scope is None for scope in self._held)
 
-    def acknowledgeable(self, stream: StreamId, first: int) -> bool:
+    def can_acknowledge(self, stream: StreamId, first: int) -> bool:
         """Whether a state may yet speak for the stream's record number `first` (from 0): if not, it need not land."""
         progress = self._progress[stream]
         if progress.failed:
@@ -166,13 +166,13 @@ class StateLedger:
         if not self._due:
             return None
         held = self._due[0]
-        if held.told is None:
-            held.told = DueState(held.line, *self._acknowledge(held.needs))
-        return held.told
+        if held.announced is None:
+            held.announced = DueState(held.line, *self._acknowledge(held.needs))
+        return held.announced
 
     def release(self) -> None:
         """Let go of the state that is due: it is written."""
-        self._forget(self._due.popleft())
+        self._release(self._due.popleft())
         self.released += 1
 
     def _settle(self, queue: deque[_Held]) -> None:
@@ -208,9 +208,9 @@ class StateLedger:
 
     def _drop(self, queue: deque[_Held], first: int) -> None:
         while len(queue) > first:
-            self._forget(queue.pop())
+            self._release(queue.pop())
 
-    def _forget(self, held: _Held) -> None:
-        held.line.forget()
+    def _release(self, held: _Held) -> None:
+        held.line.release()
         self.held -= 1
         self.needs -= len(held.needs)

@@ -41,7 +41,7 @@ class Statuses:
         self._finder = StreamFinder(self._expected)
         self._final: dict[StreamId, str] = {}
 
-    def note(self, line: bytes) -> None:
+    def read_trace(self, line: bytes) -> None:
         """Read a TRACE line; what does not say how one of our streams ended is of no concern to a destination.
 
         Raises msgspec.DecodeError for a TRACE that does not have the protocol's shape, AmbiguousStream for one that
@@ -59,7 +59,7 @@ class Statuses:
             return
         self._final[stream] = status.status
 
-    def complete(self, stream: StreamId) -> bool:
+    def is_complete(self, stream: StreamId) -> bool:
         """Whether the stream's input is all there, judged at the end of input."""
         final = self._final.get(stream)
         return final == "COMPLETE" or (final is None and not self._expected[stream])

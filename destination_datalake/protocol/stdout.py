@@ -77,7 +77,7 @@ class Stdout:
         # The longest first: a secret that contains another one must not leave its tail behind.
         self._secrets = tuple(sorted(known, key=lambda secret: (-len(secret), secret)))
 
-    def mask_also(self, secrets: Callable[[], Iterable[str]]) -> None:
+    def mask_from(self, secrets: Callable[[], Iterable[str]]) -> None:
         """Show `****` too instead of what `secrets` returns whenever something is written, the longest first."""
         self._more_secrets = secrets
 

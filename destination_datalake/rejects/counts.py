@@ -28,13 +28,13 @@ class RejectCounts:
         return sum(count for (column, _), count in self.reasons.items() if column is not None)
 
     @classmethod
-    def total(cls, tallies: Iterable[Self]) -> Self:
+    def total(cls, all_counts: Iterable[Self]) -> Self:
         """Add them up."""
         reasons: Counter[tuple[str | None, str]] = Counter()
         records = refused = affected = 0
-        for tally in tallies:
-            records += tally.records
-            refused += tally.refused
-            affected += tally.affected
-            reasons.update(tally.reasons)
+        for counts in all_counts:
+            records += counts.records
+            refused += counts.refused
+            affected += counts.affected
+            reasons.update(counts.reasons)
         return cls(records, refused, affected, dict(reasons))

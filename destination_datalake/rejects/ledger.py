@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from destination_datalake.aws.withdrawal import withdraw_all
 from destination_datalake.rejects.counts import RejectCounts
-from destination_datalake.rejects.place import RejectFile, RejectPlace
+from destination_datalake.rejects.location import RejectFile, RejectLocation
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -22,7 +22,7 @@ _logger = logging.getLogger(__name__)
 
 
 class RejectLedger:
-    """Counts, judges, registers and withdraws. For any thread; `root`, `run` and `day` as in RejectPlace."""
+    """Counts, judges, registers and withdraws. For any thread; `root`, `run` and `day` as in RejectLocation."""
 
     def __init__(
         self, root: str, run: str, day: str, limit: RejectLimit, table: RejectsTable, access: AwsAccess
@@ -34,21 +34,21 @@ class RejectLedger:
         self._table = table
         self._access = access
         self._lock = threading.Lock()
-        self._tallies: dict[StreamId, RejectCounts] = {}
+        self._counts: dict[StreamId, RejectCounts] = {}
 
-    def place(self, table: TableName) -> RejectPlace:
+    def location(self, table: TableName) -> RejectLocation:
         """Where the rejects of a table's stream go."""
-        return RejectPlace(self._root, self._run, self._day, table.database, table.table)
+        return RejectLocation(self._root, self._run, self._day, table.database, table.table)
 
-    def judge(self, stream: StreamId, tally: RejectCounts) -> str | None:
+    def add(self, stream: StreamId, counts: RejectCounts) -> str | None:
         """Count a batch that is about to be committed; say why the stream must stop, if its rejects are too many."""
         with self._lock:
-            total = self._tallies[stream] = RejectCounts.total([self._tallies.get(stream, RejectCounts()), tally])
-        passed = self._limit.passed(total)
-        if passed is None:
+            total = self._counts[stream] = RejectCounts.total([self._counts.get(stream, RejectCounts()), counts])
+        exceeded = self._limit.exceeded(total)
+        if exceeded is None:
             return None
         return (
-            f"Stream {stream}: {passed}. The batch was not committed; its rejects are kept under {self._root}/. "
+            f"Stream {stream}: {exceeded}. The batch was not committed; its rejects are kept under {self._root}/. "
             "Correct the source or the stream's schema, or raise the limit."
         )
 

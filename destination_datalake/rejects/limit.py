@@ -16,20 +16,21 @@ class RejectLimit:
     max_ratio: float = 1.0
     max_count: int | None = None
 
-    def passed(self, tally: RejectCounts) -> str | None:
+    def exceeded(self, counts: RejectCounts) -> str | None:
         """Say which limit the counts pass and why, reasons counted per column; None if they pass none."""
-        if self.max_count is not None and tally.affected > self.max_count:
+        if self.max_count is not None and counts.affected > self.max_count:
             allowed = f"rejects.max_count {self.max_count} allows"
-        elif tally.records and tally.affected / tally.records > self.max_ratio:
+        elif counts.records and counts.affected / counts.records > self.max_ratio:
             allowed = f"rejects.max_ratio {self.max_ratio} allows"
         else:
             return None
-        return f"{tally.affected} of {tally.records} records have rejects, which is more than {allowed}: {why(tally)}"
+        affected = f"{counts.affected} of {counts.records} records have rejects"
+        return f"{affected}, which is more than {allowed}: {describe_reasons(counts)}"
 
 
-def why(tally: RejectCounts) -> str:
+def describe_reasons(counts: RejectCounts) -> str:
     """The commonest reasons in words, per column: `price DESTINATION_SERIALIZATION_ERROR 12 times`."""
-    ranked = sorted(tally.reasons.items(), key=lambda item: (-item[1], item[0][0] or "", item[0][1]))
+    ranked = sorted(counts.reasons.items(), key=lambda item: (-item[1], item[0][0] or "", item[0][1]))
     named = [
         f"{'whole records' if column is None else column} {reason} {count} time{'' if count == 1 else 's'}"
         for (column, reason), count in ranked[:_NAMED_REASONS]

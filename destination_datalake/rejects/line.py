@@ -21,7 +21,7 @@ from destination_datalake.records.changes import (
     ValueChange,
     place_name,
 )
-from destination_datalake.rejects.place import RejectPlace
+from destination_datalake.rejects.location import RejectLocation
 from destination_datalake.schema.glue import glue_type
 from destination_datalake.schema.narrowest import widest
 from destination_datalake.schema.types import ColumnType, Field, List, Struct
@@ -29,10 +29,10 @@ from destination_datalake.schema.types import ColumnType, Field, List, Struct
 _EPOCH = datetime(1970, 1, 1)
 _PLACES_KEPT = 4096
 
-MOST_VALUES = 100
+MAX_VALUES = 100
 """So many values of one record have a line; the rest is counted, and is in its `rawData`."""
 
-LONGEST_VALUE = 64 * 1024
+MAX_VALUE_BYTES = 64 * 1024
 """Bytes: the text of a longer value is in `rawData` alone."""
 
 
@@ -70,17 +70,17 @@ class RejectLine(msgspec.Struct, frozen=True, gc=False):
     stream_name: str
 
 
-class Row(NamedTuple):
+class RowKey(NamedTuple):
     """What a rejected value's row is known by: its `_airbyte_raw_id`, and when it was extracted (µs since 1970)."""
 
     id: str
     extracted_at: int
 
 
-class RejectLines:
+class RejectFormatter:
     """Makes the lines of one unit's rejects. `now` is when, in milliseconds since 1970."""
 
-    def __init__(self, place: RejectPlace, stream: StreamId, columns: Sequence[Field], unit: str, now: int) -> None:
+    def __init__(self, place: RejectLocation, stream: StreamId, columns: Sequence[Field], unit: str, now: int) -> None:
         self._place = place
         self._table = _Table(place.database, place.table)
         self._stream = stream
@@ -90,15 +90,15 @@ class RejectLines:
         self._loaded_at = _moment(now * 1000) or ""
         self._records = 0
 
-    def of_values(self, line: bytes, changes: Sequence[ValueChange], row: Row) -> Iterator[RejectLine]:
+    def value_lines(self, line: bytes, changes: Sequence[ValueChange], row: RowKey) -> Iterator[RejectLine]:
         """A line for each value of a record that was changed, up to MOST_VALUES."""
         self._records += 1
-        for number, change in enumerate(changes[:MOST_VALUES]):
+        for number, change in enumerate(changes[:MAX_VALUES]):
             _, type_ = self._described(change.field or "")
-            raw_data, rest = (None, 0) if number else (line, max(0, len(changes) - MOST_VALUES))
+            raw_data, rest = (None, 0) if number else (line, max(0, len(changes) - MAX_VALUES))
             yield self._line(raw_data, change.reason or "", _sentence(change, type_), number, row, change, rest)
 
-    def of_record(self, line: bytes, reason: str, sentence: str) -> RejectLine:
+    def record_line(self, line: bytes, reason: str, sentence: str) -> RejectLine:
         """The line for a record that was not written."""
         self._records += 1
         return self._line(line, reason, sentence, 0, None, None, 0)
@@ -113,7 +113,7 @@ class RejectLines:
         reason: str,
         sentence: str,
         number: int,
-        row: Row | None,
+        row: RowKey | None,
         change: ValueChange | None,
         values_not_listed: int,
     ) -> RejectLine:
@@ -144,12 +144,12 @@ class RejectLines:
 
 def _text(original: bytes | None) -> str | None:
     """The JSON text of a value, if it is not too long. Bytes that are no text can be had from `rawData`."""
-    if original is None or len(original) > LONGEST_VALUE:
+    if original is None or len(original) > MAX_VALUE_BYTES:
         return None
     return original.decode("utf-8", "replace")
 
 
-def place_of(place: str, columns: Sequence[Field]) -> tuple[str, ColumnType] | None:
+def column_at(place: str, columns: Sequence[Field]) -> tuple[str, ColumnType] | None:
     """The column (by its source's name) and the type of the value at a place that a change names, if there is one.
 
     A place is source keys and indexes joined by `.`, and keys may hold dots themselves: the first that fits is taken.
@@ -168,7 +168,7 @@ def place_of(place: str, columns: Sequence[Field]) -> tuple[str, ColumnType] | N
 def _inside(place: str, type_: ColumnType) -> ColumnType | None:
     match type_:
         case Struct(fields):
-            found = place_of(place, fields)
+            found = column_at(place, fields)
             return None if found is None else found[1]
         case List(element):
             _, _, rest = place.partition(".")
@@ -188,7 +188,7 @@ _SENTENCES = {
 
 def _described(place: str, columns: Sequence[Field]) -> tuple[str, str]:
     """The column of a place, and the name of the type that its value should have had."""
-    found = place_of(place, columns)
+    found = column_at(place, columns)
     assert found is not None, "changes name places in columns"
     return found[0], glue_type(widest(found[1])).partition("<")[0]
 

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.buffer.backlog import Backlog
-from destination_datalake.buffer.batches import Batch, StreamNotCut
+from destination_datalake.buffer.batches import Batch, SealFailed
 from destination_datalake.buffer.buffer import MiB
 from destination_datalake.buffer.descriptors import raise_limit
-from destination_datalake.buffer.disk import DiskFailed, waiting_room
+from destination_datalake.buffer.disk import DiskFailed, buffer_directory
 from destination_datalake.buffer.staging import LocalStaging, RemoteStaging
 from destination_datalake.errors import SyncRefused
 from destination_datalake.protocol.catalog import Stream, StreamId, parse_catalog
@@ -32,7 +32,7 @@ from destination_datalake.protocol.statuses import Statuses
 from destination_datalake.protocol.stdin import chunks
 from destination_datalake.rejects.ledger import RejectLedger
 from destination_datalake.rejects.limit import RejectLimit
-from destination_datalake.rejects.place import FOLDER
+from destination_datalake.rejects.location import REJECTS_FOLDER
 from destination_datalake.sync.failures import StreamFailure, disk_failed, malformed_input, trace_of, unexpected, unread
 from destination_datalake.sync.intake import Intake, RecordRuns, RefusedMessage
 from destination_datalake.sync.landing import JOBS_AT_ONCE, BatchOutcome, Landing
@@ -84,14 +84,14 @@ def run_sync(
         stream.id: partial(open_table, config, naming.naming, sync_name, stream, tables[stream.id], access, databases)
         for stream in streams
     }
-    root, day = config.uri(FOLDER), datetime.now(UTC).date().isoformat()
+    root, day = config.uri(REJECTS_FOLDER), datetime.now(UTC).date().isoformat()
     rejects_table = RejectsTable(config.lakeformation_database_name, root, access)
     limit = RejectLimit(config.rejects.max_ratio, config.rejects.max_count)
     rejects = RejectLedger(root, sync_name, day, limit, rejects_table, access)
     staging = LocalStaging() if engine.local else RemoteStaging(config.uri("_staging", sync_name), access)
     new_landing = partial(Landing, openers, engine, staging, access, sync_name, rejects)
     try:
-        with waiting_room() as directory:
+        with buffer_directory() as directory:
             return _Sync(config, streams, new_landing, directory, out, termination).run(stdin)
     except DiskFailed as error:
         raise SyncRefused(str(error)) from error
@@ -170,7 +170,7 @@ class _Sync:
             self._stop(StreamFailure(str(error), str(error), "system_error"))
         except DiskFailed as error:
             with self._changed:
-                self._backlog.make_room()
+                self._backlog.free_space()
             self._stop(disk_failed(error))
 
     def _take_records(self, gathered: RecordRuns) -> None:
@@ -197,7 +197,7 @@ class _Sync:
         """Wait while the buffer is full or Spark has enough to do. False when there is no point in reading on."""
         with self._changed:
             while not (self._termination.requested or self._is_pointless_locked()) and (
-                self._is_full_locked() or self._backlog.is_far_ahead(self._jobs_running)
+                self._is_full_locked() or self._backlog.is_ahead_of_spark(self._jobs_running)
             ):
                 self._changed.notify_all()
                 self._changed.wait(0.5)
@@ -205,7 +205,7 @@ class _Sync:
 
     def _is_pointless_locked(self) -> bool:
         """Whether nothing that may still come can be landed and acknowledged."""
-        return self._outcome.nothing_is_left or self._spark_has_gone or self._ledger.futile
+        return self._outcome.nothing_is_left or self._spark_has_gone or self._ledger.is_blocked
 
     def _is_full_locked(self) -> bool:
         """Whether everything that waits must land before more is read."""
@@ -229,26 +229,26 @@ class _Sync:
         """Wait for batches that are due; None when the input has ended and nothing is left, or no Spark for it."""
         with self._changed:
             while True:
-                if not self._spark_has_gone and (batches := self._cut_locked()):
+                if not self._spark_has_gone and (batches := self._next_batches_locked()):
                     self._jobs_running += 1
                     self._changed.notify_all()
                     return batches
                 if self._ended:
                     return None
-                self._changed.wait(None if self._spark_has_gone else self._backlog.wait())
+                self._changed.wait(None if self._spark_has_gone else self._backlog.seconds_until_due())
 
-    def _cut_locked(self) -> list[Batch]:
+    def _next_batches_locked(self) -> list[Batch]:
         """The batches that are due and wanted; none if nothing is due."""
         while True:
             try:
-                batches = self._backlog.cut(everything=self._ended or self._is_full_locked())
-            except StreamNotCut as error:
+                batches = self._backlog.next_batches(everything=self._ended or self._is_full_locked())
+            except SealFailed as error:
                 self._fail_locked(error.stream, StreamFailure(str(error), trace_of(error), "transient_error"))
                 continue
             wanted = [batch for batch in batches if self._is_wanted(batch)]
             for batch in batches:
                 if batch not in wanted:
-                    self._buffer.discard(batch.segments)
+                    self._buffer.release(batch.segments)
             if wanted or not batches:
                 return wanted
 
@@ -265,23 +265,23 @@ class _Sync:
     def _is_wanted(self, batch: Batch) -> bool:
         """Whether a state may yet acknowledge the batch, at least in part."""
         with self._changed:
-            return self._ledger.acknowledgeable(batch.stream, batch.first)
+            return self._ledger.can_acknowledge(batch.stream, batch.first)
 
     def _on_landed(self, landed: BatchOutcome) -> None:
         stream = landed.batch.stream
         with self._changed:
-            self._buffer.discard(landed.batch.segments)
+            self._buffer.release(landed.batch.segments)
             if landed.failure is not None:
                 self._fail_locked(stream, landed.failure)
             elif not landed.skipped:
-                tally = landed.tally
-                self._ledger.commit(stream, landed.batch.first, landed.batch.records, tally.refused)
+                counts = landed.counts
+                self._ledger.commit(stream, landed.batch.first, landed.batch.records, counts.refused)
                 progress = self._progress[stream]
-                progress.committed += landed.batch.records - tally.refused
+                progress.committed += landed.batch.records - counts.refused
                 progress.files += landed.files
                 progress.file_bytes += landed.bytes
-                progress.rejected_records += tally.refused
-                progress.rejected_values += tally.values
+                progress.rejected_records += counts.refused
+                progress.rejected_values += counts.values
                 self._releasing.wake()
             self._changed.notify_all()
 
@@ -292,7 +292,7 @@ class _Sync:
         if not self._outcome.has_failed(stream):
             self._outcome.fail(stream, failure)
             self._ledger.fail(stream)
-            self._buffer.drop(stream)
+            self._buffer.release_stream(stream)
 
     def _stop(self, failure: StreamFailure) -> None:
         """Note what ends the reading; what was read still lands."""
@@ -343,7 +343,7 @@ class _Sync:
             return Progress(
                 tuple(replace(p, failed=self._outcome.has_failed(p.stream)) for p in self._progress.values()),
                 time.monotonic() - self._started,
-                self._buffer.used,
+                self._buffer.buffered_bytes,
                 self._ledger.released,
                 self._ledger.held,
                 ("starting Spark",) * self._landing.spark_is_starting() + self._activities.now(),

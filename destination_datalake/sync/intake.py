@@ -110,7 +110,7 @@ class Intake:
 
     def _note(self, message: Message) -> None:
         try:
-            self._statuses.note(message.line)
+            self._statuses.read_trace(message.line)
         except msgspec.DecodeError as error:
             raise RefusedMessage(
                 f"Line {message.number} of the input is a TRACE that cannot be read: {error}"

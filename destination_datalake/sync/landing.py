@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from destination_datalake.buffer.staging import Staging
     from destination_datalake.protocol.catalog import StreamId
     from destination_datalake.rejects.ledger import RejectLedger
-    from destination_datalake.rejects.place import RejectFile
+    from destination_datalake.rejects.location import RejectFile
     from destination_datalake.sync.report import Activities
 
 _logger = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class BatchOutcome:
     skipped: bool = False
     files: int = 0
     bytes: int = 0
-    tally: RejectCounts = field(default_factory=RejectCounts)
+    counts: RejectCounts = field(default_factory=RejectCounts)
 
 
 class Landing:
@@ -161,7 +161,7 @@ class Landing:
     def _stage(self, batch: Batch) -> StagedBatch:
         name = f"{self._file_prefix}-{batch.number:06d}"
         table = self._tables[batch.stream].result()
-        plan, rejects = table.plan(), self._rejects.place(table.name)
+        plan, rejects = table.plan(), self._rejects.location(table.name)
         segments: list[StagedSegment] = []
         try:
             for segment in batch.segments:
@@ -173,7 +173,7 @@ class Landing:
 
     def _clear(self, segments: Iterable[StagedSegment]) -> None:
         try:
-            self._staging.clear(segment.place for segment in segments)
+            self._staging.delete(segment.place for segment in segments)
         except Exception:
             _logger.warning("Staged records could not be removed.", exc_info=True)
 
@@ -197,10 +197,10 @@ class Landing:
         self._tell_undeclared(batch.stream, results)
         if _encoding_failure(batch, results) is None:
             self._rejects.register(_rejects(results))
-            passed = self._rejects.judge(batch.stream, _tally(results))
-            if passed is not None:
+            exceeded = self._rejects.add(batch.stream, _counts(results))
+            if exceeded is not None:
                 self._discard(table, _files(results), ())  # the rejects stay: they are the evidence
-                return BatchOutcome(batch, StreamFailure(passed, "the limit of rejects is passed", "config_error"))
+                return BatchOutcome(batch, StreamFailure(exceeded, "the limit of rejects is exceeded", "config_error"))
         reason = ""
         for attempt in range(ENCODINGS):
             if attempt:
@@ -213,7 +213,7 @@ class Landing:
             match table.commit(files, self._engine.rewrite):
                 case Committed():
                     size = sum(file.size for file in files)
-                    return BatchOutcome(batch, None, files=len(files), bytes=size, tally=_tally(results))
+                    return BatchOutcome(batch, None, files=len(files), bytes=size, counts=_counts(results))
                 case Reencode(reason=reason):
                     # Encoded again, the batch may be cut into other units, whose rejects go by other names.
                     self._rejects.withdraw(_rejects(results))
@@ -259,8 +259,8 @@ def _rejects(results: Sequence[UnitResult]) -> list[RejectFile]:
     return [file for result in results if isinstance(result, Encoded) for file in result.rejects]
 
 
-def _tally(results: Sequence[UnitResult]) -> RejectCounts:
-    return RejectCounts.total(result.tally for result in results if isinstance(result, Encoded))
+def _counts(results: Sequence[UnitResult]) -> RejectCounts:
+    return RejectCounts.total(result.counts for result in results if isinstance(result, Encoded))
 
 
 def _encoding_failure(batch: Batch, results: Sequence[UnitResult]) -> StreamFailure | None:
@@ -268,7 +268,7 @@ def _encoding_failure(batch: Batch, results: Sequence[UnitResult]) -> StreamFail
         if isinstance(result, NotEncoded):
             return StreamFailure(result.message, result.internal_message, result.failure_type)
     written = sum(file.rows for file in _files(results))
-    refused = _tally(results).refused
+    refused = _counts(results).refused
     if written + refused != batch.records:
         sent = f"{batch.records} records were received, {written} encoded and {refused} rejected"
         return StreamFailure(f"Stream {batch.stream}: {sent}.", "records and rows do not match", "system_error")

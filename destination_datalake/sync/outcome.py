@@ -56,7 +56,7 @@ class Outcome:
                 continue
             if spark_has_gone:
                 self.fail(stream, spark_gone(stream))
-            elif ledger.futile:
+            elif ledger.is_blocked:
                 self.fail(stream, unacknowledgeable(stream, next(iter(self._failures))))
             else:
                 self.fail(stream, uncommitted(stream, received, committed))
@@ -67,11 +67,11 @@ class Outcome:
             failure = landing.preparation_failure(stream)
             if failure is not None:
                 self.fail(stream, failure)
-        complete = [s for s in self._streams if s not in self._failures and statuses.complete(s)]
+        complete = [s for s in self._streams if s not in self._failures and statuses.is_complete(s)]
         for stream, failure in landing.publish(complete).items():
             self.fail(stream, failure)
         for stream in self._streams:
-            if not statuses.complete(stream):
+            if not statuses.is_complete(stream):
                 self.fail(stream, incomplete(stream))
 
     def tell(self, out: Stdout) -> None:

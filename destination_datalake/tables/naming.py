@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from destination_datalake.errors import SyncRefused
 from destination_datalake.protocol.catalog import Stream, StreamId
-from destination_datalake.rejects.place import TABLE as REJECTS
+from destination_datalake.rejects.location import REJECTS_TABLE
 from destination_datalake.schema.names import AWS_DATALAKE, PRESERVE, SNAKE_CASE, SNAKE_CASE_NUMBERS, Naming, bounded
 from destination_datalake.tables.location import GENERATIONS_SUFFIX
 from destination_datalake.tables.table import TableName
@@ -69,7 +69,7 @@ class TableNaming:
 
     def _taken(self, name: TableName) -> str | None:
         """What of the connector's own the table would be, or lie in; None if it is free for a stream."""
-        if name == (self.database, REJECTS):
+        if name == (self.database, REJECTS_TABLE):
             return "the table of rejects"
         table, suffix, rest = name.table.rpartition(GENERATIONS_SUFFIX)
         if table and suffix and not rest:

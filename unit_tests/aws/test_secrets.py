@@ -11,7 +11,7 @@ from moto import mock_aws
 
 from destination_datalake.aws.access import AwsAccess, Role
 from destination_datalake.aws.errors import explain
-from destination_datalake.aws.secrets import masked, remember, used
+from destination_datalake.aws.secrets import known_secrets, mask_secrets, register_secrets
 
 
 def keys_of(access: AwsAccess) -> tuple[str, str, str]:
@@ -40,8 +40,8 @@ def test_what_a_role_is_assumed_with_and_what_it_gives_is_masked_everywhere() ->
 
     for secret in (*keys, "FQoGZXIvYXdzEBYaDEXAMPLE+source/token=="):
         assert secret
-        assert secret in used()
-        assert masked(f"The canonical request was: {secret}/host") == "The canonical request was: ****/host"
+        assert secret in known_secrets()
+        assert mask_secrets(f"The canonical request was: {secret}/host") == "The canonical request was: ****/host"
 
 
 def test_what_was_replaced_stays_masked() -> None:
@@ -50,12 +50,12 @@ def test_what_was_replaced_stays_masked() -> None:
     _, _, second = keys_of(AwsAccess("eu-west-2", ROLE))
 
     assert first != second
-    assert {first, second} <= set(used())
+    assert {first, second} <= set(known_secrets())
 
 
 def test_no_explanation_shows_a_session_token() -> None:
     token = "FwoGZXIvYXdzEXAMPLE/of+a/token=="
-    remember(token)
+    register_secrets(token)
     text = f"The Canonical String should have been 'POST\n/\n\nx-amz-security-token:{token}\n'"
     error = ClientError({"Error": {"Code": "InvalidSignatureException", "Message": text}}, "GetTable")
 
@@ -67,9 +67,9 @@ def test_no_explanation_shows_a_session_token() -> None:
 
 
 def test_a_word_is_no_secret() -> None:
-    remember("s3", None, "")
+    register_secrets("s3", None, "")
 
-    assert masked("s3") == "s3"
+    assert mask_secrets("s3") == "s3"
 
 
 def test_a_role_of_fifteen_minutes_is_not_assumed_for_every_request() -> None:

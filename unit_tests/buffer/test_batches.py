@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from destination_datalake.buffer.batches import Batch, Batcher, StreamNotCut
+from destination_datalake.buffer.batches import Batch, Batcher, SealFailed
 from destination_datalake.buffer.buffer import Buffer
-from destination_datalake.buffer.triggers import AgeTrigger, BackpressureLimit, HeldTrigger, SizeTrigger, SpaceTrigger
+from destination_datalake.buffer.triggers import AgeTrigger, BackpressureLimit, DiskLimit, HeldStatesLimit, SizeTrigger
 from destination_datalake.protocol.catalog import StreamId
 
 ORDERS, ITEMS, USERS = StreamId(None, "orders"), StreamId(None, "items"), StreamId(None, "users")
@@ -20,7 +20,7 @@ class Waiting:
     def __init__(self, directory: Path) -> None:
         self.now = 0.0
         self.buffer = Buffer(directory, 10, 1000, lambda: self.now)
-        self.cutter = Batcher(SizeTrigger(20), AgeTrigger(60))
+        self.batcher = Batcher(SizeTrigger(20), AgeTrigger(60))
         self._received = {ORDERS: 0, ITEMS: 0, USERS: 0}
 
     def receive(self, stream: StreamId, count: int = 1) -> None:
@@ -29,11 +29,11 @@ class Waiting:
             self.buffer.append(stream, b"123456789\n", 1, self._received[stream])
             self._received[stream] += 1
 
-    def cut(self, *, everything: bool = False) -> list[Batch]:
-        return self.cutter.cut(self.buffer, self.now, everything=everything)
+    def next_batches(self, *, everything: bool = False) -> list[Batch]:
+        return self.batcher.next_batches(self.buffer, self.now, everything=everything)
 
-    def wait(self) -> float | None:
-        return self.cutter.wait(self.buffer, self.now)
+    def seconds_until_due(self) -> float | None:
+        return self.batcher.seconds_until_due(self.buffer, self.now)
 
 
 @pytest.fixture
@@ -50,28 +50,28 @@ def test_little_that_is_young_waits(waiting: Waiting) -> None:
     waiting.receive(ORDERS)
     waiting.receive(ITEMS)
 
-    assert waiting.cut() == []
+    assert waiting.next_batches() == []
 
 
 def test_a_batch_s_worth_is_cut_and_the_rest_stays(waiting: Waiting) -> None:
     waiting.receive(ORDERS, 3)
     waiting.receive(ITEMS)
 
-    [batch] = waiting.cut()
+    [batch] = waiting.next_batches()
 
     assert (batch.stream, batch.first, batch.records, batch.bytes, batch.number) == (ORDERS, 0, 2, 20, 1)
-    assert waiting.cut() == []
+    assert waiting.next_batches() == []
 
 
 def test_what_has_waited_long_enough_is_cut_however_little(waiting: Waiting) -> None:
     waiting.receive(ORDERS)
     waiting.now = 59.9
     waiting.receive(ITEMS)
-    assert waiting.cut() == []
+    assert waiting.next_batches() == []
     waiting.now = 60.0
 
-    assert contents(waiting.cut()) == [(ORDERS, 0, 1)]
-    assert waiting.cut() == []
+    assert contents(waiting.next_batches()) == [(ORDERS, 0, 1)]
+    assert waiting.next_batches() == []
 
 
 def test_everything_is_cut_the_longest_waiting_first(waiting: Waiting) -> None:
@@ -79,14 +79,14 @@ def test_everything_is_cut_the_longest_waiting_first(waiting: Waiting) -> None:
         waiting.now = float(number)
         waiting.receive(stream)
 
-    assert contents(waiting.cut(everything=True)) == [(ITEMS, 0, 1), (ORDERS, 0, 1)]
-    assert contents(waiting.cut(everything=True)) == [(USERS, 0, 1)]
+    assert contents(waiting.next_batches(everything=True)) == [(ITEMS, 0, 1), (ORDERS, 0, 1)]
+    assert contents(waiting.next_batches(everything=True)) == [(USERS, 0, 1)]
 
 
 def test_a_stream_whose_records_cannot_be_handed_over_is_named_and_does_not_keep_the_others(
     waiting: Waiting, tmp_path: Path
 ) -> None:
-    waiting.cutter = Batcher(SizeTrigger(1000), AgeTrigger(60))
+    waiting.batcher = Batcher(SizeTrigger(1000), AgeTrigger(60))
     for number, stream in enumerate([ITEMS, ORDERS, USERS]):
         waiting.now = float(number)
         waiting.buffer.append(stream, b"a\n", 1, 0)
@@ -94,12 +94,12 @@ def test_a_stream_whose_records_cannot_be_handed_over_is_named_and_does_not_keep
     waiting.buffer._open[ORDERS].path.unlink()
     waiting.buffer._open[ORDERS].path.mkdir()  # Nothing can be written there any more.
 
-    assert contents(waiting.cut(everything=True)) == [(ITEMS, 0, 1)]
-    with pytest.raises(StreamNotCut, match=f"stream orders.*{tmp_path.parent}.*TMPDIR") as refused:
-        waiting.cut(everything=True)
+    assert contents(waiting.next_batches(everything=True)) == [(ITEMS, 0, 1)]
+    with pytest.raises(SealFailed, match=f"stream orders.*{tmp_path.parent}.*TMPDIR") as refused:
+        waiting.next_batches(everything=True)
     waiting.buffer._open[ORDERS].path.rmdir()
-    waiting.buffer.drop(refused.value.stream)
-    assert contents(waiting.cut(everything=True)) == [(USERS, 0, 1)]
+    waiting.buffer.release_stream(refused.value.stream)
+    assert contents(waiting.next_batches(everything=True)) == [(USERS, 0, 1)]
 
 
 def test_at_the_end_everything_is_cut_about_a_batch_s_bytes_at_a_time(waiting: Waiting) -> None:
@@ -107,11 +107,11 @@ def test_at_the_end_everything_is_cut_about_a_batch_s_bytes_at_a_time(waiting: W
     waiting.receive(ITEMS)
 
     cuts = []
-    while batches := waiting.cut(everything=True):
+    while batches := waiting.next_batches(everything=True):
         cuts.append(contents(batches))
 
     assert cuts == [[(ORDERS, 0, 2)], [(ORDERS, 2, 2)], [(ORDERS, 4, 1), (ITEMS, 0, 1)]]
-    assert waiting.cut(everything=True) == []
+    assert waiting.next_batches(everything=True) == []
 
 
 def test_small_streams_share_a_cut(waiting: Waiting) -> None:
@@ -119,14 +119,14 @@ def test_small_streams_share_a_cut(waiting: Waiting) -> None:
     waiting.receive(ITEMS)
     waiting.now = 60
 
-    assert contents(waiting.cut()) == [(ORDERS, 0, 1), (ITEMS, 0, 1)]
+    assert contents(waiting.next_batches()) == [(ORDERS, 0, 1), (ITEMS, 0, 1)]
 
 
 def test_batches_are_numbered_in_the_order_they_are_cut(waiting: Waiting) -> None:
     waiting.receive(ORDERS, 4)
     waiting.receive(ITEMS)
 
-    batches = waiting.cut() + waiting.cut() + waiting.cut(everything=True)
+    batches = waiting.next_batches() + waiting.next_batches() + waiting.next_batches(everything=True)
 
     assert [batch.number for batch in batches] == [1, 2, 3]
 
@@ -134,21 +134,21 @@ def test_batches_are_numbered_in_the_order_they_are_cut(waiting: Waiting) -> Non
 def test_a_record_larger_than_a_batch_is_a_batch(waiting: Waiting) -> None:
     waiting.buffer.append(ORDERS, b"x" * 500 + b"\n", 1, 0)
 
-    assert contents(waiting.cut()) == [(ORDERS, 0, 1)]
+    assert contents(waiting.next_batches()) == [(ORDERS, 0, 1)]
 
 
 def test_the_wait_ends_when_the_oldest_record_is_old_enough(waiting: Waiting) -> None:
-    assert waiting.wait() is None
+    assert waiting.seconds_until_due() is None
     waiting.receive(ITEMS)
     waiting.now = 20.0
     waiting.receive(ORDERS)
     waiting.now = 50.0
-    assert waiting.wait() == 10.0
+    assert waiting.seconds_until_due() == 10.0
 
     waiting.now = 70.0
-    assert waiting.wait() == 0.0
-    waiting.cut()
-    assert waiting.wait() == 10.0
+    assert waiting.seconds_until_due() == 0.0
+    waiting.next_batches()
+    assert waiting.seconds_until_due() == 10.0
 
 
 @pytest.mark.parametrize(("since", "due"), [(None, False), (40.1, False), (40.0, True), (0.0, True)])
@@ -156,15 +156,19 @@ def test_age_is_due_after_its_seconds(since: float | None, due: bool) -> None:
     assert AgeTrigger(60).due(since, now=100.0) is due
 
 
-@pytest.mark.parametrize(("trigger", "least"), [(SizeTrigger(7), 7), (SpaceTrigger(7), 7)])
-def test_size_and_space_are_due_from_their_bound(trigger: SizeTrigger | SpaceTrigger, least: int) -> None:
-    assert not trigger.due(least - 1)
-    assert trigger.due(least)
+def test_a_batch_is_due_from_its_size() -> None:
+    assert not SizeTrigger(7).due(6)
+    assert SizeTrigger(7).due(7)
+
+
+def test_the_disk_limit_is_reached_at_its_bytes() -> None:
+    assert not DiskLimit(7).reached(6)
+    assert DiskLimit(7).reached(7)
 
 
 def test_states_and_what_they_wait_for_are_too_many_from_their_bound() -> None:
-    assert not HeldTrigger(10).due(4, 5)
-    assert HeldTrigger(10).due(4, 6)
+    assert not HeldStatesLimit(10).reached(4, 5)
+    assert HeldStatesLimit(10).reached(4, 6)
 
 
 @pytest.mark.parametrize(
@@ -182,4 +186,4 @@ def test_states_and_what_they_wait_for_are_too_many_from_their_bound() -> None:
 def test_reading_is_far_enough_ahead_once_whole_batches_are_in_hand(
     waiting: list[int], landing: int, due: bool
 ) -> None:
-    assert BackpressureLimit(batch_bytes=10, batches=2).due(waiting, landing) is due
+    assert BackpressureLimit(batch_bytes=10, batches=2).reached(waiting, landing) is due

@@ -68,11 +68,11 @@ def test_space_is_used_until_segments_are_discarded(buffer: Buffer) -> None:
     buffer.append(ORDERS, b"123456789\n", 1, 0)
     buffer.append(ITEMS, b"abc\n", 1, 0)
     taken = buffer.take(ORDERS, 100)
-    assert buffer.used == 14
+    assert buffer.buffered_bytes == 14
 
-    buffer.discard(taken)
+    buffer.release(taken)
 
-    assert buffer.used == 4
+    assert buffer.buffered_bytes == 4
 
 
 def test_a_discarded_segment_s_file_is_written_again(buffer: Buffer, tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_discarded_segment_s_file_is_written_again(buffer: Buffer, tmp_path: P
 
         # Then each holds its own records alone, all in the same file
         assert segment.path.read_bytes() == line
-        buffer.discard([segment])
+        buffer.release([segment])
         assert list(tmp_path.iterdir()) == [segment.path]
 
 
@@ -94,16 +94,25 @@ def test_streams_wait_in_the_order_of_their_oldest_records(buffer: Buffer) -> No
     buffer.append(ITEMS, b"a\n", 1, 1)
     assert buffer.waiting_streams() == [ITEMS, ORDERS]
     assert (buffer.oldest(ITEMS), buffer.oldest(ORDERS)) == (0, 1)
-    assert (buffer.waiting(ITEMS), buffer.waiting(ORDERS), sorted(buffer.waiting_sizes())) == (12, 2, [2, 12])
+    assert (buffer.waiting_bytes(ITEMS), buffer.waiting_bytes(ORDERS), sorted(buffer.waiting_sizes())) == (
+        12,
+        2,
+        [2, 12],
+    )
 
     buffer.take(ITEMS, 10)
 
     assert buffer.waiting_streams() == [ORDERS, ITEMS]
-    assert (buffer.oldest(ITEMS), buffer.waiting(ITEMS)) == (2, 2)
+    assert (buffer.oldest(ITEMS), buffer.waiting_bytes(ITEMS)) == (2, 2)
 
 
 def test_nothing_waits_in_an_empty_buffer(buffer: Buffer) -> None:
-    assert (buffer.waiting_streams(), buffer.oldest(ORDERS), buffer.waiting(ORDERS), buffer.used) == ([], None, 0, 0)
+    assert (buffer.waiting_streams(), buffer.oldest(ORDERS), buffer.waiting_bytes(ORDERS), buffer.buffered_bytes) == (
+        [],
+        None,
+        0,
+        0,
+    )
     assert buffer.take(ORDERS, 100) == []
 
 
@@ -127,40 +136,40 @@ def test_spare_files_take_no_more_of_the_disk_than_there_is_room_for(tmp_path: P
     for first in range(6):
         buffer.append(ORDERS, b"123456789\n", 1, first)
     segments = buffer.take(ORDERS, 1000)
-    assert (buffer.occupied, buffer.disk, files(tmp_path)) == (60, 60, 60)
+    assert (buffer.occupied_bytes, buffer.disk_bytes, files(tmp_path)) == (60, 60, 60)
 
-    buffer.discard(segments)
+    buffer.release(segments)
 
-    assert (buffer.occupied, buffer.disk, files(tmp_path)) == (0, 30, 30)
+    assert (buffer.occupied_bytes, buffer.disk_bytes, files(tmp_path)) == (0, 30, 30)
     for first in range(3):
         buffer.append(StreamId(None, str(first)), b"abc\n", 1, 0)
     # What the short segments do not need of their files is taken all the same, until they are sealed.
-    assert (buffer.used, buffer.occupied, files(tmp_path)) == (12, 30, 30)
+    assert (buffer.buffered_bytes, buffer.occupied_bytes, files(tmp_path)) == (12, 30, 30)
     for first in range(3):
         buffer.take(StreamId(None, str(first)), 10)
-    assert (buffer.used, buffer.occupied, files(tmp_path)) == (12, 12, 12)
+    assert (buffer.buffered_bytes, buffer.occupied_bytes, files(tmp_path)) == (12, 12, 12)
 
 
 def test_spare_files_go_when_others_need_the_room(tmp_path: Path) -> None:
     buffer = Buffer(tmp_path, 10, 35, itertools.count().__next__)
     for first in range(2):
         buffer.append(ORDERS, b"123456789\n", 1, first)
-    buffer.discard(buffer.take(ORDERS, 1000))
-    assert buffer.disk == 20
+    buffer.release(buffer.take(ORDERS, 1000))
+    assert buffer.disk_bytes == 20
 
     buffer.append(ORDERS, b"x" * 29 + b"\n", 1, 2)
 
-    assert (buffer.disk, files(tmp_path)) == (30, 30)
+    assert (buffer.disk_bytes, files(tmp_path)) == (30, 30)
 
 
 def test_all_spare_files_go_when_the_disk_is_full(buffer: Buffer, tmp_path: Path) -> None:
     buffer.append(ORDERS, b"123456789\n", 1, 0)
     buffer.append(ITEMS, b"a\n", 1, 0)
-    buffer.discard(buffer.take(ORDERS, 1000))
+    buffer.release(buffer.take(ORDERS, 1000))
 
-    buffer.drop_spare_files()
+    buffer.delete_spare_files()
 
-    assert (buffer.disk, files(tmp_path)) == (2, 2)
+    assert (buffer.disk_bytes, files(tmp_path)) == (2, 2)
 
 
 def test_what_waits_of_a_stream_can_be_dropped(buffer: Buffer, tmp_path: Path) -> None:
@@ -168,10 +177,10 @@ def test_what_waits_of_a_stream_can_be_dropped(buffer: Buffer, tmp_path: Path) -
     buffer.append(ORDERS, b"a\n", 1, 1)
     buffer.append(ITEMS, b"a\n", 1, 0)
 
-    buffer.drop(ORDERS)
-    buffer.drop_spare_files()
+    buffer.release_stream(ORDERS)
+    buffer.delete_spare_files()
 
-    assert (buffer.waiting_streams(), buffer.used, buffer.disk, files(tmp_path)) == ([ITEMS], 2, 2, 2)
+    assert (buffer.waiting_streams(), buffer.buffered_bytes, buffer.disk_bytes, files(tmp_path)) == ([ITEMS], 2, 2, 2)
 
 
 def test_records_that_the_disk_does_not_take_are_none_of_the_segment_s(buffer: Buffer) -> None:
@@ -187,7 +196,7 @@ def test_records_that_the_disk_does_not_take_are_none_of_the_segment_s(buffer: B
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)
 
-    assert (buffer.used, buffer.disk, buffer.waiting_streams()) == (2, 2, [ORDERS])
+    assert (buffer.buffered_bytes, buffer.disk_bytes, buffer.waiting_streams()) == (2, 2, [ORDERS])
     assert [segment.path.read_bytes() for segment in buffer.take(ORDERS, 10)] == [b"a\n"]
 
 
@@ -235,6 +244,6 @@ def test_every_record_leaves_once_in_order_and_counted(
         assert [segment.first for segment in left[stream]] == counted[:-1]
         assert counted[-1] == len(sent[stream])
         assert all(segment.bytes == segment.path.stat().st_size for segment in left[stream])
-        assert buffer.waiting(stream) == 0
-        buffer.discard(left[stream])
-    assert (buffer.used, buffer.occupied, buffer.waiting_streams()) == (0, 0, [])
+        assert buffer.waiting_bytes(stream) == 0
+        buffer.release(left[stream])
+    assert (buffer.buffered_bytes, buffer.occupied_bytes, buffer.waiting_streams()) == (0, 0, [])

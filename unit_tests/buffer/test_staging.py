@@ -23,7 +23,7 @@ def test_executors_on_this_machine_read_the_segment_itself(segment: Segment) -> 
     staging = LocalStaging()
 
     place = staging.stage(segment)
-    staging.clear([place])
+    staging.delete([place])
 
     assert (place, segment.path.exists()) == (str(segment.path), True)
 
@@ -36,6 +36,6 @@ def test_executors_elsewhere_read_a_copy_that_goes_when_nobody_needs_it(segment:
 
         assert place == f"s3://{BUCKET}/lake/_staging/sync/00000001.jsonl"
         assert account.objects() == {"lake/_staging/sync/00000001.jsonl": b"a\nb\n"}
-        staging.clear([place])
+        staging.delete([place])
         assert account.objects() == {}
         assert segment.path.exists()

@@ -20,7 +20,7 @@ from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit, No
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.records.block_size import BLOCK_BYTES
 from destination_datalake.rejects.counts import RejectCounts
-from destination_datalake.rejects.place import RejectPlace
+from destination_datalake.rejects.location import RejectLocation
 from destination_datalake.schema.types import Decimal, Field, Float32, Int32, Int64, String
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.cloud import cloud as an_account
@@ -40,7 +40,7 @@ PLAN = FilePlan(
 )
 
 
-REJECTS = RejectPlace(f"s3://{BUCKET}/_errors", "run", "2026-11-21", "shop", "orders")
+REJECTS = RejectLocation(f"s3://{BUCKET}/_errors", "run", "2026-11-21", "shop", "orders")
 
 
 @pytest.fixture
@@ -202,7 +202,7 @@ def test_a_value_that_has_to_be_changed_is_counted_and_noted(cloud: Cloud, segme
 
     [file] = files(result)
     assert isinstance(result, Encoded)
-    assert result.tally == RejectCounts(records=2, affected=1, reasons={("id", "DESTINATION_SERIALIZATION_ERROR"): 1})
+    assert result.counts == RejectCounts(records=2, affected=1, reasons={("id", "DESTINATION_SERIALIZATION_ERROR"): 1})
     assert [row["_airbyte_meta"]["changes"] for row in rows(cloud, file)] == [
         [{"field": "id", "change": "NULLED", "reason": "DESTINATION_SERIALIZATION_ERROR"}],
         [],

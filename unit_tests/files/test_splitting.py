@@ -11,11 +11,11 @@ from destination_datalake.files.plan import FilePlan
 from destination_datalake.files.splitting import MIN_TASK_BYTES, StagedBatch, StagedSegment, tasks_for
 from destination_datalake.files.tasks import EncodeTask
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.rejects.place import RejectPlace
+from destination_datalake.rejects.location import RejectLocation
 
 ACCESS = AwsAccess("eu-west-1")
 PLAN = FilePlan("parquet", "ZSTD", (), {}, "s3://lake/data", False, 1, None, None)
-REJECTS = RejectPlace("s3://lake/_errors", "run", "2026-11-21", "db", "t")
+REJECTS = RejectLocation("s3://lake/_errors", "run", "2026-11-21", "db", "t")
 MiB = 1024 * 1024
 
 

@@ -28,7 +28,7 @@ class Kept:
     def read(self) -> bytes:
         return self.line
 
-    def forget(self) -> None:
+    def release(self) -> None:
         self.kept.remove(self)
 
 
@@ -214,9 +214,9 @@ def test_states_of_a_failed_stream_are_dropped_and_those_of_others_are_not() -> 
 
     states.commit(ITEMS, 0, 1)
     assert told(states.write()) == [(1, 1.0)]
-    assert (states.held, states.kept, states.futile) == (0, [], False)
-    assert not states.acknowledgeable(ORDERS, 2)
-    assert states.acknowledgeable(ITEMS, 1)
+    assert (states.held, states.kept, states.is_blocked) == (0, [], False)
+    assert not states.can_acknowledge(ORDERS, 2)
+    assert states.can_acknowledge(ITEMS, 1)
 
 
 def test_a_state_that_was_true_before_its_stream_failed_still_goes_out() -> None:
@@ -242,10 +242,10 @@ def test_once_a_stream_has_failed_only_states_for_all_from_before_its_lost_recor
 
     states.fail(ORDERS)
 
-    assert states.futile
+    assert states.is_blocked
     assert (states.held, len(states.kept)) == (1, 1)
-    assert states.acknowledgeable(ITEMS, 1)
-    assert not states.acknowledgeable(ITEMS, 2)
+    assert states.can_acknowledge(ITEMS, 1)
+    assert not states.can_acknowledge(ITEMS, 2)
     states.commit(ITEMS, 0, 2)
     assert told(states.write()) == [(1, 2.0)]
 
@@ -257,22 +257,22 @@ def test_states_for_all_go_on_while_a_failed_stream_has_lost_nothing() -> None:
     states.record(ITEMS, 1)
     states.hold(numbered(2, None))
     states.commit(ITEMS, 0, 1)
-    assert not states.futile
+    assert not states.is_blocked
 
     assert [number for number, _ in told(states.write())] == [1, 2]
     states.record(ORDERS, 1)
-    assert states.futile
+    assert states.is_blocked
 
 
 def test_a_first_state_for_all_after_a_stream_has_lost_records_is_futile() -> None:
     states = ledger()
     states.record(ORDERS, 1)
     states.fail(ORDERS)
-    assert not states.futile
+    assert not states.is_blocked
 
     states.hold(numbered(1, None))
 
-    assert states.futile
+    assert states.is_blocked
     assert states.write() == []
 
 

@@ -47,9 +47,9 @@ def test_a_stream_is_complete_when_its_last_status_says_so(
     for generation, complete in [(0, with_generations), (None, without)]:
         noted = statuses(generation)
         for kind in said:
-            noted.note(status(kind))
+            noted.read_trace(status(kind))
 
-        assert noted.complete(ORDERS) is complete
+        assert noted.is_complete(ORDERS) is complete
 
 
 @pytest.mark.parametrize(
@@ -66,9 +66,9 @@ def test_a_stream_is_complete_when_its_last_status_says_so(
 def test_traces_about_other_things_change_nothing(line: bytes) -> None:
     noted = statuses(0)
 
-    noted.note(line)
+    noted.read_trace(line)
 
-    assert not noted.complete(ORDERS)
+    assert not noted.is_complete(ORDERS)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_traces_about_other_things_change_nothing(line: bytes) -> None:
 )
 def test_a_trace_without_its_shape_is_an_error(line: bytes) -> None:
     with pytest.raises(msgspec.ValidationError):
-        statuses(0).note(line)
+        statuses(0).read_trace(line)
 
 
 @pytest.mark.parametrize(
@@ -91,13 +91,13 @@ def test_a_trace_without_its_shape_is_an_error(line: bytes) -> None:
 def test_a_status_counts_whatever_else_the_trace_holds(oddity: bytes) -> None:
     noted = statuses(0)
 
-    noted.note(status("COMPLETE").replace(b'"emitted_at": 1', b'"emitted_at": 1,' + oddity))
+    noted.read_trace(status("COMPLETE").replace(b'"emitted_at": 1', b'"emitted_at": 1,' + oddity))
 
-    assert noted.complete(ORDERS)
+    assert noted.is_complete(ORDERS)
 
 
 def test_the_status_of_one_of_several_streams_is_refused() -> None:
     streams = [Stream(StreamId(namespace, "orders"), {}, False, 0, None, None) for namespace in ("north", "south")]
 
     with pytest.raises(AmbiguousStream, match="2 streams of that name"):
-        Statuses(streams).note(status("COMPLETE"))
+        Statuses(streams).read_trace(status("COMPLETE"))

@@ -84,7 +84,7 @@ def test_a_session_token_that_nobody_here_knows_is_masked_by_its_name() -> None:
 
 def test_secrets_that_come_later_are_masked_too() -> None:
     pipe, secrets = Pipe(), list[str]()
-    pipe.out.mask_also(lambda: secrets)
+    pipe.out.mask_from(lambda: secrets)
 
     secrets.append("a-session-token")
     pipe.out.log("INFO", "it is a-session-token")

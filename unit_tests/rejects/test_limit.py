@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from destination_datalake.rejects.counts import RejectCounts
-from destination_datalake.rejects.limit import RejectLimit, why
+from destination_datalake.rejects.limit import RejectLimit, describe_reasons
 
 TALLY = RejectCounts(100, 1, 10, {("price", "WRONG"): 8, ("born", "WRONG"): 8, (None, "UNREADABLE"): 1})
 
@@ -26,18 +26,18 @@ TALLY = RejectCounts(100, 1, 10, {("price", "WRONG"): 8, ("born", "WRONG"): 8, (
     ],
 )
 def test_a_limit_is_passed_by_more_records_than_it_allows(limit: RejectLimit, passed: bool) -> None:
-    assert (limit.passed(TALLY) is not None) is passed
+    assert (limit.exceeded(TALLY) is not None) is passed
 
 
 def test_a_sentence_names_the_limit_and_counts_reasons_per_column() -> None:
-    assert RejectLimit(max_count=9).passed(TALLY) == (
+    assert RejectLimit(max_count=9).exceeded(TALLY) == (
         "10 of 100 records have rejects, which is more than rejects.max_count 9 allows: "
         "born WRONG 8 times; price WRONG 8 times; whole records UNREADABLE 1 time"
     )
 
 
 def test_of_very_many_columns_only_the_commonest_are_named() -> None:
-    text = why(RejectCounts(reasons={(f"c{number:02}", "WRONG"): 100 - number for number in range(15)}))
+    text = describe_reasons(RejectCounts(reasons={(f"c{number:02}", "WRONG"): 100 - number for number in range(15)}))
 
     assert text.startswith("c00 WRONG 100 times; c01 WRONG 99 times; ")
     assert text.endswith("c09 WRONG 91 times; and 5 more")
@@ -47,12 +47,12 @@ def test_of_very_many_columns_only_the_commonest_are_named() -> None:
 def test_a_share_is_compared_exactly(thousandths: int) -> None:
     limit = RejectLimit(max_ratio=thousandths / 1000)
 
-    assert limit.passed(RejectCounts(1000, affected=thousandths)) is None
-    assert limit.passed(RejectCounts(1000, affected=thousandths + 1)) is not None
+    assert limit.exceeded(RejectCounts(1000, affected=thousandths)) is None
+    assert limit.exceeded(RejectCounts(1000, affected=thousandths + 1)) is not None
 
 
 def test_nothing_is_never_too_much() -> None:
-    assert RejectLimit(max_ratio=0.0, max_count=0).passed(RejectCounts()) is None
+    assert RejectLimit(max_ratio=0.0, max_count=0).exceeded(RejectCounts()) is None
 
 
 counts = st.integers(0, 100)

@@ -10,12 +10,12 @@ import pytest
 
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.records.changes import ValueChange
-from destination_datalake.rejects.line import RejectLines, Row, place_of
-from destination_datalake.rejects.place import Partition, RejectPlace
+from destination_datalake.rejects.line import RejectFormatter, RowKey, column_at
+from destination_datalake.rejects.location import Partition, RejectLocation
 from destination_datalake.schema.types import ColumnType, Date, Field, Float32, Int32, List, String, Struct, Timestamp
 from destination_datalake.tables.glue.rejects_table import COLUMNS
 
-PLACE = RejectPlace("s3://lake/raw/_errors", "0a1b2c", "2026-11-21", "shop", "order_lines")
+PLACE = RejectLocation("s3://lake/raw/_errors", "0a1b2c", "2026-11-21", "shop", "order_lines")
 STREAM = StreamId("shop", "orderLines")
 COLUMNS_SENT = (
     Field("id", "id", Int32()),
@@ -27,14 +27,14 @@ COLUMNS_SENT = (
     Field("a_b", "a.b", List(List(Int32()))),
 )
 NOW = 1_763_683_200_123
-ROW = Row("018f-id", 1_700_000_000_000_250)
+ROW = RowKey("018f-id", 1_700_000_000_000_250)
 LINE = b'{"type":"RECORD","record":{"data":{"id":"two"}}}'
 
 
-def lines_of(*changes: ValueChange, line: bytes = LINE, row: Row = ROW) -> list[dict[str, Any]]:
+def lines_of(*changes: ValueChange, line: bytes = LINE, row: RowKey = ROW) -> list[dict[str, Any]]:
     """What is written, as a reader decodes it."""
-    lines = RejectLines(PLACE, STREAM, COLUMNS_SENT, "run-000001-0000", NOW)
-    return [msgspec.json.decode(msgspec.json.encode(each)) for each in lines.of_values(line, changes, row)]
+    lines = RejectFormatter(PLACE, STREAM, COLUMNS_SENT, "run-000001-0000", NOW)
+    return [msgspec.json.decode(msgspec.json.encode(each)) for each in lines.value_lines(line, changes, row)]
 
 
 def nulled(field: str, original: bytes, reason: str = "DESTINATION_SERIALIZATION_ERROR") -> ValueChange:
@@ -70,9 +70,9 @@ def test_a_rejected_value_has_every_field_of_both_ancestors() -> None:
 
 
 def test_a_rejected_record_has_no_row_and_no_column() -> None:
-    lines = RejectLines(PLACE, STREAM, COLUMNS_SENT, "unit", NOW)
+    lines = RejectFormatter(PLACE, STREAM, COLUMNS_SENT, "unit", NOW)
 
-    line = msgspec.json.decode(msgspec.json.encode(lines.of_record(LINE, "DESTINATION_RECORD_UNREADABLE", "why")))
+    line = msgspec.json.decode(msgspec.json.encode(lines.record_line(LINE, "DESTINATION_RECORD_UNREADABLE", "why")))
 
     absent = ["row_id", "column_name", "column_value", "change", "received_at", "arrivalTimestamp"]
     assert {name: line[name] for name in absent} == dict.fromkeys(absent)
@@ -88,10 +88,10 @@ def test_the_glue_table_has_a_column_or_partition_key_for_every_member() -> None
 
 
 def test_records_and_their_values_are_numbered() -> None:
-    lines = RejectLines(PLACE, STREAM, COLUMNS_SENT, "unit", NOW)
+    lines = RejectFormatter(PLACE, STREAM, COLUMNS_SENT, "unit", NOW)
 
-    first = [*lines.of_values(LINE, [nulled("id", b"[]"), nulled("a", b"{}")], ROW)]
-    second = lines.of_record(LINE, "R", "why")
+    first = [*lines.value_lines(LINE, [nulled("id", b"[]"), nulled("a", b"{}")], ROW)]
+    second = lines.record_line(LINE, "R", "why")
 
     assert [(line.sequence_number, line.sub_sequence_number) for line in [*first, second]] == [
         ("unit-1", 0),
@@ -161,7 +161,7 @@ def test_the_message_says_what_was_sent_and_what_was_wanted_but_never_the_value(
     [line] = lines_of(change)
 
     assert line["errorMessage"] == sentence
-    assert RejectLines(PLACE, STREAM, COLUMNS_SENT, "unit", NOW).column_of(change) == column
+    assert RejectFormatter(PLACE, STREAM, COLUMNS_SENT, "unit", NOW).column_of(change) == column
 
 
 @pytest.mark.parametrize(
@@ -174,12 +174,12 @@ def test_the_message_says_what_was_sent_and_what_was_wanted_but_never_the_value(
     ],
 )
 def test_a_place_is_found_also_where_keys_hold_dots(place: str, column: str, type_: ColumnType) -> None:
-    assert place_of(place, COLUMNS_SENT) == (column, type_)
+    assert column_at(place, COLUMNS_SENT) == (column, type_)
 
 
 @pytest.mark.parametrize("place", ["b", "id.x", "customer.nothing", "a.b.0.0.0", ""])
 def test_a_place_that_no_column_has_is_not_found(place: str) -> None:
-    assert place_of(place, COLUMNS_SENT) is None
+    assert column_at(place, COLUMNS_SENT) is None
 
 
 def test_bytes_that_are_no_text_are_whole_in_the_raw_data_alone() -> None:
@@ -190,7 +190,7 @@ def test_bytes_that_are_no_text_are_whole_in_the_raw_data_alone() -> None:
 
 
 def test_a_moment_that_hive_cannot_read_is_left_out() -> None:
-    [line] = lines_of(nulled("id", b"[]"), row=Row("id", -(10**17)))
+    [line] = lines_of(nulled("id", b"[]"), row=RowKey("id", -(10**17)))
 
     assert (line["received_at"], line["arrivalTimestamp"]) == (None, -(10**14))
 

@@ -27,7 +27,7 @@ from destination_datalake.protocol.stdout import Stdout
 from destination_datalake.rejects.counts import RejectCounts
 from destination_datalake.rejects.ledger import RejectLedger
 from destination_datalake.rejects.limit import RejectLimit
-from destination_datalake.rejects.place import Partition, RejectFile
+from destination_datalake.rejects.location import Partition, RejectFile
 from destination_datalake.spark.engine import Engine
 from destination_datalake.spark.failure import SparkFailed
 from destination_datalake.sync.conductor import EXIT_TERMINATED, _Sync
@@ -179,8 +179,8 @@ class SmallStaging:
         self.places.add(str(segment.path))
         return str(segment.path)
 
-    def clear(self, places: Iterable[str]) -> None:
-        self.places.difference_update(places)
+    def delete(self, locations: Iterable[str]) -> None:
+        self.places.difference_update(locations)
 
 
 def _same(table: MemoryTable) -> MemoryTable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from destination_datalake.rejects.place import TABLE, Partition, RejectFile
+from destination_datalake.rejects.location import REJECTS_TABLE, Partition, RejectFile
 from destination_datalake.tables.glue.database import ensure_database
 from destination_datalake.tables.glue.storage_formats import STORAGE_FORMATS
 from destination_datalake.tables.table import TableConflict, TableName
@@ -51,7 +51,7 @@ class RejectsTable:
     """
 
     def __init__(self, database: str, root: str, access: AwsAccess) -> None:
-        self._name = TableName(database, TABLE)
+        self._name = TableName(database, REJECTS_TABLE)
         self._root = root
         self._access = access
         self._registered: set[Partition] = set()

@@ -44,7 +44,7 @@ from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.records.changes import Floats, ValueChange
 from destination_datalake.records.reader import BlockDecoder
 from destination_datalake.records.record import coerce_value, record_coercer
-from destination_datalake.rejects.place import RejectPlace
+from destination_datalake.rejects.location import RejectLocation
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.iceberg import iceberg_field
@@ -366,7 +366,7 @@ def files_of(
     codec = "UNCOMPRESSED" if format == "jsonl" else "ZSTD"
     ids = index_by_name(iceberg_schema(columns)) if format == "parquet" else {}
     plan = FilePlan(format, codec, tuple(columns), ids, f"s3://{BUCKET}/t", False, 1 << 27, 3, 4)
-    place = RejectPlace(f"s3://{BUCKET}/_errors", "run", "2026-11-21", "db", "t")
+    place = RejectLocation(f"s3://{BUCKET}/_errors", "run", "2026-11-21", "db", "t")
     segment = folder / "segment"
     segment.write_bytes(b"".join(lines))
     unit = EncodeUnit(StreamId(None, "s"), "part", (str(segment),), plan, place)
@@ -380,8 +380,8 @@ def files_of(
             paths.append(folder / Path(key).name)
             paths[-1].write_bytes(content)
         cloud.access.client("s3").delete_object(Bucket=BUCKET, Key=key)
-    assert sum(file.rows for file in result.files) == result.tally.records == len(lines)
-    assert sum(result.tally.reasons.values()) == len(rejects)
+    assert sum(file.rows for file in result.files) == result.counts.records == len(lines)
+    assert sum(result.counts.reasons.values()) == len(rejects)
     # Each reason has its object; a record's rejects are numbered across them.
     return paths, sorted(rejects, key=lambda reject: int(reject["subSequenceNumber"]))
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from destination_datalake.rejects.place import TABLE, RejectFile, RejectPlace
+from destination_datalake.rejects.location import REJECTS_TABLE, RejectFile, RejectLocation
 from destination_datalake.tables.glue.rejects_table import COLUMNS, RejectsTable
 from destination_datalake.tables.table import TableConflict
 from unit_tests.cloud import BUCKET, Cloud
@@ -26,14 +26,16 @@ def a_table(cloud: Cloud) -> RejectsTable:
 
 
 def a_file(table: str = "orders", reason: str = "R", unit: str = "unit") -> RejectFile:
-    place = RejectPlace(ROOT, "run", "2026-11-21", "shop", table)
+    place = RejectLocation(ROOT, "run", "2026-11-21", "shop", table)
     return RejectFile(place.partition(reason), place.uri(reason, unit))
 
 
 def partitions(cloud: Cloud) -> dict[tuple[str, ...], str]:
     """The locations of the table's partitions, by their values."""
     pages = (
-        cloud.access.client("glue").get_paginator("get_partitions").paginate(DatabaseName="landing", TableName=TABLE)
+        cloud.access.client("glue")
+        .get_paginator("get_partitions")
+        .paginate(DatabaseName="landing", TableName=REJECTS_TABLE)
     )
     return {
         tuple(each["Values"]): each["StorageDescriptor"]["Location"] for page in pages for each in page["Partitions"]
@@ -43,7 +45,7 @@ def partitions(cloud: Cloud) -> dict[tuple[str, ...], str]:
 def test_the_first_reject_makes_database_table_and_partition(cloud: Cloud) -> None:
     a_table(cloud).register([a_file(unit="a"), a_file(unit="b"), a_file(reason="S")])
 
-    entry = cloud.access.client("glue").get_table(DatabaseName="landing", Name=TABLE)["Table"]
+    entry = cloud.access.client("glue").get_table(DatabaseName="landing", Name=REJECTS_TABLE)["Table"]
     assert [(key["Name"], key["Type"]) for key in entry["PartitionKeys"]] == [
         ("reason", "string"),
         ("stream", "string"),
@@ -82,7 +84,7 @@ def test_more_partitions_than_glue_takes_at_once_are_registered(cloud: Cloud) ->
 def test_another_table_of_that_name_is_left_alone(cloud: Cloud) -> None:
     glue = cloud.access.client("glue")
     glue.create_database(DatabaseInput={"Name": "landing"})
-    glue.create_table(DatabaseName="landing", TableInput={"Name": TABLE})
+    glue.create_table(DatabaseName="landing", TableInput={"Name": REJECTS_TABLE})
 
     with pytest.raises(TableConflict, match=r"landing\.airbyte_rejects"):
         a_table(cloud).register([a_file()])

@@ -14,15 +14,15 @@ from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.upload import Upload
 from destination_datalake.aws.withdrawal import withdraw_all
 from destination_datalake.rejects.counts import RejectCounts
-from destination_datalake.rejects.line import RejectLine, RejectLines, Row
-from destination_datalake.rejects.place import RejectFile, RejectPlace
+from destination_datalake.rejects.line import RejectFormatter, RejectLine, RowKey
+from destination_datalake.rejects.location import RejectFile, RejectLocation
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
     from destination_datalake.records.block import Decoded
 
-PENDING_BYTES = 1024 * 1024
+BUFFER_BYTES = 1024 * 1024
 """So much text is gathered before it is compressed: memory does not grow with what is rejected."""
 
 
@@ -34,10 +34,10 @@ class RejectsNotWritten(Exception):
         self.uri = uri
 
 
-class RejectFiles:
+class RejectWriter:
     """The rejects of one unit: an object per reason, none where nothing is rejected."""
 
-    def __init__(self, lines: RejectLines, place: RejectPlace, unit: str, s3: S3Client) -> None:
+    def __init__(self, lines: RejectFormatter, place: RejectLocation, unit: str, s3: S3Client) -> None:
         self._lines = lines
         self._place = place
         self._unit = unit
@@ -56,11 +56,11 @@ class RejectFiles:
         self._affected += len(decoded.refused) + len(decoded.changed)
         for refused in decoded.refused:
             self._reasons[None, refused.reason] += 1
-            self._append(self._lines.of_record(refused.line, refused.reason, refused.sentence))
+            self._append(self._lines.record_line(refused.line, refused.reason, refused.sentence))
         for changed in decoded.changed:
             self._reasons.update((self._lines.column_of(each), each.reason or "") for each in changed.changes)
-            row = Row(row_ids[changed.row].as_py(), decoded.extracted_at[changed.row].value)
-            for line in self._lines.of_values(changed.line, changed.changes, row):
+            row = RowKey(row_ids[changed.row].as_py(), decoded.extracted_at[changed.row].value)
+            for line in self._lines.value_lines(changed.line, changed.changes, row):
                 self._append(line)
 
     def close(self) -> list[RejectFile]:
@@ -78,7 +78,7 @@ class RejectFiles:
             for file in self._open.values():
                 steps.callback(file.abort)
 
-    def tally(self) -> RejectCounts:
+    def counts(self) -> RejectCounts:
         """What was counted."""
         return RejectCounts(self._rows + self._refused, self._refused, self._affected, dict(self._reasons))
 
@@ -104,7 +104,7 @@ class _File:
         """Add a line."""
         self._encoder.encode_into(line, self._pending, -1)
         self._pending += b"\n"
-        if len(self._pending) >= PENDING_BYTES:
+        if len(self._pending) >= BUFFER_BYTES:
             self._compress()
 
     def close(self) -> None:

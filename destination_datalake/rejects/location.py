@@ -10,8 +10,8 @@ from destination_datalake.aws.address import S3Address
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-FOLDER = "_errors"
-TABLE = "airbyte_rejects"
+REJECTS_FOLDER = "_errors"
+REJECTS_TABLE = "airbyte_rejects"
 """The table over that folder, in the database for streams without a namespace."""
 
 
@@ -24,7 +24,7 @@ class Partition(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class RejectPlace:
+class RejectLocation:
     """Where the rejects of one stream and sync go.
 
     `root` is the S3 URI of the folder for all rejects, without a slash at the end. `run` names the sync, `day` is the

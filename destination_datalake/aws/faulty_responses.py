@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _SERVICES = ("s3", "glue", "sts")
 
 
-def watch_answers(session: Session) -> None:
+def retry_faulty_responses(session: Session) -> None:
     """Let every client of the session look at what it is answered."""
     for service in _SERVICES:
         session.register(f"before-parse.{service}", _as_trouble)

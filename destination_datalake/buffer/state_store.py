@@ -6,48 +6,48 @@ import os
 from pathlib import Path
 
 from destination_datalake.buffer.buffer import MiB
-from destination_datalake.buffer.disk import on_disk
+from destination_datalake.buffer.disk import disk_errors
 
 MEMORY_BYTES = 8 * MiB
 FILE_BYTES = 16 * MiB
 
 
-class HeldLines:
-    """Keeps lines: up to `memory_bytes` of them in memory, what comes beyond in files of `file_bytes` each.
+class StateStore:
+    """Keeps STATE lines: up to `memory_bytes` of them in memory, the rest in files of `file_bytes` each.
 
-    Not thread-safe: its owner locks; only a line's `read` may be called at any time. `disk` counts the files' bytes;
-    a file goes when all its lines are forgotten.
+    Not thread-safe: its owner locks; only a line's `read` may be called at any time. `disk_bytes` is the size of the
+    files; a file is deleted once all its lines are released.
     """
 
     def __init__(self, directory: Path, memory_bytes: int = MEMORY_BYTES, file_bytes: int = FILE_BYTES) -> None:
         self._directory = directory
-        self._memory_bytes = memory_bytes
-        self._file_bytes = file_bytes
+        self._max_memory_bytes = memory_bytes
+        self._max_file_bytes = file_bytes
         self._files = 0
         self._file: _File | None = None
-        self.memory = 0
-        self.disk = 0
+        self.memory_bytes = 0
+        self.disk_bytes = 0
 
     def keep(self, line: bytes) -> _InMemory | _OnDisk:
-        """Keep a line until it is forgotten. Raises DiskFailed."""
-        if self.memory + len(line) <= self._memory_bytes:
-            self.memory += len(line)
+        """Keep a line until it is released. Raises DiskFailed."""
+        if self.memory_bytes + len(line) <= self._max_memory_bytes:
+            self.memory_bytes += len(line)
             return _InMemory(self, line)
-        if self._file is None or self._file.size >= self._file_bytes:
+        if self._file is None or self._file.size >= self._max_file_bytes:
             self._files += 1
             self._file = _File(self._directory / f"held-{self._files:08d}")
-        with on_disk(self._directory):
+        with disk_errors(self._directory):
             offset = self._file.append(line)
-        self.disk += len(line)
+        self.disk_bytes += len(line)
         return _OnDisk(self, self._file, offset, len(line))
 
-    def _forgotten_in_memory(self, size: int) -> None:
-        self.memory -= size
+    def _release_memory(self, size: int) -> None:
+        self.memory_bytes -= size
 
-    def _forgotten_on_disk(self, file: _File) -> None:
+    def _release_on_disk(self, file: _File) -> None:
         file.lines -= 1
         if not file.lines:
-            self.disk -= file.size
+            self.disk_bytes -= file.size
             file.path.unlink(missing_ok=True)
             if file is self._file:
                 self._file = None
@@ -77,30 +77,30 @@ class _File:
 class _InMemory:
     __slots__ = ("_lines", "_text")
 
-    def __init__(self, lines: HeldLines, text: bytes) -> None:
+    def __init__(self, lines: StateStore, text: bytes) -> None:
         self._lines = lines
         self._text = text
 
     def read(self) -> bytes:
         return self._text
 
-    def forget(self) -> None:
-        self._lines._forgotten_in_memory(len(self._text))
+    def release(self) -> None:
+        self._lines._release_memory(len(self._text))
 
 
 class _OnDisk:
     __slots__ = ("_file", "_length", "_lines", "_offset")
 
-    def __init__(self, lines: HeldLines, file: _File, offset: int, length: int) -> None:
+    def __init__(self, lines: StateStore, file: _File, offset: int, length: int) -> None:
         self._lines = lines
         self._file = file
         self._offset = offset
         self._length = length
 
     def read(self) -> bytes:
-        with on_disk(self._file.path.parent), self._file.path.open("rb") as file:
+        with disk_errors(self._file.path.parent), self._file.path.open("rb") as file:
             file.seek(self._offset)
             return file.read(self._length)
 
-    def forget(self) -> None:
-        self._lines._forgotten_on_disk(self._file)
+    def release(self) -> None:
+        self._lines._release_on_disk(self._file)

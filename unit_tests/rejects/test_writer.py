@@ -13,16 +13,16 @@ import pytest
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.records.block import ChangedRow, Decoded, RefusedLine
 from destination_datalake.records.changes import ValueChange
-from destination_datalake.rejects import files as files_module
+from destination_datalake.rejects import writer
 from destination_datalake.rejects.counts import RejectCounts
-from destination_datalake.rejects.files import RejectFiles, RejectsNotWritten
-from destination_datalake.rejects.line import RejectLines
-from destination_datalake.rejects.place import RejectPlace
+from destination_datalake.rejects.line import RejectFormatter
+from destination_datalake.rejects.location import RejectLocation
+from destination_datalake.rejects.writer import RejectsNotWritten, RejectWriter
 from destination_datalake.schema.types import Field, Int64
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.cloud import cloud as an_account
 
-PLACE = RejectPlace(f"s3://{BUCKET}/_errors", "run", "2026-11-21", "shop", "orders")
+PLACE = RejectLocation(f"s3://{BUCKET}/_errors", "run", "2026-11-21", "shop", "orders")
 WRONG, LARGE = "DESTINATION_SERIALIZATION_ERROR", "DESTINATION_FIELD_SIZE_LIMITATION"
 
 
@@ -32,9 +32,9 @@ def cloud() -> Iterator[Cloud]:
         yield account
 
 
-def rejects_of(cloud: Cloud, place: RejectPlace = PLACE) -> RejectFiles:
-    lines = RejectLines(place, StreamId(None, "orders"), [Field("id", "id", Int64())], "unit", 0)
-    return RejectFiles(lines, place, "unit", cloud.access.client("s3"))
+def rejects_of(cloud: Cloud, place: RejectLocation = PLACE) -> RejectWriter:
+    lines = RejectFormatter(place, StreamId(None, "orders"), [Field("id", "id", Int64())], "unit", 0)
+    return RejectWriter(lines, place, "unit", cloud.access.client("s3"))
 
 
 def decoded(
@@ -73,7 +73,7 @@ def test_each_reason_has_an_object_with_a_line_for_each_reject(cloud: Cloud) -> 
     assert found == {key(WRONG): ["id-0", "id-2"], key(LARGE): ["id-2", "id-1"], key("R"): [None, None]}
     assert {file.uri for file in files} == {f"s3://{BUCKET}/{each}" for each in found}
     assert {file.folder for file in files} == {f"s3://{BUCKET}/{each.rpartition('/')[0]}/" for each in found}
-    assert rejects.tally() == RejectCounts(7, 2, 5, {("id", WRONG): 2, ("id", LARGE): 2, (None, "R"): 2})
+    assert rejects.counts() == RejectCounts(7, 2, 5, {("id", WRONG): 2, ("id", LARGE): 2, (None, "R"): 2})
 
 
 def test_values_without_a_line_are_counted_all_the_same(cloud: Cloud) -> None:
@@ -82,7 +82,7 @@ def test_values_without_a_line_are_counted_all_the_same(cloud: Cloud) -> None:
 
     rejects.close()
 
-    assert rejects.tally() == RejectCounts(1, 0, 1, {("id", WRONG): 1000})
+    assert rejects.counts() == RejectCounts(1, 0, 1, {("id", WRONG): 1000})
     [lines] = written(cloud).values()
     assert len(lines) + lines[0]["values_not_listed"] == 1000
 
@@ -93,7 +93,7 @@ def test_where_nothing_is_rejected_nothing_is_written(cloud: Cloud) -> None:
 
     assert rejects.close() == []
     assert cloud.objects() == {}
-    assert rejects.tally() == RejectCounts(records=5)
+    assert rejects.counts() == RejectCounts(records=5)
 
 
 def test_a_unit_that_is_done_again_writes_over_what_it_wrote(cloud: Cloud) -> None:
@@ -118,7 +118,7 @@ def test_a_unit_that_fails_leaves_nothing(cloud: Cloud, closed: bool) -> None:
 
 
 def test_an_object_that_cannot_be_written_is_named(cloud: Cloud) -> None:
-    place = RejectPlace("s3://nobody-s-bucket/_errors", "run", "2026-11-21", "shop", "orders")
+    place = RejectLocation("s3://nobody-s-bucket/_errors", "run", "2026-11-21", "shop", "orders")
     rejects = rejects_of(cloud, place)
     rejects.write(*decoded(1, [(0, [WRONG])]))
 
@@ -132,7 +132,7 @@ def test_an_object_that_cannot_be_written_is_named(cloud: Cloud) -> None:
 
 def test_text_is_compressed_as_it_comes_in(cloud: Cloud) -> None:
     rejects = rejects_of(cloud)
-    rows = 3 * files_module.PENDING_BYTES // 500
+    rows = 3 * writer.BUFFER_BYTES // 500
     rejects.write(*decoded(rows, [(row, [WRONG]) for row in range(rows)]))
 
     rejects.close()
