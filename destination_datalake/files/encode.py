@@ -27,12 +27,12 @@ from destination_datalake.records.block import Decoded
 from destination_datalake.records.block_size import blocks
 from destination_datalake.records.changes import Floats
 from destination_datalake.records.reader import BlockDecoder
-from destination_datalake.records.undeclared import undeclared
+from destination_datalake.records.undeclared import undeclared_fields
 from destination_datalake.rejects.line import RejectFormatter
 from destination_datalake.rejects.writer import RejectsNotWritten, RejectWriter
 from destination_datalake.schema.arrow import arrow_field
 from destination_datalake.schema.columns import METADATA_COLUMNS
-from destination_datalake.schema.fit import fit
+from destination_datalake.schema.narrowest import narrowest
 from destination_datalake.schema.types import Field
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
     with undone_on_failure(files.abort, rejects.abort):
         for segment in unit.segments:
             for block in blocks(_content(segment, access), unit.plan.columns):
-                noticed = undeclared(block, unit.plan.columns) if noticed is None else noticed
+                noticed = undeclared_fields(block, unit.plan.columns) if noticed is None else noticed
                 for decoded in decoder.decode(block):
                     rejects.write(decoded, files.write(decoded))
         rejected = rejects.close()
@@ -110,7 +110,7 @@ class _UnitFiles:
     def write(self, decoded: Decoded) -> pa.Array[Any]:
         """Append records to the open file, or begin one; return the ids of their rows."""
         fitted = tuple(
-            replace(column, type=fit(array, column.type))
+            replace(column, type=narrowest(array, column.type))
             for column, array in zip(self._columns, decoded.columns, strict=True)
         )
         if fitted != self._columns:

@@ -95,11 +95,11 @@ class ChangedRow(NamedTuple):
 
 
 class RefusedLine(NamedTuple):
-    """A line whose record could not become a row: the line, a word for it and a sentence without any of its content."""
+    """A line whose record could not become a row. `reason` is a code; `message` quotes nothing of the line."""
 
     line: bytes
     reason: str
-    sentence: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,6 @@ def nulled(raw: bytes, changes: list[ValueChange], reason: str) -> Value:
     return None
 
 
-def place_name(key: str) -> str:
-    """What a place calls a key: itself, with a `?` for whatever in it no text can hold."""
+def path_step(key: str) -> str:
+    """Return a key as one step of a `ValueChange.field`: with a `?` for each lone surrogate, as UTF-8 has none."""
     return key.encode("utf-8", "replace").decode()

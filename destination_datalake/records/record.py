@@ -28,7 +28,7 @@ from destination_datalake.records.changes import (
     Value,
     ValueChange,
     nulled,
-    place_name,
+    path_step,
 )
 from destination_datalake.records.raw_json import NULL, elements_of, members_of, text_of_string
 from destination_datalake.records.values.numbers import decimal_coercer, exact_number, float_coercer, integer
@@ -75,10 +75,10 @@ class CoercedRecord(NamedTuple):
 
 
 class RecordRefused(Exception):
-    """A line without a record that could be written: a word for it and a sentence, which holds none of its content."""
+    """A line holds no record that could be written. `reason` is a code; the message quotes nothing of the line."""
 
-    def __init__(self, reason: str, sentence: str) -> None:
-        super().__init__(sentence)
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
         self.reason = reason
 
 
@@ -95,7 +95,7 @@ def coercers(columns: Sequence[Field], floats: Floats = Floats.ANY) -> tuple[Coe
     The list that a coercer appends to is to hold what had to be done to the record's other values: it is never longer
     than MOST_CHANGES and one for each column. A value that would make it longer is nulled as a whole.
     """
-    return tuple(_placed(place_name(column.source), _bounded(_coercer(column.type, floats))) for column in columns)
+    return tuple(_placed(path_step(column.source), _bounded(_coercer(column.type, floats))) for column in columns)
 
 
 def coerce_record(line: bytes, columns: Sequence[Field]) -> CoercedRecord:
@@ -302,7 +302,7 @@ def _put_before(place: str, changes: list[ValueChange], start: int) -> None:
 
 def _struct(column_type: Struct, floats: Floats) -> Coercer:
     inner = [
-        (field.source, field.name, _placed(place_name(field.source), _coercer(field.type, floats)))
+        (field.source, field.name, _placed(path_step(field.source), _coercer(field.type, floats)))
         for field in column_type.fields
     ]
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from destination_datalake.records.changes import place_name
+from destination_datalake.records.changes import path_step
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.types import ColumnType, Field, List, Struct
 
@@ -34,7 +34,7 @@ Found = dict[str, set[str]]
 """The undeclared names by the place of the object that has them."""
 
 
-def undeclared(block: bytes | memoryview, columns: Sequence[Field]) -> tuple[str, ...]:
+def undeclared_fields(block: bytes | memoryview, columns: Sequence[Field]) -> tuple[str, ...]:
     """The places of fields in the block's first records that no column and no property is for, sorted.
 
     Keys are joined by `.`, a list is `[]`. Lines that are not JSON to everyone are not looked at, and names that are
@@ -49,7 +49,7 @@ def undeclared(block: bytes | memoryview, columns: Sequence[Field]) -> tuple[str
     return tuple(sorted(_places(found)))
 
 
-def warning(stream: object, places: Iterable[str]) -> str:
+def undeclared_warning(stream: object, places: Iterable[str]) -> str:
     """What people are told of a stream's undeclared fields: up to NAMES_TOLD of them by name."""
     those = sorted(set(places))
     more = len(those) - NAMES_TOLD
@@ -106,7 +106,7 @@ def _note(key: str, names: set[str]) -> None:
 
 
 def _joined(place: str, key: str) -> str:
-    name = place_name(key)
+    name = path_step(key)
     name = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
     return f"{place}.{name}" if place else name
 

@@ -19,7 +19,7 @@ from destination_datalake.records.changes import (
     SERIALIZATION_ERROR,
     TRUNCATED,
     ValueChange,
-    place_name,
+    path_step,
 )
 from destination_datalake.rejects.location import RejectLocation
 from destination_datalake.schema.glue import glue_type
@@ -155,7 +155,7 @@ def column_at(place: str, columns: Sequence[Field]) -> tuple[str, ColumnType] | 
     A place is source keys and indexes joined by `.`, and keys may hold dots themselves: the first that fits is taken.
     """
     for column in columns:
-        name = place_name(column.source)
+        name = path_step(column.source)
         if place == name:
             return column.source, column.type
         if place.startswith(f"{name}."):

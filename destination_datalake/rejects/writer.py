@@ -56,7 +56,7 @@ class RejectWriter:
         self._affected += len(decoded.refused) + len(decoded.changed)
         for refused in decoded.refused:
             self._reasons[None, refused.reason] += 1
-            self._append(self._lines.record_line(refused.line, refused.reason, refused.sentence))
+            self._append(self._lines.record_line(refused.line, refused.reason, refused.message))
         for changed in decoded.changed:
             self._reasons.update((self._lines.column_of(each), each.reason or "") for each in changed.changes)
             row = RowKey(row_ids[changed.row].as_py(), decoded.extracted_at[changed.row].value)

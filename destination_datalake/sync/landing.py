@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from destination_datalake.files.plan import DataFile
 from destination_datalake.files.splitting import StagedBatch, StagedSegment, tasks_for
 from destination_datalake.files.tasks import Encoded, NotEncoded, UnitResult
-from destination_datalake.records.undeclared import warning as undeclared_warning
+from destination_datalake.records.undeclared import undeclared_warning
 from destination_datalake.rejects.counts import RejectCounts
 from destination_datalake.spark.engine import Engine
 from destination_datalake.sync.failures import StreamFailure, failure_of

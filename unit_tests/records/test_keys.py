@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.records.changes import place_name
+from destination_datalake.records.changes import path_step
 from destination_datalake.records.reader import BlockDecoder
 from destination_datalake.records.record import record_coercer
 from destination_datalake.schema.arrow import arrow_type
@@ -81,7 +81,7 @@ def test_a_key_of_any_characters_is_a_column_like_any_other(key: str) -> None:
 @pytest.mark.parametrize("key", KEYS)
 def test_a_value_that_cannot_be_kept_is_told_of_by_its_key(key: str) -> None:
     column = Field("a", key, Struct((Field("b", key, List(Int32())),)))
-    name = place_name(key)
+    name = path_step(key)
 
     rows = decoded([line({key: f'{{{json.dumps(key)}:[1,"two"]}}'}), line({})], [column])
 
@@ -135,4 +135,4 @@ def test_a_record_that_is_nested_too_deeply_costs_no_other(column_type: ColumnTy
     refused = [each for part in parts for each in part.refused]
     assert sum(part.rows for part in parts) + len(refused) == 3
     assert all(bytes(each.line) == deep for each in refused)
-    assert all(each.sentence == "the record is nested too deeply" for each in refused)
+    assert all(each.message == "the record is nested too deeply" for each in refused)

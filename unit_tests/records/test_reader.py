@@ -293,7 +293,7 @@ def test_a_line_that_can_be_no_row_is_told_of_without_quoting_it_and_costs_no_ot
     assert sorted(id_ for part in parts for id_ in values(part.columns[0])) == [0, 2]
     [refused] = [refused for part in parts for refused in part.refused]
     assert (bytes(refused.line), refused.reason) == (line_, reason)
-    assert "secret" not in refused.sentence
+    assert "secret" not in refused.message
 
 
 def test_lines_are_found_by_row_also_where_a_line_is_blank_and_another_holds_two_records() -> None:

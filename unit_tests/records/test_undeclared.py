@@ -12,8 +12,8 @@ from destination_datalake.records.undeclared import (
     NAMES_TOLD,
     SAMPLE_BYTES,
     SAMPLE_LINES,
-    undeclared,
-    warning,
+    undeclared_fields,
+    undeclared_warning,
 )
 from destination_datalake.schema.types import Field, Int64, Json, List, String, Struct
 
@@ -48,33 +48,33 @@ def lines(*data: object) -> bytes:
     ],
 )
 def test_the_places_of_undeclared_fields_are_noticed(data: object, places: Sequence[str]) -> None:
-    assert undeclared(lines({"id": 1}, data), COLUMNS) == tuple(places)
+    assert undeclared_fields(lines({"id": 1}, data), COLUMNS) == tuple(places)
 
 
 def test_only_the_first_records_are_looked_at() -> None:
     few = lines(*[{"id": 1}] * (SAMPLE_LINES - 1), {"late": 1}, {"too_late": 1})
     long = lines({"id": "x" * SAMPLE_BYTES}, {"after": 1})
 
-    assert undeclared(few, COLUMNS) == ("late",)
-    assert undeclared(long, COLUMNS) == ()
+    assert undeclared_fields(few, COLUMNS) == ("late",)
+    assert undeclared_fields(long, COLUMNS) == ()
 
 
 def test_what_is_not_json_to_everyone_is_not_looked_at() -> None:
     odd = [b"not JSON\n", b'{"record":{"data":[1]}}\n', b"\xff\n", b"[" * 100_000 + b"\n", b"\n"]
 
-    assert undeclared(b"".join([*odd, lines({"x": float("nan")}), lines({"new": 1})]), COLUMNS) == ("new",)
+    assert undeclared_fields(b"".join([*odd, lines({"x": float("nan")}), lines({"new": 1})]), COLUMNS) == ("new",)
 
 
 def test_keys_of_an_object_that_is_used_as_a_map_are_data_and_not_told() -> None:
     few = {f"key {number:02}": 1 for number in range(MANY_NAMES)}
     many = {f"person{number}@example.com": 1 for number in range(MANY_NAMES + 1)}
 
-    assert undeclared(lines({"address": few}), COLUMNS) == tuple(f"address.{key}" for key in few)
-    assert undeclared(lines({"address": many}, many), COLUMNS) == ("*", "address.*")
+    assert undeclared_fields(lines({"address": few}), COLUMNS) == tuple(f"address.{key}" for key in few)
+    assert undeclared_fields(lines({"address": many}, many), COLUMNS) == ("*", "address.*")
 
 
 def test_the_warning_names_so_many_and_counts_the_rest() -> None:
-    told = warning("shop.orders", [f"f{number:02}" for number in range(NAMES_TOLD + 3)] * 2)
+    told = undeclared_warning("shop.orders", [f"f{number:02}" for number in range(NAMES_TOLD + 3)] * 2)
 
     assert told.startswith("Stream shop.orders: records have fields that the schema does not declare")
     assert "f00, f01, " in told
@@ -83,6 +83,6 @@ def test_the_warning_names_so_many_and_counts_the_rest() -> None:
 
 
 def test_a_name_is_cut_where_it_is_too_long_to_read() -> None:
-    [place] = undeclared(lines({"x" * 5000: 1}), COLUMNS)
+    [place] = undeclared_fields(lines({"x" * 5000: 1}), COLUMNS)
 
     assert place == "x" * 100 + "…"

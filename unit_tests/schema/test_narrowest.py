@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from destination_datalake.schema.arrow import arrow_type
-from destination_datalake.schema.fit import fit
-from destination_datalake.schema.narrowest import widest
+from destination_datalake.schema.narrowest import narrowest, widest
 from destination_datalake.schema.types import (
     ColumnType,
     Date,
@@ -33,7 +32,7 @@ FLOATS = st.floats() | st.floats(width=32)
 
 
 def fitted(values: list[Any], column_type: ColumnType) -> ColumnType:
-    return fit(pa.array(values, arrow_type(widest(column_type))), column_type)
+    return narrowest(pa.array(values, arrow_type(widest(column_type))), column_type)
 
 
 def is_single(value: float) -> bool:
@@ -105,7 +104,7 @@ def test_numbers_inside_structures_widen_each_for_itself() -> None:
 def test_only_the_rows_of_a_slice_count() -> None:
     values = pa.array([2**40, 1, 2**40], pa.int64()).slice(1, 1)
 
-    assert fit(values, Int32()) == Int32()
+    assert narrowest(values, Int32()) == Int32()
 
 
 @pytest.mark.parametrize(
