@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from integration_tests.messages import configured_catalog, configured_stream, record, state, status
+from integration_tests.harness.messages import configured_catalog, configured_stream, record, state, status
 
 NAMESPACE = "shop"
 STATE_EVERY = 5_000

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from demo.connector import Answer
-from integration_tests.lake import Lake
+from integration_tests.harness.lake import Lake
 
 _ROWS_SHOWN = 3
 

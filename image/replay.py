@@ -21,10 +21,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from integration_tests.aws_server import AwsServer
-from integration_tests.lake import Lake
-from integration_tests.messages import configured_catalog, configured_stream, record, state, status
-from integration_tests.platform import Launch, Platform, Process
+from integration_tests.harness.aws_server import AwsServer
+from integration_tests.harness.lake import Lake
+from integration_tests.harness.messages import configured_catalog, configured_stream, record, state, status
+from integration_tests.harness.runs.launch import Launch, Process
+from integration_tests.harness.runs.platform import Platform
 
 PROJECT = Path(__file__).parent.parent
 DOCKERFILE = PROJECT / "Dockerfile"

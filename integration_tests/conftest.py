@@ -1,56 +1,17 @@
 """The test world: an AWS account, a lake in it, the platform, and the kinds of table that a sync can end in."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from integration_tests.aws_server import AwsServer
-from integration_tests.conformance.warm import SharedSpark, WarmLaunch
-from integration_tests.lake import Lake
-from integration_tests.platform import Platform
+from integration_tests.harness.aws_server import AwsServer
+from integration_tests.harness.lake import Lake
+from integration_tests.harness.runs.platform import Platform
+from integration_tests.harness.runs.warm import SharedSpark, WarmLaunch
+from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
 
 ACCEPTANCE = Path(__file__).parent / "acceptance"
-
-
-@dataclass(frozen=True)
-class TableKind:
-    """A kind of table: the options that choose it, and what it can do. Tests ask what it can, never which it is."""
-
-    name: str
-    options: Mapping[str, object]
-    promotes_in_place: bool
-    """A wider integer type for a column is a change of the catalog alone."""
-    keeps_zones: bool
-    """A reader can tell a timestamp with a zone from one without."""
-    is_typed: bool
-    """The data files carry types of their own."""
-
-
-TABLE_KINDS = (
-    TableKind(
-        "iceberg",
-        {"format": {"format_type": "Parquet"}, "table_type": "ICEBERG"},
-        promotes_in_place=True,
-        keeps_zones=True,
-        is_typed=True,
-    ),
-    TableKind(
-        "hive-parquet",
-        {"format": {"format_type": "Parquet"}, "table_type": "HIVE"},
-        promotes_in_place=False,
-        keeps_zones=True,
-        is_typed=True,
-    ),
-    TableKind(
-        "hive-jsonl",
-        {"format": {"format_type": "JSONL"}, "table_type": "HIVE"},
-        promotes_in_place=True,
-        keeps_zones=False,
-        is_typed=False,
-    ),
-)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from integration_tests.lake import PREFIX, Lake
-from integration_tests.messages import configured_catalog, configured_stream, record, state, status
-from integration_tests.platform import COMMAND, Platform, Run, record_count
+from integration_tests.harness.lake import PREFIX, Lake
+from integration_tests.harness.messages import configured_catalog, configured_stream, record, state, status
+from integration_tests.harness.runs.launch import COMMAND
+from integration_tests.harness.runs.output import Run, record_count
+from integration_tests.harness.runs.platform import Platform
 
 SCHEMA: Mapping[str, Any] = {"type": "object", "properties": {"id": {"type": "integer"}, "name": {"type": "string"}}}
 APPENDED = configured_stream("orders", SCHEMA)

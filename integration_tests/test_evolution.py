@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from integration_tests.conftest import TABLE_KINDS, TableKind
-from integration_tests.lake import Lake
-from integration_tests.messages import configured_catalog, configured_stream, record, status
-from integration_tests.platform import Platform
+from integration_tests.harness.lake import Lake
+from integration_tests.harness.messages import configured_catalog, configured_stream, record, status
+from integration_tests.harness.runs.platform import Platform
+from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
 
 INTEGER, NUMBER, STRING = {"type": "integer"}, {"type": "number"}, {"type": "string"}
 INTEGERS = {"type": "array", "items": INTEGER}

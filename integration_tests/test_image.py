@@ -16,10 +16,11 @@ from typing import IO
 import pytest
 
 from image.trim import trim
-from integration_tests.conftest import TableKind
-from integration_tests.lake import Lake
-from integration_tests.messages import configured_catalog, configured_stream, record, state, status
-from integration_tests.platform import Platform, Process
+from integration_tests.harness.lake import Lake
+from integration_tests.harness.messages import configured_catalog, configured_stream, record, state, status
+from integration_tests.harness.runs.launch import Process
+from integration_tests.harness.runs.platform import Platform
+from integration_tests.harness.table_kinds import TableKind
 
 SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}, "tags": {"type": "array"}}}
 IMPORT_ALL = """

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from integration_tests.conftest import TableKind
-from integration_tests.lake import PREFIX, Lake
-from integration_tests.messages import configured_catalog, configured_stream, record, status
-from integration_tests.platform import Platform
+from integration_tests.harness.lake import PREFIX, Lake
+from integration_tests.harness.messages import configured_catalog, configured_stream, record, status
+from integration_tests.harness.runs.platform import Platform
+from integration_tests.harness.table_kinds import TableKind
 
 NUMBER = {"type": "integer"}
 LONG = "Ж" * 150  # 300 bytes

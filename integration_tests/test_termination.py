@@ -13,9 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from integration_tests.lake import Lake
-from integration_tests.messages import configured_catalog, configured_stream, record, state, status
-from integration_tests.platform import COMMAND, Platform, record_count
+from integration_tests.harness.lake import Lake
+from integration_tests.harness.messages import configured_catalog, configured_stream, record, state, status
+from integration_tests.harness.runs.launch import COMMAND
+from integration_tests.harness.runs.output import record_count
+from integration_tests.harness.runs.platform import Platform
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"id": {"type": "integer"}}}
 

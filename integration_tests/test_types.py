@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from integration_tests.conftest import TableKind
-from integration_tests.lake import Lake
-from integration_tests.messages import configured_catalog, configured_stream, record, state, status
-from integration_tests.platform import Platform, Run
+from integration_tests.harness.lake import Lake
+from integration_tests.harness.messages import configured_catalog, configured_stream, record, state, status
+from integration_tests.harness.runs.output import Run
+from integration_tests.harness.runs.platform import Platform
+from integration_tests.harness.table_kinds import TableKind
 
 PROPERTIES: dict[str, Any] = {
     "id": {"type": "integer"},

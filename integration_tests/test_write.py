@@ -3,9 +3,8 @@
 from datetime import UTC, date, datetime
 from typing import Any
 
-from integration_tests.conftest import TableKind
-from integration_tests.lake import Lake
-from integration_tests.messages import (
+from integration_tests.harness.lake import Lake
+from integration_tests.harness.messages import (
     EMITTED_AT,
     configured_catalog,
     configured_stream,
@@ -14,7 +13,9 @@ from integration_tests.messages import (
     state,
     status,
 )
-from integration_tests.platform import Platform, Run, record_count, same_text, without_stats
+from integration_tests.harness.runs.output import Run, record_count, same_text, without_stats
+from integration_tests.harness.runs.platform import Platform
+from integration_tests.harness.table_kinds import TableKind
 
 ORDERS: dict[str, Any] = {
     "type": "object",

@@ -38,7 +38,7 @@ from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.location import Site
 from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.table import Committed, TableName
-from integration_tests.aws_server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
+from integration_tests.harness.aws_server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 
 STREAM = StreamId("shop", "Orders")
 COLUMNS = (Field("id", "id", Int64()),)

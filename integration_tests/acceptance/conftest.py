@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from integration_tests.acceptance.pairs import Pair, find_pairs
-from integration_tests.aws_server import AwsServer
-from integration_tests.conftest import TABLE_KINDS, TableKind
-from integration_tests.lake import Lake
-from integration_tests.messages import configured_catalog, configured_stream, status
-from integration_tests.platform import Platform, Run
+from integration_tests.harness.aws_server import AwsServer
+from integration_tests.harness.lake import Lake
+from integration_tests.harness.messages import configured_catalog, configured_stream, status
+from integration_tests.harness.runs.output import Run
+from integration_tests.harness.runs.platform import Platform
+from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
 
 APPEND, OVERWRITE = "append", "overwrite"
 DESTINATIONS = (APPEND, OVERWRITE)

@@ -13,11 +13,12 @@ import pytest
 from integration_tests.acceptance.conftest import APPEND, DESTINATIONS, Landing
 from integration_tests.acceptance.expectation import WRONG_TYPE, Row, columns, identifier
 from integration_tests.acceptance.pairs import Pair, find_pairs, is_record, is_state
-from integration_tests.aws_server import AwsServer
-from integration_tests.conftest import TABLE_KINDS, TableKind
-from integration_tests.lake import Lake
-from integration_tests.messages import configured_catalog, configured_stream
-from integration_tests.platform import Platform, Run, record_count, same_text, without_stats
+from integration_tests.harness.aws_server import AwsServer
+from integration_tests.harness.lake import Lake
+from integration_tests.harness.messages import configured_catalog, configured_stream
+from integration_tests.harness.runs.output import Run, record_count, same_text, without_stats
+from integration_tests.harness.runs.platform import Platform
+from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
 
 VERSIONS = ("v0", "v1")
 METADATA = ("_airbyte_raw_id", "_airbyte_extracted_at", "_airbyte_meta", "_airbyte_generation_id")

@@ -8,15 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from integration_tests.aws_server import SECRET_ACCESS_KEY
 from integration_tests.chaos.adversary import Adversary, HostileAws
 from integration_tests.chaos.oracle import Effect
 from integration_tests.chaos.reader import Broken
 from integration_tests.chaos.source import CONFIDENTIAL, STREAM, Chunk, Sending
-from integration_tests.conftest import TableKind
-from integration_tests.lake import Lake
-from integration_tests.messages import Json, configured_catalog, configured_stream, status
-from integration_tests.platform import PATIENCE, Launch, Message, Platform, ProtocolError, Run, record_count
+from integration_tests.harness.aws_server import SECRET_ACCESS_KEY
+from integration_tests.harness.lake import Lake
+from integration_tests.harness.messages import Json, configured_catalog, configured_stream, status
+from integration_tests.harness.runs.launch import Launch
+from integration_tests.harness.runs.output import Message, ProtocolError, Run, record_count
+from integration_tests.harness.runs.platform import Platform
+from integration_tests.harness.runs.running import PATIENCE
+from integration_tests.harness.table_kinds import TableKind
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from botocore.exceptions import ClientError
 
 from integration_tests.chaos.source import STREAM, Sending, Sent
-from integration_tests.lake import PREFIX, Lake
+from integration_tests.harness.lake import PREFIX, Lake
 
 
 class Broken(AssertionError):

@@ -19,10 +19,10 @@ from integration_tests.chaos.oracle import Effect, Oracle
 from integration_tests.chaos.reader import Broken, Reader
 from integration_tests.chaos.source import Sending
 from integration_tests.chaos.tally import Tally
-from integration_tests.conformance.warm import WarmLaunch
-from integration_tests.conftest import TABLE_KINDS, TableKind
-from integration_tests.lake import Lake
-from integration_tests.platform import launch_command
+from integration_tests.harness.lake import Lake
+from integration_tests.harness.runs.launch import launch_command
+from integration_tests.harness.runs.warm import WarmLaunch
+from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
 
 ICEBERG, HIVE_PARQUET, HIVE_JSONL = TABLE_KINDS
 

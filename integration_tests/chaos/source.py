@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
-from integration_tests.conformance.warehouse import INTEGER, NUMBER, STRING, object_schema
-from integration_tests.messages import EMITTED_AT, record, state
+from integration_tests.harness.messages import EMITTED_AT, record, state
+from integration_tests.harness.warehouse import INTEGER, NUMBER, STRING, object_schema
 
 STREAM = "orders"
 

@@ -7,8 +7,8 @@ import pytest
 from integration_tests.chaos.adversary import HostileAws
 from integration_tests.chaos.play import play
 from integration_tests.chaos.rounds import SUBJECTS
-from integration_tests.conformance.warm import WarmLaunch
-from integration_tests.lake import Lake
+from integration_tests.harness.lake import Lake
+from integration_tests.harness.runs.warm import WarmLaunch
 
 SEED = 4027
 ATTEMPTS = 5

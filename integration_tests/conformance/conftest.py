@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.conformance.warehouse import Warehouse
-from integration_tests.conformance.warm import WarmLaunch
-from integration_tests.conftest import TableKind
-from integration_tests.lake import Lake
-from integration_tests.platform import Platform
+from integration_tests.harness.lake import Lake
+from integration_tests.harness.runs.platform import Platform
+from integration_tests.harness.runs.warm import WarmLaunch
+from integration_tests.harness.table_kinds import TableKind
+from integration_tests.harness.warehouse import Warehouse
 
 
 @pytest.fixture

@@ -11,8 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.conformance.scenarios import BASIC_FUNCTIONALITY, LEGACY_ACCEPTANCE, REASONS, function_name
-from integration_tests.conftest import TABLE_KINDS
+from integration_tests.conformance.airbyte.scenarios import (
+    BASIC_FUNCTIONALITY,
+    LEGACY_ACCEPTANCE,
+    REASONS,
+    function_name,
+)
+from integration_tests.harness.table_kinds import TABLE_KINDS
 
 _HEADING = """\
 # Conformance

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess
-from integration_tests.aws_server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, AwsServer
+from integration_tests.harness.aws_server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, AwsServer
 from unit_tests.cloud import Cloud
 from unit_tests.cloud import cloud as an_account
 from unit_tests.lake import Lake

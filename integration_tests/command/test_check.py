@@ -1,0 +1,165 @@
+"""`check` through the command line: it tries everything out, leaves nothing behind, and says what to mend."""
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from integration_tests.harness.aws_server import ACCESS_KEY_ID, ACCOUNT_ID, REGION, SECRET_ACCESS_KEY
+from integration_tests.harness.lake import Lake
+from integration_tests.harness.runs.launch import COMMAND
+from integration_tests.harness.runs.platform import Platform
+
+
+def test_a_configuration_that_works_succeeds_and_leaves_only_the_database_behind(
+    platform: Platform, lake: Lake
+) -> None:
+    run = platform.check(lake.config())
+
+    assert run.connection_status == {"status": "SUCCEEDED"}
+    assert run.exit_code == 0
+    assert lake.objects() == {}
+    assert lake.unfinished_uploads() == []
+    assert lake.tables() == []
+    assert lake.glue.get_database(Name=lake.database)["Database"]["Name"] == lake.database
+
+
+def test_two_checks_at_once_do_not_disturb_each_other(platform: Platform, lake: Lake) -> None:
+    with ThreadPoolExecutor() as pool:
+        runs = list(pool.map(platform.check, [lake.config()] * 2))
+
+    assert [run.connection_status["status"] for run in runs] == ["SUCCEEDED", "SUCCEEDED"]
+    assert (lake.objects(), lake.tables()) == ({}, [])
+
+
+def test_a_role_is_assumed_with_the_credentials_of_the_environment(lake: Lake, tmp_path: Path) -> None:
+    role = {
+        "credentials_title": "IAM Role",
+        "role_arn": f"arn:aws:iam::{ACCOUNT_ID}:role/airbyte",
+        "external_id": "airbyte-1",
+        "session_duration_seconds": 900,
+    }
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(lake.config(credentials=role)))
+    environment = {"AWS_ACCESS_KEY_ID": ACCESS_KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET_ACCESS_KEY}
+
+    done = subprocess.run([COMMAND, "check", "--config", str(config)], capture_output=True, check=True, env=environment)
+
+    assert json.loads(done.stdout.splitlines()[-1])["connectionStatus"] == {"status": "SUCCEEDED"}
+
+
+def test_a_bucket_that_is_missing_is_named_with_what_to_do(platform: Platform, lake: Lake) -> None:
+    said = platform.check(lake.config(bucket_name="nobody-s-bucket")).refusal
+
+    assert "s3://nobody-s-bucket/" in said
+    assert "(S3, PutObject): the bucket does not exist. Create the bucket, or correct bucket_name and region." in said
+
+
+def test_a_bucket_in_another_region_is_named_with_both_regions(platform: Platform, lake: Lake) -> None:
+    bucket = f"{lake.bucket}-eu"
+    lake.s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+
+    said = platform.check(lake.config(bucket_name=bucket)).refusal
+
+    assert said == (
+        f"Bucket {bucket} is in region eu-west-1, but region is {REGION}. Set region to eu-west-1, or choose a bucket "
+        f"in {REGION}."
+    )
+
+
+def test_an_account_that_is_not_the_expected_one_is_named(platform: Platform, lake: Lake) -> None:
+    said = platform.check(lake.config(aws_account_id="999999999999")).refusal
+
+    assert f"The credentials belong to AWS account {ACCOUNT_ID}" in said
+    assert "aws_account_id is 999999999999" in said
+
+
+def test_a_place_where_nobody_listens_is_said_in_time(platform: Platform, lake: Lake) -> None:
+    said = platform.check(lake.config(endpoint_url="http://127.0.0.1:9")).refusal
+
+    assert "Cannot identify the owner of the credentials" in said
+    assert "Check region, endpoint_url and the network" in said
+
+
+def test_options_that_cannot_work_are_an_answer_with_a_sentence_for_each(platform: Platform, lake: Lake) -> None:
+    said = platform.check(
+        lake.config(region="Ireland", bucket_prefix="../other", format={"format_type": "JSONL"}, table_type="ICEBERG")
+    ).refusal
+
+    assert 'region "Ireland" is not valid.' in said
+    assert 'bucket_prefix "../other" is not valid. It must be folders inside the bucket' in said
+    assert "table_type ICEBERG cannot hold format_type JSONL" in said
+
+
+def test_an_option_nobody_knows_is_a_warning(platform: Platform, lake: Lake) -> None:
+    run = platform.check(lake.config(colour="green"))
+
+    assert run.connection_status["status"] == "SUCCEEDED"
+    assert any("option colour" in text for text in run.logs)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("not json {", "is not valid JSON: line 1, column 1: Expecting value."),
+        ('{"region": "eu-west-1",\n "bucket_name": }', "is not valid JSON: line 2, column 17: Expecting value."),
+        ("[" * 100_000, "is nested too deeply"),
+        ('{"a":' * 900 + "1" + "}" * 900, "is nested too deeply"),
+        ('{"batch_size_mb": ' + "9" * 5000 + "}", "holds a number of more digits than anything here takes"),
+        ('{"batch_size_mb": ' + "9" * 400 + "}", "batch_size_mb 999"),
+        ("[]", "does not hold a JSON object"),
+        (None, "cannot be read: No such file"),
+    ],
+)
+def test_a_configuration_file_that_is_none_is_an_answer_too(tmp_path: Path, content: str | None, said: str) -> None:
+    config = tmp_path / "config.json"
+    if content is not None:
+        config.write_text(content)
+
+    done = subprocess.run([COMMAND, "check", "--config", str(config)], capture_output=True, text=True, check=True)
+
+    answer = json.loads(done.stdout.splitlines()[-1])["connectionStatus"]
+    assert answer["status"] == "FAILED"
+    assert said in answer["message"]
+    assert "not json" not in done.stdout
+
+
+@pytest.mark.parametrize("version", [None, "11"])
+def test_a_java_that_spark_cannot_run_on_is_named_without_starting_spark(
+    lake: Lake, tmp_path: Path, version: str | None
+) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    if version is not None:
+        java.write_text(f"#!/bin/sh\necho '    java.specification.version = {version}' >&2\n")
+        java.chmod(0o755)
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(lake.config()))
+    environment = {**os.environ, "JAVA_HOME": str(tmp_path)}
+
+    done = subprocess.run([COMMAND, "check", "--config", str(config)], capture_output=True, check=True, env=environment)
+
+    answer = json.loads(done.stdout.splitlines()[-1])["connectionStatus"]
+    assert answer["status"] == "FAILED"
+    assert str(java) in answer["message"]
+    assert "Install a Java runtime 17 or newer" in answer["message"]
+    assert lake.objects() == {}
+
+
+def test_check_loads_no_engine(lake: Lake, tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(lake.config()))
+
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", COMMAND, "check", "--config", str(config)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    loaded = {line.rsplit("|", 1)[-1].strip().split(".")[0] for line in done.stderr.splitlines()}
+    assert loaded.isdisjoint({"pyspark", "py4j", "pandas", "awswrangler", "pyiceberg", "pyarrow"})

@@ -1,0 +1,20 @@
+"""The stream that Airbyte's basic scenarios are played with: `orders`, with an id and a name."""
+
+from typing import Any
+
+from integration_tests.harness.messages import configured_stream, record, status
+from integration_tests.harness.warehouse import INTEGER, STRING, object_schema
+
+ID_AND_NAME = object_schema(id=INTEGER, name=STRING)
+COMPLETE = status("orders", "COMPLETE")
+
+
+def orders(generation: int = 0, minimum: int = 0, sync_id: int = 1, **more: Any) -> dict[str, object]:
+    """Return the stream `orders` (id, name), appended to unless said otherwise."""
+    return configured_stream(
+        "orders", more.pop("schema", ID_AND_NAME), generation=generation, minimum=minimum, sync_id=sync_id, **more
+    )
+
+
+def order(id: int, name: str = "x") -> bytes:
+    return record("orders", {"id": id, "name": name})

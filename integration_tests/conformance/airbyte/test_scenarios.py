@@ -1,0 +1,38 @@
+"""Airbyte's lists of scenarios against this suite: none is forgotten."""
+
+import re
+from pathlib import Path
+
+from integration_tests.conformance.airbyte.scenarios import (
+    BASIC_FUNCTIONALITY,
+    LEGACY_ACCEPTANCE,
+    REASONS,
+    function_name,
+)
+
+FOLDER = Path(__file__).parent
+PAGE = FOLDER.parents[2] / "docs" / "conformance.md"
+SCENARIOS = {**BASIC_FUNCTIONALITY, **LEGACY_ACCEPTANCE}
+
+
+def functions_here() -> set[str]:
+    return {
+        name for path in FOLDER.glob("test_*.py") for name in re.findall(r"^def (test_\w+)", path.read_text(), re.M)
+    }
+
+
+def test_every_scenario_has_a_test_or_a_reason() -> None:
+    """What Airbyte asks of destinations is either tested under its name, or said not to apply."""
+    without_reason = {function_name(scenario) for scenario, reason in SCENARIOS.items() if not reason}
+
+    assert without_reason - functions_here() == set()
+    assert {reason for reason in SCENARIOS.values() if reason} == set(REASONS)
+
+
+def test_the_page_in_docs_tells_of_every_scenario_and_no_failure() -> None:
+    """docs/conformance.md is written by the suite; run it again when this fails."""
+    page = PAGE.read_text()
+
+    assert [scenario for scenario in SCENARIOS if f"`{scenario}`" not in page] == []
+    assert "not run" not in page
+    assert "✗" not in page

@@ -1,0 +1,180 @@
+"""A sync that lasts longer than the credentials it began with, and one whose session token AWS repeats."""
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from integration_tests.harness.aws_proxy import Answer, AwsProxy, Request
+from integration_tests.harness.aws_server import ACCESS_KEY_ID, ACCOUNT_ID, SECRET_ACCESS_KEY
+from integration_tests.harness.lake import Lake
+from integration_tests.harness.messages import configured_stream, record, state, status
+from integration_tests.harness.runs.launch import Process, launch_command
+from integration_tests.harness.runs.platform import Platform
+from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
+from integration_tests.harness.warehouse import INTEGER, Warehouse, object_schema
+
+RENEWED_AFTER = 3
+"""Seconds after which a role's credentials begin to be renewed: when a third of what was asked for is left."""
+ROLE = {
+    "credentials_title": "IAM Role",
+    "role_arn": f"arn:aws:iam::{ACCOUNT_ID}:role/airbyte",
+    "session_duration_seconds": 900,
+}
+
+
+class ExpiringAws(AwsProxy):
+    """Only takes credentials of a role. `used` has, for each purpose of requests, the keys that were taken.
+
+    What it issues has little time left, and it is ahead of that: `expire` ends what is due to be renewed, which the
+    real one would five minutes later.
+    """
+
+    def __init__(self, endpoint_url: str) -> None:
+        super().__init__(endpoint_url)
+        self.refused = 0
+        self.used: dict[str, set[str]] = {}
+        self._issued: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def answer(self, request: Request) -> Answer:
+        if b"Action=AssumeRole" in request.body:
+            answer = self.pass_on(request)
+            (key,) = re.findall(rb"<AccessKeyId>(\w+)</AccessKeyId>", answer.body)
+            with self._lock:
+                self._issued[key.decode()] = time.monotonic()
+            end = datetime.now(UTC) + timedelta(seconds=300 + RENEWED_AFTER)
+            body = re.sub(rb"(?<=<Expiration>)[^<]+", f"{end:%Y-%m-%dT%H:%M:%SZ}".encode(), answer.body)
+            return Answer(answer.status, answer.headers, body)
+        (key,) = re.findall(r"Credential=(\w+)/", request.header("Authorization"))
+        with self._lock:
+            if key not in self._issued:
+                self.refused += 1
+                return _expired(request)
+            self.used.setdefault(_purpose(request), set()).add(key)
+        return self.pass_on(request)
+
+    def expire(self) -> None:
+        """Take no longer what was issued so long ago that whoever has it must be about to renew it."""
+        with self._lock:
+            due = time.monotonic() - RENEWED_AFTER
+            self._issued = {key: issued for key, issued in self._issued.items() if issued > due}
+
+
+def _purpose(request: Request) -> str:
+    """What a request is for: only executors upload data files, only the driver commits them and asks Glue."""
+    if request.operation:
+        return "Glue"
+    if (request.method == "POST" and "uploadId=" in request.path) or "/metadata/" in request.path:
+        return "commit"
+    return "upload" if request.method == "PUT" else "other"
+
+
+def _expired(request: Request) -> Answer:
+    """Say it as AWS does (Glue: ExpiredTokenException; S3: ExpiredToken)."""
+    message = "The security token included in the request is expired"
+    if request.operation:
+        return Answer(400, {}, f'{{"__type":"ExpiredTokenException","message":"{message}"}}'.encode())
+    return Answer(400, {}, f"<Error><Code>ExpiredToken</Code><Message>{message}</Message></Error>".encode())
+
+
+def launch_with_a_user_s_keys(arguments: Sequence[str], environment: Mapping[str, str], stderr: IO[bytes]) -> Process:
+    """Start the connector where the default chain finds keys that may do nothing but assume the role."""
+    keys = {"AWS_ACCESS_KEY_ID": ACCESS_KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET_ACCESS_KEY}
+    return launch_command(arguments, {**environment, **keys}, stderr)
+
+
+@pytest.mark.parametrize("table_kind", TABLE_KINDS[:2], ids=lambda kind: kind.name)
+def test_a_sync_outlives_the_credentials_of_its_role(lake: Lake, tmp_path: Path, table_kind: TableKind) -> None:
+    """Whoever reaches AWS takes new ones in time: the driver for Glue and for commits, the executors for uploads."""
+    warehouse = Warehouse(lake, Platform(tmp_path, launch_with_a_user_s_keys), table_kind)
+    streams = [configured_stream("orders", object_schema(id=INTEGER), generation=1, minimum=1)]
+
+    with ExpiringAws(lake.endpoint_url) as aws:
+        one_executor = {"master": "local[1]"}
+        options = {"credentials": ROLE, "endpoint_url": aws.endpoint_url, "spark": one_executor}
+        with warehouse.start(streams, **options, flush_interval_seconds=1) as running:
+            running.send([record("orders", {"id": 1}), state("orders", 1)])
+            running.wait_for_states(1)
+            before = {purpose: set(keys) for purpose, keys in aws.used.items()}
+            time.sleep(RENEWED_AFTER)
+            aws.expire()
+            running.send([record("orders", {"id": 2**40}), state("orders", 2)])
+            running.wait_for_states(2)
+            running.send([status("orders", "COMPLETE")])
+            run = running.close()
+
+    assert run.exit_code == 0, run.report()
+    assert warehouse.ids("orders") == [1, 2**40]
+    assert aws.refused == 0
+    for purpose in ("Glue", "commit", "upload"):
+        assert before[purpose]
+        assert aws.used[purpose] - before[purpose], f"{purpose}: nothing was asked with new credentials"
+
+
+class IndiscreetAws(AwsProxy):
+    """Refuses what `meets` accepts, and repeats the session token in saying so, as AWS does with a signature."""
+
+    def __init__(self, endpoint_url: str, meets: Callable[[Request], bool]) -> None:
+        super().__init__(endpoint_url)
+        self._meets = meets
+        self.assumed = 0
+        self.tokens: set[str] = set()
+
+    def answer(self, request: Request) -> Answer:
+        self.assumed += b"Action=AssumeRole" in request.body
+        token = request.header("X-Amz-Security-Token")
+        if not token or not self._meets(request):
+            return self.pass_on(request)
+        self.tokens.add(token)
+        said = f"The Canonical String should have been: x-amz-security-token:{token} and so on, {token}"
+        if request.operation:
+            return Answer(400, {}, json.dumps({"__type": "InvalidSignatureException", "message": said}).encode())
+        return Answer(403, {}, f"<Error><Code>SignatureDoesNotMatch</Code><Message>{said}</Message></Error>".encode())
+
+
+@pytest.mark.parametrize("table_kind", TABLE_KINDS[:1], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("who", ["driver", "executor", "metadata"])
+def test_a_session_token_that_aws_repeats_is_not_repeated_by_us(
+    lake: Lake, tmp_path: Path, table_kind: TableKind, who: str
+) -> None:
+    warehouse = Warehouse(lake, Platform(tmp_path, launch_with_a_user_s_keys), table_kind)
+    meets: Mapping[str, Callable[[Request], bool]] = {
+        "driver": lambda request: request.operation == "GetTable",
+        "executor": lambda request: "/data/" in request.path and request.method == "PUT",
+        "metadata": lambda request: "/metadata/" in request.path and request.method in ("PUT", "POST"),
+    }
+
+    with IndiscreetAws(lake.endpoint_url, meets[who]) as aws:
+        options = {"credentials": ROLE, "endpoint_url": aws.endpoint_url, "spark": {"master": "local[1]"}}
+        lines = [record("orders", {"id": 1}), status("orders", "COMPLETE")]
+        run = warehouse.attempt([configured_stream("orders", object_schema(id=INTEGER))], lines, **options)
+
+    assert run.exit_code == 1
+    assert aws.tokens
+    said = run.report() + "".join(map(str, run.messages)) + run.stderr
+    for token in aws.tokens:
+        assert token not in said
+    # Once each by the driver, and by the processes on the executor's side.
+    assert aws.assumed <= 4
+
+
+@pytest.mark.parametrize("table_kind", TABLE_KINDS[:1], ids=lambda kind: kind.name)
+def test_an_endpoint_in_the_environment_is_every_client_s(lake: Lake, tmp_path: Path, table_kind: TableKind) -> None:
+    """The driver's, that of Iceberg's metadata, and those of the executors."""
+
+    def launch(arguments: Sequence[str], environment: Mapping[str, str], stderr: IO[bytes]) -> Process:
+        return launch_command(arguments, {**environment, "AWS_ENDPOINT_URL": lake.endpoint_url}, stderr)
+
+    warehouse = Warehouse(lake, Platform(tmp_path, launch), table_kind)
+    lines = [record("orders", {"id": 1}), state("orders", 1), status("orders", "COMPLETE")]
+
+    warehouse.sync([configured_stream("orders", object_schema(id=INTEGER))], lines, endpoint_url=None)
+
+    assert warehouse.ids("orders") == [1]

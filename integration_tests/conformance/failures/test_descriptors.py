@@ -1,0 +1,32 @@
+"""More streams than a process may have files open."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from integration_tests.harness.messages import configured_stream, record, state, status
+from integration_tests.harness.runs.platform import Platform
+from integration_tests.harness.runs.warm import WarmLaunch
+from integration_tests.harness.warehouse import INTEGER, Warehouse, object_schema
+
+STREAMS = 150
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard"), [(128, 128), (64, 4096)], ids=["the limit is final", "the limit can be raised"]
+)
+def test_more_streams_than_file_descriptors_land(
+    warehouse: Warehouse, tmp_path: Path, launch: WarmLaunch, soft: int, hard: int
+) -> None:
+    """Every stream has records waiting when the first of them lands."""
+    few = replace(warehouse, platform=Platform(tmp_path, launch.with_descriptors(soft, hard)))
+    names = [f"s{number}" for number in range(STREAMS)]
+    lines = [record(name, {"id": id_}) for id_ in range(2) for name in names]
+    ends = [line for name in names for line in (state(name, 1), status(name, "COMPLETE"))]
+
+    run = few.sync([configured_stream(name, object_schema(id=INTEGER)) for name in names], [*lines, *ends])
+
+    assert len(run.states) == STREAMS
+    some = names[::30]
+    assert [warehouse.ids(name) for name in some] == [[0, 1]] * len(some)

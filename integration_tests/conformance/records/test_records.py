@@ -1,0 +1,190 @@
+"""Records: whatever the platform or PyAirbyte may put around them."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from integration_tests.conformance.records.orders import COMPLETE, ORDERS, SCHEMA, line
+from integration_tests.harness.lake import PREFIX
+from integration_tests.harness.messages import EMITTED_AT, configured_stream, record, state, status
+from integration_tests.harness.runs.output import record_count
+from integration_tests.harness.warehouse import INTEGER, Warehouse, object_schema
+
+
+def test_the_only_stream_of_a_name_is_found_without_its_namespace(warehouse: Warehouse) -> None:
+    """PyAirbyte leaves the namespace out of records, states and statuses."""
+    place = warehouse.lake.name("shop")
+    stream = configured_stream("orders", SCHEMA, namespace=place)
+
+    run = warehouse.sync(
+        [stream], [record("orders", {"id": 1}), line('{"id":2}', namespace=""), state("orders", 2), COMPLETE]
+    )
+
+    assert warehouse.ids("orders", place) == [1, 2]
+    assert record_count(run.states[0]) == 2
+
+
+def test_a_record_that_could_be_of_two_streams_ends_the_sync(warehouse: Warehouse) -> None:
+    """Guessing would put it in the wrong table."""
+    places = [warehouse.lake.name(name) for name in ("a", "b")]
+    streams = [configured_stream("orders", SCHEMA, namespace=place) for place in places]
+
+    run = warehouse.attempt(streams, [record("orders", {"id": 1})])
+
+    assert run.exit_code == 1
+    assert run.errors[0]["failure_type"] == "system_error"
+    assert "orders" in run.errors[0]["message"]
+
+
+def test_a_record_of_an_unknown_stream_ends_the_sync(warehouse: Warehouse) -> None:
+    """What came before it is committed and acknowledged."""
+    run = warehouse.attempt(
+        [ORDERS], [record("orders", {"id": 1}), state("orders", 1), record("strangers", {"id": "hush"}), COMPLETE]
+    )
+
+    assert run.exit_code == 1
+    assert [error["failure_type"] for error in run.errors] == ["system_error"]
+    assert "strangers" in run.errors[0]["message"]
+    assert len(run.states) == 1
+    assert warehouse.ids("orders") == [1]
+    assert b"hush" not in b"".join(message.raw for message in run.messages)
+
+
+@pytest.mark.parametrize(
+    "junk", [b"hush, not JSON", b'{"type":"RECORD"', b"[1]", b'{"hush":1}', b'{"type":"RECORD","record":{"data":{}}}']
+)
+def test_a_line_that_is_no_message_ends_the_sync_without_being_quoted(warehouse: Warehouse, junk: bytes) -> None:
+    """Skipping it could lose a record."""
+    run = warehouse.attempt([ORDERS], [record("orders", {"id": 1}), state("orders", 1), junk, COMPLETE])
+
+    assert run.exit_code == 1
+    assert [error["failure_type"] for error in run.errors] == ["system_error"]
+    assert "Line 3" in run.errors[0]["message"]
+    assert len(run.states) == 1
+    assert warehouse.ids("orders") == [1]
+    assert b"hush" not in b"".join(message.raw for message in run.messages)
+
+
+def test_messages_that_are_not_for_a_destination_are_ignored(warehouse: Warehouse) -> None:
+    """LOG, CONTROL, estimates, statuses in between, empty lines, and types nobody knows yet."""
+    others = [
+        b'{"type":"LOG","log":{"level":"INFO","message":"x"}}',
+        b'{"type":"CONTROL","control":{"type":"CONNECTOR_CONFIG","emitted_at":1,"connectorConfig":{"config":{}}}}',
+        b'{"type":"TRACE","trace":{"type":"ESTIMATE","emitted_at":1,"estimate":{"name":"orders","type":"STREAM"}}}',
+        b'{"type":"TRACE","trace":{"type":"ANALYTICS","emitted_at":1.5,"analytics":{"type":"t","value":null}}}',
+        status("orders", "STARTED"),
+        status("orders", "RUNNING"),
+        status("strangers", "COMPLETE"),
+        b'{"type":"CATALOG","catalog":{"streams":[]}}',
+        b'{"type":"BRAND_NEW","brand_new":{}}',
+        b'{"type":"BRAND_NEW","brand_new":{}}',
+        b"",
+    ]
+
+    run = warehouse.sync([ORDERS], [*others, record("orders", {"id": 1}), *others, COMPLETE])
+
+    assert warehouse.ids("orders") == [1]
+    assert len([text for text in run.logs if "BRAND_NEW" in text]) == 1
+
+
+DEEP = "[" * 5000 + "]" * 5000
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        pytest.param(line('{"id":2,"\\ud83d":1}'), id="a lone surrogate in a key of the data"),
+        pytest.param(line('{"id":2}')[:-1] + b',"\\udc00":{"\\ud83d":1}}', id="a lone surrogate in a key of the line"),
+        pytest.param(b"\xef\xbb\xbf" + line('{"id":2}'), id="a byte order mark"),
+        pytest.param(line('{"id":2}')[:-1] + f',"deep":{DEEP}}}'.encode(), id="deep nesting beside the record"),
+    ],
+)
+def test_what_a_decoder_stumbles_over_outside_the_columns_costs_no_record(warehouse: Warehouse, odd: bytes) -> None:
+    run = warehouse.sync([ORDERS], [odd, record("orders", {"id": 1}), state("orders", 1), COMPLETE])
+
+    assert warehouse.ids("orders") == [1, 2]
+    assert record_count(run.states[0]) == 2
+
+
+def test_a_record_nested_beyond_any_decoder_costs_no_other(warehouse: Warehouse) -> None:
+    """It is among the rejects, or in the table if the nesting is where no column is; the sync goes on."""
+    users = configured_stream("users", SCHEMA)
+    lines = [
+        record("orders", {"id": 1}),
+        line(f'{{"id":2,"more":{DEEP}}}'),
+        record("users", {"id": 3}),
+        record("orders", {"id": 4}),
+        state("orders", 1),
+        state("users", 1),
+    ]
+
+    run = warehouse.sync([ORDERS, users], [*lines, COMPLETE, status("users", "COMPLETE")])
+
+    assert {answer.body["stream"]["stream_descriptor"]["name"] for answer in run.states} == {"orders", "users"}
+    assert {1, 4} <= set(warehouse.ids("orders"))
+    assert warehouse.ids("users") == [3]
+    (orders,) = [answer for answer in run.states if answer.body["stream"]["stream_descriptor"]["name"] == "orders"]
+    assert record_count(orders) + orders.body["destinationStats"].get("rejectedRecordCount", 0) == 3
+
+
+@pytest.mark.parametrize(
+    ("emitted_at", "moment"),
+    [
+        (1_700_000_000_123, datetime(2023, 11, 14, 22, 13, 20, 123_000, UTC)),
+        (1_700_000_000_123.0, datetime(2023, 11, 14, 22, 13, 20, 123_000, UTC)),
+        (1_700_000_000, datetime(2023, 11, 14, 22, 13, 20, 0, UTC)),
+        (0, datetime(1970, 1, 1, tzinfo=UTC)),
+    ],
+    ids=["milliseconds", "float", "seconds", "zero"],
+)
+def test_emitted_at_is_when_the_record_was_extracted(warehouse: Warehouse, emitted_at: float, moment: datetime) -> None:
+    """Milliseconds by the protocol; PyAirbyte sends seconds, and others a float."""
+    warehouse.sync([ORDERS], [line('{"id":1}', emitted_at=emitted_at), COMPLETE])
+
+    assert warehouse.row("orders")["_airbyte_extracted_at"].replace(tzinfo=UTC) == moment
+
+
+def test_explicit_nulls_are_the_same_as_nothing(warehouse: Warehouse) -> None:
+    """PyAirbyte writes every optional member."""
+    nulls = {"log": None, "spec": None, "state": None, "trace": None, "catalog": None, "control": None}
+    body = {"namespace": None, "stream": "orders", "emitted_at": EMITTED_AT, "meta": None, "file_reference": None}
+    messages: list[dict[str, Any]] = [
+        {"type": "RECORD", "record": {**body, "data": {"id": 1, "name": None}}, **nulls},
+        {"type": "RECORD", "record": {**body, "data": {"id": 2}, "meta": {"changes": None}}, **nulls},
+        {
+            "type": "STATE",
+            "record": None,
+            "state": {
+                "type": "STREAM",
+                "stream": {"stream_descriptor": {"name": "orders", "namespace": None}, "stream_state": None},
+                "global_": None, "data": None, "sourceStats": None, "destinationStats": None,
+            },
+        },
+        {
+            "type": "TRACE",
+            "record": None,
+            "trace": {
+                "type": "STREAM_STATUS", "emitted_at": 1700000000.5, "error": None, "estimate": None, "analytics": None,
+                "stream_status": {
+                    "stream_descriptor": {"name": "orders", "namespace": None}, "status": "COMPLETE", "reasons": None,
+                },
+            },
+        },
+    ]  # fmt: skip
+
+    run = warehouse.sync([ORDERS], [json.dumps(message).encode() for message in messages])
+
+    assert warehouse.rows("orders") == [{"id": 1, "name": None}, {"id": 2, "name": None}]
+    assert record_count(run.states[0]) == 2
+
+
+def test_a_byte_order_mark_before_the_first_record_is_none_of_it(warehouse: Warehouse) -> None:
+    """Also where a column of open JSON has the record read in another way."""
+    stream = configured_stream("orders", object_schema(id=INTEGER, any={"type": "object"}))
+
+    warehouse.sync([stream], [b"\xef\xbb\xbf" + line('{"id":1,"any":{"x":1}}'), line('{"id":2}'), COMPLETE])
+
+    assert warehouse.ids("orders") == [1, 2]
+    assert not warehouse.lake.objects(f"{PREFIX}/_errors/")

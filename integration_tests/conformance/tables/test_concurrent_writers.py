@@ -1,0 +1,293 @@
+"""Somebody else changes a table while a sync does: what both have done is there afterwards."""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.types import StringType
+
+from integration_tests.harness.aws_proxy import Answer, AwsProxy, Request
+from integration_tests.harness.messages import configured_stream, record, state, status
+from integration_tests.harness.table_kinds import TABLE_KINDS
+from integration_tests.harness.warehouse import INTEGER, NUMBER, STRING, Warehouse, object_schema
+
+COMPLETE = status("orders", "COMPLETE")
+WIDE = 2**40
+"""An id for which the column must become wider."""
+ICEBERG = [kind for kind in TABLE_KINDS if kind.options["table_type"] == "ICEBERG"]
+
+
+class OvertakingAws(AwsProxy):
+    """Before every other update of a table somebody else is faster: `act` is called with 1, 2, 3, …"""
+
+    def __init__(self, endpoint_url: str, act: Callable[[int], None]) -> None:
+        super().__init__(endpoint_url)
+        self._act = act
+        self._lock = threading.Lock()
+        self._updates = 0
+
+    @property
+    def overtaken(self) -> int:
+        return (self._updates + 1) // 2
+
+    def answer(self, request: Request) -> Answer:
+        with self._lock:
+            if request.operation == "UpdateTable":
+                self._updates += 1
+                if self._updates % 2:
+                    self._act(self.overtaken)
+            return self.pass_on(request)
+
+
+def orders(generation: int = 1, minimum: int = 0, **properties: object) -> Sequence[dict[str, object]]:
+    schema = object_schema(id=INTEGER, **properties)
+    return [configured_stream("orders", schema, generation=generation, minimum=minimum)]
+
+
+def order(id: int, **more: object) -> bytes:
+    return record("orders", {"id": id, **more})
+
+
+def change_the_catalog(warehouse: Warehouse, number: int) -> None:
+    """Do what people do to a table in the Glue console: comments, parameters, a column."""
+    entry: Any = warehouse.lake.glue_table(warehouse.lake.database, "orders")
+    storage = entry["StorageDescriptor"]
+    next(column for column in storage["Columns"] if column["Name"] == "id")["Comment"] = f"theirs {number}"
+    if warehouse.kind not in ICEBERG:  # There a column is not the catalog's to add.
+        storage["Columns"].append({"Name": f"theirs_{number}", "Type": "map<string,int>"})
+    changed: Any = {
+        **{key: entry[key] for key in ("Name", "TableType", "Retention", "PartitionKeys") if key in entry},
+        "Description": f"theirs {number}",
+        "Owner": "them",
+        "Parameters": {**entry["Parameters"], f"theirs.{number}": "yes"},
+        "StorageDescriptor": storage,
+    }
+    warehouse.lake.glue.update_table(DatabaseName=warehouse.lake.database, TableInput=changed)
+
+
+def assert_both_changes_are_there(warehouse: Warehouse, aws: OvertakingAws) -> None:
+    entry: Any = warehouse.lake.glue_table(warehouse.lake.database, "orders")
+    types = warehouse.lake.columns(warehouse.lake.database, "orders")
+    comments = {column["Name"]: column.get("Comment") for column in entry["StorageDescriptor"]["Columns"]}
+    assert aws.overtaken >= 2
+    numbers = range(1, aws.overtaken + 1)
+    assert {f"theirs.{number}" for number in numbers} <= entry["Parameters"].keys()
+    assert (entry["Description"], entry["Owner"]) == (f"theirs {numbers[-1]}", "them")
+    if warehouse.kind not in ICEBERG:
+        assert {f"theirs_{number}" for number in numbers} <= types.keys()
+    assert comments["id"] == f"theirs {numbers[-1]}"
+    assert (types["id"], types["ours"]) == ("bigint", "string")
+
+
+def test_what_others_change_in_the_catalog_during_a_sync_that_appends_stays(warehouse: Warehouse) -> None:
+    """A column is added and one is widened, and each time somebody's comment, parameter and column came before."""
+    warehouse.sync(orders(), [order(1), COMPLETE])
+
+    with OvertakingAws(warehouse.lake.endpoint_url, lambda n: change_the_catalog(warehouse, n)) as aws:
+        run = warehouse.sync(
+            orders(ours=STRING),
+            [order(WIDE, ours="a"), state("orders", 1), COMPLETE],
+            endpoint_url=aws.endpoint_url,
+        )
+
+    assert len(run.states) == 1
+    assert warehouse.ids("orders") == [1, WIDE]
+    assert_both_changes_are_there(warehouse, aws)
+
+
+def test_what_others_change_in_the_catalog_during_a_sync_that_replaces_stays(warehouse: Warehouse) -> None:
+    """Also in the very moment in which the new rows are published."""
+    warehouse.sync(orders(), [order(1), COMPLETE])
+
+    with OvertakingAws(warehouse.lake.endpoint_url, lambda n: change_the_catalog(warehouse, n)) as aws:
+        warehouse.sync(orders(2, 2, ours=STRING), [order(WIDE, ours="a"), COMPLETE], endpoint_url=aws.endpoint_url)
+
+    assert warehouse.ids("orders") == [WIDE]
+    assert_both_changes_are_there(warehouse, aws)
+
+
+@pytest.mark.parametrize("table_kind", ICEBERG, ids=lambda kind: kind.name)
+def test_rows_and_columns_that_another_writer_commits_stay(warehouse: Warehouse) -> None:
+    """Every commit of the sync finds another writer's snapshot and schema before its own."""
+    warehouse.sync(orders(), [order(1), COMPLETE])
+
+    def write(number: int) -> None:
+        table = warehouse.lake.iceberg_table(warehouse.lake.database, "orders")
+        with table.update_schema() as update:
+            update.add_column(f"theirs_{number}", StringType())
+        table.append(pa.table({"id": pa.array([-number], table.schema().as_arrow().field("id").type)}))
+
+    with OvertakingAws(warehouse.lake.endpoint_url, write) as aws:
+        warehouse.sync(orders(ours=STRING), [order(WIDE, ours="a"), COMPLETE], endpoint_url=aws.endpoint_url)
+
+    assert aws.overtaken >= 2
+    assert warehouse.ids("orders") == sorted([1, WIDE, *(-number for number in range(1, aws.overtaken + 1))])
+    columns = list(warehouse.lake.columns(warehouse.lake.database, "orders"))
+    assert columns[5:] == ["theirs_1", "ours", *(f"theirs_{number}" for number in range(2, aws.overtaken + 1))]
+
+
+@pytest.mark.parametrize("table_kind", ICEBERG, ids=lambda kind: kind.name)
+def test_a_column_that_another_writer_renames_under_a_sync_keeps_its_values_and_a_new_one_takes_the_sync_s(
+    warehouse: Warehouse,
+) -> None:
+    """The files were written for the column as it was, so they are written again."""
+    warehouse.sync(orders(), [order(1), COMPLETE])
+
+    def rename(number: int) -> None:
+        if number == 1:
+            with warehouse.lake.iceberg_table(warehouse.lake.database, "orders").update_schema() as update:
+                update.rename_column("id", "theirs")
+
+    with OvertakingAws(warehouse.lake.endpoint_url, rename) as aws:
+        run = warehouse.sync(orders(), [order(2), state("orders", 1), COMPLETE], endpoint_url=aws.endpoint_url)
+
+    assert len(run.states) == 1
+    assert warehouse.rows("orders") == [{"theirs": None, "id": 2}, {"theirs": 1, "id": None}]
+
+
+@pytest.mark.parametrize("table_kind", ICEBERG, ids=lambda kind: kind.name)
+def test_a_truncate_that_was_published_is_not_repeated_because_another_writer_has_committed_since(
+    warehouse: Warehouse,
+) -> None:
+    """Its rows were acknowledged. A compaction is such a commit, too."""
+    warehouse.sync(orders(5, 5), [order(1), COMPLETE])
+    table = warehouse.lake.iceberg_table(warehouse.lake.database, "orders")
+    table.append(pa.table({"id": pa.array([-1], pa.int32())}))
+
+    warehouse.sync(orders(5, 5), [order(2), COMPLETE])
+    assert warehouse.ids("orders") == [-1, 1, 2]
+
+    warehouse.sync(orders(6, 6), [order(3), COMPLETE])
+    assert warehouse.ids("orders") == [3]
+
+
+class ForgetfulAws(AwsProxy):
+    """Does every update of a table, and lets the answer get lost, so that the client asks for it once more."""
+
+    lost = 0
+
+    def answer(self, request: Request) -> Answer:
+        answer = self.pass_on(request)
+        if request.operation == "UpdateTable" and answer.status == 200:
+            self.lost += 1
+            return Answer(500, {}, b'{"__type":"InternalServiceException","message":"try again"}')
+        return answer
+
+
+@pytest.mark.parametrize("generation", [2, 0], ids=["replaced", "appended"])
+def test_an_update_whose_answer_is_lost_is_not_taken_for_another_writer_s(
+    warehouse: Warehouse, generation: int
+) -> None:
+    """It is found to be done when it is asked for again: nothing is there twice, nothing is emptied or cleared away."""
+    warehouse.sync(orders(), [order(1), COMPLETE])
+    old = warehouse.lake.data_files(warehouse.lake.database, "orders")
+
+    with ForgetfulAws(warehouse.lake.endpoint_url) as aws:
+        warehouse.sync(
+            orders(generation or 1, generation, ours=STRING),
+            [order(2, ours="a"), COMPLETE],
+            endpoint_url=aws.endpoint_url,
+        )
+
+    assert aws.lost > 0
+    assert warehouse.ids("orders") == ([2] if generation else [1, 2])
+    assert old.items() <= warehouse.lake.objects().items(), "readers of what was replaced can read on"
+
+
+class OthersFollow(ForgetfulAws):
+    """The same, and before it is asked for again others commit to the table, more than once."""
+
+    def __init__(self, warehouse: Warehouse) -> None:
+        super().__init__(warehouse.lake.endpoint_url)
+        self._warehouse = warehouse
+
+    def answer(self, request: Request) -> Answer:
+        before = self.lost
+        answer = super().answer(request)
+        if self.lost > before:
+            for number in (1, 2):
+                table = self._warehouse.lake.iceberg_table(self._warehouse.lake.database, "orders")
+                table.append(pa.table({"id": pa.array([-2 * self.lost - number], pa.int32())}))
+        return answer
+
+
+@pytest.mark.parametrize("table_kind", ICEBERG, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("generation", [2, 0], ids=["replaced", "appended"])
+def test_an_update_whose_answer_is_lost_is_found_behind_those_of_others(warehouse: Warehouse, generation: int) -> None:
+    """However many there are; nothing that the table needs is cleared away."""
+    warehouse.sync(orders(), [order(1), COMPLETE])
+
+    with OthersFollow(warehouse) as aws:
+        run = warehouse.sync(
+            orders(generation or 1, generation), [order(2), state("orders", 1), COMPLETE], endpoint_url=aws.endpoint_url
+        )
+
+    assert len(run.states) == 1
+    assert aws.lost > 0
+    ours = [id for id in warehouse.ids("orders") if id > 0]
+    assert ours == ([2] if generation else [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("newer", "found"), [(orders(3), [1, 2, 3]), (orders(2, 2), [2, 3])], ids=["that appends", "of its generation"]
+)
+def test_a_replacement_that_another_sync_takes_over_stops_and_loses_nothing(
+    warehouse: Warehouse, newer: Sequence[dict[str, object]], found: Sequence[int]
+) -> None:
+    """What it had acknowledged goes on with the newer sync; what it sends from then on is refused, with the reason."""
+    warehouse.sync(orders(), [order(1), COMPLETE])
+
+    with warehouse.start(orders(2, 2), flush_interval_seconds=1) as older:
+        older.send([order(2), state("orders", 1)])
+        older.wait_for_states(1)
+        warehouse.sync(newer, [order(3), COMPLETE])
+        older.send([order(4), state("orders", 2), COMPLETE])
+        run = older.close()
+
+    assert run.exit_code == 1
+    (error,) = run.errors
+    assert error["failure_type"] == "config_error"
+    assert "another sync of the stream has taken over this table" in error["message"]
+    assert len(run.states) == 1
+    assert warehouse.ids("orders") == found
+
+
+def test_two_syncs_that_append_and_widen_at_the_same_time_lose_nothing_of_each_other_s(warehouse: Warehouse) -> None:
+    """Whichever of them makes a column wider, and however often the table's files move for it."""
+    warehouse.sync(orders(), [order(1), COMPLETE])
+
+    with warehouse.start(orders(), flush_interval_seconds=1) as longer:
+        longer.send([order(2), state("orders", 2)])
+        longer.wait_for_states(1)
+        warehouse.sync(orders(), [order(WIDE), COMPLETE])
+        longer.send([order(3), state("orders", 3)])
+        longer.wait_for_states(2)
+        warehouse.sync(orders(ours=NUMBER), [order(4, ours=1 / 3), COMPLETE])
+        longer.send([order(WIDE + 1), state("orders", 4), COMPLETE])
+        run = longer.close()
+
+    assert run.exit_code == 0, run.report()
+    assert len(run.states) == 3
+    assert warehouse.ids("orders") == [1, 2, 3, 4, WIDE, WIDE + 1]
+
+
+@pytest.mark.parametrize("table_kind", ICEBERG, ids=lambda kind: kind.name)
+def test_a_truncate_that_was_published_is_not_repeated_because_it_was_compacted_and_expired(
+    warehouse: Warehouse,
+) -> None:
+    """With no rows to come it would leave the table empty."""
+    warehouse.sync(orders(5, 5), [order(1), COMPLETE])
+    table = warehouse.lake.iceberg_table(warehouse.lake.database, "orders")
+    rows = table.scan().to_arrow()
+    with table.transaction() as transaction:
+        transaction.delete("id > 0")
+        transaction.append(rows)
+    heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
+    old = [snapshot.snapshot_id for snapshot in table.metadata.snapshots if snapshot.snapshot_id not in heads]
+    table.maintenance.expire_snapshots().by_ids(old).commit()
+
+    warehouse.sync(orders(5, 5), [COMPLETE])
+
+    assert warehouse.ids("orders") == [1]

@@ -1,0 +1,85 @@
+"""Where tables lie: told for every stream, and refused where bucket and prefix say otherwise."""
+
+from typing import Any
+
+import pytest
+
+from integration_tests.harness.lake import PREFIX
+from integration_tests.harness.messages import configured_stream, record, state, status
+from integration_tests.harness.warehouse import INTEGER, Warehouse, object_schema
+
+SCHEMA = object_schema(id=INTEGER)
+ORDERS = configured_stream("orders", SCHEMA)
+COMPLETE = status("orders", "COMPLETE")
+
+
+def one(number: int) -> list[bytes]:
+    return [record("orders", {"id": number}), state("orders", number), COMPLETE]
+
+
+def location(warehouse: Warehouse) -> str:
+    found: str = warehouse.lake.glue_table(warehouse.lake.database, "orders")["StorageDescriptor"]["Location"]
+    return found
+
+
+def test_the_log_says_for_every_stream_which_table_it_is_written_to_and_where(warehouse: Warehouse) -> None:
+    logs = [warehouse.sync([ORDERS], one(number)).logs for number in (1, 2)]
+
+    kind = "Iceberg" if warehouse.kind.name == "iceberg" else "Hive"
+    told = f"INFO: Stream orders: table {warehouse.lake.database}.orders ({kind}) at {location(warehouse).rstrip('/')}"
+    for said, outcome in zip(logs, ("created", "exists"), strict=True):
+        [line] = [text for text in said if text.startswith("INFO: Stream orders: table ")]
+        assert line in (f"{told}, {outcome}.", f"{told}/, {outcome}.")
+
+
+@pytest.mark.parametrize("elsewhere", ["another bucket", "another prefix"])
+def test_a_table_elsewhere_than_bucket_and_prefix_say_is_refused_before_anything_is_written(
+    warehouse: Warehouse, elsewhere: str
+) -> None:
+    warehouse.sync([ORDERS], one(1))
+    there = location(warehouse)
+    options: dict[str, Any] = {"bucket_prefix": "other"}
+    if elsewhere == "another bucket":
+        options = {"bucket_name": f"{warehouse.lake.bucket}-2"}
+        warehouse.lake.s3.create_bucket(Bucket=options["bucket_name"])
+    before = warehouse.lake.objects()
+
+    run = warehouse.attempt([ORDERS], one(2), **options)
+
+    assert run.exit_code == 1
+    [error] = run.errors
+    assert error["failure_type"] == "config_error"
+    assert f"it lies at {there.rstrip('/')}" in error["message"]
+    assert "set follow_table_location to true" in error["message"]
+    assert run.states == []
+    assert warehouse.lake.objects() == before
+    assert warehouse.ids("orders") == [1]
+
+
+def test_a_table_elsewhere_is_written_to_where_it_lies_if_that_is_wanted(warehouse: Warehouse) -> None:
+    warehouse.sync([ORDERS], one(1))
+    other = f"{warehouse.lake.bucket}-3"
+    warehouse.lake.s3.create_bucket(Bucket=other)
+    following: dict[str, Any] = {"bucket_name": other, "follow_table_location": True}
+
+    warehouse.sync([ORDERS], one(2), **following)
+    assert warehouse.ids("orders") == [1, 2]
+    for generation in (1, 2):
+        replaced = configured_stream("orders", SCHEMA, generation=generation, minimum=generation)
+        warehouse.sync([replaced], one(2 + generation), **following)
+
+    assert warehouse.ids("orders") == [4]
+    assert location(warehouse).startswith(f"s3://{warehouse.lake.bucket}/{PREFIX}/")
+    assert "Contents" not in warehouse.lake.s3.list_objects_v2(Bucket=other)
+
+
+def test_a_stream_that_would_take_the_table_of_rejects_is_refused_before_anything_is_read(
+    warehouse: Warehouse,
+) -> None:
+    run = warehouse.attempt([configured_stream("airbyte_rejects", SCHEMA)], [record("airbyte_rejects", {"id": 1})])
+
+    assert run.exit_code == 1
+    [error] = run.errors
+    assert error["failure_type"] == "config_error"
+    assert f"table {warehouse.lake.database}.airbyte_rejects, which is the table of rejects" in error["message"]
+    assert warehouse.lake.objects() == {}

@@ -1,0 +1,339 @@
+"""Generations: what the three ids of a configured stream ask for, and what readers see while it is done."""
+
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from integration_tests.harness.messages import configured_stream, record, state, status
+from integration_tests.harness.warehouse import INTEGER, Warehouse, object_schema
+
+COMPLETE = status("orders", "COMPLETE")
+INCOMPLETE = status("orders", "INCOMPLETE")
+
+
+def orders(generation: int | None = 0, minimum: int | None = 0, **more: Any) -> dict[str, object]:
+    """Return the stream `orders` (id), appended to unless said otherwise."""
+    return configured_stream("orders", object_schema(id=INTEGER), generation=generation, minimum=minimum, **more)
+
+
+def without_ids(**more: Any) -> dict[str, object]:
+    """Return the stream as platforms without refreshes have it: no ids."""
+    return orders(None, None, sync_id=None, **more)
+
+
+def order(id: int) -> bytes:
+    return record("orders", {"id": id})
+
+
+def test_a_new_generation_that_retains_is_appended(warehouse: Warehouse) -> None:
+    """generation g+1, minimum 0: old generations stay."""
+    warehouse.sync([orders(4)], [order(1), COMPLETE])
+
+    warehouse.sync([orders(5)], [order(2), COMPLETE])
+
+    assert {row["id"]: row["_airbyte_generation_id"] for row in warehouse.whole_rows("orders")} == {1: 4, 2: 5}
+
+
+def test_a_truncate_replaces_older_generations(warehouse: Warehouse) -> None:
+    """generation = minimum: only the rows of that generation are left."""
+    warehouse.sync([orders(4)], [order(1), COMPLETE])
+
+    warehouse.sync([orders(5, 5)], [order(2), COMPLETE])
+
+    assert {row["id"]: row["_airbyte_generation_id"] for row in warehouse.whole_rows("orders")} == {2: 5}
+
+
+def test_the_first_sync_ever_may_be_a_truncate(warehouse: Warehouse) -> None:
+    """There is nothing to replace; the rows are there."""
+    warehouse.sync([orders(1, 1)], [order(1), COMPLETE])
+
+    assert warehouse.ids("orders") == [1]
+
+
+def test_a_truncate_resumed_keeps_what_its_first_attempt_had_acknowledged(warehouse: Warehouse) -> None:
+    """Twice interrupted, then completed: the rows of all three attempts, none of the old."""
+    warehouse.sync([orders(4)], [order(1), COMPLETE])
+    for attempt in (2, 3):
+        run = warehouse.attempt([orders(5, 5)], [order(attempt), state("orders", attempt)])
+        assert len(run.states) == 1
+        assert warehouse.ids("orders") == [1]
+
+    warehouse.sync([orders(5, 5)], [order(4), COMPLETE])
+
+    assert warehouse.ids("orders") == [2, 3, 4]
+
+
+def test_a_newer_truncate_discards_an_unfinished_one(warehouse: Warehouse) -> None:
+    """What generation 5 had staged is of no interest to generation 6."""
+    warehouse.sync([orders(4)], [order(1), COMPLETE])
+    warehouse.attempt([orders(5, 5)], [order(2), state("orders", 2)])
+
+    warehouse.sync([orders(6, 6)], [order(3), COMPLETE])
+
+    assert warehouse.ids("orders") == [3]
+
+
+def test_a_cancelled_truncate_s_rows_arrive_with_the_next_append_even_without_records(warehouse: Warehouse) -> None:
+    """They were acknowledged: nobody will send them again."""
+    warehouse.sync([orders(4)], [order(1), COMPLETE])
+    warehouse.attempt([orders(5, 5)], [order(2), state("orders", 2)])
+
+    warehouse.sync([orders(6)], [COMPLETE])
+    warehouse.sync([orders(6)], [COMPLETE])
+
+    assert warehouse.ids("orders") == [1, 2]
+
+
+WIDE = 2**40
+"""An id for which the column must become wider."""
+
+
+def test_a_truncate_resumed_after_it_needed_wider_columns_has_them(warehouse: Warehouse) -> None:
+    """The old rows are read with the old columns until then."""
+    warehouse.sync([orders(4)], [order(1), COMPLETE])
+    warehouse.attempt([orders(5, 5)], [order(WIDE), state("orders", 2)])
+    assert warehouse.ids("orders") == [1]
+
+    warehouse.sync([orders(5, 5)], [order(3), COMPLETE])
+
+    assert warehouse.ids("orders") == [3, WIDE]
+    assert_all_files_have_wide_ids(warehouse)
+
+
+def test_a_cancelled_truncate_that_needed_wider_columns_brings_them_along(warehouse: Warehouse) -> None:
+    """Its rows would not be readable in the narrow ones."""
+    warehouse.sync([orders(4)], [order(1), COMPLETE])
+    warehouse.attempt([orders(5, 5)], [order(WIDE), state("orders", 2)])
+
+    warehouse.sync([orders(6)], [order(3), COMPLETE])
+
+    assert warehouse.ids("orders") == [1, 3, WIDE]
+    assert_all_files_have_wide_ids(warehouse)
+
+
+def test_a_cancelled_truncate_that_needed_wider_columns_brings_them_along_even_without_records(
+    warehouse: Warehouse,
+) -> None:
+    """The old files may have to be written anew for it, which is done when the empty sync is complete."""
+    warehouse.sync([orders(4)], [order(1), COMPLETE])
+    warehouse.attempt([orders(5, 5)], [order(WIDE), state("orders", 2)])
+
+    warehouse.sync([orders(6)], [COMPLETE])
+
+    assert warehouse.ids("orders") == [1, WIDE]
+    assert_all_files_have_wide_ids(warehouse)
+
+
+def test_a_discarded_truncate_leaves_no_wider_columns_behind_that_files_do_not_have(warehouse: Warehouse) -> None:
+    """Whatever the catalog says about a column, the files must agree."""
+    warehouse.sync([orders(4)], [order(1), COMPLETE])
+    warehouse.attempt([orders(5, 5)], [order(WIDE), state("orders", 2)])
+
+    warehouse.sync([orders(6, 6)], [order(3), COMPLETE])
+
+    assert warehouse.ids("orders") == [3]
+    if not warehouse.kind.promotes_in_place:
+        stored = {"int": pa.int32(), "bigint": pa.int64()}[
+            warehouse.lake.columns(warehouse.lake.database, "orders")["id"]
+        ]
+        assert types_of_ids(warehouse) == {stored}
+
+
+def assert_all_files_have_wide_ids(warehouse: Warehouse) -> None:
+    """The catalog says bigint; where old files cannot be promoted, so do all files."""
+    assert warehouse.lake.columns(warehouse.lake.database, "orders")["id"] == "bigint"
+    if not warehouse.kind.promotes_in_place:
+        assert types_of_ids(warehouse) == {pa.int64()}
+
+
+def types_of_ids(warehouse: Warehouse) -> set[pa.DataType]:
+    """Return the types of the column `id` in the table's data files, which are Parquet."""
+    lake = warehouse.lake
+    bodies = [
+        lake.s3.get_object(Bucket=lake.bucket, Key=key)["Body"].read()
+        for key in lake.data_files(lake.database, "orders")
+    ]
+    return {pq.read_schema(pa.BufferReader(body)).field("id").type for body in bodies}
+
+
+def test_a_truncate_of_what_already_is_that_generation_replaces_nothing(warehouse: Warehouse) -> None:
+    """generation = minimum = what all rows have: they are the wanted rows, and new ones join them."""
+    warehouse.sync([orders(5, 5)], [order(1), COMPLETE])
+
+    warehouse.sync([orders(5, 5)], [order(2), COMPLETE])
+
+    assert warehouse.ids("orders") == [1, 2]
+
+
+def test_a_truncate_without_records_creates_the_table_empty(warehouse: Warehouse) -> None:
+    """Also when it was not there."""
+    warehouse.sync([orders(5, 5)], [COMPLETE])
+
+    assert warehouse.rows("orders") == []
+
+
+@pytest.mark.parametrize("last", [[], [INCOMPLETE]], ids=["no status", "INCOMPLETE"])
+def test_an_incomplete_stream_is_committed_and_acknowledged_but_not_truncated(
+    warehouse: Warehouse, last: Sequence[bytes]
+) -> None:
+    """Appended rows are there, replaced ones are not gone, and the platform is told to try again."""
+    kept = configured_stream("kept", object_schema(id=INTEGER), generation=4)
+    warehouse.sync([orders(4), kept], [order(1), COMPLETE, status("kept", "COMPLETE")])
+
+    run = warehouse.attempt(
+        [orders(5, 5), kept], [order(2), state("orders", 2), record("kept", {"id": 3}), state("kept", 3), *last]
+    )
+
+    assert run.exit_code == 1
+    assert {error["failure_type"] for error in run.errors} == {"transient_error"}
+    assert {error["stream_descriptor"]["name"] for error in run.errors} == {"orders", "kept"}
+    assert len(run.states) == 2
+    assert warehouse.ids("orders") == [1]
+    assert warehouse.ids("kept") == [3]
+
+
+def test_one_stream_s_completeness_does_not_depend_on_another_s(warehouse: Warehouse) -> None:
+    """Of two truncates the complete one is published."""
+    other = configured_stream("other", object_schema(id=INTEGER), generation=5, minimum=5)
+
+    run = warehouse.attempt([orders(5, 5), other], [order(1), record("other", {"id": 2}), COMPLETE])
+
+    assert run.exit_code == 1
+    assert [error["stream_descriptor"] for error in run.errors] == [{"name": "other"}]
+    assert warehouse.ids("orders") == [1]
+    assert warehouse.ids("other") == []
+
+
+def test_without_ids_a_clean_end_of_input_completes_an_overwrite(warehouse: Warehouse) -> None:
+    """Platforms without refreshes send no statuses."""
+    warehouse.sync([without_ids()], [order(1)])
+
+    warehouse.sync([without_ids(mode="overwrite")], [order(2), state("orders", 2)])
+
+    row = warehouse.row("orders")
+    assert (row["id"], row["_airbyte_generation_id"], row["_airbyte_meta"]["sync_id"]) == (2, None, None)
+
+
+def test_without_ids_an_incomplete_overwrite_is_not_published(warehouse: Warehouse) -> None:
+    """INCOMPLETE counts whenever it is said; the next overwrite starts from nothing, as its source does."""
+    warehouse.sync([without_ids()], [order(1)])
+
+    run = warehouse.attempt([without_ids(mode="overwrite")], [order(2), INCOMPLETE])
+    assert run.exit_code == 1
+    assert warehouse.ids("orders") == [1]
+
+    warehouse.sync([without_ids(mode="overwrite")], [order(3)])
+    assert warehouse.ids("orders") == [3]
+
+
+def test_an_overwrite_whose_ids_are_always_one_replaces_every_time(warehouse: Warehouse) -> None:
+    """PyAirbyte calls every sync 1, of generation 1, and means what the mode says; also of one that was interrupted."""
+    warehouse.sync([orders(1, 1, sync_id=1, mode="overwrite")], [order(1), COMPLETE])
+    warehouse.attempt([orders(1, 1, sync_id=1, mode="overwrite")], [order(2), state("orders", 2)])
+
+    warehouse.sync([orders(1, 1, sync_id=1, mode="overwrite")], [order(3), COMPLETE])
+
+    assert warehouse.ids("orders") == [3]
+
+
+def test_a_literal_overwrite_of_what_already_is_that_generation_replaces_nothing(warehouse: Warehouse) -> None:
+    """Attempts at one job have one generation: what the first has published and acknowledged is not sent again."""
+    other = configured_stream("other", object_schema(id=INTEGER), generation=5, minimum=5, mode="overwrite")
+    warehouse.attempt([orders(5, 5, mode="overwrite"), other], [order(1), COMPLETE])
+
+    warehouse.sync([orders(5, 5, mode="overwrite"), other], [COMPLETE, status("other", "COMPLETE")])
+
+    assert warehouse.ids("orders") == [1]
+
+
+def test_a_hybrid_refresh_is_refused(warehouse: Warehouse) -> None:
+    """0 < minimum < generation: nothing is written, and it is not the user's fault."""
+    warehouse.sync([orders(4)], [order(1), COMPLETE])
+
+    run = warehouse.attempt([orders(6, 5)], [order(2), state("orders", 2), COMPLETE])
+
+    assert run.exit_code == 1
+    assert [error["failure_type"] for error in run.errors] == ["system_error"]
+    assert run.states == []
+    assert warehouse.ids("orders") == [1]
+
+
+def test_overwrite_and_append_without_ids_alternate(warehouse: Warehouse) -> None:
+    """Each sync does what its own mode says."""
+    found = []
+    for number, mode in enumerate(["append", "overwrite", "append", "overwrite", "overwrite", "append"]):
+        warehouse.sync([without_ids(mode=mode)], [order(number)])
+        found.append(warehouse.ids("orders"))
+
+    assert found == [[0], [1], [1, 2], [3], [4], [4, 5]]
+
+
+class Reader:
+    """Somebody who reads a table again and again; `seen` is what they saw, repetitions left out."""
+
+    def __init__(self, warehouse: Warehouse, table: str) -> None:
+        self.seen: list[list[int]] = []
+        self._warehouse = warehouse
+        self._table = table
+        self._looks = 0
+        self._looked = threading.Condition()
+        self._ended = False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._read, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended = True
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def look(self) -> None:
+        """Wait until the table was read once more, from the beginning."""
+        with self._looked:
+            begun = self._looks + 2
+            self._looked.wait_for(lambda: self._looks >= begun or self._error is not None, 60)
+
+    def _read(self) -> None:
+        try:
+            while not self._ended:
+                ids = self._warehouse.ids(self._table)
+                if self.seen[-1:] != [ids]:
+                    self.seen.append(ids)
+                with self._looked:
+                    self._looks += 1
+                    self._looked.notify_all()
+        except BaseException as error:
+            self._error = error
+            with self._looked:
+                self._looked.notify_all()
+
+
+def test_readers_see_the_old_rows_or_the_new_ones(warehouse: Warehouse) -> None:
+    """A reader polling throughout a replacement in several commits never sees a mixture, and never nothing."""
+    old, new = [1, 2, 3], [11, 12, 13]
+    warehouse.sync([orders(4)], [*map(order, old), COMPLETE])
+
+    with Reader(warehouse, "orders") as reader:
+        reader.look()
+        with warehouse.start([orders(5, 5)], flush_interval_seconds=1) as running:
+            for count, id in enumerate(new, start=1):
+                running.send([order(id), state("orders", id)])
+                running.wait_for_states(count)
+                reader.look()
+            assert reader.seen == [old]
+            running.send([COMPLETE])
+            assert running.close().exit_code == 0
+        reader.look()
+
+    assert reader.seen == [old, new]

@@ -1,0 +1,71 @@
+"""A field whose type has changed to one that its column cannot hold."""
+
+from typing import Any
+
+from integration_tests.harness.messages import configured_stream, record, state, status
+from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
+
+COMPLETE = [status("orders", "COMPLETE"), status("users", "COMPLETE")]
+USERS = configured_stream("users", object_schema(id=INTEGER))
+BEFORE = configured_stream("orders", object_schema(id=INTEGER, code=INTEGER, buyer=object_schema(points=INTEGER)))
+AFTER = configured_stream("orders", object_schema(id=INTEGER, code=STRING, buyer=object_schema(points=STRING)))
+LINES = (
+    "Column code__string holds what is sent for code as string; code is int.",
+    "Column buyer__struct holds what is sent for buyer as struct<points:string>; buyer is struct<points:int>.",
+)
+
+
+def old_order(id: int) -> bytes:
+    return record("orders", {"id": id, "code": 7, "buyer": {"points": 1}})
+
+
+def new_order(id: int) -> bytes:
+    return record("orders", {"id": id, "code": "x7", "buyer": {"points": "many"}})
+
+
+def describe(warehouse: Warehouse, text: str) -> None:
+    """Do what somebody does who describes a table in the Glue console."""
+    entry: Any = warehouse.lake.glue_table(warehouse.lake.database, "orders")
+    kept = {key: entry[key] for key in ("Name", "TableType", "Parameters", "StorageDescriptor")}
+    described: Any = {**kept, "Description": text}
+    warehouse.lake.glue.update_table(DatabaseName=warehouse.lake.database, TableInput=described)
+
+
+def test_a_conflicting_type_gets_a_column_of_its_own_and_the_table_s_comment_tells_of_both(
+    warehouse: Warehouse,
+) -> None:
+    """What stood in the comment stays before it, and two syncs say it once; inside an object the whole object moves."""
+    warehouse.sync([BEFORE], [old_order(1), COMPLETE[0]])
+    describe(warehouse, "Every order.")
+
+    warehouse.sync([AFTER], [new_order(2), COMPLETE[0]])
+    warehouse.sync([AFTER], [new_order(3), COMPLETE[0]])
+
+    old = {"code": 7, "buyer": {"points": 1}, "code__string": None, "buyer__struct": None}
+    new = {"code": None, "buyer": None, "code__string": "x7", "buyer__struct": {"points": "many"}}
+    assert warehouse.rows("orders") == [{"id": 1, **old}, {"id": 2, **new}, {"id": 3, **new}]
+    entry = warehouse.lake.glue_table(warehouse.lake.database, "orders")
+    assert entry["Description"] == "\n".join(["Every order.", *LINES])
+
+
+def test_a_conflicting_type_fails_its_stream_where_that_is_wanted_and_changes_nothing(warehouse: Warehouse) -> None:
+    """The message names the column, both types and what to do; the other stream goes on."""
+    warehouse.sync([BEFORE], [old_order(1), COMPLETE[0]])
+    table = warehouse.lake.glue_table(warehouse.lake.database, "orders")
+
+    run = warehouse.attempt(
+        [AFTER, USERS],
+        [new_order(2), state("orders", 1, id=1), record("users", {"id": 1}), state("users", 1, id=2), *COMPLETE],
+        schema_conflicts="fail",
+    )
+
+    assert run.exit_code == 1
+    (error,) = run.errors
+    assert error["stream_descriptor"] == {"name": "orders"}
+    assert error["failure_type"] == "config_error"
+    assert f"to table {warehouse.lake.database}.orders: column code is int and string is sent" in error["message"]
+    assert "Set schema_conflicts to new_column" in error["message"]
+    assert [answer.body["id"] for answer in run.states] == [2]
+    assert warehouse.ids("users") == [1]
+    assert warehouse.ids("orders") == [1]
+    assert warehouse.lake.glue_table(warehouse.lake.database, "orders") == table

@@ -1,0 +1,126 @@
+"""An AWS that has bad moments: it refuses the requests it is told to."""
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import psutil
+
+from integration_tests.harness.aws_proxy import Answer, AwsProxy, Request
+
+
+@dataclass(frozen=True)
+class Fault:
+    """The answer to the first `times` requests that `meets` accepts."""
+
+    meets: Callable[[Request], bool]
+    status: int
+    body: bytes
+    times: int
+
+
+def throttled_glue(operation: str, times: int) -> Fault:
+    """Glue is asked too often, says AWS (Glue API: ThrottlingException)."""
+    body = b'{"__type":"ThrottlingException","message":"Rate exceeded"}'
+    return Fault(lambda request: request.operation == operation, 400, body, times)
+
+
+def slow_down(method: str, times: int) -> Fault:
+    """S3 is asked too often, says AWS (S3 API: error code SlowDown)."""
+    body = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
+    return Fault(lambda request: request.method == method and not request.operation, 503, body, times)
+
+
+def denied_uploads() -> Fault:
+    """S3 lets nobody write (S3 API: error code AccessDenied)."""
+    body = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+
+    def is_upload(request: Request) -> bool:
+        return not request.operation and request.method in ("PUT", "POST")
+
+    return Fault(is_upload, 403, body, 1_000_000)
+
+
+def denied_under(folder: str) -> Fault:
+    """S3 lets nobody write or delete under this folder (S3 API: error code AccessDenied)."""
+    body = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+
+    def is_there(request: Request) -> bool:
+        return request.method in ("PUT", "POST", "DELETE") and f"/{folder}/" in request.path
+
+    return Fault(is_there, 403, body, 1_000_000)
+
+
+def denied_deletes() -> Fault:
+    """S3 lets nobody delete (S3 API: error code AccessDenied)."""
+    body = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+
+    def is_delete(request: Request) -> bool:
+        return request.method == "DELETE" and "uploadId=" not in request.path
+
+    return Fault(is_delete, 403, body, 1_000_000)
+
+
+def denied_parts(folder: str) -> Fault:
+    """S3 takes no part of an upload under this folder, and lets none be aborted (S3 API: error code AccessDenied)."""
+    body = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+
+    def is_part(request: Request) -> bool:
+        return request.method in ("PUT", "DELETE") and f"/{folder}/" in request.path and "uploadId=" in request.path
+
+    return Fault(is_part, 403, body, 1_000_000)
+
+
+def denied_glue(operation: str) -> Fault:
+    """Glue does not allow this (Glue API: AccessDeniedException)."""
+    body = b'{"__type":"AccessDeniedException","message":"not authorized"}'
+    return Fault(lambda request: request.operation == operation, 400, body, 1_000_000)
+
+
+class FaultyAws(AwsProxy):
+    """The account with a fault. `refused` counts what was not passed on."""
+
+    def __init__(self, endpoint_url: str, fault: Fault) -> None:
+        super().__init__(endpoint_url)
+        self._fault = fault
+        self._lock = threading.Lock()
+        self.refused = 0
+
+    def answer(self, request: Request) -> Answer:
+        with self._lock:
+            refuse = self._fault.meets(request) and self.refused < self._fault.times
+            self.refused += refuse
+        return Answer(self._fault.status, {}, self._fault.body) if refuse else self.pass_on(request)
+
+
+class MurderousAws(AwsProxy):
+    """The account, which kills each Python worker that writes a data file under a folder, the first `times` times."""
+
+    def __init__(self, endpoint_url: str, folder: str, times: int) -> None:
+        super().__init__(endpoint_url)
+        self._folder = folder
+        self._times = times
+        self._lock = threading.Lock()
+        self.killed = 0
+
+    def answer(self, request: Request) -> Answer:
+        if request.method in ("PUT", "POST") and f"/{self._folder}/" in request.path:
+            with self._lock:
+                worker = _worker_at(request.port)
+                if worker is not None and self.killed < self._times:
+                    self.killed += 1
+                    worker.kill()
+                    worker.wait(10)
+        return self.pass_on(request)
+
+
+def _worker_at(port: int) -> psutil.Process | None:
+    """The Python worker of Spark's whose end of a connection is at this port, if it is one's."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if "destination_datalake.spark.worker_daemon" in process.cmdline() and any(
+                connection.laddr.port == port for connection in process.net_connections()
+            ):
+                return process
+    return None

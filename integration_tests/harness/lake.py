@@ -1,0 +1,330 @@
+"""The lake as its readers see it: what the connector left in S3 and Glue, read by engines that are not the connector's.
+
+DuckDB reads the data files. Those of Iceberg tables are named by PyIceberg's scan of the current snapshot and read by
+field id; those of Hive tables are found through Glue's locations, as Athena finds them.
+"""
+
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import boto3
+import duckdb
+import pyarrow as pa
+from pyiceberg.catalog.glue import GlueCatalog
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import SortOrder
+
+from integration_tests.harness.aws_server import ACCESS_KEY_ID, ACCOUNT_ID, REGION, SECRET_ACCESS_KEY
+
+if TYPE_CHECKING:
+    from mypy_boto3_glue import GlueClient
+    from mypy_boto3_glue.type_defs import ColumnOutputTypeDef, TableTypeDef
+    from mypy_boto3_s3 import S3Client
+    from pyiceberg.table import Table as IcebergTable
+
+PREFIX = "lake"
+"""The folder of the bucket that the connector's configuration names."""
+
+
+class Lake:
+    """A bucket and a database of its own, in an AWS account shared with other lakes.
+
+    `database` is where streams without a namespace go. `name("x")` gives namespaces that no other lake uses.
+    """
+
+    def __init__(self, endpoint_url: str) -> None:
+        """Create the bucket; the databases are the connector's to create."""
+        self.endpoint_url = endpoint_url
+        self._token = uuid4().hex[:10]
+        self.bucket = f"lake-{self._token}"
+        self.database = self.name("lake")
+        self.s3.create_bucket(Bucket=self.bucket)
+
+    def name(self, word: str) -> str:
+        """Return a name that no other lake in this account has, valid as a namespace and as a Glue database."""
+        return f"{word}_x{self._token}"
+
+    def config(self, **overrides: object) -> dict[str, object]:
+        """Return a configuration of the connector for this lake, with these options set or replaced."""
+        return {
+            "aws_account_id": ACCOUNT_ID,
+            "credentials": {
+                "credentials_title": "IAM User",
+                "aws_access_key_id": ACCESS_KEY_ID,
+                "aws_secret_access_key": SECRET_ACCESS_KEY,
+            },
+            "region": REGION,
+            "bucket_name": self.bucket,
+            "bucket_prefix": PREFIX,
+            "lakeformation_database_name": self.database,
+            "endpoint_url": self.endpoint_url,
+        } | overrides
+
+    # What a reader sees
+
+    def read(self, database: str, table: str) -> pa.Table:
+        """Return every row of a table, its columns in the catalog's order; timestamps with a zone are in UTC.
+
+        Partition columns of Hive tables, which stand in paths and not in files, are left out.
+        """
+        entry = self.glue_table(database, table)
+        return self._read_iceberg(database, table) if _is_iceberg(entry) else self._read_hive(entry)
+
+    def rows(self, database: str, table: str) -> list[dict[str, Any]]:
+        """Return every row of a table as a dictionary, in no order that a reader may rely on."""
+        return self.read(database, table).to_pylist()
+
+    def rejects(self) -> list[dict[str, Any]]:
+        """Return every reject that the catalog's table of them leads to, in the order of its records.
+
+        Columns have the catalog's names and partition keys are columns, as a SerDe without regard to case has them.
+        """
+        found = []
+        entry = self.glue_table(self.database, "airbyte_rejects")
+        names = [column["Name"] for column in entry["StorageDescriptor"]["Columns"]]
+        keys = [key["Name"] for key in entry["PartitionKeys"]]
+        pages = self.glue.get_paginator("get_partitions").paginate(
+            DatabaseName=self.database, TableName="airbyte_rejects"
+        )
+        for page in pages:
+            for partition in page["Partitions"]:
+                folder = _key(partition["StorageDescriptor"]["Location"])
+                with self._files([*self.objects(folder)]) as (engine, copies):
+                    rows = _arrow(engine.read_json(f"{copies}/*", format="newline_delimited"))
+                for row in rows.to_pylist():
+                    lowered = {name.lower(): value for name, value in row.items()}
+                    values = zip(keys, partition["Values"], strict=True)
+                    found.append({name: lowered[name] for name in names} | dict(values))
+        return sorted(found, key=lambda row: (row["sequencenumber"], row["subsequencenumber"]))
+
+    def glue_table(self, database: str, table: str) -> "TableTypeDef":
+        """Return the Glue catalog's entry; raises EntityNotFoundException when there is none."""
+        return self.glue.get_table(DatabaseName=database, Name=table)["Table"]
+
+    def columns(self, database: str, table: str) -> dict[str, str]:
+        """Return the Glue types of a table's columns by name, in order, partition columns last."""
+        entry = self.glue_table(database, table)
+        return _types([*entry["StorageDescriptor"]["Columns"], *entry.get("PartitionKeys", [])])
+
+    def tables(self) -> list[tuple[str, str]]:
+        """Return (database, table) of every table in this lake's bucket, sorted."""
+        found = []
+        for databases in self.glue.get_paginator("get_databases").paginate():
+            for database in databases["DatabaseList"]:
+                for tables in self.glue.get_paginator("get_tables").paginate(DatabaseName=database["Name"]):
+                    found += [
+                        (database["Name"], table["Name"])
+                        for table in tables["TableList"]
+                        if self._is_ours(table["StorageDescriptor"].get("Location", ""))
+                    ]
+        return sorted(found)
+
+    def iceberg_table(self, database: str, table: str) -> "IcebergTable":
+        """Return an Iceberg table, for a test that writes to it as another engine would."""
+        return self._iceberg.load_table((database, table))
+
+    def create_iceberg_table(
+        self, database: str, table: str, schema: Schema, order: SortOrder, properties: Mapping[str, str]
+    ) -> "IcebergTable":
+        """Create an Iceberg table in this lake's bucket as another engine would."""
+        return self._iceberg.create_table(
+            (database, table),
+            schema,
+            location=f"s3://{self.bucket}/{PREFIX}/{database}/{table}",
+            sort_order=order,
+            properties=dict(properties),
+        )
+
+    def data_files(self, database: str, table: str) -> dict[str, int]:
+        """Return the sizes in bytes, by key, of the objects that hold the rows a reader sees now."""
+        entry = self.glue_table(database, table)
+        if _is_iceberg(entry):
+            tasks = self.iceberg_table(database, table).scan().plan_files()
+            return {_key(task.file.file_path): task.file.file_size_in_bytes for task in tasks}
+        return {key: size for location in self._locations(entry) for key, size in self._visible(location)}
+
+    # What lies in the bucket
+
+    def objects(self, prefix: str = "") -> dict[str, int]:
+        """Return the sizes in bytes, by key, of every object under the prefix, visible to readers or not."""
+        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
+        return {item["Key"]: item["Size"] for page in pages for item in page.get("Contents", [])}
+
+    def unfinished_uploads(self) -> list[str]:
+        """Return the keys of multipart uploads that were neither completed nor aborted."""
+        return [upload["Key"] for upload in self.s3.list_multipart_uploads(Bucket=self.bucket).get("Uploads", [])]
+
+    # Clients
+
+    @cached_property
+    def s3(self) -> "S3Client":
+        """A client for this account's S3."""
+        return self._session.client("s3", endpoint_url=self.endpoint_url)
+
+    @cached_property
+    def glue(self) -> "GlueClient":
+        """A client for this account's Glue Data Catalog."""
+        return self._session.client("glue", endpoint_url=self.endpoint_url)
+
+    @cached_property
+    def _session(self) -> boto3.Session:
+        return boto3.Session(
+            aws_access_key_id=ACCESS_KEY_ID, aws_secret_access_key=SECRET_ACCESS_KEY, region_name=REGION
+        )
+
+    @cached_property
+    def _iceberg(self) -> GlueCatalog:
+        properties = {
+            "endpoint": self.endpoint_url,
+            "access-key-id": ACCESS_KEY_ID,
+            "secret-access-key": SECRET_ACCESS_KEY,
+            "region": REGION,
+        }
+        return GlueCatalog(
+            "lake",
+            client=self.glue,
+            **{f"s3.{key}": value for key, value in properties.items()},
+        )
+
+    # Reading data files
+
+    def _read_iceberg(self, database: str, table: str) -> pa.Table:
+        """Read by field id, as Iceberg asks for, and let PyIceberg's own reader confirm the shape.
+
+        Its rows are not taken: it reads a null list of structs as an empty one (apache/iceberg-python#3833).
+        """
+        scan = self.iceberg_table(database, table).scan()
+        confirmed = scan.to_arrow()
+        tasks = list(scan.plan_files())
+        assert not any(task.delete_files for task in tasks), "this reader does not apply Iceberg's delete files"
+        with self._files([_key(task.file.file_path) for task in tasks]) as (engine, folder):
+            schema = scan.projection()
+            empty = engine.from_arrow(schema_to_pyarrow(schema).empty_table())
+            if not tasks:
+                return _arrow(empty)
+            fields = ", ".join(
+                f"{field.field_id}: {{name: {_literal(field.name)}, type: {_literal(str(kind))}, default_value: NULL}}"
+                for field, kind in zip(schema.fields, empty.types, strict=True)
+            )
+            rows = _arrow(engine.sql(f"FROM read_parquet({_literal(f'{folder}/*')}, schema = MAP {{{fields}}})"))
+        assert (rows.num_rows, rows.column_names) == (confirmed.num_rows, confirmed.column_names)
+        return rows
+
+    def _read_hive(self, entry: "TableTypeDef") -> pa.Table:
+        glue_types = _types(entry["StorageDescriptor"]["Columns"])
+        columns = {name: duckdb_type(glue_type) for name, glue_type in glue_types.items()}
+        is_json = "json" in entry["StorageDescriptor"]["SerdeInfo"]["SerializationLibrary"].lower()
+        keys = [key for location in self._locations(entry) for key, _ in self._visible(location)]
+        with self._files(keys) as (engine, folder):
+            if not keys:
+                nulls = ", ".join(f"NULL::{kind} AS {_quoted(name)}" for name, kind in columns.items())
+                return _arrow(engine.sql(f"SELECT {nulls} LIMIT 0"))
+            if is_json:
+                rows = engine.read_json(f"{folder}/*", format="newline_delimited", columns=columns)
+            else:
+                rows = engine.read_parquet(f"{folder}/*", union_by_name=True)
+            # A column that the catalog has and no file has reads as null; a column of the files alone is not there.
+            present = {name.lower(): name for name in rows.columns}
+            selected = ", ".join(
+                f"{_quoted(present[name])} AS {_quoted(name)}"
+                if name in present
+                else f"NULL::{kind} AS {_quoted(name)}"
+                for name, kind in columns.items()
+            )
+            return _arrow(rows.project(selected))
+
+    @contextmanager
+    def _files(self, keys: Sequence[str]) -> Iterator[tuple[duckdb.DuckDBPyConnection, str]]:
+        """Lend an engine and a folder with copies of these objects, their names' endings kept."""
+        with tempfile.TemporaryDirectory() as folder, duckdb.connect() as engine:
+            engine.execute("SET TimeZone = 'UTC'")
+            for number, key in enumerate(keys):
+                self.s3.download_file(self.bucket, key, f"{folder}/{number}-{key.rsplit('/', 1)[-1]}")
+            yield engine, folder
+
+    def _locations(self, entry: "TableTypeDef") -> Iterator[str]:
+        if not entry.get("PartitionKeys"):
+            yield entry["StorageDescriptor"]["Location"]
+            return
+        pages = self.glue.get_paginator("get_partitions").paginate(
+            DatabaseName=entry["DatabaseName"], TableName=entry["Name"]
+        )
+        for page in pages:
+            for partition in page["Partitions"]:
+                yield partition["StorageDescriptor"]["Location"]
+
+    def _visible(self, location: str) -> Iterator[tuple[str, int]]:
+        folder = _key(location).rstrip("/") + "/"
+        for key, size in self.objects(folder).items():
+            hidden = any(part.startswith(("_", ".")) for part in key.removeprefix(folder).split("/"))
+            # Hive keeps empty objects named as folders; they hold no rows.
+            if not hidden and not key.endswith("/"):
+                yield key, size
+
+    def _is_ours(self, location: str) -> bool:
+        return location.startswith(f"s3://{self.bucket}/")
+
+
+def duckdb_type(glue_type: str) -> str:
+    """Return DuckDB's name of a Glue (Hive) type, for example `array<struct<a:int>>` → `STRUCT("a" INTEGER)[]`."""
+    outer, _, inner = glue_type.strip().partition("<")
+    if not inner:
+        return _PRIMITIVES.get(outer, outer)
+    parts = _split(inner.removesuffix(">"))
+    match outer:
+        case "array":
+            return f"{duckdb_type(parts[0])}[]"
+        case "map":
+            return f"MAP({duckdb_type(parts[0])}, {duckdb_type(parts[1])})"
+        case "struct":
+            fields = (part.partition(":") for part in parts)
+            return f"STRUCT({', '.join(f'{_quoted(name)} {duckdb_type(kind)}' for name, _, kind in fields)})"
+        case _:
+            raise ValueError(f"Glue has no type {glue_type!r}")
+
+
+_PRIMITIVES: Mapping[str, str] = {"string": "VARCHAR", "binary": "BLOB", "int": "INTEGER"}
+"""Only the names that DuckDB does not share with Hive."""
+
+
+def _split(types: str) -> Sequence[str]:
+    """Split at the commas that are in no bracket: `a:decimal(1,2),b:array<c>` has two parts."""
+    parts, depth = [""], 0
+    for character in types:
+        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(character, 0)
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
+
+
+def _arrow(relation: duckdb.DuckDBPyRelation) -> pa.Table:
+    table: pa.Table = relation.to_arrow_table()
+    return table
+
+
+def _types(columns: Sequence["ColumnOutputTypeDef"]) -> dict[str, str]:
+    return {column["Name"]: column.get("Type", "string") for column in columns}
+
+
+def _key(url: str) -> str:
+    return re.sub(r"^s3a?://[^/]+/", "", url)
+
+
+def _is_iceberg(entry: "TableTypeDef") -> bool:
+    return entry.get("Parameters", {}).get("table_type", "").upper() == "ICEBERG"
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

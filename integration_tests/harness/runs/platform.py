@@ -1,0 +1,53 @@
+"""The Airbyte platform, as the connector meets it: a command line, a pipe of messages, signals, and a strict reader."""
+
+import json
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from integration_tests.harness.runs.launch import Launch, launch_command
+from integration_tests.harness.runs.output import Run
+from integration_tests.harness.runs.running import Running
+
+
+class Platform:
+    """Airbyte, with one folder to keep configurations, catalogs and temporary directories in."""
+
+    def __init__(self, folder: Path, launch: Launch = launch_command) -> None:
+        """Remember the folder, in which each run gets one of its own, and how runs are started."""
+        self._folder = folder
+        self._launch = launch
+
+    def spec(self) -> Run:
+        """Run `spec`."""
+        with self._start(["spec"], {}) as running:
+            return running.close()
+
+    def check(self, config: Mapping[str, object]) -> Run:
+        """Run `check`."""
+        with self._start(["check"], {"config": config}) as running:
+            return running.close()
+
+    def write(self, config: Mapping[str, object], catalog: Mapping[str, object], lines: Iterable[bytes]) -> Run:
+        """Run `write` on these lines from first to last."""
+        with self.start(config, catalog) as running:
+            running.send(lines)
+            return running.close()
+
+    def start(self, config: Mapping[str, object], catalog: Mapping[str, object]) -> Running:
+        """Start `write` and leave the conversation to the caller; use it as a `with` block."""
+        return self._start(["write"], {"config": config, "catalog": catalog})
+
+    def _start(self, arguments: Sequence[str], files: Mapping[str, Mapping[str, object]]) -> Running:
+        workdir = Path(tempfile.mkdtemp(dir=self._folder))
+        for name, content in files.items():
+            path = workdir / f"{name}.json"
+            path.write_text(json.dumps(content, ensure_ascii=False))
+            arguments = [*arguments, f"--{name}", str(path)]
+        return Running(arguments, workdir, _secrets(files.get("config", {})), self._launch)
+
+
+def _secrets(config: Mapping[str, object]) -> list[str]:
+    credentials = config.get("credentials")
+    secret = credentials.get("aws_secret_access_key") if isinstance(credentials, Mapping) else None
+    return [secret] if isinstance(secret, str) else []

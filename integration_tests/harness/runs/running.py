@@ -1,0 +1,215 @@
+"""A run of the connector, from its start to its end.
+
+Every run gets a temporary directory of its own, and after every run three promises are checked: stdout held protocol
+lines only, no process of the run is alive, and (unless it was killed) its temporary directory is empty.
+"""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+from integration_tests.harness.runs.launch import Launch
+from integration_tests.harness.runs.output import Message, ProtocolError, Run
+
+PATIENCE = 180.0
+"""Seconds that anything may take before the platform gives up on the connector."""
+
+_GONE_WITHIN = 5.0
+"""Seconds that the processes of a run may stay after the connector's own has ended."""
+
+
+class Running:
+    """A connector at work: its stdin stays open until `close`, `terminate` or `kill`.
+
+    Leaving the `with` block kills what is still there.
+    """
+
+    def __init__(self, arguments: Sequence[str], workdir: Path, secrets: Sequence[str], launch: Launch) -> None:
+        """Start `destination-datalake` with these arguments; everything it leaves behind is looked for in `workdir`."""
+        self._workdir = workdir
+        self._secrets = secrets
+        self._tmp = workdir / "tmp"
+        self._tmp.mkdir()
+        self._stderr = (workdir / "stderr").open("wb")
+        self._messages: list[Message] = []
+        self._broken: ProtocolError | None = None
+        self._news = threading.Condition()
+        self._killed = False
+        self._started = time.monotonic()
+        self.process = launch(arguments, _environment(self._tmp), self._stderr)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.process.kill()
+        for process in self._family():
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        self.process.wait()
+        self._close_stdin()
+        self._reader.join(_GONE_WITHIN)
+        assert self.process.stdout is not None
+        if not self._reader.is_alive():
+            self.process.stdout.close()
+        self._stderr.close()
+
+    def send(self, lines: Iterable[bytes]) -> None:
+        """Write lines to the connector's stdin; blocks while it does not read. A connector that is gone is no error."""
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            for line in lines:
+                self.process.stdin.write(line + b"\n")
+            self.process.stdin.flush()
+
+    def wait_for_states(self, count: int, timeout: float = PATIENCE) -> list[Message]:
+        """Wait until the connector has released `count` states in all and return them, in order.
+
+        Raises TimeoutError after `timeout` seconds, and ProtocolError when the connector ends before.
+        """
+        return self._wait(lambda: [m for m in self._messages if m.type == "STATE"], count, timeout)
+
+    def wait_for_state(self, timeout: float = PATIENCE) -> Message:
+        """Wait for the first state and return it."""
+        return self.wait_for_states(1, timeout)[0]
+
+    def wait_for_log(self, text: str, timeout: float = PATIENCE) -> Message:
+        """Wait for a LOG message that contains the text and return it."""
+        return self._wait(
+            lambda: [m for m in self._messages if m.type == "LOG" and text in m.body["message"]], 1, timeout
+        )[0]
+
+    @property
+    def ended(self) -> bool:
+        """Whether the connector has ended, however: nothing more will come."""
+        return not self._reader.is_alive()
+
+    def end_input(self) -> None:
+        """Close the connector's stdin and leave it to itself."""
+        self._close_stdin()
+
+    def close(self, timeout: float = PATIENCE) -> Run:
+        """End the input, wait for the connector to end, and check what it left behind."""
+        self._close_stdin()
+        return self._end(timeout)
+
+    def terminate(self, timeout: float = 60.0) -> Run:
+        """Send SIGTERM, stdin still open, and wait: the platform's patience is 60 seconds."""
+        self.process.send_signal(signal.SIGTERM)
+        return self._end(timeout)
+
+    def kill(self) -> Run:
+        """Send SIGKILL, as an out-of-memory killer would. What it leaves on disk is nobody's fault."""
+        self._killed = True
+        self.process.kill()
+        return self._end(PATIENCE)
+
+    def perish(self) -> Run:
+        """End the input of a connector that is to be killed from within, and wait for that, as `kill` does."""
+        self._killed = True
+        self._close_stdin()
+        return self._end(PATIENCE)
+
+    # The rest is the platform's own business
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            try:
+                if not line.endswith(b"\n"):
+                    raise ProtocolError(f"the last line of stdout is torn: {line[:500]!r}")
+                message = Message.parse(line[:-1])
+            except ProtocolError as error:
+                self._broken = self._broken or error
+                continue
+            with self._news:
+                self._messages.append(message)
+                self._news.notify_all()
+        with self._news:
+            self._news.notify_all()
+
+    def _wait(self, look: Callable[[], list[Message]], count: int, timeout: float) -> list[Message]:
+        ended_by = time.monotonic() + timeout
+        with self._news:
+            while len(found := look()) < count:
+                if not self._reader.is_alive():
+                    raise ProtocolError(f"the connector ended; of {count} messages {len(found)} came\n{self._tail()}")
+                if time.monotonic() > ended_by:
+                    raise TimeoutError(f"of {count} messages {len(found)} came in {timeout} s\n{self._tail()}")
+                self._news.wait(0.5)
+        return found
+
+    def _end(self, timeout: float) -> Run:
+        try:
+            self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            # Python's fault handler tells then what every thread was doing.
+            self.process.send_signal(signal.SIGABRT)
+            time.sleep(1)
+            raise TimeoutError(f"the connector did not end within {timeout} s\n{self._tail()}") from None
+        seconds = time.monotonic() - self._started
+        left = self._family_after(PATIENCE if self._killed else _GONE_WITHIN)
+        if left:
+            raise ProtocolError(f"processes outlive the connector: {left}\n{self._tail()}")
+        self._reader.join(_GONE_WITHIN)
+        if self._reader.is_alive():
+            raise ProtocolError("the connector has ended, but somebody still holds its stdout open")
+        if self._broken:
+            raise self._broken
+        run = Run(self.process.returncode, tuple(self._messages), self._tail(None), seconds)
+        self._check(run)
+        return run
+
+    def _check(self, run: Run) -> None:
+        files = sorted(str(path.relative_to(self._tmp)) for path in self._tmp.rglob("*"))
+        if files and not self._killed:
+            raise ProtocolError(f"temporary files left behind: {files[:20]}\n{run.report()}")
+        said = b"\n".join(message.raw for message in run.messages).decode() + run.stderr
+        if any(secret in said for secret in self._secrets):
+            raise ProtocolError("a secret of the configuration was written to stdout or stderr")
+
+    def _family(self) -> list[psutil.Process]:
+        """Return the run's living processes: those with its temporary directory in their environment.
+
+        Children of children that were adopted by init are found too, which a walk down the process tree would miss.
+        """
+        family = []
+        for process in psutil.process_iter():
+            with suppress(psutil.NoSuchProcess, psutil.AccessDenied, OSError):
+                if process.environ().get("TMPDIR") == str(self._tmp) and process.status() != psutil.STATUS_ZOMBIE:
+                    family.append(process)
+        return family
+
+    def _family_after(self, patience: float) -> list[psutil.Process]:
+        ended_by = time.monotonic() + patience
+        while (family := self._family()) and time.monotonic() < ended_by:
+            time.sleep(0.1)
+        return family
+
+    def _close_stdin(self) -> None:
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            self.process.stdin.close()
+
+    def _tail(self, characters: int | None = 6000) -> str:
+        text = (self._workdir / "stderr").read_text(errors="replace")
+        return text if characters is None else text[-characters:]
+
+
+def _environment(tmp: Path) -> dict[str, str]:
+    """Return the environment of a container: nothing that reaches AWS but the configuration."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "SPARK_", "PYSPARK_"))}
+    return inherited | {"TMPDIR": str(tmp), "AWS_EC2_METADATA_DISABLED": "true", "PYTHONFAULTHANDLER": "1"}

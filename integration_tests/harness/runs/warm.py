@@ -1,0 +1,182 @@
+"""Runs of the connector that cost little: each a process of its own, forked from one that has everything imported.
+
+A scenario is about what a sync does, not about how Python and a JVM start. So the connector's console entry runs in a
+fork of a process in which its imports are done (multiprocessing's forkserver), and it finds a Spark that is already
+up: the JVM of the test session, to which any number of drivers can attach. All else is as ever: its own process id,
+arguments, environment, pipes, signals and exit code.
+"""
+
+import faulthandler
+import multiprocessing
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Self
+
+from destination_datalake.spark.engine import Engine, EngineSettings
+from integration_tests.harness.runs.kill_points import KillPoint, arm
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["integration_tests.harness.runs.preloaded"])
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """Where drivers reach the JVM of the test session; PySpark's own names for its environment."""
+
+    port: int
+    secret: str
+
+    def environment(self) -> dict[str, str]:
+        return {"PYSPARK_GATEWAY_PORT": str(self.port), "PYSPARK_GATEWAY_SECRET": self.secret}
+
+
+class SharedSpark(AbstractContextManager["SharedSpark"]):
+    """A local Spark with the connector's own settings, up from entering to leaving."""
+
+    gateway: Gateway
+
+    def __enter__(self) -> Self:
+        self._engine = Engine(EngineSettings("local[2]", {}))
+        self._engine._start()
+        context = self._engine._context.result()
+        assert context._gateway is not None
+        parameters = context._gateway.gateway_parameters
+        self.gateway = Gateway(parameters.port, parameters.auth_token)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._engine.stop()
+
+
+@dataclass(frozen=True)
+class WarmLaunch:
+    """Starts runs of the connector (a `platform.Launch`), which kill themselves at `kill_point` if there is one.
+
+    With `file_bytes` the kernel lets no file that they write grow beyond it (setrlimit(2): RLIMIT_FSIZE): a write stops
+    short and the next one fails, as on a full disk, but with EFBIG. A disk that is really full takes root to make.
+    With `descriptors` they begin with this soft and hard limit of open files (RLIMIT_NOFILE); the JVM is not theirs.
+    """
+
+    gateway: Gateway
+    kill_point: KillPoint | None = None
+    file_bytes: int | None = None
+    descriptors: tuple[int, int] | None = None
+
+    def killed_at(self, point: KillPoint) -> "WarmLaunch":
+        return replace(self, kill_point=point)
+
+    def with_files_of(self, file_bytes: int) -> "WarmLaunch":
+        return replace(self, file_bytes=file_bytes)
+
+    def with_descriptors(self, soft: int, hard: int) -> "WarmLaunch":
+        return replace(self, descriptors=(soft, hard))
+
+    def __call__(self, arguments: Sequence[str], environment: Mapping[str, str], stderr: IO[bytes]) -> "WarmProcess":
+        stdin, to_stdin = _context.Pipe(duplex=False)
+        from_stdout, stdout = _context.Pipe(duplex=False)
+        errors = Connection(os.dup(stderr.fileno()), readable=False)
+        settings = {**environment, **self.gateway.environment()}
+        process = _context.Process(
+            target=_run,
+            args=(list(arguments), settings, stdin, stdout, errors, self.kill_point, self.file_bytes, self.descriptors),
+            daemon=True,
+        )
+        with stdin, stdout, errors, to_stdin, from_stdout:
+            process.start()
+            return WarmProcess(process, os.dup(to_stdin.fileno()), os.dup(from_stdout.fileno()))
+
+
+class WarmProcess:
+    """A run that was started so; a `platform.Process`."""
+
+    def __init__(self, process: ForkServerProcess, stdin: int, stdout: int) -> None:
+        assert process.pid is not None
+        self.pid: int = process.pid
+        self.stdin: IO[bytes] = os.fdopen(stdin, "wb")
+        self.stdout: IO[bytes] = os.fdopen(stdout, "rb")
+        self._process = process
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def send_signal(self, sig: int) -> None:
+        if self._process.exitcode is None:
+            os.kill(self.pid, sig)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired("write", timeout or 0.0)
+        return self._process.exitcode
+
+
+def _run(
+    arguments: list[str],
+    environment: dict[str, str],
+    stdin: Connection,
+    stdout: Connection,
+    stderr: Connection,
+    kill_point: KillPoint | None,
+    file_bytes: int | None,
+    descriptors: tuple[int, int] | None,
+) -> None:
+    """Be the console script: what follows happens in the forked process."""
+    for descriptor, pipe in enumerate((stdin, stdout, stderr)):
+        os.dup2(pipe.fileno(), descriptor)
+        pipe.close()
+    sys.stdin, sys.stdout, sys.stderr = (os.fdopen(fd, mode, closefd=False) for fd, mode in enumerate("rww"))
+    sys.argv = ["destination-datalake", *arguments]
+    os.environ.clear()
+    os.environ.update(environment)
+    faulthandler.enable(2)
+    tempfile.tempdir = None
+    Engine._new_context = _attach  # type: ignore[assignment,method-assign]
+    if kill_point is not None:
+        arm(kill_point)
+    if file_bytes is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
+    if descriptors is not None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, descriptors)
+
+    from destination_datalake.cli import run
+
+    try:
+        code = run()
+    except SystemExit:
+        raise
+    except BaseException:
+        # multiprocessing would print the exception, where the interpreter asks this hook.
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    sys.exit(code)
+
+
+def _attach(_engine: Engine) -> "SparkContext":
+    """Take the running JVM's Spark instead of starting one."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    gateway = launch_gateway()  # type: ignore[no-untyped-call]
+    java = gateway.jvm.org.apache.spark
+    context = java.api.java.JavaSparkContext(java.SparkContext.getOrCreate())
+    conf = SparkConf(loadDefaults=False, _jvm=gateway.jvm, _jconf=context.getConf())
+    return SparkContext(conf=conf, gateway=gateway, jsc=context)
