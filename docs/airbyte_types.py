@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 
-from destination_datalake.schema.aws_datalake import continued
+from destination_datalake.schema.aws_datalake import inherit_types
 from destination_datalake.schema.columns import stream_columns
 from destination_datalake.schema.evolution import WIDER, evolve
-from destination_datalake.schema.glue import glue_type, parse_glue_type, type_in_words
+from destination_datalake.schema.glue import describe_type, glue_type, parse_glue_type
 from destination_datalake.schema.iceberg import iceberg_type
 from destination_datalake.schema.names import AWS_DATALAKE
 from destination_datalake.schema.types import ColumnType, NumericTypes, column_type
@@ -88,12 +88,12 @@ def inherited() -> str:
         json_schema = {"properties": {"x": json.loads(schema)}}
         [new] = stream_columns(json_schema, NumericTypes.BIGINT_DOUBLE, AWS_DATALAKE)
         there = {"x": parse_glue_type(made)}
-        [column] = evolve(there, continued([new], json_schema, there)).columns
+        [column] = evolve(there, inherit_types([new], json_schema, there)).columns
         beside = f", in a column {code('…' + column.name.removeprefix('x'))} beside it" if column.name != "x" else ""
         return [
             *map(code, (schema, made)),
-            f"{code(type_in_words(column.type))}{beside}",
-            code(type_in_words(new.type)),
+            f"{code(describe_type(column.type))}{beside}",
+            code(describe_type(new.type)),
         ]
 
     header = ["JSON schema", "column of AWS Datalake", "goes on as", "in a new table, with `bigint/double`"]

@@ -15,8 +15,8 @@ from pathlib import Path
 from destination_datalake.records.changes import Floats
 from destination_datalake.records.record import coerce_value
 from destination_datalake.schema.arrow import arrow_type
-from destination_datalake.schema.evolution import TYPE_WORD, WIDER, AddColumn, Widen, evolve
-from destination_datalake.schema.glue import glue_type, type_in_words
+from destination_datalake.schema.evolution import TYPE_SUFFIX, WIDER, AddColumn, Widen, evolve
+from destination_datalake.schema.glue import describe_type, glue_type
 from destination_datalake.schema.iceberg import iceberg_type
 from destination_datalake.schema.names import AWS_DATALAKE, PRESERVE, SNAKE_CASE, SNAKE_CASE_NUMBERS
 from destination_datalake.schema.types import (
@@ -164,10 +164,10 @@ def _columns() -> str:
     rows = []
     for text in _SCHEMAS:
         schema = json.loads(text)
-        rows.append([code(text), *(code(type_in_words(column_type(schema, mode))) for mode in modes)])
+        rows.append([code(text), *(code(describe_type(column_type(schema, mode))) for mode in modes)])
     for name in WELL_KNOWN:
         schema = {"$ref": f"WellKnownTypes.json#/definitions/{name}"}
-        rows.append([f"`$ref` … `{name}`", *(code(type_in_words(column_type(schema, mode))) for mode in modes)])
+        rows.append([f"`$ref` … `{name}`", *(code(describe_type(column_type(schema, mode))) for mode in modes)])
     return table(["JSON schema", *(f"`{mode.value}`" for mode in modes)], rows)
 
 
@@ -176,7 +176,7 @@ def _systems() -> str:
         ids = itertools.count(1)
         parquet, iceberg = str(arrow_type(type_)), str(iceberg_type(type_, lambda: next(ids)))
         meaning = (type(type_).__doc__ or "").splitlines()[0]
-        return [code(type_in_words(type_)), meaning, code(parquet), code(iceberg), code(glue_type(type_))]
+        return [code(describe_type(type_)), meaning, code(parquet), code(iceberg), code(glue_type(type_))]
 
     return table(["column type", "holds", "Parquet (Arrow)", "Iceberg", "Glue"], map(row, ONE_OF_EACH))
 
@@ -189,7 +189,7 @@ def _values() -> str:
             noted = ", ".join(f"{c.change} {c.reason}" + (f" at `{c.field}`" if c.field else "") for c in changes)
             if not changes and coerce_value(text.encode(), type_, Floats.FINITE).changes:
                 noted = "in JSON lines: null, NULLED DESTINATION_SERIALIZATION_ERROR"
-            rows.append([code(type_in_words(type_)), code(text), code(_shown(type_, value)), noted])
+            rows.append([code(describe_type(type_)), code(text), code(_shown(type_, value)), noted])
     return table(["column", "sent", "kept", "in `_airbyte_meta.changes`"], rows)
 
 
@@ -212,14 +212,14 @@ def _collisions() -> str:
 
 
 def _wider() -> str:
-    return table(["from", "to"], [[code(type_in_words(a)), code(type_in_words(b))] for a, b in WIDER.items()])
+    return table(["from", "to"], [[code(describe_type(a)), code(describe_type(b))] for a, b in WIDER.items()])
 
 
 def _meetings() -> str:
     """Table's type down, stream's type across: what becomes of the table."""
     types = [type_ for type_ in ONE_OF_EACH if not isinstance(type_, Struct | List)]
-    header = ["table \\ stream", *(code(type_in_words(type_)) for type_ in types)]
-    return table(header, [[code(type_in_words(there)), *(_meeting(there, sent) for sent in types)] for there in types])
+    header = ["table \\ stream", *(code(describe_type(type_)) for type_ in types)]
+    return table(header, [[code(describe_type(there)), *(_meeting(there, sent) for sent in types)] for there in types])
 
 
 def _meeting(table: ColumnType, stream: ColumnType) -> str:
@@ -228,14 +228,14 @@ def _meeting(table: ColumnType, stream: ColumnType) -> str:
         case ():
             return "same" if stream == table else "fits"
         case (Widen(type=type_),):
-            return f"→ {type_in_words(type_)}"
+            return f"→ {describe_type(type_)}"
         case (AddColumn(field=field),):
             return code(field.name)
     raise AssertionError(evolution)
 
 
 def _suffixes() -> str:
-    words = [[code(f"<name>__{word}"), kind.__name__] for kind, word in TYPE_WORD.items()]
+    words = [[code(f"<name>__{word}"), kind.__name__] for kind, word in TYPE_SUFFIX.items()]
     return table(["column", "for values of type"], words)
 
 

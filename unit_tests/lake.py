@@ -35,7 +35,7 @@ from destination_datalake.schema.names import SNAKE_CASE
 from destination_datalake.schema.types import Field, Int64
 from destination_datalake.tables.glue.database import Databases
 from destination_datalake.tables.iceberg.table import IcebergTable
-from destination_datalake.tables.location import Site
+from destination_datalake.tables.location import TableLocation
 from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.table import Committed, TableName
 from integration_tests.harness.aws_server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
@@ -84,7 +84,7 @@ class Lake:
             self.name,
             stream,
             columns,
-            Site(f"s3://{self.bucket}/orders", f"s3://{self.bucket}/", follow=False),
+            TableLocation(f"s3://{self.bucket}/orders", f"s3://{self.bucket}/", follow=False),
             plan,
             self.access,
             TableOwner(STREAM, SNAKE_CASE),

@@ -23,9 +23,16 @@ from destination_datalake.config.options import Config
 from destination_datalake.spark.java import JavaUnusable, find_java
 from destination_datalake.tables.aws_datalake import advice
 from destination_datalake.tables.glue.database import ensure_database
-from destination_datalake.tables.location import elsewhere, not_in_s3
+from destination_datalake.tables.location import is_inside, not_in_s3, outside_warehouse
 from destination_datalake.tables.naming import TableNaming
-from destination_datalake.tables.relocations import KnownTable, at_home, known_tables, moves, of_another_kind, strays
+from destination_datalake.tables.relocations import (
+    OwnedTable,
+    any_table_inside,
+    list_owned_tables,
+    relocations,
+    tables_of_other_kind,
+    tables_outside,
+)
 
 _logger = logging.getLogger(__name__)
 
@@ -79,8 +86,8 @@ def _look_at_aws(config: Config, unique: str) -> Findings:
     _probe_catalog(config, access, unique, problems)
     tables = _tables(config, access)
     naming = TableNaming.of(config)
-    elsewhere_now = list(strays(tables, naming, config.uri("")))
-    of_others = not config.follow_table_location and at_home(tables, naming, config.uri(""))
+    elsewhere_now = list(tables_outside(tables, naming, config.uri("")))
+    of_others = not config.follow_table_location and any_table_inside(tables, naming, config.uri(""))
     if not of_others:
         _probe_strays(elsewhere_now, config, access, unique, problems)
     if problems:
@@ -94,10 +101,10 @@ def _look_at_aws(config: Config, unique: str) -> Findings:
     return Findings(problems, "\n".join(filter(None, notes)) or None)
 
 
-def _tables(config: Config, access: AwsAccess) -> list[KnownTable]:
+def _tables(config: Config, access: AwsAccess) -> list[OwnedTable]:
     """The tables there are, each logged with its kind and its location; none if nobody may look for them."""
     try:
-        tables = known_tables(access.client("glue"), config.lakeformation_database_name)
+        tables = list_owned_tables(access.client("glue"), config.lakeformation_database_name)
     except Exception as error:
         failure = explain(error, doing="look for earlier tables of", resource=config.lakeformation_database_name)
         if failure is None:
@@ -112,7 +119,7 @@ def _tables(config: Config, access: AwsAccess) -> list[KnownTable]:
 
 
 def _probe_strays(
-    found: Sequence[KnownTable], config: Config, access: AwsAccess, unique: str, problems: list[str]
+    found: Sequence[OwnedTable], config: Config, access: AwsAccess, unique: str, problems: list[str]
 ) -> None:
     """Refuse tables that lie elsewhere than the options say; try their buckets out if they are to be followed."""
     if config.follow_table_location:
@@ -121,22 +128,23 @@ def _probe_strays(
         for bucket, at in islice(by_bucket.items(), _BUCKETS_TRIED):
             _probe_bucket(S3Address(bucket, f"{at.key.rstrip('/')}/_check-{unique}"), access, problems)
         return
+    folder = config.uri("")
     refused = [
-        f"Cannot write stream {table.holding.stream} to table {table.name}: {elsewhere(table.location, config.uri(''))}"
+        f"Cannot write stream {table.owner.stream} to table {table.name}: {outside_warehouse(table.location, folder)}"
         for table in found[:_MOVES_SHOWN]
     ]
     more = [f"And {len(found) - _MOVES_SHOWN} more tables like these."] if len(found) > _MOVES_SHOWN else []
     problems += [*refused, *more]
 
 
-def _note(config: Config, tables: Sequence[KnownTable], naming: TableNaming) -> str | None:
+def _note(config: Config, tables: Sequence[OwnedTable], naming: TableNaming) -> str | None:
     """Say what other options than these have made that a sync would not go on with; None if there is nothing to say.
 
     It is no problem: it may be what the user wants, or the tables of another connection in the same bucket.
     """
     folder = config.uri("")
-    here = [table for table in tables if elsewhere(table.location, folder) is None]
-    found = [str(move) for move in moves(here, naming)]
+    here = [table for table in tables if is_inside(table.location, folder)]
+    found = [str(move) for move in relocations(here, naming)]
     if not found:
         return None
     more = [f"and {len(found) - _MOVES_SHOWN} more like these"] if len(found) > _MOVES_SHOWN else []
@@ -151,11 +159,11 @@ def _note(config: Config, tables: Sequence[KnownTable], naming: TableNaming) -> 
     return note
 
 
-def _note_on_strays(config: Config, found: Sequence[KnownTable]) -> str | None:
+def _note_on_strays(config: Config, found: Sequence[OwnedTable]) -> str | None:
     """Say which tables lie elsewhere than the options say, where other tables lie as they say; None if none do."""
     if not found:
         return None
-    shown = [f"{table.name} ({table.location}, stream {table.holding.stream})" for table in found[:_MOVES_SHOWN]]
+    shown = [f"{table.name} ({table.location}, stream {table.owner.stream})" for table in found[:_MOVES_SHOWN]]
     more = [f"and {len(found) - _MOVES_SHOWN} more"] if len(found) > _MOVES_SHOWN else []
     note = (
         f"Some tables of database {config.lakeformation_database_name} lie under {config.uri('')}, and others do not: "
@@ -167,12 +175,12 @@ def _note_on_strays(config: Config, found: Sequence[KnownTable]) -> str | None:
     return note
 
 
-def _note_on_other_kinds(config: Config, tables: Sequence[KnownTable], naming: TableNaming) -> str | None:
+def _note_on_other_kinds(config: Config, tables: Sequence[OwnedTable], naming: TableNaming) -> str | None:
     """Say which tables are not of the kind that table_type asks for: a sync of their streams would be refused."""
-    found = list(of_another_kind(tables, naming, "Iceberg" if config.table_type == "ICEBERG" else "Hive"))
+    found = list(tables_of_other_kind(tables, naming, "Iceberg" if config.table_type == "ICEBERG" else "Hive"))
     if not found:
         return None
-    shown = [f"{table.name} ({table.kind}, stream {table.holding.stream})" for table in found[:_MOVES_SHOWN]]
+    shown = [f"{table.name} ({table.kind}, stream {table.owner.stream})" for table in found[:_MOVES_SHOWN]]
     more = [f"and {len(found) - _MOVES_SHOWN} more"] if len(found) > _MOVES_SHOWN else []
     note = (
         f"With table_type {config.table_type}, a sync would refuse to write to {', '.join(shown + more)}. If another "

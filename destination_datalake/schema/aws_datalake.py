@@ -35,7 +35,7 @@ _SCALARS: Mapping[str, _Made] = {"integer": "integer", "number": "number", "bool
 _TIMES: Mapping[object, _Made] = {"date-time": "timestamp", "date": "date"}
 
 
-def continued(
+def inherit_types(
     columns: Sequence[Field], json_schema: Schema, there: Mapping[str, ColumnType | None]
 ) -> tuple[Field, ...]:
     """The stream's columns, those of them in the types of the table's columns that AWS Datalake made for them.

@@ -1,12 +1,13 @@
-"""The columns of a stream's table: the connector's own first, then the stream's."""
+"""The columns of a stream's table: the metadata columns, then the stream's own, and names that collide among them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from destination_datalake.schema.names import METADATA_NAMES, SNAKE_CASE, Naming
 from destination_datalake.schema.types import (
+    ColumnType,
     Field,
     Int64,
     List,
@@ -24,7 +25,7 @@ CHANGE = Struct(
         Field("reason", "reason", String()),
     )
 )
-"""One entry of `_airbyte_meta.changes`: what happened to a value that could not be kept as it was."""
+"""One entry of `_airbyte_meta.changes`: a value that could not be kept as it was, and why (Airbyte protocol)."""
 
 METADATA_COLUMNS = (
     Field("_airbyte_raw_id", "_airbyte_raw_id", String()),
@@ -36,7 +37,7 @@ METADATA_COLUMNS = (
     ),
     Field("_airbyte_generation_id", "_airbyte_generation_id", Int64()),
 )
-"""The columns that begin every table."""
+"""The first columns of every table."""
 
 
 def stream_columns(
@@ -44,10 +45,9 @@ def stream_columns(
     numeric: NumericTypes,
     naming: Naming = SNAKE_CASE,
 ) -> tuple[Field, ...]:
-    """The stream's own columns, in the order of its JSON schema.
+    """Return the stream's own columns in a new table, in the order of its JSON schema.
 
-    A property that bears the name of a metadata column is not a column: those names are the connector's. A schema
-    without properties has no columns.
+    Properties with the name of a metadata column are left out. A schema without properties has no columns.
     """
     properties = json_schema.get("properties")
     if not isinstance(properties, Mapping):
@@ -60,11 +60,51 @@ def stream_columns(
     )
 
 
-def renamed(columns: Sequence[Field], naming: Naming, there: Mapping[str, str]) -> tuple[Field, ...]:
-    """The stream's columns in a table that has some already: `there` has their sources by their names.
+def assign_names(columns: Sequence[Field], naming: Naming, existing: Mapping[str, str]) -> tuple[Field, ...]:
+    """Return the stream's columns under their names in an existing table; `existing` has its sources by column name.
 
-    A field keeps the column that it has, whichever fields have come since whose names meet with its own. Fields inside
-    structs are not looked at: catalogs do not say their sources.
+    A field keeps the column that it has, even if the name of a newer field collides with its own. Fields inside structs
+    keep their names: catalogs do not record their sources.
     """
-    names = naming.identifiers([column.source for column in columns], there)
+    names = naming.identifiers([column.source for column in columns], existing)
     return tuple(replace(column, name=name) for column, name in zip(columns, names, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Collision:
+    """Fields of one object that have the same identifier, or one whose identifier is reserved.
+
+    `parents` are the sources of the structs around them, the outermost first.
+    """
+
+    parents: tuple[str, ...]
+    fields: tuple[Field, ...]
+
+    def __str__(self) -> str:
+        columns = ", ".join(f"{field.source!r} is {field.name}" for field in self.fields)
+        return f"in {'.'.join(map(repr, self.parents))} {columns}" if self.parents else columns
+
+
+def find_collisions(columns: Sequence[Field], naming: Naming) -> Iterator[Collision]:
+    """Yield every collision among columns named by `naming`, and among the fields of structs inside them."""
+    return _collisions(columns, naming, ())
+
+
+def _collisions(fields: Sequence[Field], naming: Naming, parents: tuple[str, ...]) -> Iterator[Collision]:
+    by_identifier: dict[str, list[Field]] = {}
+    for field in fields:
+        by_identifier.setdefault(naming.identifier(field.source), []).append(field)
+    for identifier, sharing in by_identifier.items():
+        if any(field.name != identifier for field in sharing):
+            yield Collision(parents, tuple(sharing))
+    for field in fields:
+        yield from _collisions(_struct_fields(field.type), naming.inside, (*parents, field.source))
+
+
+def _struct_fields(type_: ColumnType) -> Sequence[Field]:
+    match type_:
+        case Struct(fields):
+            return fields
+        case List(element):
+            return _struct_fields(element)
+    return ()

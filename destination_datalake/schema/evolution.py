@@ -34,7 +34,7 @@ ELEMENT = "element"
 WIDER: Mapping[ColumnType, ColumnType] = {Int32(): Int64(), Float32(): Float64()}
 """What a type may become without a single value changing. (Decimals too: more digits before the point.)"""
 
-TYPE_WORD: Mapping[type[ColumnType], str] = {
+TYPE_SUFFIX: Mapping[type[ColumnType], str] = {
     Boolean: "boolean",
     Int32: "int",
     Int64: "bigint",
@@ -51,7 +51,7 @@ TYPE_WORD: Mapping[type[ColumnType], str] = {
 """The last part of `<column>__<type>`, where values go that the table's column cannot hold."""
 
 # Where an earlier sync may have put the same values, when `numeric_types` was another.
-_KIN: Mapping[str, str] = {"int": "bigint", "bigint": "int", "float": "double", "double": "float"}
+_RELATED: Mapping[str, str] = {"int": "bigint", "bigint": "int", "float": "double", "double": "float"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +102,14 @@ def evolve(table: Mapping[str, ColumnType | None], stream: Sequence[Field]) -> E
     changes: list[SchemaChange] = []
     columns: list[Field] = []
     for field in fields:
-        home = _home(table, field, claimed)
+        home = _target_column(table, field, claimed)
         claimed.add(home.column.name)
         changes += home.changes
         columns.append(home.column)
     return Evolution(tuple(changes), tuple(columns))
 
 
-def widened(columns: Sequence[Field], needs: Mapping[Path, ColumnType]) -> Evolution:
+def widen_columns(columns: Sequence[Field], needs: Mapping[Path, ColumnType]) -> Evolution:
     """The changes that the data needs: each path in `needs` becomes at least the type given for it.
 
     What is wide enough stays, so the order in which batches report does not matter. Raises ValueError for a path that
@@ -129,7 +129,9 @@ def widened(columns: Sequence[Field], needs: Mapping[Path, ColumnType]) -> Evolu
     return Evolution(tuple(changes), tuple(wide))
 
 
-def applied(table: Mapping[str, ColumnType | None], changes: Iterable[SchemaChange]) -> dict[str, ColumnType | None]:
+def apply_changes(
+    table: Mapping[str, ColumnType | None], changes: Iterable[SchemaChange]
+) -> dict[str, ColumnType | None]:
     """The table's columns once the changes are made: the same order, new ones last."""
     columns = dict(table)
     for change in changes:
@@ -143,64 +145,64 @@ def applied(table: Mapping[str, ColumnType | None], changes: Iterable[SchemaChan
 
 
 @dataclass(frozen=True, slots=True)
-class _Home:
+class _TargetColumn:
     """The column that takes a field's values, and what must happen for that."""
 
     column: Field
     changes: tuple[SchemaChange, ...]
 
 
-def _home(table: Mapping[str, ColumnType | None], field: Field, claimed: set[str]) -> _Home:
+def _target_column(table: Mapping[str, ColumnType | None], field: Field, claimed: set[str]) -> _TargetColumn:
     name = field.name
     while name in table or (name != field.name and name in claimed):
-        meeting = _meet(table.get(name), field.type, (name,))
+        meeting = _common_supertype(table.get(name), field.type, (name,))
         if meeting and (name == field.name or name not in claimed):
-            return _Home(replace(field, name=name, type=meeting.type), meeting.changes)
+            return _TargetColumn(replace(field, name=name, type=meeting.type), meeting.changes)
         name = _redirected(table, name, field.type, claimed)
     column = replace(field, name=name)
-    return _Home(column, (AddColumn((), column),))
+    return _TargetColumn(column, (AddColumn((), column),))
 
 
 def _redirected(table: Mapping[str, ColumnType | None], name: str, column_type: ColumnType, claimed: set[str]) -> str:
     """`<name>__<type>`, or the kindred column that already holds such values."""
-    word = TYPE_WORD[type(column_type)]
-    own, *kin = (bounded(f"{name.lower()}__{each}", f"{name}__{each}") for each in (word, _KIN.get(word)) if each)
+    word = TYPE_SUFFIX[type(column_type)]
+    own, *kin = (bounded(f"{name.lower()}__{each}", f"{name}__{each}") for each in (word, _RELATED.get(word)) if each)
     for other in kin:
-        if own not in table and other not in claimed and _meet(table.get(other), column_type, (other,)):
+        if own not in table and other not in claimed and _common_supertype(table.get(other), column_type, (other,)):
             return other
     return own
 
 
 @dataclass(frozen=True, slots=True)
-class _Meeting:
+class _Supertype:
     """The type in which a stream's values can be written to a table, and what must happen for that."""
 
     type: ColumnType
     changes: tuple[SchemaChange, ...] = ()
 
 
-def _meet(table: ColumnType | None, stream: ColumnType, path: Path) -> _Meeting | None:
+def _common_supertype(table: ColumnType | None, stream: ColumnType, path: Path) -> _Supertype | None:
     if table is None:
         return None
     if WIDER.get(stream) == table:
-        return _Meeting(table)
+        return _Supertype(table)
     if WIDER.get(table) == stream:
-        return _Meeting(stream, (Widen(path, stream),))
+        return _Supertype(stream, (Widen(path, stream),))
     match table, stream:
         case (String() | Json(), String() | Json()) | (Timestamp(zoned=None), Timestamp()):
-            return _Meeting(stream)
+            return _Supertype(stream)
         case Decimal(), Decimal() if table.scale == stream.scale:
             wide = table.precision >= stream.precision
-            return _Meeting(table) if wide else _Meeting(stream, (Widen(path, stream),))
+            return _Supertype(table) if wide else _Supertype(stream, (Widen(path, stream),))
         case List(), List():
-            meeting = _meet(table.element, stream.element, (*path, ELEMENT))
-            return meeting and _Meeting(List(meeting.type), meeting.changes)
+            meeting = _common_supertype(table.element, stream.element, (*path, ELEMENT))
+            return meeting and _Supertype(List(meeting.type), meeting.changes)
         case Struct(), Struct():
-            return _meet_struct(table, stream, path)
-    return _Meeting(stream) if table == stream else None
+            return _common_struct(table, stream, path)
+    return _Supertype(stream) if table == stream else None
 
 
-def _meet_struct(table: Struct, stream: Struct, path: Path) -> _Meeting | None:
+def _common_struct(table: Struct, stream: Struct, path: Path) -> _Supertype | None:
     there = {field.name.lower(): field for field in table.fields}
     fields: list[Field] = []
     changes: list[SchemaChange] = []
@@ -210,18 +212,18 @@ def _meet_struct(table: Struct, stream: Struct, path: Path) -> _Meeting | None:
             fields.append(field)
             changes.append(AddColumn(path, field))
             continue
-        meeting = _meet(found.type, field.type, (*path, found.name))
+        meeting = _common_supertype(found.type, field.type, (*path, found.name))
         if meeting is None:
             return None
         fields.append(replace(field, name=found.name, type=meeting.type))
         changes += meeting.changes
-    return _Meeting(Struct(tuple(fields)), tuple(changes))
+    return _Supertype(Struct(tuple(fields)), tuple(changes))
 
 
 def _widening(column_type: ColumnType, needed: ColumnType, path: Path, inside: Path) -> Widen | None:
     match column_type, inside:
         case _, ():
-            meeting = _meet(column_type, needed, path)
+            meeting = _common_supertype(column_type, needed, path)
             if meeting is None or isinstance(needed, Struct | List):
                 raise ValueError(f"{'.'.join(path)} is {column_type} and cannot become {needed}")
             return Widen(path, meeting.type) if meeting.changes else None

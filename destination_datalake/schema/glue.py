@@ -61,7 +61,7 @@ def glue_type(column_type: ColumnType) -> str:
     return GLUE[type(column_type)](column_type)
 
 
-def type_in_words(column_type: ColumnType) -> str:
+def describe_type(column_type: ColumnType) -> str:
     """The type in a catalog's words, and where Glue has one word for two, the one that tells them apart."""
     match column_type:
         case Json():

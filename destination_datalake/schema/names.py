@@ -40,7 +40,7 @@ _RESERVED = frozenset(
 )
 """Names that a stream's column cannot have: this connector or an engine means something else by them."""
 
-LONGEST = 255
+MAX_BYTES = 255
 """Bytes of the longest name that Glue takes for a database, table or column, and of the longest comment."""
 
 Spelling = Callable[[str], str]
@@ -174,18 +174,18 @@ STYLES: Mapping[str, Naming] = {
 
 def suffixed(name: str, suffix: str) -> str:
     """`name_suffix`, with the name cut, between two characters, so that the whole is at most 255 bytes of UTF-8."""
-    return f"{_cut(name, LONGEST - len(suffix.encode()) - 1)}_{suffix}"
+    return f"{_cut(name, MAX_BYTES - len(suffix.encode()) - 1)}_{suffix}"
 
 
 def bounded(name: str, source: str) -> str:
     """The name itself, or, if it is longer than 255 bytes, its beginning and a hash of the source."""
-    return name if len(name.encode()) <= LONGEST else suffixed(name, _hash(source))
+    return name if len(name.encode()) <= MAX_BYTES else suffixed(name, _hash(source))
 
 
 def comment_of(source: str) -> str:
     """The source as Glue takes it for a comment: one line of at most 255 bytes, an ellipsis where it is cut."""
     line = _NOT_IN_A_LINE.sub("\ufffd", source)
-    return line if len(line.encode()) <= LONGEST else f"{_cut(line, LONGEST - len('…'.encode()))}…"
+    return line if len(line.encode()) <= MAX_BYTES else f"{_cut(line, MAX_BYTES - len('…'.encode()))}…"
 
 
 def _distinct(sources: Sequence[str], plain: Sequence[str], there: Mapping[str, str]) -> tuple[str, ...]:

@@ -158,11 +158,11 @@ def column_type(
     `json_schema` itself). `naming` is the table's. A schema that contains itself is `Json`
     from where it does so.
     """
-    return _Reading(json_schema if root is None else root, numeric, naming).type_of(json_schema, (), 0)
+    return _SchemaReader(json_schema if root is None else root, numeric, naming).type_of(json_schema, (), 0)
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
+class _SchemaReader:
     """One reading of a schema: what stays the same on the way down."""
 
     root: object
@@ -244,14 +244,14 @@ class _Reading:
         )
 
 
-_BY_TYPE: Mapping[str, Callable[[_Reading, Mapping[str, object], tuple[str, ...], int], ColumnType]] = {
-    "string": _Reading.of_string,
-    "number": _Reading.of_number,
-    "integer": _Reading.of_integer,
-    "int": _Reading.of_integer,
-    "boolean": _Reading.of_boolean,
-    "object": _Reading.of_object,
-    "array": _Reading.of_array,
+_BY_TYPE: Mapping[str, Callable[[_SchemaReader, Mapping[str, object], tuple[str, ...], int], ColumnType]] = {
+    "string": _SchemaReader.of_string,
+    "number": _SchemaReader.of_number,
+    "integer": _SchemaReader.of_integer,
+    "int": _SchemaReader.of_integer,
+    "boolean": _SchemaReader.of_boolean,
+    "object": _SchemaReader.of_object,
+    "array": _SchemaReader.of_array,
 }
 
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from destination_datalake.aws.errors import explain
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.schema.aws_datalake import continued
+from destination_datalake.schema.aws_datalake import inherit_types
 from destination_datalake.schema.glue import parse_glue_type
 from destination_datalake.schema.names import AWS_DATALAKE, METADATA_NAMES, Naming
 from destination_datalake.schema.types import Field
-from destination_datalake.tables.location import elsewhere
+from destination_datalake.tables.location import is_inside
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.table import TableName
@@ -96,7 +96,7 @@ class InheritedTable:
             _NAMING: config.naming.style == "aws_datalake",
             "table_prefix empty": not config.table_prefix,
             "database_strategy namespace": config.database_strategy == "namespace" or self.stream.namespace is None,
-            "bucket_prefix as it was": config.follow_table_location or not elsewhere(self.location, config.uri("")),
+            "bucket_prefix as it was": config.follow_table_location or is_inside(self.location, config.uri("")),
         }
         return tuple(option for option, is_so in wanted.items() if not is_so)
 
@@ -221,7 +221,7 @@ def inherited_columns(
             ", ".join(second[:_SHOWN] + more),
             _SEE,
         )
-    return continued(columns, stream.json_schema, there)
+    return inherit_types(columns, stream.json_schema, there)
 
 
 def _entry(glue: GlueClient, name: TableName) -> Mapping[str, Any] | None:

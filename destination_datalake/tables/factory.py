@@ -9,7 +9,7 @@ from destination_datalake.schema.columns import stream_columns
 from destination_datalake.schema.names import Naming
 from destination_datalake.schema.types import NumericTypes
 from destination_datalake.tables.aws_datalake import warn_of_second_table
-from destination_datalake.tables.location import Site
+from destination_datalake.tables.location import TableLocation
 from destination_datalake.tables.ownership import TableOwner
 
 if TYPE_CHECKING:
@@ -43,14 +43,14 @@ def open_table(
         generation=stream.generation,
         sync_id=stream.sync_id,
     )
-    holding = TableOwner(stream.id, naming)
-    site = Site.of(config, name)
+    owner = TableOwner(stream.id, naming)
+    location = TableLocation.of(config, name)
     if config.table_type == "ICEBERG":
         from destination_datalake.tables.iceberg.table import IcebergTable
 
         return IcebergTable(
-            name, stream, columns, site, plan, access, holding, config.schema_conflicts, sync, databases
+            name, stream, columns, location, plan, access, owner, config.schema_conflicts, sync, databases
         )
     from destination_datalake.tables.hive.table import HiveTable
 
-    return HiveTable(name, stream, columns, site, plan, access, holding, config.schema_conflicts, sync, databases)
+    return HiveTable(name, stream, columns, location, plan, access, owner, config.schema_conflicts, sync, databases)

@@ -1,4 +1,4 @@
-"""Where a stream's table belongs, and where it is: what the options say, against what the catalog says."""
+"""The location of a table: the one that the options configure, compared with the one that the catalog has."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-Kind = Literal["Iceberg", "Hive"]
+TableKind = Literal["Iceberg", "Hive"]
 
 GENERATIONS_SUFFIX = "__generations"
 """Ends the name of the folder beside a Hive table's own in which generations of its content are written."""
@@ -25,24 +25,25 @@ _OF_A_GENERATION = re.compile(rf"(?P<root>.+){GENERATIONS_SUFFIX}/generation-[^/
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
-    """`folder` is the S3 URI of a new table's folder, without a slash at its end.
+class TableLocation:
+    """The configured location of a stream's table.
 
-    `within` is that of all folders of tables, with one: a table that is elsewhere is written to only to `follow` it.
+    `folder` is the S3 URI of a new table's folder, without a trailing slash. `warehouse` is the S3 URI of the folder of
+    all tables, with one: an existing table outside it is written to only if `follow` is set.
     """
 
     folder: str
-    within: str
+    warehouse: str
     follow: bool
 
     @classmethod
     def of(cls, config: Config, name: TableName) -> Self:
-        """Take it from the options."""
+        """Return the location that the options configure for a table."""
         return cls(config.table_uri(name.database, name.table), config.uri(""), config.follow_table_location)
 
-    def accept(self, stream: StreamId, name: TableName, kind: Kind, location: str, *, created: bool) -> None:
-        """Take the table where it is, and log where that is. Raises TableConflict if it is not to be written there."""
-        problem = not_in_s3(location) if self.follow else elsewhere(location, self.within)
+    def accept(self, stream: StreamId, name: TableName, kind: TableKind, location: str, *, created: bool) -> None:
+        """Log a table's actual location. Raises TableConflict if the table must not be written to there."""
+        problem = not_in_s3(location) if self.follow else outside_warehouse(location, self.warehouse)
         if problem is None and kind == "Iceberg":
             problem = _ambiguity(location)
         if problem is not None:
@@ -51,31 +52,35 @@ class Site:
             "Stream %s: table %s (%s) at %s, %s.", stream, name, kind, location, "created" if created else "exists"
         )
 
-    def root(self, location: str) -> str:
-        """The folder, without a slash at its end, that new content of a table at `location` is made in or beside."""
-        if elsewhere(location, self.within) is None:
+    def content_root(self, location: str) -> str:
+        """Return the folder, without a trailing slash, in or beside which a table at `location` gets new content."""
+        if is_inside(location, self.warehouse):
             return self.folder
         found = _OF_A_GENERATION.fullmatch(location)
         return found["root"] if found else location
 
 
-def elsewhere(location: str, within: str) -> str | None:
-    """Say that a location is not under the folder `within`, an S3 URI with a slash at its end; None if it is."""
+def is_inside(location: str, warehouse: str) -> bool:
+    """Whether a location is in S3 and below `warehouse`, an S3 URI with a trailing slash."""
     try:
-        inside = str(S3Address.parse(location)).startswith(within)
+        return str(S3Address.parse(location)).startswith(warehouse)
     except ValueError:
-        inside = False
-    if inside:
+        return False
+
+
+def outside_warehouse(location: str, warehouse: str) -> str | None:
+    """Return the problem and its remedies if a location is not inside `warehouse`; None if it is."""
+    if is_inside(location, warehouse):
         return None
     return (
-        f"it lies at {location}, while bucket_name and bucket_prefix say {within}. Correct these two, choose another "
-        "lakeformation_database_name or table_prefix, or set follow_table_location to true if records are to go where "
-        "the table lies."
+        f"it lies at {location}, while bucket_name and bucket_prefix say {warehouse}. Correct these two, choose "
+        "another lakeformation_database_name or table_prefix, or set follow_table_location to true if records are to "
+        "go where the table lies."
     )
 
 
 def not_in_s3(location: str) -> str | None:
-    """Say that a location is none in S3; None if it is."""
+    """Return the problem and its remedies if a location is not in S3; None if it is."""
     try:
         S3Address.parse(location)
     except ValueError:
@@ -92,7 +97,7 @@ def has_ambiguous_folder(key: str) -> bool:
 
 
 def _ambiguity(location: str) -> str | None:
-    """Say that clients of S3 disagree on what the location names: some resolve dots and slashes, some cut it short."""
+    """Return the problem if S3 clients read the key differently: some resolve dots and slashes, some cut at ? or #."""
     key = S3Address.parse(location).key.rstrip("/")
     if (key and has_ambiguous_folder(key)) or not {"?", "#"}.isdisjoint(key):
         return (

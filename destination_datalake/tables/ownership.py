@@ -1,6 +1,6 @@
-"""Whose records a table holds: what this connector writes into a new table's parameters, and reads there again.
+"""The owner of a table: the stream it was created for, kept in the table's parameters.
 
-For an Iceberg table they are properties, which PyIceberg repeats in the catalog's entry.
+An Iceberg table has them as properties, which PyIceberg repeats in the Glue table's parameters.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from itertools import islice
 from typing import Self
 
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.schema.collisions import collisions
-from destination_datalake.schema.columns import renamed
+from destination_datalake.schema.columns import assign_names, find_collisions
 from destination_datalake.schema.names import STYLES, Naming
 from destination_datalake.schema.types import Field
 from destination_datalake.tables.table import TableName
@@ -29,47 +28,47 @@ _NAMING = "airbyte.naming"
 
 @dataclass(frozen=True, slots=True)
 class TableOwner:
-    """The stream that a table was made for, and the naming that its columns were named by."""
+    """The stream that a table was created for, and the naming that its columns were named by."""
 
     stream: StreamId
     naming: Naming
 
     def parameters(self) -> dict[str, str]:
-        """What the table says of it."""
+        """Return the table parameters that record the owner."""
         namespace = {_NAMESPACE: self.stream.namespace} if self.stream.namespace else {}
         return {**namespace, _NAME: self.stream.name, _NAMING: self.naming.style}
 
     @classmethod
     def of(cls, parameters: Mapping[str, str]) -> Self | None:
-        """What a table with these parameters says of it; None if it does not."""
+        """Return the owner that a table's parameters record; None if they record none."""
         name, naming = parameters.get(_NAME), STYLES.get(parameters.get(_NAMING, ""))
         if name is None or naming is None:
             return None
         return cls(StreamId(parameters.get(_NAMESPACE) or None, name), naming)
 
-    def settle(
-        self, table: TableName, parameters: Mapping[str, str], there: Mapping[str, str], columns: Sequence[Field]
+    def name_columns(
+        self, table: TableName, parameters: Mapping[str, str], existing: Mapping[str, str], columns: Sequence[Field]
     ) -> tuple[Field, ...]:
-        """The stream's columns as they are called in the table that is there, given its parameters.
+        """Return the stream's columns under their names in an existing table with the given parameters.
 
-        `there` has the sources of the table's columns by their names. Warns if the table was made for another stream,
-        and of fields whose names meet.
+        `existing` has the sources of the table's columns by name. Warns if the table was created for another stream,
+        and of fields whose names collide.
         """
-        theirs = TableOwner.of(parameters)
-        if theirs is not None and theirs.stream != self.stream:
+        recorded = TableOwner.of(parameters)
+        if recorded is not None and recorded.stream != self.stream:
             _logger.warning(
                 "Table %s was made for stream %s and now takes stream %s as well: their rows stand side by side. If "
                 "they do not belong together, set table_prefix, database_strategy or naming so that they part.",
                 table,
-                theirs.stream,
+                recorded.stream,
                 self.stream,
             )
-        settled = renamed(columns, self.naming, there)
-        self._warn_of_collisions(settled)
-        return settled
+        named = assign_names(columns, self.naming, existing)
+        self._warn_of_collisions(named)
+        return named
 
     def _warn_of_collisions(self, columns: Sequence[Field]) -> None:
-        found = collisions(columns, self.naming)
+        found = find_collisions(columns, self.naming)
         shown = [str(collision) for collision in islice(found, _COLLISIONS_SHOWN)]
         if not shown:
             return

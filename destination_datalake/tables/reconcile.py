@@ -1,4 +1,4 @@
-"""How a table that is there already comes to fit a stream, and what is said where the two cannot meet."""
+"""Reconciliation of a stream's columns with an existing table, and the messages about types that conflict."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.evolution import SchemaChange, Widen, evolve
-from destination_datalake.schema.glue import type_in_words
+from destination_datalake.schema.glue import describe_type
 from destination_datalake.schema.types import ColumnType, Field
 from destination_datalake.tables.table import TableConflict, TableName
 
@@ -22,89 +22,91 @@ COMMENT_BYTES = 2048
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A column that cannot hold what the stream sends for it, both types in words, and the column that does instead."""
+    """A table's column that cannot hold the stream's values, both types as text, and the column that gets them."""
 
     column: str
-    there: str
-    sent: str
-    beside: str
+    table_type: str
+    stream_type: str
+    redirected_to: str
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """What must happen to a table, in this order, and the stream's columns as they must then be written."""
+    """The changes that a table needs, in order, and the stream's columns as they are written after them."""
 
     changes: tuple[SchemaChange, ...]
     columns: tuple[Field, ...]
     conflicts: tuple[Conflict, ...]
 
-    def comment(self, text: str) -> str:
-        """Return a table's comment with a line for each conflict, after whatever is there; a line is added once.
+    def comment(self, existing: str) -> str:
+        """Return a table's existing comment with a line appended for each conflict that it does not mention yet.
 
-        A line that would make it longer than Glue allows is left out.
+        A line that would make the comment longer than Glue allows is left out.
         """
         for conflict in self.conflicts:
-            begins = f"Column {conflict.beside} holds "
+            prefix = f"Column {conflict.redirected_to} holds "
             line = (
-                f"{begins}what is sent for {conflict.column} as {conflict.sent}; {conflict.column} is {conflict.there}."
+                f"{prefix}what is sent for {conflict.column} as {conflict.stream_type}; "
+                f"{conflict.column} is {conflict.table_type}."
             )
-            longer = f"{text}\n{line}" if text else line
-            if not any(each.startswith(begins) for each in text.splitlines()) and len(longer.encode()) <= COMMENT_BYTES:
-                text = longer
-        return text
+            longer = f"{existing}\n{line}" if existing else line
+            mentioned = any(each.startswith(prefix) for each in existing.splitlines())
+            if not mentioned and len(longer.encode()) <= COMMENT_BYTES:
+                existing = longer
+        return existing
 
 
-@dataclass(frozen=True, slots=True)
-class Reconciler:
-    """A stream and a table, and what is to happen where their types conflict."""
+def reconcile(
+    stream: StreamId,
+    table: TableName,
+    columns: Sequence[Field],
+    existing: Mapping[str, ColumnType | None],
+    type_names: Mapping[str, str],
+    policy: SchemaConflicts,
+) -> Reconciliation:
+    """Return what lets the metadata columns and the stream's own be written to an existing table.
 
-    table: TableName
-    stream: StreamId
-    conflicts: SchemaConflicts
-
-    def to(
-        self, columns: Sequence[Field], there: Mapping[str, ColumnType | None], words: Mapping[str, str]
-    ) -> Reconciliation:
-        """Return what lets the stream's columns, and ours before them, be written to a table that has others.
-
-        `there` has the table's columns, `words` the catalog's words for their types. Raises TableConflict if a column
-        of the table bears the name of one of ours and is something else, or if one cannot hold what the stream sends
-        for it and that is not to be.
-        """
-        sent = (*METADATA_COLUMNS, *columns)
-        evolution = evolve(there, sent)
-        ours = len(METADATA_COLUMNS)
-        widened = {change.path[0] for change in evolution.changes if isinstance(change, Widen)}
-        for column, fitted in zip(METADATA_COLUMNS, evolution.columns[:ours], strict=True):
-            if fitted != column or column.name in widened:
-                raise self._refusal(
-                    f"its column {column.name} has another type than this connector writes. Rename that column"
-                )
-        spelled = {name.lower(): name for name in there}
-        conflicts = tuple(
-            Conflict(name, _in_words(there[name], words[name]), type_in_words(field.type), home.name)
-            for field, home in zip(sent, evolution.columns, strict=True)
-            if (name := spelled.get(field.name.lower(), home.name)) != home.name
-        )
-        if conflicts and self.conflicts == "fail":
-            raise self._refusal(_described(conflicts))
-        return Reconciliation(evolution.changes, evolution.columns[ours:], conflicts)
-
-    def _refusal(self, problem: str) -> TableConflict:
-        return TableConflict(
-            f"Cannot write stream {self.stream} to table {self.table}: {problem}, or choose another "
-            "lakeformation_database_name."
-        )
+    `existing` has the types of the table's columns (None: a type that this connector never writes), `type_names` the
+    catalog's names for them. Raises TableConflict if a column with the name of a metadata column has another type, or
+    if a column cannot hold the stream's values and `policy` is `fail`.
+    """
+    sent = (*METADATA_COLUMNS, *columns)
+    evolution = evolve(existing, sent)
+    metadata = len(METADATA_COLUMNS)
+    widened = {change.path[0] for change in evolution.changes if isinstance(change, Widen)}
+    for column, written in zip(METADATA_COLUMNS, evolution.columns[:metadata], strict=True):
+        if written != column or column.name in widened:
+            raise _refusal(
+                stream,
+                table,
+                f"its column {column.name} has another type than this connector writes. Rename that column",
+            )
+    # Catalogs compare names without regard to case; messages use the table's spelling.
+    spelling = {name.lower(): name for name in existing}
+    conflicts = tuple(
+        Conflict(name, _table_type(existing[name], type_names[name]), describe_type(field.type), target.name)
+        for field, target in zip(sent, evolution.columns, strict=True)
+        if (name := spelling.get(field.name.lower(), target.name)) != target.name
+    )
+    if conflicts and policy == "fail":
+        raise _refusal(stream, table, _describe(conflicts))
+    return Reconciliation(evolution.changes, evolution.columns[metadata:], conflicts)
 
 
-def _described(conflicts: Sequence[Conflict]) -> str:
-    each = [f"column {conflict.column} is {conflict.there} and {conflict.sent} is sent" for conflict in conflicts]
-    beside = ", ".join(conflict.beside for conflict in conflicts)
-    return (
-        f"{'; '.join(each)}; and schema_conflicts is fail. Set schema_conflicts to new_column, which writes such "
-        f"values to {beside}, or rename or convert the column in the table"
+def _refusal(stream: StreamId, table: TableName, problem: str) -> TableConflict:
+    return TableConflict(
+        f"Cannot write stream {stream} to table {table}: {problem}, or choose another lakeformation_database_name."
     )
 
 
-def _in_words(type_: ColumnType | None, words: str) -> str:
-    return words if type_ is None else type_in_words(type_)
+def _describe(conflicts: Sequence[Conflict]) -> str:
+    each = [f"column {found.column} is {found.table_type} and {found.stream_type} is sent" for found in conflicts]
+    targets = ", ".join(found.redirected_to for found in conflicts)
+    return (
+        f"{'; '.join(each)}; and schema_conflicts is fail. Set schema_conflicts to new_column, which writes such "
+        f"values to {targets}, or rename or convert the column in the table"
+    )
+
+
+def _table_type(type_: ColumnType | None, type_name: str) -> str:
+    return type_name if type_ is None else describe_type(type_)

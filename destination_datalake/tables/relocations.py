@@ -1,7 +1,7 @@
-"""Streams that other options than the present ones gave other tables or columns.
+"""Relocations: streams that the present options give another table, or columns with other names, than they have.
 
-Every table says which stream it was made for (see `holding`). Where the options would now put that stream elsewhere, a
-sync begins a new table and the old one stays: somebody should know before.
+Every table records the stream it was created for (see `ownership`). If changed options give that stream another table,
+a sync begins a new table and leaves the old one behind; `check` warns of it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Self
 
 from destination_datalake.aws.errors import explain
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.schema.names import LONGEST, METADATA_NAMES
+from destination_datalake.schema.names import MAX_BYTES, METADATA_NAMES
 from destination_datalake.tables.glue.database import DESCRIPTION
-from destination_datalake.tables.location import Kind, elsewhere
+from destination_datalake.tables.location import TableKind, is_inside
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.table import TableName
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-# Somebody is waiting: so much is looked at and no more. Glue answers with a hundred at a time.
+# Limits, because a user waits for the answer. Glue returns at most a hundred per page.
 _DATABASES_LISTED = 1_000
 _DATABASES_READ = 50
 _TABLES_READ = 2_000
@@ -35,127 +35,126 @@ _PAGE = 100
 
 
 @dataclass(frozen=True, slots=True)
-class KnownTable:
-    """A table that says what it holds; `columns` are pairs of a column's name and the source's name of it."""
+class OwnedTable:
+    """A table that records its owner; `columns` are pairs of a column's name and its source."""
 
     name: TableName
-    holding: TableOwner
+    owner: TableOwner
     columns: tuple[tuple[str, str], ...]
-    kind: Kind
+    kind: TableKind
     location: str
 
     def __str__(self) -> str:
-        return f"table {self.name} ({self.kind}) at {self.location} holds stream {self.holding.stream}"
+        return f"table {self.name} ({self.kind}) at {self.location} holds stream {self.owner.stream}"
 
     @classmethod
-    def of(cls, database: str, table: TableTypeDef) -> Self | None:
-        """Read it from the catalog's entry; None for a table that does not say what it holds."""
-        holding = TableOwner.of(table.get("Parameters", {}))
-        if holding is None:
+    def of(cls, database: str, glue_table: TableTypeDef) -> Self | None:
+        """Read a Glue table; None if it records no owner."""
+        parameters = glue_table.get("Parameters", {})
+        owner = TableOwner.of(parameters)
+        if owner is None:
             return None
-        columns = table.get("StorageDescriptor", {}).get("Columns", [])
-        named = tuple((column["Name"], column.get("Comment") or column["Name"]) for column in columns)
-        kind: Kind = "Iceberg" if table.get("Parameters", {}).get("table_type", "").upper() == "ICEBERG" else "Hive"
-        location = table.get("StorageDescriptor", {}).get("Location", "")
-        return cls(TableName(database, table["Name"]), holding, named, kind, location)
+        columns = glue_table.get("StorageDescriptor", {}).get("Columns", [])
+        sources = tuple((column["Name"], column.get("Comment") or column["Name"]) for column in columns)
+        kind: TableKind = "Iceberg" if parameters.get("table_type", "").upper() == "ICEBERG" else "Hive"
+        location = glue_table.get("StorageDescriptor", {}).get("Location", "")
+        return cls(TableName(database, glue_table["Name"]), owner, sources, kind, location)
 
 
 @dataclass(frozen=True, slots=True)
-class MovedStream:
-    """A stream that has a table and would get another one, which may hold another stream's rows."""
+class RelocatedStream:
+    """A stream with a table that would be written to another one, `target`, which may have another owner."""
 
     stream: StreamId
-    had: TableName
-    gets: TableName
-    met: StreamId | None
+    table: TableName
+    target: TableName
+    target_owner: StreamId | None
 
     def __str__(self) -> str:
-        move = f"stream {self.stream} was written to table {self.had} and would now be written to {self.gets}"
-        return f"{move}, which holds stream {self.met}" if self.met else move
+        move = f"stream {self.stream} was written to table {self.table} and would now be written to {self.target}"
+        return f"{move}, which holds stream {self.target_owner}" if self.target_owner else move
 
 
 @dataclass(frozen=True, slots=True)
 class RenamedColumns:
-    """Columns of a stream's table that would get other names; pairs of the name that each has and the one it gets."""
+    """Columns of a stream's table that would get other names: pairs of present and new name."""
 
     stream: StreamId
     table: TableName
     columns: tuple[tuple[str, str], ...]
 
     def __str__(self) -> str:
-        had, gets = self.columns[0]
+        name, target = self.columns[0]
         more = f" and {len(self.columns) - 1} more would change too" if len(self.columns) > 1 else ""
-        return f"column {had} of table {self.table} (stream {self.stream}) would now be {gets}{more}"
+        return f"column {name} of table {self.table} (stream {self.stream}) would now be {target}{more}"
 
 
-def strays(tables: Sequence[KnownTable], naming: TableNaming, within: str) -> Iterator[KnownTable]:
-    """Tables that their streams would be written to, and that lie outside the folder `within`.
+def tables_outside(tables: Sequence[OwnedTable], naming: TableNaming, warehouse: str) -> Iterator[OwnedTable]:
+    """Yield the tables that their streams would be written to and that are not inside the folder `warehouse`.
 
-    Only in the database of streams without a namespace, which is the options' own. One of a namespace may be another
-    connection's, as long as no sync brings a stream of it.
+    Only in the database of the options. In a namespace's database they may belong to another connection, as long as no
+    sync brings a stream of that namespace.
     """
-    return (table for table in _own(tables, naming) if elsewhere(table.location, within) is not None)
+    return (table for table in _in_use(tables, naming) if not is_inside(table.location, warehouse))
 
 
-def at_home(tables: Sequence[KnownTable], naming: TableNaming, within: str) -> bool:
-    """Whether any table that its stream would be written to lies inside the folder `within`.
+def any_table_inside(tables: Sequence[OwnedTable], naming: TableNaming, warehouse: str) -> bool:
+    """Whether any table that its stream would be written to is inside the folder `warehouse`.
 
-    Where these options have tables of their own, strays can be another connection's: two that differ in bucket or
-    prefix may share a database.
+    If so, tables outside it can be another connection's: two that differ in bucket or prefix may share a database.
     """
-    return any(elsewhere(table.location, within) is None for table in _own(tables, naming))
+    return any(is_inside(table.location, warehouse) for table in _in_use(tables, naming))
 
 
-def of_another_kind(tables: Sequence[KnownTable], naming: TableNaming, kind: Kind) -> Iterator[KnownTable]:
-    """Tables that their streams would be written to, in the same database, if they were of this kind."""
-    return (table for table in _own(tables, naming) if table.kind != kind)
+def tables_of_other_kind(tables: Sequence[OwnedTable], naming: TableNaming, kind: TableKind) -> Iterator[OwnedTable]:
+    """Yield the tables in the options' database that their streams would be written to but for their kind."""
+    return (table for table in _in_use(tables, naming) if table.kind != kind)
 
 
-def _own(tables: Sequence[KnownTable], naming: TableNaming) -> Iterator[KnownTable]:
+def _in_use(tables: Sequence[OwnedTable], naming: TableNaming) -> Iterator[OwnedTable]:
     for table in tables:
-        if table.name.database == naming.database and naming.table_of(table.holding.stream) == table.name:
+        if table.name.database == naming.database and naming.table_of(table.owner.stream) == table.name:
             yield table
 
 
-def moves(tables: Sequence[KnownTable], naming: TableNaming) -> Iterator[MovedStream | RenamedColumns]:
-    """What `naming` puts elsewhere than it is, and that is not there already.
+def relocations(tables: Sequence[OwnedTable], naming: TableNaming) -> Iterator[RelocatedStream | RenamedColumns]:
+    """Yield the streams and columns that `naming` puts elsewhere than they are and that are not there already.
 
-    Where `naming` has made tables, those that it has not made are another connection's: nothing is said of them. With
-    streams that have a namespace, only such tables show that.
+    If `naming` has created tables, those that it has not created are taken for another connection's and left out.
+    Streams with a namespace and streams without one are judged apart.
     """
-    there = {table.name: table.holding.stream for table in tables}
-    in_use = {table.holding.stream.namespace is None for table in tables if _made_by(naming, table)}
+    owners = {table.name: table.owner.stream for table in tables}
+    in_use = {table.owner.stream.namespace is None for table in tables if _created_by(naming, table)}
     for table in tables:
-        stream = table.holding.stream
+        stream = table.owner.stream
         if (stream.namespace is None) in in_use:
             continue
         target = naming.table_of(stream)
         if target != table.name:
-            if there.get(target) != stream:
-                yield MovedStream(stream, table.name, target, there.get(target))
+            if owners.get(target) != stream:
+                yield RelocatedStream(stream, table.name, target, owners.get(target))
         elif renamed := _renamed(table, naming):
             yield RenamedColumns(stream, table.name, renamed)
 
 
-def _made_by(naming: TableNaming, table: KnownTable) -> bool:
-    """Whether the table is called, and its columns were, as `naming` has it."""
-    return table.holding.naming == naming.naming and naming.table_of(table.holding.stream) == table.name
+def _created_by(naming: TableNaming, table: OwnedTable) -> bool:
+    return table.owner.naming == naming.naming and naming.table_of(table.owner.stream) == table.name
 
 
-def known_tables(glue: GlueClient, database: str) -> list[KnownTable]:
-    """The tables that say what they hold, wherever they lie.
+def list_owned_tables(glue: GlueClient, database: str) -> list[OwnedTable]:
+    """Return the tables that record their owners, wherever they are located.
 
-    Looked for in `database` and, as far as Glue permits it, in the latest of those that this connector has created,
-    among the first thousands of tables. Raises what Glue raises about `database`.
+    Looks in `database` and, as far as Glue permits it, in the latest of those that this connector has created, at the
+    first thousands of tables. Raises what Glue raises about `database`.
     """
-    entries = chain(_entries(glue, database), _entries_elsewhere(glue, database))
-    read = (KnownTable.of(each, entry) for each, entry in islice(entries, _TABLES_READ))
+    glue_tables = chain(_glue_tables(glue, database), _glue_tables_of_other_databases(glue, database))
+    read = (OwnedTable.of(each, glue_table) for each, glue_table in islice(glue_tables, _TABLES_READ))
     return [table for table in read if table is not None]
 
 
-def _renamed(table: KnownTable, naming: TableNaming) -> tuple[tuple[str, str], ...]:
-    """Columns that are called as the table's naming has it, and not as the present one. Those with a suffix are not."""
-    before, now = table.holding.naming, naming.naming
+def _renamed(table: OwnedTable, naming: TableNaming) -> tuple[tuple[str, str], ...]:
+    """Columns whose names are the table's naming's and not the present one's; those with a suffix are left out."""
+    before, now = table.owner.naming, naming.naming
     if before == now:
         return ()
     taken = {name for name, _ in table.columns}
@@ -164,9 +163,9 @@ def _renamed(table: KnownTable, naming: TableNaming) -> tuple[tuple[str, str], .
     return tuple((name, target) for name, target in targets if target not in taken)
 
 
-def _is_whole(source: str) -> bool:
-    """Whether a comment can be all of the name that it is made from."""
-    return len(source.encode()) < LONGEST
+def _is_whole(comment: str) -> bool:
+    """Whether a column's comment is certain to be the whole source: Glue's limit may have cut a longer one."""
+    return len(comment.encode()) < MAX_BYTES
 
 
 def _our_databases(glue: GlueClient) -> list[str]:
@@ -178,17 +177,17 @@ def _our_databases(glue: GlueClient) -> list[str]:
     return [database["Name"] for database in ours]
 
 
-def _entries(glue: GlueClient, database: str) -> Iterator[tuple[str, TableTypeDef]]:
+def _glue_tables(glue: GlueClient, database: str) -> Iterator[tuple[str, TableTypeDef]]:
     pages = glue.get_paginator("get_tables").paginate(DatabaseName=database, PaginationConfig={"PageSize": _PAGE})
     return ((database, table) for page in pages for table in page["TableList"])
 
 
-def _entries_elsewhere(glue: GlueClient, database: str) -> Iterator[tuple[str, TableTypeDef]]:
-    """Entries of our other databases. Only notes come of them, so where Glue refuses to say more, they end."""
+def _glue_tables_of_other_databases(glue: GlueClient, database: str) -> Iterator[tuple[str, TableTypeDef]]:
+    """Yield the tables of our other databases. Ends where Glue refuses access: only warnings depend on them."""
     try:
         for other in _our_databases(glue)[:_DATABASES_READ]:
             if other != database:
-                yield from _entries(glue, other)
+                yield from _glue_tables(glue, other)
     except Exception as error:
         failure = explain(error, doing="look for earlier tables beside those of", resource=database)
         if failure is None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.schema.aws_datalake import continued
+from destination_datalake.schema.aws_datalake import inherit_types
 from destination_datalake.schema.columns import stream_columns
 from destination_datalake.schema.evolution import evolve
 from destination_datalake.schema.glue import parse_glue_type
@@ -124,7 +124,7 @@ def test_a_column_that_aws_datalake_made_goes_on_as_it_is(
     [column] = stream_columns(json_schema, numeric, AWS_DATALAKE)
     there = {"value": parse_glue_type(made)}
 
-    [now] = continued([column], json_schema, there)
+    [now] = inherit_types([column], json_schema, there)
 
     assert now == Field("value", "value", written)
     there = {"value": parse_glue_type(made)}
@@ -137,7 +137,7 @@ def test_a_field_inside_keeps_the_source_s_spelling_beside_the_catalog_s() -> No
     columns = stream_columns(json_schema, NumericTypes.INT_FLOAT, AWS_DATALAKE)
     there = {"x": parse_glue_type("struct<unitPrice:double>")}
 
-    [column] = continued(columns, json_schema, there)
+    [column] = inherit_types(columns, json_schema, there)
 
     assert column.type == Struct((Field("unitprice", "unitPrice", Float64()),))
     assert evolve(there, [column]).changes == ()
@@ -162,8 +162,8 @@ def test_a_column_that_is_not_what_aws_datalake_made_of_the_schema_is_met_as_any
     json_schema = {"properties": {"x": schema}}
     columns = stream_columns(json_schema, NumericTypes.INT_FLOAT, AWS_DATALAKE)
 
-    assert continued(columns, json_schema, {"x": there}) == columns
-    assert continued(columns, json_schema, {}) == columns
+    assert inherit_types(columns, json_schema, {"x": there}) == columns
+    assert inherit_types(columns, json_schema, {}) == columns
 
 
 @given(
@@ -175,6 +175,6 @@ def test_any_schema_can_meet_any_column(schema: object, numeric: NumericTypes, m
     json_schema = {"properties": {"x": schema}}
     columns = stream_columns(json_schema, numeric, AWS_DATALAKE)
 
-    [now] = continued(columns, json_schema, {"x": parse_glue_type(made)})
+    [now] = inherit_types(columns, json_schema, {"x": parse_glue_type(made)})
 
     assert (now.name, now.source) == ("x", "x")

@@ -24,7 +24,7 @@ from pyiceberg.types import (
 
 from destination_datalake.records.record import COERCERS
 from destination_datalake.schema.arrow import ARROW, arrow_field, arrow_type
-from destination_datalake.schema.evolution import TYPE_WORD
+from destination_datalake.schema.evolution import TYPE_SUFFIX
 from destination_datalake.schema.glue import GLUE, glue_type, parse_glue_type
 from destination_datalake.schema.iceberg import ICEBERG, from_iceberg, iceberg_field, iceberg_type
 from destination_datalake.schema.types import (
@@ -48,7 +48,7 @@ from unit_tests.schema.strategies import ONE_OF_EACH, column_types, stored
 ORDER = Struct((Field("id", "Id", Int64()), Field("tags", "tags", List(String()))))
 
 
-@pytest.mark.parametrize("rules", [ARROW, GLUE, ICEBERG, TYPE_WORD, COERCERS])
+@pytest.mark.parametrize("rules", [ARROW, GLUE, ICEBERG, TYPE_SUFFIX, COERCERS])
 def test_every_table_of_rules_has_the_whole_set_of_types(rules: dict[type, object]) -> None:
     assert set(rules) == set(get_args(ColumnType)) == {type(each) for each in ONE_OF_EACH}
 

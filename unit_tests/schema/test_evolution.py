@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.schema.evolution import AddColumn, SchemaChange, Widen, applied, evolve, widened
+from destination_datalake.schema.evolution import AddColumn, SchemaChange, Widen, apply_changes, evolve, widen_columns
 from destination_datalake.schema.types import (
     Boolean,
     ColumnType,
@@ -43,7 +43,7 @@ def test_a_column_the_table_lacks_is_added_at_the_end() -> None:
     evolution = evolve({"id": Int64()}, [column("new", String()), column("id", Int64())])
     assert evolution.changes == (AddColumn((), column("new", String())),)
     assert evolution.columns == (column("new", String()), column("id", Int64()))
-    assert list(applied({"id": Int64()}, evolution.changes)) == ["id", "new"]
+    assert list(apply_changes({"id": Int64()}, evolution.changes)) == ["id", "new"]
 
 
 def test_a_column_the_stream_lacks_stays_in_the_table() -> None:
@@ -143,7 +143,7 @@ def test_names_are_the_same_whatever_the_case_of_their_letters_and_stay_as_they_
         AddColumn(("Line",), column("sku", String())),
     )
     assert [field.name for field in evolution.columns] == ["Id", "email__string", "Line"]
-    again = evolve(applied(table, evolution.changes), evolution.columns)
+    again = evolve(apply_changes(table, evolution.changes), evolution.columns)
     assert again.changes == ()
     assert again.columns == evolution.columns
 
@@ -169,7 +169,7 @@ def test_a_structs_fields_are_added_and_widened_by_path() -> None:
         AddColumn(("order", "buyer"), column("name", String())),
     )
     assert evolution.columns == tuple(stream)
-    assert applied(table, evolution.changes) == {
+    assert apply_changes(table, evolution.changes) == {
         "order": a_struct(id=Int64(), gone=String(), buyer=a_struct(age=Int32(), name=String()), note=String())
     }
 
@@ -189,7 +189,7 @@ def test_a_lists_elements_change_under_the_word_element() -> None:
         Widen(("items", "element", "n"), Float64()),
         AddColumn(("items", "element"), column("sku", String())),
     )
-    assert applied(table, evolution.changes) == {field.name: field.type for field in stream}
+    assert apply_changes(table, evolution.changes) == {field.name: field.type for field in stream}
 
 
 def test_a_conflict_inside_a_struct_leaves_the_whole_column_alone() -> None:
@@ -205,7 +205,7 @@ def test_an_evolved_table_needs_no_further_change_and_has_lost_nothing(
     table: dict[str, ColumnType | None], stream: list[Field]
 ) -> None:
     evolution = evolve(table, stream)
-    after = applied(table, evolution.changes)
+    after = apply_changes(table, evolution.changes)
     assert list(after)[: len(table)] == list(table)
     assert [field.source for field in evolution.columns] == [field.source for field in stream]
     assert len({field.name for field in evolution.columns}) == len(stream)
@@ -233,15 +233,15 @@ def test_what_the_data_needs_widens_the_column_at_its_path(
         column("list", List(Int32())),
         column("o", a_struct(deep=List(a_struct(n=Int32())))),
     ]
-    evolution = widened(columns, {path: needed})
+    evolution = widen_columns(columns, {path: needed})
     assert evolution.changes == (Widen(path, needed),)
     assert evolution.columns == tuple(expected if each.name == expected.name else each for each in columns)
 
 
 def test_widening_twice_is_widening_once_whatever_the_order_of_the_batches() -> None:
-    once = widened([column("n", Int32())], {("n",): Int64()})
-    assert widened(once.columns, {("n",): Int64()}).changes == ()
-    assert widened(once.columns, {("n",): Int32()}) == widened(once.columns, {})
+    once = widen_columns([column("n", Int32())], {("n",): Int64()})
+    assert widen_columns(once.columns, {("n",): Int64()}).changes == ()
+    assert widen_columns(once.columns, {("n",): Int32()}) == widen_columns(once.columns, {})
 
 
 @pytest.mark.parametrize(
@@ -262,8 +262,8 @@ def test_a_widening_that_values_would_not_survive_is_refused(
 ) -> None:
     columns = [column("n", Int32()), column("list", List(Int32())), column("o", a_struct(n=Int32()))]
     with pytest.raises(ValueError, match=message):
-        widened(columns, {path: needed})
+        widen_columns(columns, {path: needed})
 
 
 def test_changes_to_columns_that_are_not_there_change_nothing() -> None:
-    assert applied({"x": None}, [Widen(("x",), Int64()), Widen(("y",), Int64())]) == {"x": None}
+    assert apply_changes({"x": None}, [Widen(("x",), Int64()), Widen(("y",), Int64())]) == {"x": None}

@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from destination_datalake.schema.evolution import applied, evolve
+from destination_datalake.schema.evolution import apply_changes, evolve
 from destination_datalake.schema.glue import glue_type, parse_glue_type
 from destination_datalake.schema.iceberg import from_iceberg, iceberg_type
 from destination_datalake.schema.types import ColumnType, Field, List, Struct
@@ -43,7 +43,7 @@ def test_after_one_evolution_the_same_stream_changes_nothing(catalog: str, there
         table: dict[str, ColumnType | None] = {"x": remembered(there)}
         first = evolve(table, stream)
         for _ in range(2):
-            table = {name: type_ and remembered(type_) for name, type_ in applied(table, first.changes).items()}
+            table = {name: type_ and remembered(type_) for name, type_ in apply_changes(table, first.changes).items()}
             again = evolve(table, stream)
             assert again.changes == (), f"{glue_type(sent)} into {glue_type(there)}"
             assert again.columns == first.columns

@@ -24,14 +24,14 @@ from destination_datalake.schema.names import SNAKE_CASE
 from destination_datalake.schema.types import Field, Int32, Int64
 from destination_datalake.tables.glue.database import Databases
 from destination_datalake.tables.hive.table import HiveTable
-from destination_datalake.tables.location import Site
+from destination_datalake.tables.location import TableLocation
 from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.table import Committed, Rewrite, TableName
 from unit_tests.cloud import BUCKET, Cloud
 
 NAME = TableName("shop", "orders")
 ROOT = f"s3://{BUCKET}/shop/orders"
-SITE = Site(ROOT, f"s3://{BUCKET}/", follow=False)
+SITE = TableLocation(ROOT, f"s3://{BUCKET}/", follow=False)
 PARQUET = "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe"
 JSON = "org.openx.data.jsonserde.JsonSerDe"
 ID = (Field("id", "id", Int32()),)
@@ -127,9 +127,9 @@ def sync(
     minimum = generation if replaces else None
     stream = Stream(StreamId("shop", "Orders"), {}, replaces and generation is None, generation, minimum, None)
     plan = FilePlan(format, "SNAPPY", tuple(columns), {}, "", False, 1, generation, None)
-    holding = TableOwner(stream.id, SNAKE_CASE)
+    owner = TableOwner(stream.id, SNAKE_CASE)
     access = access or cloud.access
-    table = HiveTable(NAME, stream, columns, SITE, plan, access, holding, conflicts, uuid4().hex, Databases(access))
+    table = HiveTable(NAME, stream, columns, SITE, plan, access, owner, conflicts, uuid4().hex, Databases(access))
     table.prepare()
     return Sync(table, access)
 

@@ -1,4 +1,4 @@
-"""Where a table may be: where the options say, or where it is if that is wanted."""
+"""Locations at which a table is accepted, and the folder that its new content goes to."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.tables.location import Site
+from destination_datalake.tables.location import TableLocation
 from destination_datalake.tables.table import TableConflict, TableName
 
 ORDERS = StreamId("shop", "orders")
 NAME = TableName("shop", "orders")
-SITE = Site("s3://lake/raw/shop/orders", "s3://lake/raw/", follow=False)
-FOLLOWING = replace(SITE, follow=True)
+CONFIGURED = TableLocation("s3://lake/raw/shop/orders", "s3://lake/raw/", follow=False)
+FOLLOWING = replace(CONFIGURED, follow=True)
 
 
 @pytest.mark.parametrize(
@@ -26,11 +26,11 @@ FOLLOWING = replace(SITE, follow=True)
         "s3n://lake/raw/x",
     ],
 )
-def test_a_table_under_bucket_and_prefix_is_taken_and_told_with_its_kind_and_location(
+def test_a_table_inside_bucket_and_prefix_is_accepted_and_logged(
     location: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
-        SITE.accept(ORDERS, NAME, "Hive", location, created=False)
+        CONFIGURED.accept(ORDERS, NAME, "Hive", location, created=False)
 
     assert caplog.messages == [f"Stream shop.orders: table shop.orders (Hive) at {location}, exists."]
 
@@ -38,9 +38,9 @@ def test_a_table_under_bucket_and_prefix_is_taken_and_told_with_its_kind_and_loc
 @pytest.mark.parametrize(
     "location", ["s3://other/raw/shop/orders", "s3://lake/raw2/shop/orders", "s3://lake/raw", "hdfs://lake/raw/a", ""]
 )
-def test_a_table_elsewhere_is_refused_with_both_places_unless_it_is_to_be_followed(location: str) -> None:
+def test_a_table_outside_bucket_and_prefix_is_refused_unless_its_location_is_followed(location: str) -> None:
     with pytest.raises(TableConflict) as refused:
-        SITE.accept(ORDERS, NAME, "Hive", location, created=False)
+        CONFIGURED.accept(ORDERS, NAME, "Hive", location, created=False)
 
     said = str(refused.value)
     assert said.startswith("Cannot write stream shop.orders to table shop.orders: it lies at")
@@ -54,12 +54,12 @@ def test_a_table_elsewhere_is_refused_with_both_places_unless_it_is_to_be_follow
 
 
 @pytest.mark.parametrize("key", ["raw//orders", "raw/./orders", "raw/../orders", "/raw/orders", "a?b", "a#b"])
-def test_an_iceberg_table_whose_location_clients_read_differently_is_refused_even_when_followed(key: str) -> None:
+def test_an_iceberg_table_at_an_ambiguous_location_is_refused_even_if_followed(key: str) -> None:
     with pytest.raises(TableConflict, match="which clients of S3 read differently"):
         FOLLOWING.accept(ORDERS, NAME, "Iceberg", f"s3://lake/{key}", created=False)
 
 
-def test_an_iceberg_table_that_fills_a_bucket_can_be_followed() -> None:
+def test_an_iceberg_table_at_the_root_of_a_bucket_can_be_followed() -> None:
     FOLLOWING.accept(ORDERS, NAME, "Iceberg", "s3://orders", created=False)
 
 
@@ -72,5 +72,5 @@ def test_an_iceberg_table_that_fills_a_bucket_can_be_followed() -> None:
         ("s3://other/orders__generations/generation-7-0123456789ab", "s3://other/orders"),
     ],
 )
-def test_new_content_of_a_table_that_is_followed_stays_in_its_bucket(location: str, root: str) -> None:
-    assert FOLLOWING.root(location) == root
+def test_new_content_of_a_followed_table_stays_beside_it(location: str, root: str) -> None:
+    assert FOLLOWING.content_root(location) == root

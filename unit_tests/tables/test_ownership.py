@@ -20,9 +20,9 @@ ORDERS = TableOwner(StreamId("shop", "orders"), SNAKE_CASE)
 
 @given(st.none() | st.text(min_size=1), st.text(), st.sampled_from(list(STYLES.values())))
 def test_what_a_table_says_is_read_again(namespace: str | None, name: str, naming: object) -> None:
-    holding = TableOwner(StreamId(namespace, name), naming)  # type: ignore[arg-type]
+    owner = TableOwner(StreamId(namespace, name), naming)  # type: ignore[arg-type]
 
-    assert TableOwner.of({"classification": "parquet", **holding.parameters()}) == holding
+    assert TableOwner.of({"classification": "parquet", **owner.parameters()}) == owner
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_a_table_that_was_made_for_another_stream_is_a_warning(
     caplog: pytest.LogCaptureFixture, theirs: dict[str, str], warnings: int
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        ORDERS.settle(TableName("lake", "orders"), theirs, {}, ())
+        ORDERS.name_columns(TableName("lake", "orders"), theirs, {}, ())
 
     assert len(caplog.messages) == warnings
     for said in caplog.messages:
@@ -49,7 +49,7 @@ def test_a_table_that_was_made_for_another_stream_is_a_warning(
 
 def settled(there: dict[str, str], *sources: str) -> list[str]:
     columns = stream_columns({"properties": {source: {"type": "string"} for source in sources}}, NumericTypes.INT_FLOAT)
-    return [column.name for column in ORDERS.settle(TableName("lake", "orders"), {}, there, columns)]
+    return [column.name for column in ORDERS.name_columns(TableName("lake", "orders"), {}, there, columns)]
 
 
 def test_fields_that_meet_are_said_once_with_the_columns_they_have(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""What is refused and what is written down where a table and a stream cannot meet."""
+"""Reconciliation of a stream with an existing table: conflicts, refusals, and the table's comment."""
 
 from __future__ import annotations
 
@@ -18,24 +18,23 @@ from destination_datalake.schema.types import (
     Struct,
     Timestamp,
 )
-from destination_datalake.tables.reconcile import COMMENT_BYTES, Conflict, Reconciler, Reconciliation
+from destination_datalake.tables.reconcile import COMMENT_BYTES, Conflict, Reconciliation, reconcile
 from destination_datalake.tables.table import TableConflict, TableName
 
-OURS = {column.name: column.type for column in METADATA_COLUMNS}
+METADATA = {column.name: column.type for column in METADATA_COLUMNS}
 
 
-def fit(
-    there: dict[str, ColumnType | None], sent: dict[str, ColumnType], conflicts: SchemaConflicts = "new_column"
+def reconciled(
+    table: dict[str, ColumnType | None], stream: dict[str, ColumnType], policy: SchemaConflicts = "new_column"
 ) -> Reconciliation:
-    columns = [Field(name, name, type_) for name, type_ in sent.items()]
-    table = {**OURS, **there}
-    return Reconciler(TableName("shop", "orders"), StreamId(None, "Orders"), conflicts).to(
-        columns, table, {name: "map<string,int>" if type_ is None else "" for name, type_ in table.items()}
-    )
+    columns = [Field(name, name, type_) for name, type_ in stream.items()]
+    existing = {**METADATA, **table}
+    type_names = {name: "map<string,int>" if type_ is None else "" for name, type_ in existing.items()}
+    return reconcile(StreamId(None, "Orders"), TableName("shop", "orders"), columns, existing, type_names, policy)
 
 
 @pytest.mark.parametrize(
-    ("there", "sent", "conflict"),
+    ("table_type", "stream_type", "conflict"),
     [
         (Int32(), String(), Conflict("code", "int", "string", "code__string")),
         (String(), Int32(), Conflict("code", "string", "int", "code__int")),
@@ -55,20 +54,22 @@ def fit(
     ],
 )
 def test_a_conflict_names_the_column_both_types_and_where_the_values_go(
-    there: ColumnType | None, sent: ColumnType, conflict: Conflict
+    table_type: ColumnType | None, stream_type: ColumnType, conflict: Conflict
 ) -> None:
-    assert fit({"code": there}, {"code": sent}).conflicts == (conflict,)
+    assert reconciled({"code": table_type}, {"code": stream_type}).conflicts == (conflict,)
 
 
-@pytest.mark.parametrize("sent", [{"code": Int32()}, {"code": Int64()}, {"more": String()}, {}])
+@pytest.mark.parametrize("stream", [{"code": Int32()}, {"code": Int64()}, {"more": String()}, {}])
 @pytest.mark.parametrize("policy", ["new_column", "fail"])
-def test_what_can_be_added_or_widened_is_no_conflict(sent: dict[str, ColumnType], policy: SchemaConflicts) -> None:
-    assert fit({"code": Int32()}, sent, policy).conflicts == ()
+def test_a_column_that_can_be_added_or_widened_is_no_conflict(
+    stream: dict[str, ColumnType], policy: SchemaConflicts
+) -> None:
+    assert reconciled({"code": Int32()}, stream, policy).conflicts == ()
 
 
-def test_a_conflict_that_is_to_fail_is_refused_in_a_sentence_that_says_what_to_do() -> None:
+def test_a_conflict_under_policy_fail_is_refused_with_remedies() -> None:
     with pytest.raises(TableConflict) as refused:
-        fit({"code": Int32(), "total": String()}, {"code": String(), "total": Int32()}, "fail")
+        reconciled({"code": Int32(), "total": String()}, {"code": String(), "total": Int32()}, "fail")
 
     assert str(refused.value) == (
         "Cannot write stream Orders to table shop.orders: column code is int and string is sent; column total is "
@@ -92,8 +93,8 @@ LINE = "Column code__string holds what is sent for code as string; code is int."
         ("x" * COMMENT_BYTES, "x" * COMMENT_BYTES),
     ],
 )
-def test_a_conflict_is_told_in_the_comment_once_after_what_others_wrote(before: str, after: str) -> None:
-    conflicting = fit({"code": Int32()}, {"code": String()})
+def test_a_conflict_is_appended_to_the_comment_once(before: str, after: str) -> None:
+    conflicting = reconciled({"code": Int32()}, {"code": String()})
 
     assert conflicting.comment(before) == after
     assert conflicting.comment(after) == after

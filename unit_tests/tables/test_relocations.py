@@ -13,7 +13,14 @@ from destination_datalake.schema.names import PRESERVE, SNAKE_CASE, SNAKE_CASE_N
 from destination_datalake.tables.glue.database import ensure_database
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.ownership import TableOwner
-from destination_datalake.tables.relocations import KnownTable, at_home, known_tables, moves, of_another_kind, strays
+from destination_datalake.tables.relocations import (
+    OwnedTable,
+    any_table_inside,
+    list_owned_tables,
+    relocations,
+    tables_of_other_kind,
+    tables_outside,
+)
 from destination_datalake.tables.table import TableName
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.cloud import cloud as an_account
@@ -29,11 +36,11 @@ def cloud() -> Iterator[Cloud]:
         yield account
 
 
-def known(table: str, namespace: str | None, name: str, columns: Mapping[str, str] | None = None) -> KnownTable:
+def known(table: str, namespace: str | None, name: str, columns: Mapping[str, str] | None = None) -> OwnedTable:
     database, _, own = table.partition(".")
-    holding = TableOwner(StreamId(namespace, name), SNAKE_CASE)
+    owner = TableOwner(StreamId(namespace, name), SNAKE_CASE)
     where = f"s3://{BUCKET}/{database}/{own}"
-    return KnownTable(TableName(database, own), holding, tuple((columns or {}).items()), "Iceberg", where)
+    return OwnedTable(TableName(database, own), owner, tuple((columns or {}).items()), "Iceberg", where)
 
 
 @pytest.mark.parametrize(
@@ -77,9 +84,9 @@ def known(table: str, namespace: str | None, name: str, columns: Mapping[str, st
     ],
 )
 def test_a_stream_that_would_get_another_table_is_told(
-    now: TableNaming, tables: list[KnownTable], expected: list[str]
+    now: TableNaming, tables: list[OwnedTable], expected: list[str]
 ) -> None:
-    assert [str(move) for move in moves(tables, now)] == expected
+    assert [str(move) for move in relocations(tables, now)] == expected
 
 
 @pytest.mark.parametrize(
@@ -109,7 +116,7 @@ def test_a_column_that_would_get_another_name_is_told(
 ) -> None:
     tables = [known("lake.users", None, "users", columns)]
 
-    assert [str(move) for move in moves(tables, replace(DEFAULT, naming=now))] == expected
+    assert [str(move) for move in relocations(tables, replace(DEFAULT, naming=now))] == expected
 
 
 def test_tables_are_known_by_what_they_say_in_our_databases(cloud: Cloud) -> None:
@@ -125,24 +132,24 @@ def test_tables_are_known_by_what_they_say_in_our_databases(cloud: Cloud) -> Non
         entry = {"Name": own, "Parameters": dict(parameters), "StorageDescriptor": storage}
         glue.create_table(DatabaseName=database, TableInput=entry)  # type: ignore[arg-type]
 
-    holdings = [TableOwner(StreamId(None, "Old Orders"), PRESERVE), TableOwner(StreamId("shop", "orders"), SNAKE_CASE)]
-    table("lake.a", "raw/lake", holdings[0].parameters())
-    table("lake.b", "raw2/lake", holdings[0].parameters())
-    table("shop.a", "raw/shop", {"table_type": "ICEBERG", **holdings[1].parameters()})
+    owners = [TableOwner(StreamId(None, "Old Orders"), PRESERVE), TableOwner(StreamId("shop", "orders"), SNAKE_CASE)]
+    table("lake.a", "raw/lake", owners[0].parameters())
+    table("lake.b", "raw2/lake", owners[0].parameters())
+    table("shop.a", "raw/shop", {"table_type": "ICEBERG", **owners[1].parameters()})
     # A database that is not ours; a table that says nothing, and one of a version to come.
-    table("theirs.a", "raw/theirs", holdings[0].parameters())
+    table("theirs.a", "raw/theirs", owners[0].parameters())
     table("shop.c", "raw/shop", {"owner": "somebody"})
-    table("shop.d", "raw/shop", {**holdings[0].parameters(), "airbyte.naming": "unheard of"})
+    table("shop.d", "raw/shop", {**owners[0].parameters(), "airbyte.naming": "unheard of"})
 
-    found = known_tables(glue, "lake")
+    found = list_owned_tables(glue, "lake")
 
     columns = (("id", "id"), ("order_id", "orderId"))
     assert found == [
-        KnownTable(TableName("lake", "a"), holdings[0], columns, "Hive", f"s3://{BUCKET}/raw/lake/a/data/"),
-        KnownTable(TableName("lake", "b"), holdings[0], columns, "Hive", f"s3://{BUCKET}/raw2/lake/b/data/"),
-        KnownTable(TableName("shop", "a"), holdings[1], columns, "Iceberg", f"s3://{BUCKET}/raw/shop/a/data/"),
+        OwnedTable(TableName("lake", "a"), owners[0], columns, "Hive", f"s3://{BUCKET}/raw/lake/a/data/"),
+        OwnedTable(TableName("lake", "b"), owners[0], columns, "Hive", f"s3://{BUCKET}/raw2/lake/b/data/"),
+        OwnedTable(TableName("shop", "a"), owners[1], columns, "Iceberg", f"s3://{BUCKET}/raw/shop/a/data/"),
     ]
-    assert known_tables(glue, "theirs")[0].name == ("theirs", "a")
+    assert list_owned_tables(glue, "theirs")[0].name == ("theirs", "a")
 
 
 @pytest.mark.parametrize("operation", ["GetDatabases", "GetTables"])
@@ -161,7 +168,7 @@ def test_tables_of_the_options_own_database_are_known_where_nobody_may_look_into
 
     before(access, "glue", operation, refuse)
 
-    assert [str(table.name) for table in known_tables(access.client("glue"), "lake")] == ["lake.orders"]
+    assert [str(table.name) for table in list_owned_tables(access.client("glue"), "lake")] == ["lake.orders"]
 
 
 @pytest.mark.parametrize(
@@ -179,7 +186,7 @@ def test_tables_of_our_streams_that_lie_elsewhere_are_strays(
 ) -> None:
     tables = [known("shop.orders", "shop", "Orders"), known("lake.users", None, "users")]
 
-    assert [str(table.name) for table in strays(tables, naming, within)] == expected
+    assert [str(table.name) for table in tables_outside(tables, naming, within)] == expected
 
 
 @pytest.mark.parametrize(
@@ -194,39 +201,39 @@ def test_tables_of_our_streams_that_lie_elsewhere_are_strays(
 def test_options_are_at_home_where_a_table_that_they_name_lies(naming: TableNaming, home: bool) -> None:
     tables = [known("shop.orders", "shop", "Orders"), known("lake.users", None, "users")]
 
-    assert at_home(tables, naming, f"s3://{BUCKET}/lake/") == home
+    assert any_table_inside(tables, naming, f"s3://{BUCKET}/lake/") == home
 
 
 def test_tables_of_another_kind_than_is_asked_for_are_found_in_the_options_own_database() -> None:
     tables = [known("shop.orders", "shop", "Orders"), known("lake.users", None, "users"), known("lake.x", None, "y")]
 
-    assert [str(table.name) for table in of_another_kind(tables, DEFAULT, "Hive")] == ["lake.users"]
-    assert list(of_another_kind(tables, DEFAULT, "Iceberg")) == []
+    assert [str(table.name) for table in tables_of_other_kind(tables, DEFAULT, "Hive")] == ["lake.users"]
+    assert list(tables_of_other_kind(tables, DEFAULT, "Iceberg")) == []
 
 
 def test_every_page_of_the_catalog_is_read(cloud: Cloud) -> None:
     glue = cloud.access.client("glue")
     ensure_database(glue, "lake")
     for number in range(120):
-        holding = TableOwner(StreamId(None, f"s{number}"), SNAKE_CASE)
+        owner = TableOwner(StreamId(None, f"s{number}"), SNAKE_CASE)
         storage = {"Location": f"s3://{BUCKET}/s{number}/"}
-        entry = {"Name": f"s{number}", "Parameters": holding.parameters(), "StorageDescriptor": storage}
+        entry = {"Name": f"s{number}", "Parameters": owner.parameters(), "StorageDescriptor": storage}
         glue.create_table(DatabaseName="lake", TableInput=entry)  # type: ignore[arg-type]
 
-    assert len(known_tables(glue, "lake")) == 120
+    assert len(list_owned_tables(glue, "lake")) == 120
 
 
 def test_of_many_databases_the_latest_are_read(cloud: Cloud) -> None:
     glue = cloud.access.client("glue")
-    holding = TableOwner(StreamId(None, "orders"), SNAKE_CASE)
+    owner = TableOwner(StreamId(None, "orders"), SNAKE_CASE)
     for number in range(60):
         # The first by name is made last.
         database = f"lake_{99 - number}"
         ensure_database(glue, database)
         storage = {"Location": f"s3://{BUCKET}/{database}/"}
-        entry = {"Name": "orders", "Parameters": holding.parameters(), "StorageDescriptor": storage}
+        entry = {"Name": "orders", "Parameters": owner.parameters(), "StorageDescriptor": storage}
         glue.create_table(DatabaseName=database, TableInput=entry)  # type: ignore[arg-type]
 
-    found = {table.name.database for table in known_tables(glue, "lake_99")}
+    found = {table.name.database for table in list_owned_tables(glue, "lake_99")}
 
     assert found == {"lake_99", *(f"lake_{number}" for number in range(40, 90))}

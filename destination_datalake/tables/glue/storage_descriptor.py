@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.schema.evolution import AddColumn, SchemaChange, applied
+from destination_datalake.schema.evolution import AddColumn, SchemaChange, apply_changes
 from destination_datalake.schema.glue import glue_type, parse_glue_type
 from destination_datalake.schema.types import ColumnType
 from destination_datalake.tables.glue.creation import glue_column
@@ -31,7 +31,7 @@ def change_columns(entry: TableInput, changes: Sequence[SchemaChange]) -> None:
     """Apply changes; order, comments and columns of others stay. A new column's comment is the stream's own name."""
     columns = storage_columns(entry)
     before = column_types(entry)
-    after = applied(before, changes)
+    after = apply_changes(before, changes)
     for column in columns:
         type_ = after[column["Name"]]
         if type_ is not None and type_ != before[column["Name"]]:

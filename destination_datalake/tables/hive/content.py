@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from destination_datalake.schema.evolution import Widen, applied, evolve
+from destination_datalake.schema.evolution import Widen, apply_changes, evolve
 from destination_datalake.schema.glue import glue_type, parse_glue_type
 from destination_datalake.schema.types import ColumnType, Field
 from destination_datalake.tables.fencing import TOKEN_PROPERTY, Fenced, FencingToken
@@ -35,7 +35,7 @@ class Content:
     def widened(self, columns: Sequence[Field]) -> Content:
         """Return the content once it is wide enough for files with these columns; equal if it is already."""
         widenings = [change for change in evolve(self.types, columns).changes if isinstance(change, Widen)]
-        return replace(self, types=applied(self.types, widenings))
+        return replace(self, types=apply_changes(self.types, widenings))
 
     def changed(self, other: Content) -> dict[str, ColumnType]:
         """Return the types that differ in `other`, as they are there."""

@@ -49,7 +49,7 @@ from destination_datalake.tables.hive.replacement import (
     note_lowest_generation,
 )
 from destination_datalake.tables.hive.widening import Widening
-from destination_datalake.tables.reconcile import Reconciler
+from destination_datalake.tables.reconcile import reconcile
 from destination_datalake.tables.table import Committed, Reencode, Rewrite, TableConflict, TableName
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from destination_datalake.config.options import SchemaConflicts
     from destination_datalake.protocol.catalog import Stream
     from destination_datalake.tables.glue.database import Databases
-    from destination_datalake.tables.location import Site
+    from destination_datalake.tables.location import TableLocation
     from destination_datalake.tables.ownership import TableOwner
 
 _logger = logging.getLogger(__name__)
@@ -76,10 +76,10 @@ class HiveTable:
         name: TableName,
         stream: Stream,
         columns: Sequence[Field],
-        site: Site,
+        location: TableLocation,
         plan: FilePlan,
         access: AwsAccess,
-        holding: TableOwner,
+        owner: TableOwner,
         conflicts: SchemaConflicts,
         sync: str,
         databases: Databases,
@@ -87,16 +87,16 @@ class HiveTable:
         self.name = name
         self._stream = stream
         self._columns = tuple(columns)
-        self._fitting = Reconciler(name, stream.id, conflicts)
+        self._schema_conflicts = conflicts
         self._plan = replace(plan, hidden=True)
         self._access = access
-        self._holding = holding
+        self._owner = owner
         self._sync = sync
         self._databases = databases
         self._entry = GlueTable(name, access)
         self._promotes = plan.format in PROMOTED_IN_PLACE
-        self._site = site
-        self._folders = Folders(site.folder, access)
+        self._location = location
+        self._folders = Folders(location.folder, access)
         self._place: Place = Shown(name)
         self._adoption: Adoption | None = None
         self._commits = itertools.count(1)
@@ -118,11 +118,11 @@ class HiveTable:
                 "lakeformation_database_name."
             )
         sources = {column["Name"]: column.get("Comment") or column["Name"] for column in storage_columns(entry)}
-        columns = self._holding.settle(self.name, entry["Parameters"], sources, self._columns)
-        self._columns = inherited_columns(self.name, self._stream, columns, self._holding.naming, entry)
+        columns = self._owner.name_columns(self.name, entry["Parameters"], sources, self._columns)
+        self._columns = inherited_columns(self.name, self._stream, columns, self._owner.naming, entry)
         self._began_in = table_location(entry)
-        self._site.accept(self._stream.id, self.name, "Hive", self._began_in, created=created)
-        self._folders = Folders(self._site.root(self._began_in), self._access)
+        self._location.accept(self._stream.id, self.name, "Hive", self._began_in, created=created)
+        self._folders = Folders(self._location.content_root(self._began_in), self._access)
         self._to_sweep = set(leftovers(entry))
         fresh = self._folders.new(self._began_in, self._stream.generation)
 
@@ -172,7 +172,7 @@ class HiveTable:
 
     def _create(self) -> TableVersion:
         """Create the table in a folder that nobody has used, whatever lies where one of this name was before."""
-        columns, parameters = (*METADATA_COLUMNS, *self._columns), self._holding.parameters()
+        columns, parameters = (*METADATA_COLUMNS, *self._columns), self._owner.parameters()
         if not self._stream.outdates(None):
             # Else the rows are kept aside until they are published.
             parameters |= generation_parameter(self._stream.generation)
@@ -217,8 +217,10 @@ class HiveTable:
 
         Wider ones wait for the first batch if the old files must be rewritten.
         """
-        words = {column["Name"]: column.get("Type", "") for column in storage_columns(entry)}
-        fit = self._fitting.to(self._columns, column_types(entry), words)
+        type_names = {column["Name"]: column.get("Type", "") for column in storage_columns(entry)}
+        fit = reconcile(
+            self._stream.id, self.name, self._columns, column_types(entry), type_names, self._schema_conflicts
+        )
         change_columns(entry, [c for c in fit.changes if isinstance(c, AddColumn) or self._promotes])
         if fit.conflicts:
             entry["Description"] = fit.comment(entry.get("Description", ""))

@@ -36,7 +36,7 @@ from destination_datalake.tables.iceberg.promotion import Promotion
 from destination_datalake.tables.iceberg.required import required_besides, required_but_null, required_inside
 from destination_datalake.tables.iceberg.schema import apply, columns_of
 from destination_datalake.tables.iceberg.summary import generation_property, summary_of
-from destination_datalake.tables.reconcile import Reconciler, Reconciliation
+from destination_datalake.tables.reconcile import Reconciliation, reconcile
 from destination_datalake.tables.table import Committed, Reencode, Rewrite, TableBusy, TableConflict, TableName
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from destination_datalake.config.options import SchemaConflicts
     from destination_datalake.protocol.catalog import Stream
     from destination_datalake.tables.glue.database import Databases
-    from destination_datalake.tables.location import Site
+    from destination_datalake.tables.location import TableLocation
     from destination_datalake.tables.ownership import TableOwner
 
 _logger = logging.getLogger(__name__)
@@ -76,10 +76,10 @@ class IcebergTable:
         name: TableName,
         stream: Stream,
         columns: Sequence[Field],
-        site: Site,
+        location: TableLocation,
         plan: FilePlan,
         access: AwsAccess,
-        holding: TableOwner,
+        owner: TableOwner,
         conflicts: SchemaConflicts,
         sync: str,
         databases: Databases,
@@ -87,11 +87,11 @@ class IcebergTable:
         self.name = name
         self._stream = stream
         self._columns = tuple(columns)
-        self._fitting = Reconciler(name, stream.id, conflicts)
-        self._site = site
+        self._schema_conflicts = conflicts
+        self._location = location
         self._plan = plan
         self._access = access
-        self._holding = holding
+        self._owner = owner
         self._databases = databases
         self._commits = IcebergCommits(name, access)
         self._branches = Branches(name, stream, sync)
@@ -109,7 +109,7 @@ class IcebergTable:
             ) from error
         except NoSuchTableError:
             table, created = self._create(), True
-        self._site.accept(self._stream.id, self.name, "Iceberg", table.location(), created=created)
+        self._location.accept(self._stream.id, self.name, "Iceberg", table.location(), created=created)
         table, prepared = self._commits.change(self._make_ready, table)
         self._target = prepared.target
         self._use_schema(table.metadata, prepared.columns)
@@ -177,9 +177,11 @@ class IcebergTable:
         """Let the table fit the stream; settle what earlier syncs left."""
         self._refuse_obstacles(table.metadata)
         sources = {field.name.lower(): field.doc or field.name for field in table.schema().fields}
-        columns = self._holding.settle(self.name, table.properties, sources, self._columns)
-        words = {field.name: str(field.field_type) for field in table.schema().fields}
-        fit = self._fitting.to(columns, columns_of(table.metadata), words)
+        columns = self._owner.name_columns(self.name, table.properties, sources, self._columns)
+        type_names = {field.name: str(field.field_type) for field in table.schema().fields}
+        fit = reconcile(
+            self._stream.id, self.name, columns, columns_of(table.metadata), type_names, self._schema_conflicts
+        )
         written = (*METADATA_COLUMNS, *fit.columns)
         if column := required_besides(table.schema(), [column.name for column in written]):
             raise self._refusal(column, "the stream has no such field")
@@ -222,9 +224,9 @@ class IcebergTable:
         # Noted here already, unless the rows are to be kept aside until they are published.
         generation = None if self._stream.outdates(None) else self._stream.generation
         counted = generation_property(generation)
-        properties = {**_PROPERTIES, **codec, **counted, **self._holding.parameters()}
+        properties = {**_PROPERTIES, **codec, **counted, **self._owner.parameters()}
         self._databases.ensure(self.name.database)
-        return self._commits.create(Schema(*fields), self._site.folder, properties)
+        return self._commits.create(Schema(*fields), self._location.folder, properties)
 
     def _use_schema(self, metadata: TableMetadata, columns: Sequence[Field]) -> None:
         """Take the field ids, and the types as the table now has them, into the plan."""

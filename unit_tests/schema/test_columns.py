@@ -1,7 +1,14 @@
+"""The columns of a stream's table, and the collisions among their names."""
+
 from __future__ import annotations
 
-from destination_datalake.schema.columns import METADATA_COLUMNS, stream_columns
-from destination_datalake.schema.names import METADATA_NAMES
+import re
+from collections.abc import Mapping
+
+import pytest
+
+from destination_datalake.schema.columns import METADATA_COLUMNS, find_collisions, stream_columns
+from destination_datalake.schema.names import METADATA_NAMES, PRESERVE, SNAKE_CASE, Naming
 from destination_datalake.schema.types import Field, Int32, List, NumericTypes, String, Struct
 
 
@@ -49,3 +56,44 @@ def test_the_metadata_columns_bear_the_reserved_names_in_order() -> None:
     meta = METADATA_COLUMNS[2].type
     assert isinstance(meta, Struct)
     assert isinstance(meta.fields[1].type, List)
+
+
+NUMBER = {"type": "number"}
+
+
+def object_of(*fields: str) -> Mapping[str, object]:
+    return {"type": "object", "properties": dict.fromkeys(fields, NUMBER)}
+
+
+@pytest.mark.parametrize(
+    ("naming", "properties", "expected"),
+    [
+        (SNAKE_CASE, {"id": NUMBER, "createdAt": NUMBER}, []),
+        (
+            SNAKE_CASE,
+            {"a_b": NUMBER, "id": NUMBER, "aB": NUMBER, "a b": NUMBER},
+            ["'a_b' is a_b, 'aB' is a_b_#, 'a b' is a_b_#"],
+        ),
+        (PRESERVE, {"a_b": NUMBER, "aB": NUMBER, "a b": NUMBER}, ["'a_b' is a_b, 'a b' is a_b_#"]),
+        (SNAKE_CASE, {"aB": NUMBER, "a-b": NUMBER}, ["'aB' is a_b_#, 'a-b' is a_b_#"]),
+        (SNAKE_CASE, {"_airbyteMeta": NUMBER}, ["'_airbyteMeta' is _airbyte_meta_#"]),
+        (SNAKE_CASE, {"_airbyte_meta": NUMBER}, []),
+        (SNAKE_CASE, {"_file": NUMBER}, ["'_file' is _file_#"]),
+        (
+            SNAKE_CASE,
+            {"The Customer": object_of("aB", "a_b"), "lines": {"type": "array", "items": object_of("x y", "xY")}},
+            [
+                "in 'The Customer' 'aB' is a_b_#, 'a_b' is a_b",
+                "in 'lines' 'x y' is x_y_#, 'xY' is x_y_#",
+            ],
+        ),
+        (PRESERVE, {"1a": NUMBER, "_1a": NUMBER, "o": object_of("1a", "_1a")}, ["in 'o' '1a' is _1a_#, '_1a' is _1a"]),
+    ],
+)
+def test_a_collision_names_the_colliding_fields_and_their_columns(
+    naming: Naming, properties: Mapping[str, object], expected: list[str]
+) -> None:
+    columns = stream_columns({"properties": properties}, NumericTypes.INT_FLOAT, naming)
+    found = [str(collision) for collision in find_collisions(columns, naming)]
+
+    assert [re.sub("_[0-9a-f]{8}", "_#", text) for text in found] == expected
