@@ -29,7 +29,7 @@ from airbyte_cdk.models.airbyte_protocol_serializers import AirbyteMessageSerial
 
 from destination_datalake.aws.secrets import known_secrets
 from destination_datalake.config.options import Config, normalised
-from destination_datalake.errors import SyncRefused
+from destination_datalake.errors import ConfigError, ConnectorError, Failure
 from destination_datalake.protocol.stdout import Stdout
 from destination_datalake.spark.engine import Engine, EngineSettings
 from destination_datalake.sync.termination import Termination
@@ -59,8 +59,8 @@ class DestinationDatalake(Destination):
     def read_config(config_path: str) -> MutableMapping[str, Any]:
         """Return the options in the file that say something.
 
-        Raises AirbyteTracedException (config_error) with a sentence per option that cannot be right, before the CDK
-        compares them with the spec in the terms of JSON schema.
+        Raises ConfigError with a sentence per option that cannot be right, before the CDK compares them with the spec
+        in the terms of JSON schema.
         """
         options = _read_object(config_path, "configuration")
         try:
@@ -70,13 +70,17 @@ class DestinationDatalake(Destination):
             raise _too_deep(config_path, "configuration") from None
 
     def run_cmd(self, parsed_args: Namespace) -> Iterable[AirbyteMessage]:
-        """Run a command as the CDK does; a check that finds the configuration wrong has answered, not failed."""
+        """Run a command as the CDK does; a check that finds the configuration wrong has answered, not failed.
+
+        Raises AirbyteTracedException for what our own code refuses.
+        """
         try:
             yield from super().run_cmd(parsed_args)
-        except AirbyteTracedException as error:
-            status = error.as_connection_status_message()
+        except ConnectorError as error:
+            refusal = _traced(error.failure)
+            status = refusal.as_connection_status_message()
             if parsed_args.command != "check" or status is None:
-                raise
+                raise refusal from error
             yield status
 
     def run(self, args: list[str]) -> None:
@@ -119,8 +123,6 @@ class DestinationDatalake(Destination):
         termination = self._termination or Termination()
         try:
             self.exit_code = run_sync(options, catalog, input_stream.fileno(), self._out, spark, termination)
-        except SyncRefused as error:
-            raise _refusal(error.message, FailureType(error.failure_type)) from error
         finally:
             spark.stop()
         # All messages of a sync are written by the sync itself, as bytes.
@@ -139,7 +141,7 @@ def _started(settings: EngineSettings) -> Engine:
     try:
         return Engine.start(settings)
     except OSError as error:
-        raise _refusal(
+        raise ConfigError(
             f"There is no folder for temporary files: {error}. Set TMPDIR to a folder that can be written and has room."
         ) from error
 
@@ -149,25 +151,27 @@ def _read_object(path: str, what: str) -> dict[str, Any]:
     try:
         content = json.loads(Path(path).read_bytes())
     except OSError as error:
-        raise _refusal(f"The {what} file {path} cannot be read: {error.strerror}.") from error
+        raise ConfigError(f"The {what} file {path} cannot be read: {error.strerror}.") from error
     except json.JSONDecodeError as error:
         # Only its `msg`, never its `doc`, which is the content.
         where = f"line {error.lineno}, column {error.colno}"
-        raise _refusal(f"The {what} file {path} is not valid JSON: {where}: {error.msg}.") from None
+        raise ConfigError(f"The {what} file {path} is not valid JSON: {where}: {error.msg}.") from None
     except UnicodeDecodeError as error:
-        raise _refusal(f"The {what} file {path} is not valid JSON: byte {error.start + 1} is not UTF-8.") from None
+        raise ConfigError(f"The {what} file {path} is not valid JSON: byte {error.start + 1} is not UTF-8.") from None
     except RecursionError:
         raise _too_deep(path, what) from None
     except ValueError:
-        raise _refusal(f"The {what} file {path} holds a number of more digits than anything here takes.") from None
+        raise ConfigError(f"The {what} file {path} holds a number of more digits than anything here takes.") from None
     if not isinstance(content, dict):
-        raise _refusal(f"The {what} file {path} does not hold a JSON object.")
+        raise ConfigError(f"The {what} file {path} does not hold a JSON object.")
     return content
 
 
-def _too_deep(path: str, what: str) -> AirbyteTracedException:
-    return _refusal(f"The {what} file {path} is nested too deeply: hundreds of objects or arrays one inside the other.")
+def _too_deep(path: str, what: str) -> ConfigError:
+    return ConfigError(
+        f"The {what} file {path} is nested too deeply: hundreds of objects or arrays one inside the other."
+    )
 
 
-def _refusal(sentence: str, failure_type: FailureType = FailureType.config_error) -> AirbyteTracedException:
-    return AirbyteTracedException(message=sentence, internal_message=sentence, failure_type=failure_type)
+def _traced(failure: Failure) -> AirbyteTracedException:
+    return AirbyteTracedException(failure.detail, failure.message, FailureType(failure.type))

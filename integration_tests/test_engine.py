@@ -84,7 +84,7 @@ try:
     engine.parallelism()
 except SparkFailed as error:
     assert engine.failed is error
-    print(error.failure_type, error)
+    print(error.failure.type, error)
 engine.stop()
 """
 
@@ -246,7 +246,7 @@ assert engine.failed is None
 jvm = engine._jvm.process
 jvm.kill()
 jvm.wait()
-print(engine.failed.failure_type, engine.failed)
+print(engine.failed.failure.type, engine.failed)
 engine.stop()
 """
 

@@ -11,16 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from destination_datalake.aws.secrets import mask_secrets
-from destination_datalake.errors import FailureType
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """An AWS failure in words: `message` for the user, `detail` (what AWS said) for the log."""
-
-    message: str
-    failure_type: FailureType
-    detail: str
+from destination_datalake.errors import Failure, FailureType
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +38,7 @@ def explain(error: BaseException, *, doing: str, resource: str) -> Failure | Non
     """Return what `error` means for `resource` ("s3://lake/raw", "table shop.orders"), or None if it is not AWS's.
 
     `doing` completes "Cannot …": "write to", "create". AWS errors are found behind other libraries' exceptions too.
+    The detail is AWS's own code and text.
     """
     for cause in _causes(error):
         if (failure := _explain(cause, doing, resource)) is not None:
@@ -75,7 +67,7 @@ def _explain(error: BaseException, doing: str, resource: str) -> Failure | None:
     else:
         return None
     message = mask_secrets(f"Cannot {doing} {resource} ({where}): {rule.reason}. {rule.remedy}")
-    return Failure(message, rule.failure_type, detail)
+    return Failure(message, detail, rule.failure_type)
 
 
 # --- What AWS answered ------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from destination_datalake.aws.address import S3Address
+from destination_datalake.errors import ConfigError
 
 # Options of earlier configurations that nothing here reads yet, with the value that changes nothing (None: none).
 _INHERITED: Mapping[str, object] = {
@@ -203,8 +204,8 @@ class Config(_Options):
     def parse(cls, options: Mapping[str, Any]) -> Self:
         """Return the validated configuration.
 
-        Raises AirbyteTracedException (config_error) with one sentence per problem: the option, what is wrong with it,
-        what it must be. No secret is ever quoted.
+        Raises ConfigError with one sentence per problem: the option, what is wrong with it, what it must be. No
+        secret is ever quoted.
         """
         given = normalised(options)
         problems = [*_not_supported(given), *_contradictions(given)]
@@ -394,9 +395,6 @@ def _quoted(name: str, value: object) -> str:
     return f" {text}" if len(text) <= 80 else f" {text[:80]}…"
 
 
-def _config_error(problems: list[str]) -> Exception:
-    # Imported here because it takes seconds, which executors and quick commands need not spend.
-    from airbyte_cdk import AirbyteTracedException, FailureType
-
+def _config_error(problems: list[str]) -> ConfigError:
     message = problems[0] if len(problems) == 1 else "\n".join([f"{len(problems)} options need attention:", *problems])
-    return AirbyteTracedException(message=message, internal_message=message, failure_type=FailureType.config_error)
+    return ConfigError(message)

@@ -18,6 +18,7 @@ from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.errors import explain
 from destination_datalake.aws.upload import Upload
 from destination_datalake.aws.withdrawal import undone_on_failure, withdraw_all
+from destination_datalake.errors import Failure
 from destination_datalake.files.field_ids import with_field_ids
 from destination_datalake.files.metadata import metadata_columns
 from destination_datalake.files.parquet import FileWriter, extension, open_file
@@ -86,10 +87,10 @@ def _not_encoded(unit: EncodeUnit, error: Exception) -> NotEncoded:
     notes = "\n".join(getattr(error, "__notes__", ()))
     if failure is not None:
         detail = f"{failure.detail}\n{notes}".rstrip()
-        return NotEncoded(unit.stream, failure.message, detail, failure.failure_type)
+        return NotEncoded(unit.stream, replace(failure, detail=detail))
     message = f"Stream {unit.stream} could not be written: an unexpected {type(error).__name__} while encoding."
     trace = "".join(traceback.format_tb(error.__traceback__))
-    return NotEncoded(unit.stream, message, trace + notes, "system_error")
+    return NotEncoded(unit.stream, Failure(message, trace + notes, "system_error"))
 
 
 class _UnitFiles:

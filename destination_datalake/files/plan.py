@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.upload import PendingUpload
-from destination_datalake.errors import FailureType
+from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.schema.types import ColumnType, Field
 
 if TYPE_CHECKING:
@@ -104,14 +104,8 @@ class Rewritten:
 class NotRewritten:
     """A file that could not be written again; nothing is left of its target."""
 
-    message: str
-    internal_message: str
-    failure_type: FailureType
+    failure: Failure
 
 
-class RewriteFailed(Exception):
-    """Files could not be written again. The text says why, of one of them, and what the user can do."""
-
-    def __init__(self, failure: NotRewritten) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
+class RewriteFailed(ConnectorError):
+    """Files could not be written again. `failure` is one of theirs."""

@@ -12,6 +12,7 @@ import io
 import json
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import IO, Any, cast
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ import pyarrow.parquet as pq
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.errors import explain
 from destination_datalake.aws.upload import Upload
+from destination_datalake.errors import Failure
 from destination_datalake.files.field_ids import with_doubles
 from destination_datalake.files.plan import NotRewritten, RewriteTask, Rewritten
 from destination_datalake.schema.arrow import arrow_type
@@ -46,15 +48,15 @@ def rewrite(tasks: Iterable[RewriteTask]) -> Iterator[Rewritten | NotRewritten]:
 def _not_rewritten(task: RewriteTask, error: Exception) -> NotRewritten:
     trace = "".join(traceback.format_exception(error))
     if (failure := explain(error, doing="write anew", resource=task.source)) is not None:
-        return NotRewritten(failure.message, f"{failure.detail}\n{trace}", failure.failure_type)
+        return NotRewritten(replace(failure, detail=f"{failure.detail}\n{trace}"))
     if isinstance(error, pa.ArrowException | OSError):
-        return NotRewritten(
+        message = (
             f"Columns of the table must become wider, but its object {task.source} cannot be read as Parquet with "
-            "them. Remove or repair the object, or set numeric_types so that no column need become wider.",
-            trace,
-            "config_error",
+            "them. Remove or repair the object, or set numeric_types so that no column need become wider."
         )
-    return NotRewritten(f"Cannot write anew {task.source}: {type(error).__name__}.", trace, "system_error")
+        return NotRewritten(Failure(message, trace, "config_error"))
+    message = f"Cannot write anew {task.source}: {type(error).__name__}."
+    return NotRewritten(Failure(message, trace, "system_error"))
 
 
 def _rewritten(task: RewriteTask) -> Rewritten:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.errors import FailureType
+from destination_datalake.errors import Failure
 from destination_datalake.files.plan import DataFile, FilePlan
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.counts import RejectCounts
@@ -56,9 +56,7 @@ class NotEncoded:
     """A unit that could not be encoded; nothing of it is left in S3."""
 
     stream: StreamId
-    message: str
-    internal_message: str
-    failure_type: FailureType
+    failure: Failure
 
 
 UnitResult = Encoded | NotEncoded

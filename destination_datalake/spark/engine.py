@@ -186,7 +186,7 @@ class Engine:
         results = self._run(rewrite, tasks)
         for result in results:
             if isinstance(result, NotRewritten):
-                raise RewriteFailed(result)
+                raise RewriteFailed(result.failure)
         return [result for result in results if isinstance(result, Rewritten)]
 
     def _run(self, work: Callable[[Iterable[_Task]], Iterable[_Result]], tasks: Sequence[_Task]) -> list[_Result]:

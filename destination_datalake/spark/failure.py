@@ -5,18 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from destination_datalake.errors import FailureType
+from destination_datalake.errors import ConnectorError, Failure, FailureType
 from destination_datalake.files.tasks import NotEncoded
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.spark.java import JavaUnusable, find_java
 
 
-class SparkFailed(Exception):
-    """Spark did not start, or died. The text says what a user can do; the cause has the rest."""
+class SparkFailed(ConnectorError):
+    """Spark did not start, or died. The message says what a user can do; the cause has the rest."""
 
-    def __init__(self, message: str, failure_type: FailureType = "transient_error") -> None:
-        super().__init__(message)
-        self.failure_type: FailureType = failure_type
+    def __init__(self, message: str, type: FailureType = "transient_error") -> None:
+        super().__init__(Failure(message, message, type))
 
 
 def not_started(error: BaseException, said: Sequence[str], master: str) -> SparkFailed:
@@ -62,22 +61,18 @@ def worker_died(stream: StreamId, error: JobFailed) -> NotEncoded:
     said = str(getattr(error.__cause__, "java_exception", None) or error.__cause__)
     crash = _CRASH.search(said)
     if crash is not None:
-        return NotEncoded(
-            stream,
+        message = (
             f"Stream {stream} could not be written: the process that encodes its records crashed ({crash[1]}), each "
             "time it was tried. This is a defect of the connector or of a library in it; please report it. Other "
-            "streams go on without this one.",
-            said,
-            "system_error",
+            "streams go on without this one."
         )
-    return NotEncoded(
-        stream,
+        return NotEncoded(stream, Failure(message, said, "system_error"))
+    message = (
         f"Stream {stream} could not be written: the process that encodes its records was ended from outside, or could "
         "not run, each time it was tried. If the machine or container ran out of memory give it more, or lower "
-        "batch_size_mb. Other streams go on without this one; the next sync continues from its last state.",
-        said,
-        "transient_error",
+        "batch_size_mb. Other streams go on without this one; the next sync continues from its last state."
     )
+    return NotEncoded(stream, Failure(message, said, "transient_error"))
 
 
 _CRASH = re.compile(r"Fatal Python error: ([A-Za-z ]+)")

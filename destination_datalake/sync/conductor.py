@@ -23,7 +23,7 @@ from destination_datalake.buffer.buffer import MiB
 from destination_datalake.buffer.descriptors import raise_limit
 from destination_datalake.buffer.disk import DiskFailed, buffer_directory
 from destination_datalake.buffer.staging import LocalStaging, RemoteStaging
-from destination_datalake.errors import SyncRefused
+from destination_datalake.errors import Failure, SyncRefused
 from destination_datalake.protocol.catalog import Stream, StreamId, parse_catalog
 from destination_datalake.protocol.ledger import StateLedger
 from destination_datalake.protocol.messages import MalformedLine
@@ -33,7 +33,7 @@ from destination_datalake.protocol.stdin import chunks
 from destination_datalake.rejects.ledger import RejectLedger
 from destination_datalake.rejects.limit import RejectLimit
 from destination_datalake.rejects.location import REJECTS_FOLDER
-from destination_datalake.sync.failures import StreamFailure, disk_failed, malformed_input, trace_of, unexpected, unread
+from destination_datalake.sync.failures import disk_failed, malformed_input, trace_of, unexpected, unread
 from destination_datalake.sync.intake import Intake, RecordRuns, RefusedMessage
 from destination_datalake.sync.landing import JOBS_AT_ONCE, BatchOutcome, Landing
 from destination_datalake.sync.outcome import Outcome
@@ -167,7 +167,7 @@ class _Sync:
         except MalformedLine as error:
             self._stop(malformed_input(error))
         except RefusedMessage as error:
-            self._stop(StreamFailure(str(error), str(error), "system_error"))
+            self._stop(Failure(str(error), str(error), "system_error"))
         except DiskFailed as error:
             with self._changed:
                 self._backlog.free_space()
@@ -243,7 +243,7 @@ class _Sync:
             try:
                 batches = self._backlog.next_batches(everything=self._ended or self._is_full_locked())
             except SealFailed as error:
-                self._fail_locked(error.stream, StreamFailure(str(error), trace_of(error), "transient_error"))
+                self._fail_locked(error.stream, Failure(str(error), trace_of(error), "transient_error"))
                 continue
             wanted = [batch for batch in batches if self._is_wanted(batch)]
             for batch in batches:
@@ -287,14 +287,14 @@ class _Sync:
 
     # Failing.
 
-    def _fail_locked(self, stream: StreamId, failure: StreamFailure) -> None:
+    def _fail_locked(self, stream: StreamId, failure: Failure) -> None:
         """Note that a stream has failed: nothing more of it can be acknowledged, so nothing more of it lands."""
         if not self._outcome.has_failed(stream):
             self._outcome.fail(stream, failure)
             self._ledger.fail(stream)
             self._buffer.release_stream(stream)
 
-    def _stop(self, failure: StreamFailure) -> None:
+    def _stop(self, failure: Failure) -> None:
         """Note what ends the reading; what was read still lands."""
         with self._changed:
             self._outcome.stop(failure)

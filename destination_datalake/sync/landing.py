@@ -10,13 +10,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from destination_datalake.errors import Failure
 from destination_datalake.files.plan import DataFile
 from destination_datalake.files.splitting import StagedBatch, StagedSegment, tasks_for
 from destination_datalake.files.tasks import Encoded, NotEncoded, UnitResult
 from destination_datalake.records.undeclared import undeclared_warning
 from destination_datalake.rejects.counts import RejectCounts
 from destination_datalake.spark.engine import Engine
-from destination_datalake.sync.failures import StreamFailure, failure_of
+from destination_datalake.sync.failures import failure_of
 from destination_datalake.sync.workers import Workers
 from destination_datalake.tables.table import Committed, Reencode, Table
 
@@ -48,7 +49,7 @@ class BatchOutcome:
     """
 
     batch: Batch
-    failure: StreamFailure | None
+    failure: Failure | None
     skipped: bool = False
     files: int = 0
     bytes: int = 0
@@ -125,12 +126,12 @@ class Landing:
         """Whether nothing can be encoded any more."""
         return self._engine.failed is not None
 
-    def preparation_failure(self, stream: StreamId) -> StreamFailure | None:
+    def preparation_failure(self, stream: StreamId) -> Failure | None:
         """Why the stream's table could not be made ready; None if it is. Waits until that is known."""
         error = self._tables[stream].exception()
         return None if error is None else failure_of(error, stream, "prepare the table of")
 
-    def publish(self, streams: Sequence[StreamId]) -> dict[StreamId, StreamFailure]:
+    def publish(self, streams: Sequence[StreamId]) -> dict[StreamId, Failure]:
         """Publish the tables of streams that are complete; return what went wrong."""
         rewrite = self._engine.rewrite
         published = {stream: self._commits.submit(self._tables[stream].result().publish, rewrite) for stream in streams}
@@ -200,7 +201,7 @@ class Landing:
             exceeded = self._rejects.add(batch.stream, _counts(results))
             if exceeded is not None:
                 self._discard(table, _files(results), ())  # the rejects stay: they are the evidence
-                return BatchOutcome(batch, StreamFailure(exceeded, "the limit of rejects is exceeded", "config_error"))
+                return BatchOutcome(batch, Failure(exceeded, "the limit of rejects is exceeded", "config_error"))
         reason = ""
         for attempt in range(ENCODINGS):
             if attempt:
@@ -235,13 +236,13 @@ class Landing:
             _logger.warning("Files of a failed batch of table %s could not be removed.", table.name, exc_info=True)
 
 
-def _too_many_encodings(table: Table, batch: Batch, reason: str) -> StreamFailure:
+def _too_many_encodings(table: Table, batch: Batch, reason: str) -> Failure:
     message = (
         f"Cannot commit to table {table.name} the records of stream {batch.stream}: {reason}, at the last of "
         f"{ENCODINGS} attempts as before. Nothing that was acknowledged is lost. Run the sync again when no other "
         "writer changes the table."
     )
-    return StreamFailure(message, f"a batch was encoded {ENCODINGS} times", "transient_error")
+    return Failure(message, f"a batch was encoded {ENCODINGS} times", "transient_error")
 
 
 def _prepared(opener: Callable[[], Table]) -> Table:
@@ -263,13 +264,13 @@ def _counts(results: Sequence[UnitResult]) -> RejectCounts:
     return RejectCounts.total(result.counts for result in results if isinstance(result, Encoded))
 
 
-def _encoding_failure(batch: Batch, results: Sequence[UnitResult]) -> StreamFailure | None:
+def _encoding_failure(batch: Batch, results: Sequence[UnitResult]) -> Failure | None:
     for result in results:
         if isinstance(result, NotEncoded):
-            return StreamFailure(result.message, result.internal_message, result.failure_type)
+            return result.failure
     written = sum(file.rows for file in _files(results))
     refused = _counts(results).refused
     if written + refused != batch.records:
         sent = f"{batch.records} records were received, {written} encoded and {refused} rejected"
-        return StreamFailure(f"Stream {batch.stream}: {sent}.", "records and rows do not match", "system_error")
+        return Failure(f"Stream {batch.stream}: {sent}.", "records and rows do not match", "system_error")
     return None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from destination_datalake.sync.failures import StreamFailure, incomplete, spark_gone, unacknowledgeable, uncommitted
+from destination_datalake.errors import Failure
+from destination_datalake.sync.failures import incomplete, spark_gone, unacknowledgeable, uncommitted
 
 if TYPE_CHECKING:
     from destination_datalake.protocol.catalog import StreamId
@@ -23,8 +24,8 @@ class Outcome:
 
     def __init__(self, streams: Iterable[StreamId]) -> None:
         self._streams = tuple(streams)
-        self._failures: dict[StreamId, StreamFailure] = {}
-        self.fatal: StreamFailure | None = None
+        self._failures: dict[StreamId, Failure] = {}
+        self.fatal: Failure | None = None
 
     @property
     def is_failure(self) -> bool:
@@ -40,11 +41,11 @@ class Outcome:
         """Whether the stream has."""
         return stream in self._failures
 
-    def fail(self, stream: StreamId, failure: StreamFailure) -> None:
+    def fail(self, stream: StreamId, failure: Failure) -> None:
         """Note that a stream has failed."""
         self._failures.setdefault(stream, failure)
 
-    def stop(self, failure: StreamFailure) -> None:
+    def stop(self, failure: Failure) -> None:
         """Note that the sync has."""
         self.fatal = self.fatal or failure
 
@@ -78,6 +79,6 @@ class Outcome:
         """Write a TRACE ERROR for each failure."""
         for stream, failure in list(self._failures.items()):
             descriptor = (stream.namespace, stream.name)
-            out.trace_error(failure.message, failure.internal_message, failure.failure_type, descriptor)
+            out.trace_error(failure.message, failure.detail, failure.type, descriptor)
         if self.fatal is not None:
-            out.trace_error(self.fatal.message, self.fatal.internal_message, self.fatal.failure_type)
+            out.trace_error(self.fatal.message, self.fatal.detail, self.fatal.type)

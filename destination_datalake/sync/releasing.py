@@ -6,10 +6,11 @@ import threading
 from collections.abc import Callable
 
 from destination_datalake.buffer.disk import DiskFailed
+from destination_datalake.errors import Failure
 from destination_datalake.protocol.ledger import StateLedger
 from destination_datalake.protocol.states import with_statistics
 from destination_datalake.protocol.stdout import Stdout, StdoutClosedError
-from destination_datalake.sync.failures import StreamFailure, no_states
+from destination_datalake.sync.failures import no_states
 
 
 class Releasing:
@@ -25,7 +26,7 @@ class Releasing:
         lock: threading.RLock,
         out: Stdout,
         on_idle: Callable[[], None],
-        on_failure: Callable[[StreamFailure], None],
+        on_failure: Callable[[Failure], None],
     ) -> None:
         self._ledger = ledger
         self._news = threading.Condition(lock)
@@ -77,7 +78,7 @@ class Releasing:
                     self._on_idle()
 
 
-def _failure(error: Exception) -> StreamFailure:
+def _failure(error: Exception) -> Failure:
     match error:
         case StdoutClosedError():
             return no_states("The platform closed the connector's output, or does not read it", error)

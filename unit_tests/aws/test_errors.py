@@ -87,7 +87,7 @@ def test_each_failure_says_what_where_why_and_what_now(error: Exception, failure
     assert failure.message.startswith("Cannot write to s3://lake/raw (")
     assert words in failure.message
     assert failure.message.endswith(".")
-    assert failure.failure_type == failure_type
+    assert failure.type == failure_type
 
 
 def test_what_aws_said_is_kept_for_the_log() -> None:

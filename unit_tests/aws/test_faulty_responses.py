@@ -64,7 +64,7 @@ def test_answers_that_are_always_cut_off_are_trouble_of_aws_s_own() -> None:
     failure = explain(caught.value, doing="read", resource="table shop.orders")
     assert failure is not None
     assert failure.message == "Cannot read table shop.orders (Glue, GetTable): AWS could not answer. Try again later."
-    assert failure.failure_type == "transient_error"
+    assert failure.type == "transient_error"
 
 
 def test_an_answer_without_content_may_be_empty() -> None:
@@ -93,4 +93,4 @@ def test_too_many_requests_without_an_end_are_a_reason_to_try_later() -> None:
     failure = explain(caught.value, doing="write to", resource="s3://lake/a")
     assert failure is not None
     assert "AWS keeps asking us to slow down" in failure.message
-    assert failure.failure_type == "transient_error"
+    assert failure.type == "transient_error"

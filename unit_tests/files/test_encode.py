@@ -233,9 +233,9 @@ def test_a_unit_that_fails_says_why_leaves_nothing_and_does_not_stop_the_others(
     failed, succeeded = encode([EncodeTask((bad, good), cloud.access)])
 
     assert isinstance(failed, NotEncoded)
-    assert (failed.stream, failed.failure_type) == (ORDERS, "system_error")
-    assert failed.message.startswith("Stream shop.orders could not be written: an unexpected FileNotFoundError")
-    assert "secret" not in failed.message + failed.internal_message
+    assert (failed.stream, failed.failure.type) == (ORDERS, "system_error")
+    assert failed.failure.message.startswith("Stream shop.orders could not be written: an unexpected FileNotFoundError")
+    assert "secret" not in failed.failure.message + failed.failure.detail
     assert len(files(succeeded)) == 1
     assert [*cloud.objects(), *cloud.unfinished_uploads()] == [key(file) for file in files(succeeded)]
 
@@ -286,9 +286,9 @@ def test_a_unit_is_told_what_it_failed_of_also_when_its_parts_cannot_be_taken_ba
 
     # Then it has failed of the former, the other has not, and the log says that something is left
     assert isinstance(failed, NotEncoded)
-    assert "UploadPart" in failed.message
-    assert failed.failure_type == "config_error"
-    assert "could not all be removed" in failed.internal_message
+    assert "UploadPart" in failed.failure.message
+    assert failed.failure.type == "config_error"
+    assert "could not all be removed" in failed.failure.detail
     assert len(files(succeeded)) == 1
 
 
@@ -296,5 +296,5 @@ def test_what_aws_refuses_is_said_in_terms_of_aws(cloud: Cloud, segments: Segmen
     failed = encoded(cloud, [segments.of(record(1))], replace(PLAN, folder="s3://nobody-s-bucket/shop"))
 
     assert isinstance(failed, NotEncoded)
-    assert "nobody-s-bucket" in failed.message
-    assert failed.failure_type == "config_error"
+    assert "nobody-s-bucket" in failed.failure.message
+    assert failed.failure.type == "config_error"

@@ -197,8 +197,8 @@ def test_an_object_that_cannot_be_written_anew_is_named_and_leaves_nothing(cloud
     result = result_of(cloud, content, {"id": Int64()})
 
     assert isinstance(result, NotRewritten)
-    assert f"s3://{BUCKET}/old cannot be read as Parquet" in result.message
-    assert result.failure_type == "config_error"
+    assert f"s3://{BUCKET}/old cannot be read as Parquet" in result.failure.message
+    assert result.failure.type == "config_error"
     assert (list(cloud.objects()), cloud.unfinished_uploads()) == (["old"], [])
 
 
@@ -206,4 +206,4 @@ def test_an_object_that_is_gone_is_aws_s_word_not_parquet_s(cloud: Cloud) -> Non
     (result,) = rewrite([RewriteTask(f"s3://{BUCKET}/gone", f"s3://{BUCKET}/new", {}, cloud.access)])
 
     assert isinstance(result, NotRewritten)
-    assert result.message.startswith(f"Cannot write anew s3://{BUCKET}/gone (S3, GetObject): ")
+    assert result.failure.message.startswith(f"Cannot write anew s3://{BUCKET}/gone (S3, GetObject): ")

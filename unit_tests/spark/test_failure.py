@@ -64,7 +64,7 @@ def test_a_start_that_failed_is_told_with_its_reason_and_what_to_do(
     failure = not_started(error, said, master)
 
     assert words in str(failure)
-    assert failure.failure_type == failure_type
+    assert failure.failure.type == failure_type
 
 
 def worker_said(text: str) -> JobFailed:
@@ -87,6 +87,6 @@ def worker_said(text: str) -> JobFailed:
 def test_a_unit_whose_worker_died_is_told_of_in_its_own_stream(said: str, failure_type: str, words: str) -> None:
     answer = worker_died(StreamId("shop", "orders"), worker_said(said))
 
-    assert "shop.orders" in answer.message
-    assert words in answer.message
-    assert (answer.failure_type, answer.internal_message) == (failure_type, said)
+    assert "shop.orders" in answer.failure.message
+    assert words in answer.failure.message
+    assert (answer.failure.type, answer.failure.detail) == (failure_type, said)

@@ -44,7 +44,7 @@ def rewrite(tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
     written: list[Rewritten] = []
     for answer in rewrite_on_executors(tasks):
         if not isinstance(answer, Rewritten):
-            raise RewriteFailed(answer)
+            raise RewriteFailed(answer.failure)
         written.append(answer)
     return written
 

@@ -87,12 +87,11 @@ def test_streams_that_would_meet_in_one_table_are_refused_by_name(
     with pytest.raises(SyncRefused) as refused:
         names(one, ("elsewhere", "z"), other, naming=naming)
 
-    assert refused.value.failure_type == "config_error"
-    assert (
-        f"Streams {StreamId(*one)} and {StreamId(*other)} would both be written to table {table}"
-        in refused.value.message
+    assert refused.value.failure.type == "config_error"
+    assert f"Streams {StreamId(*one)} and {StreamId(*other)} would both be written to table {table}" in str(
+        refused.value
     )
-    assert remedy in refused.value.message
+    assert remedy in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -110,10 +109,10 @@ def test_a_stream_that_would_take_a_name_of_the_connector_s_own_is_refused(
     with pytest.raises(SyncRefused) as refused:
         names((None, "users"), stream, naming=naming)
 
-    assert refused.value.failure_type == "config_error"
-    assert f"Stream {StreamId(*stream)} would be written to table" in refused.value.message
-    assert said in refused.value.message
-    assert "Set table_prefix, or rename the stream" in refused.value.message
+    assert refused.value.failure.type == "config_error"
+    assert f"Stream {StreamId(*stream)} would be written to table" in str(refused.value)
+    assert said in str(refused.value)
+    assert "Set table_prefix, or rename the stream" in str(refused.value)
 
 
 def test_other_databases_may_have_a_table_called_like_that_of_rejects() -> None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from destination_datalake.aws.retries import attempts
-from destination_datalake.files.plan import NotRewritten, RewriteFailed, RewriteTask
+from destination_datalake.errors import Failure
+from destination_datalake.files.plan import RewriteFailed, RewriteTask
 from destination_datalake.schema.glue import parse_glue_type
 from destination_datalake.schema.types import Field
 from destination_datalake.tables.fencing import TOKEN_PROPERTY, FencingToken
@@ -62,7 +63,7 @@ class Adoption:
             f"Rows of an unfinished replacement of table {self.table} could not be taken into it, because other "
             "writers have changed the table each time before that was done. Run the sync again when they are through."
         )
-        raise RewriteFailed(NotRewritten(message, message, "transient_error"))
+        raise RewriteFailed(Failure(message, message, "transient_error"))
 
     def _copied(self, left: PendingOverwrite, source: Content, target: Content, rewrite: Rewrite) -> bool:
         """Copy the files. False if their owner has withdrawn some of them meanwhile, which it could not acknowledge.

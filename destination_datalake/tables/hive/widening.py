@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from destination_datalake.aws.retries import attempts
-from destination_datalake.files.plan import NotRewritten, RewriteFailed, RewriteTask, Rewritten
+from destination_datalake.errors import Failure
+from destination_datalake.files.plan import RewriteFailed, RewriteTask, Rewritten
 from destination_datalake.schema.types import ColumnType, Field
 from destination_datalake.tables.glue.glue_table import GlueTable, TableInput
 from destination_datalake.tables.hive.content import Content, Place
@@ -100,7 +101,7 @@ class Widening:
             f"Columns of table {self.table} must become wider, for which its files are written anew, but other writers "
             "have changed the table each time before that was done. Run the sync again when they are through."
         )
-        raise RewriteFailed(NotRewritten(message, message, "transient_error"))
+        raise RewriteFailed(Failure(message, message, "transient_error"))
 
     def _begin(self, content: Content, types: Mapping[str, ColumnType], given_up: _Copy | None) -> _Copy:
         """List a new folder for a copy of the content; one whose content has moved meanwhile is of no use any more."""

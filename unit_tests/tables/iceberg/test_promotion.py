@@ -16,7 +16,8 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DoubleType, FloatType, LongType, NestedField, StringType
 
-from destination_datalake.files.plan import NotRewritten, RewriteFailed, RewriteTask, Rewritten
+from destination_datalake.errors import Failure
+from destination_datalake.files.plan import RewriteFailed, RewriteTask, Rewritten
 from destination_datalake.files.rewrite import rewrite
 from destination_datalake.schema.types import ColumnType, Field, Float32, Float64, Int64, List, Struct
 from destination_datalake.tables.iceberg.table import IcebergTable
@@ -255,7 +256,7 @@ def test_when_a_file_cannot_be_written_anew_nothing_changes_and_nothing_is_left(
 
     def fail(tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
         list(rewrite(tasks[:1]))
-        raise RewriteFailed(NotRewritten("an object cannot be read", "", "config_error"))
+        raise RewriteFailed(Failure("an object cannot be read", "", "config_error"))
 
     with pytest.raises(RewriteFailed):
         opened.commit([lake.write_rows(opened, {"id": 3, "price": 0.1}, columns=columns(Float64()))], fail)
