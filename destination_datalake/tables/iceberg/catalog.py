@@ -1,8 +1,9 @@
-"""PyIceberg's Glue catalog, made to keep what is not its own, and to be sure of what has become of a commit."""
+"""PyIceberg's Glue catalog with compare-and-set commits that preserve what other writers keep in the Glue table."""
 
 from __future__ import annotations
 
 import copy
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, cast
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -24,23 +25,31 @@ if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
 
 COMMENT = "comment"
-"""The table property that engines show as the table's comment; Glue's Description follows it when it changes."""
+"""The table property that engines show as the table's comment; a change of it is copied to Glue's Description."""
 
-_METADATA = "metadata_location"
+_METADATA_LOCATION = "metadata_location"
 
 
-class KeepingGlueCatalog(GlueCatalog):
-    """A Glue catalog for one change of one table, each commit made on just the metadata that it was planned on.
+class CommitStatus(Enum):
+    """What became of a commit whose response is missing (Iceberg: BaseMetastoreTableOperations.CommitStatus)."""
 
-    Of an entry a commit changes only what Iceberg puts there. A metadata file, which never changes, is read once.
+    SUCCESS = auto()
+    FAILURE = auto()
+    UNKNOWN = auto()
+
+
+class CompareAndSetGlueCatalog(GlueCatalog):
+    """A Glue catalog for one change of one table. A commit succeeds only on the metadata that it was planned on.
+
+    Of the Glue table a commit changes only what Iceberg defines. Metadata files, which are immutable, are read once.
     """
 
     _planned_on = ""
-    _entry: TableTypeDef
-    _read: TableMetadata | None = None
-    _read_from = ""
-    _snapshots: frozenset[int] = frozenset()
-    _removed: frozenset[str] = frozenset()
+    _glue_table: TableTypeDef
+    _metadata: TableMetadata | None = None
+    _metadata_location = ""
+    _added_snapshots: frozenset[int] = frozenset()
+    _removed_properties: frozenset[str] = frozenset()
 
     def __init__(self, access: AwsAccess) -> None:
         super().__init__("glue", client=access.client("glue"))
@@ -50,39 +59,39 @@ class KeepingGlueCatalog(GlueCatalog):
         return S3FileIO(self._access.client("s3"))
 
     def _is_s3tables_database(self, database_name: str) -> bool:  # noqa: ARG002
-        # PyIceberg asks at every creation and commit. Such databases give tables their locations, and refuse ours.
+        # PyIceberg asks Glue at every creation and commit. Such databases reject tables with a location of ours.
         return False
 
     @staticmethod
     def _write_metadata(metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:
-        # Its name is a new UUID, so nobody looks whether it is there.
+        # The name contains a new UUID: checking that the object does not exist would be a wasted request.
         ToOutputFile.table_metadata(metadata, io.new_output(metadata_path), overwrite=True)
 
     def _get_glue_table(self, database_name: str, table_name: str) -> TableTypeDef:
         found = super()._get_glue_table(database_name, table_name)
-        # PyIceberg writes the new parameters into what it was given.
-        self._entry = copy.deepcopy(found)
+        # PyIceberg changes the parameters of the returned dict in place.
+        self._glue_table = copy.deepcopy(found)
         return found
 
     def _convert_glue_to_iceberg(self, glue_table: TableTypeDef) -> Table:
-        location = glue_table.get("Parameters", {}).get(_METADATA)
-        if self._read is not None and location == self._read_from:
+        location = glue_table.get("Parameters", {}).get(_METADATA_LOCATION)
+        if self._metadata is not None and location == self._metadata_location:
             name = (glue_table["DatabaseName"], glue_table["Name"])
-            return Table(name, self._read, location, self._load_file_io(), self)
+            return Table(name, self._metadata, location, self._load_file_io(), self)
         table = super()._convert_glue_to_iceberg(glue_table)
-        self._read, self._read_from = table.metadata, table.metadata_location
+        self._metadata, self._metadata_location = table.metadata, table.metadata_location
         return table
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
-        """Commit what was planned on `table`.
+        """Commit updates that were planned on `table`.
 
-        Raises CommitFailedException if another writer has committed since, and then this was not done and never will
-        be; CommitStateUnknownException, or what botocore raises, if nobody can tell.
+        Raises CommitFailedException if another writer has committed since: this commit was not made and never will be.
+        Raises CommitStateUnknownException, or botocore's exceptions, if it may have been made.
         """
         self._planned_on = table.metadata_location
-        self._snapshots = frozenset(
+        self._added_snapshots = frozenset(
             update.snapshot.snapshot_id for update in updates if isinstance(update, AddSnapshotUpdate)
         )
         return super().commit_table(table, requirements, updates)
@@ -94,59 +103,59 @@ class KeepingGlueCatalog(GlueCatalog):
         requirements: tuple[TableRequirement, ...],
         updates: tuple[TableUpdate, ...],
     ) -> StagedTable:
-        # PyIceberg's requirements name one branch and no properties; the fencing token is a property.
+        # PyIceberg's requirements cover one branch and no properties; the fencing token is a property.
         if current_table is None or current_table.metadata_location != self._planned_on:
             raise CommitFailedException("Another writer has committed since this commit was planned")
         staged = super()._update_and_stage_table(current_table, table_identifier, requirements, updates)
-        self._removed = frozenset(current_table.metadata.properties) - frozenset(staged.metadata.properties)
+        self._removed_properties = frozenset(current_table.metadata.properties) - frozenset(staged.metadata.properties)
         return staged
 
     def _update_glue_table(
         self, database_name: str, table_name: str, table_input: TableInputTypeDef, version_id: str
     ) -> None:
-        """Update the entry, or find that it was done already. Raises as `commit_table`."""
-        # As it was at `version_id`: whoever changes it after that makes the update fail.
-        there = as_table_input(self._entry)
-        kept = cast("TableInputTypeDef", _keeping(there, dict(table_input), self._removed))
+        """Update the Glue table if it is still at `version_id`. Raises as `commit_table`."""
+        # `_glue_table` is the table at `version_id`: a change of it after that makes the update fail.
+        existing = as_table_input(self._glue_table)
+        merged = cast("TableInputTypeDef", _merged(existing, dict(table_input), self._removed_properties))
         try:
-            super()._update_glue_table(database_name, table_name, kept, version_id)
+            super()._update_glue_table(database_name, table_name, merged, version_id)
         except (CommitFailedException, ClientError, BotoCoreError) as error:
-            # botocore asks again when an answer is lost on its way, and then it is our own update that was faster.
-            landed = self._landed(database_name, table_name, kept["Parameters"][_METADATA])
-            if landed:
+            # botocore retries a request whose response was lost, and the retry then conflicts with our own update.
+            status = self._commit_status(database_name, table_name, merged["Parameters"][_METADATA_LOCATION])
+            if status is CommitStatus.SUCCESS:
                 return
-            if landed is None and isinstance(error, CommitFailedException):
+            if status is CommitStatus.UNKNOWN and isinstance(error, CommitFailedException):
                 raise CommitStateUnknownException(
-                    f"Whether the commit to {database_name}.{table_name} was made cannot be told"
+                    f"It is unknown whether the commit to {database_name}.{table_name} was made"
                 ) from error
             raise
 
-    def _landed(self, database_name: str, table_name: str, ours: str) -> bool | None:
-        """Whether our commit, with its metadata at `ours`, is in the table, however many others came after it.
+    def _commit_status(self, database_name: str, table_name: str, metadata_location: str) -> CommitStatus:
+        """Look for our metadata file or snapshots in the table's history, however many commits have followed.
 
-        The metadata names what it follows. None if that no longer reaches back to what ours was planned on.
+        UNKNOWN if the history no longer reaches back to the metadata that ours was planned on.
         """
-        now = self._convert_glue_to_iceberg(self._get_glue_table(database_name, table_name))
-        history = {now.metadata_location, *(entry.metadata_file for entry in now.metadata.metadata_log)}
-        if ours in history or any(now.metadata.snapshot_by_id(snapshot) for snapshot in self._snapshots):
-            return True
-        return False if self._planned_on in history else None
+        current = self._convert_glue_to_iceberg(self._get_glue_table(database_name, table_name))
+        history = {current.metadata_location, *(entry.metadata_file for entry in current.metadata.metadata_log)}
+        if metadata_location in history or any(map(current.metadata.snapshot_by_id, self._added_snapshots)):
+            return CommitStatus.SUCCESS
+        return CommitStatus.FAILURE if self._planned_on in history else CommitStatus.UNKNOWN
 
 
-def _keeping(there: TableInput, new: TableInput, removed: frozenset[str]) -> TableInput:
-    """Return the new entry with everything of the one that is there which Iceberg says nothing about."""
-    storage = {**there["StorageDescriptor"], **new["StorageDescriptor"]}
+def _merged(existing: TableInput, new: TableInput, removed_properties: frozenset[str]) -> TableInput:
+    """Return the new table input with everything of the existing one that Iceberg does not define."""
+    storage = {**existing["StorageDescriptor"], **new["StorageDescriptor"]}
     comments = {
-        column["Name"].lower(): column.get("Comment") for column in there["StorageDescriptor"].get("Columns", [])
+        column["Name"].lower(): column.get("Comment") for column in existing["StorageDescriptor"].get("Columns", [])
     }
-    storage["Columns"] = [_commented(column, comments.get(column["Name"].lower())) for column in storage["Columns"]]
-    parameters = {key: value for key, value in new["Parameters"].items() if key not in removed}
-    kept = {**there, **new, "StorageDescriptor": storage, "Parameters": parameters}
+    storage["Columns"] = [_with_comment(column, comments.get(column["Name"].lower())) for column in storage["Columns"]]
+    parameters = {key: value for key, value in new["Parameters"].items() if key not in removed_properties}
+    merged = {**existing, **new, "StorageDescriptor": storage, "Parameters": parameters}
     comment = new["Parameters"].get(COMMENT)
-    if comment is not None and comment != there["Parameters"].get(COMMENT):
-        kept["Description"] = comment
-    return kept
+    if comment is not None and comment != existing["Parameters"].get(COMMENT):
+        merged["Description"] = comment
+    return merged
 
 
-def _commented(column: dict[str, Any], comment: str | None) -> dict[str, Any]:
+def _with_comment(column: dict[str, Any], comment: str | None) -> dict[str, Any]:
     return {**column, "Comment": comment} if comment is not None else column

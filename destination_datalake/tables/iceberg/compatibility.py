@@ -1,57 +1,92 @@
-"""Which Iceberg tables of others can be written so that every engine reads them right."""
+"""Existing Iceberg tables that this connector cannot write to so that every engine reads them correctly."""
 
 from __future__ import annotations
+
+from collections.abc import Collection, Iterator
 
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.types import IcebergType, ListType, MapType, StructType
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+
+from destination_datalake.files.plan import DataFile
 
 _NEWEST_FORMAT = 2
 
 
-def obstacle(metadata: TableMetadata) -> str | None:
-    """Why the table cannot be written to, as the end of a sentence and with the remedy in one of its own; or None."""
+def incompatibility(metadata: TableMetadata) -> str | None:
+    """Return why the table cannot be written to, as a clause about it followed by the remedy; None if it can."""
     if metadata.format_version > _NEWEST_FORMAT:
         return (
             f"its format-version is {metadata.format_version}, and this connector writes versions 1 and 2. "
             "Copy it to a table with the property format-version 2"
         )
     if fields := metadata.spec().fields:
-        by = ", ".join(_described(field, metadata.schema()) for field in fields)
+        by = ", ".join(_transform(field, metadata.schema()) for field in fields)
         return (
             f"it is partitioned by {by}, and this connector does not write partitions of Iceberg tables. "
             "Remove the partition fields (ALTER TABLE ... DROP PARTITION FIELD ...)"
         )
-    if alike := _alike(metadata.schema().as_struct(), ""):
+    if ambiguous := _names_equal_but_for_case(metadata.schema().as_struct(), ""):
         return (
-            f"its columns {' and '.join(alike)} differ only in upper and lower case, so Glue, Athena and Spark cannot "
-            "tell them apart. Rename one of them (ALTER TABLE ... RENAME COLUMN ... TO ...)"
+            f"its columns {' and '.join(ambiguous)} differ only in upper and lower case, so Glue, Athena and Spark "
+            "cannot tell them apart. Rename one of them (ALTER TABLE ... RENAME COLUMN ... TO ...)"
         )
     return None
 
 
-def _described(field: PartitionField, schema: Schema) -> str:
+def required_column_besides(schema: Schema, written: Collection[str]) -> str | None:
+    """Return a required column that is not among the written ones, or None."""
+    return next((field.name for field in schema.fields if field.required and field.name not in written), None)
+
+
+def required_field_within(schema: Schema, written: Collection[str]) -> str | None:
+    """Return the path of a required field whose nulls a data file does not count separately, or None.
+
+    Those are fields inside structs and lists of the written columns, and such structs and lists themselves.
+    """
+    nested = (field for field in schema.fields if field.name in written and not field.field_type.is_primitive)
+    paths = (path for field in nested for path, found in _flattened(field, "") if found.required)
+    return next(paths, None)
+
+
+def required_column_with_nulls(file: DataFile, schema: Schema) -> str | None:
+    """Return a required column of a primitive type that is null in a row of the file, or None."""
+    required = {field.name for field in schema.fields if field.required and field.field_type.is_primitive}
+    return min(required & file.with_nulls, default=None)
+
+
+def _transform(field: PartitionField, schema: Schema) -> str:
     column = schema.find_column_name(field.source_id) or "a column that was dropped"
     return f"{field.transform}({column})"
 
 
-def _alike(type_: IcebergType, above: str) -> tuple[str, str] | None:
-    """Return the paths of two fields side by side whose names differ only in case, at any depth."""
-    fields = _inside(type_)
-    spelled: dict[str, str] = {}
-    for name, _ in fields:
-        if (other := spelled.setdefault(name.lower(), name)) != name:
-            return f"{above}{other}", f"{above}{name}"
-    return next((found for name, inner in fields if (found := _alike(inner, f"{above}{name}."))), None)
+def _names_equal_but_for_case(type_: IcebergType, above: str) -> tuple[str, str] | None:
+    """Return the paths of two fields of the same struct whose names differ only in case, at any depth."""
+    fields = _children(type_)
+    spellings: dict[str, str] = {}
+    for field in fields:
+        if (other := spellings.setdefault(field.name.lower(), field.name)) != field.name:
+            return f"{above}{other}", f"{above}{field.name}"
+    found = (_names_equal_but_for_case(field.field_type, f"{above}{field.name}.") for field in fields)
+    return next((paths for paths in found if paths is not None), None)
 
 
-def _inside(type_: IcebergType) -> list[tuple[str, IcebergType]]:
+def _flattened(field: NestedField, above: str) -> Iterator[tuple[str, NestedField]]:
+    path = f"{above}{field.name}"
+    yield path, field
+    children = _children(field.field_type)
+    # A map's keys are always required (Iceberg spec: nested types).
+    for child in children[1:] if isinstance(field.field_type, MapType) else children:
+        yield from _flattened(child, f"{path}.")
+
+
+def _children(type_: IcebergType) -> tuple[NestedField, ...]:
     match type_:
         case StructType(fields=fields):
-            return [(field.name, field.field_type) for field in fields]
+            return fields
         case ListType():
-            return [("element", type_.element_type)]
+            return (type_.element_field,)
         case MapType():
-            return [("key", type_.key_type), ("value", type_.value_type)]
-    return []
+            return (type_.key_field, type_.value_field)
+    return ()

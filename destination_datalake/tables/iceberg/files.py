@@ -1,4 +1,4 @@
-"""Data files as Iceberg's manifests name them, from the footers that their writers sent along."""
+"""Data files in Iceberg's manifests: entries from the footers that the writers return, and the files of a snapshot."""
 
 from __future__ import annotations
 
@@ -31,23 +31,25 @@ _FIELD_ID = b"PARQUET:field_id"
 _FLOAT_BYTES = 4
 
 
-def belongs(file: DataFile, schema: Schema) -> bool:
-    """Whether the file can stand among the table's: no column of it was dropped, renamed, or has become double.
+def mismatch(file: DataFile, schema: Schema) -> str | None:
+    """Return why the file cannot be added to a table of this schema, as a clause about the table; None if it can.
 
-    Values of a column that is not, by its id, the column of that name in the table would not be found again; and files
-    that hold as float what is double are not read right by every engine (trinodb/trino#30544).
+    Iceberg readers find columns by field id, so values of a column that was dropped or renamed would be lost. Files
+    with a float column that the schema has as double are not read correctly by every engine (trinodb/trino#30544).
     """
     ids, fields = index_by_name(schema), index_by_id(schema)
-    return all(
-        ids.get(path) == id_ and not (pa.types.is_float32(type_) and fields[id_].field_type == DoubleType())
-        for path, id_, type_ in _fields(footer(file).schema.to_arrow_schema(), "")
-    )
+    for path, id_, type_ in _fields(footer(file).schema.to_arrow_schema(), ""):
+        if ids.get(path) != id_:
+            return f"its column {path} was dropped or renamed after the files were planned"
+        if pa.types.is_float32(type_) and fields[id_].field_type == DoubleType():
+            return f"its column {path} was promoted to double after the files were planned"
+    return None
 
 
 def manifest_entry(file: DataFile, metadata: TableMetadata) -> IcebergFile:
-    """Return the manifest's entry for a file. Nothing is read back from S3.
+    """Return the manifest entry of a file, made from its footer: nothing is read from S3.
 
-    Columns for which the writer has kept no statistics have none there either, which Iceberg leaves open.
+    Columns without statistics in the footer have no metrics, which Iceberg permits.
     """
     schema, found = metadata.schema(), footer(file)
     ids, plan = parquet_path_to_id_mapping(schema), compute_statistics_plan(schema, metadata.properties)
@@ -73,9 +75,9 @@ def manifest_entry(file: DataFile, metadata: TableMetadata) -> IcebergFile:
 def rewritten_entry(
     old: IcebergFile, new: Rewritten, to_double: Collection[int], metadata: TableMetadata
 ) -> IcebergFile:
-    """Return the manifest's entry for a file that was written anew with these fields as doubles: the old one's, else.
+    """Return the manifest entry of a rewritten file: the old file's metrics, with bounds of `to_double` as doubles.
 
-    What the old entry says of sizes and offsets within the file is left out.
+    `to_double` are field ids. Column sizes and split offsets of the old file do not apply and are omitted.
     """
     return IcebergFile.from_args(
         content=DataFileContent.DATA,
@@ -94,7 +96,7 @@ def rewritten_entry(
     )
 
 
-def becoming_double(before: Schema, after: Schema) -> frozenset[int]:
+def promoted_to_double(before: Schema, after: Schema) -> frozenset[int]:
     """Return the ids of fields that are float in one schema and double in the other."""
     now = index_by_id(after)
     return frozenset(
@@ -105,7 +107,7 @@ def becoming_double(before: Schema, after: Schema) -> frozenset[int]:
 
 
 def live_files(table: Table, snapshot_id: int) -> list[IcebergFile]:
-    """Return the data files that a snapshot holds."""
+    """Return the live data files of a snapshot."""
     return [
         entry.data_file
         for manifest in _live_manifests(table, snapshot_id)
@@ -115,22 +117,22 @@ def live_files(table: Table, snapshot_id: int) -> list[IcebergFile]:
 
 
 def holds_files(table: Table, snapshot_id: int) -> bool:
-    """Whether a snapshot holds any file; its manifests are not opened."""
+    """Whether a snapshot has live files. Reads the manifest list only."""
     return bool(_live_manifests(table, snapshot_id))
 
 
-def row_level_deletes(table: Table, snapshot_id: int) -> bool:
-    """Whether a snapshot has delete files, which belong to data files by path or by age (Iceberg spec)."""
+def has_row_level_deletes(table: Table, snapshot_id: int) -> bool:
+    """Whether a snapshot has delete files, which apply to data files by path or sequence number (Iceberg spec)."""
     return any(manifest.content == ManifestContent.DELETES for manifest in _live_manifests(table, snapshot_id))
 
 
 def footer(file: DataFile) -> pq.FileMetaData:
-    """Read the footer that the file's writer sent along."""
+    """Parse the Parquet footer that the file's writer returned."""
     return pq.read_metadata(io.BytesIO(file.footer))
 
 
 def _without_statistics(metadata: pq.FileMetaData) -> Iterator[str]:
-    """The paths of columns that have none in some row group."""
+    """Yield the paths of columns that lack statistics in some row group."""
     for group in range(metadata.num_row_groups):
         for column in range(metadata.num_columns):
             chunk = metadata.row_group(group).column(column)
@@ -156,7 +158,7 @@ def _as_doubles(bounds: Mapping[int, bytes] | None, ids: Collection[int]) -> dic
 
 
 def _fields(fields: Any, above: str) -> Iterator[tuple[str, int, pa.DataType]]:
-    """Every field's dotted path, id and type; `fields` is an Arrow schema or struct type."""
+    """Yield every field's dotted path, id and type; `fields` is an Arrow schema or struct type."""
     for field in fields:
         path = f"{above}{field.name}"
         yield path, int((field.metadata or {}).get(_FIELD_ID, -1)), field.type

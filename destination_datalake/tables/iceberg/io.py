@@ -1,7 +1,7 @@
-"""Iceberg's metadata on S3 as PyIceberg reads and writes it, through the client that the whole process shares.
+"""PyIceberg's FileIO over the process's shared S3 client.
 
-Those files are small and never change: each is one GET or one PUT. The client renews credentials, keeps connections and
-tries again as all of ours do.
+Metadata files and manifests are small and immutable: each is one GET or one PUT. Credentials, connections and retries
+are those of the shared client.
 """
 
 from __future__ import annotations
@@ -22,47 +22,47 @@ if TYPE_CHECKING:
     from botocore.response import StreamingBody
     from mypy_boto3_s3 import S3Client
 
-_NOT_THERE = ("404", "NoSuchKey", "NotFound")
+_NOT_FOUND = ("404", "NoSuchKey", "NotFound")
 
 
 class S3FileIO(FileIO):
-    """All files of one commit. Raises what botocore raises; of an object that is not there FileNotFoundError."""
+    """Reads and writes metadata in S3. Raises FileNotFoundError for missing objects, and botocore's exceptions."""
 
     def __init__(self, s3: S3Client) -> None:
         super().__init__()
         self._s3 = s3
 
     def new_input(self, location: str) -> InputFile:
-        """The object, to be read."""
-        return _Object(location, self._s3)
+        """Return the object for reading."""
+        return _S3InputFile(location, self._s3)
 
     def new_output(self, location: str) -> OutputFile:
-        """The object, to be written."""
-        return _NewObject(location, self._s3)
+        """Return the object for writing."""
+        return _S3OutputFile(location, self._s3)
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
-        """Delete the object; one that is not there is no error. Raises OSError, which PyIceberg takes as a warning."""
-        where = S3Address.parse(location if isinstance(location, str) else location.location)
+        """Delete the object; a missing one is no error. Raises OSError, which PyIceberg logs as a warning."""
+        address = S3Address.parse(location if isinstance(location, str) else location.location)
         try:
-            self._s3.delete_object(Bucket=where.bucket, Key=where.key)
+            self._s3.delete_object(Bucket=address.bucket, Key=address.key)
         except (ClientError, BotoCoreError) as error:
-            raise OSError(f"{where} could not be deleted: {error}") from error
+            raise OSError(f"{address} could not be deleted: {error}") from error
 
 
-class _Object(InputFile):
+class _S3InputFile(InputFile):
     def __init__(self, location: str, s3: S3Client) -> None:
         super().__init__(location)
         self._s3 = s3
-        self._where = S3Address.parse(location)
+        self._address = S3Address.parse(location)
 
     def __len__(self) -> int:
-        return self._s3.head_object(Bucket=self._where.bucket, Key=self._where.key)["ContentLength"]
+        return self._s3.head_object(Bucket=self._address.bucket, Key=self._address.key)["ContentLength"]
 
     def exists(self) -> bool:
         try:
             len(self)
         except ClientError as error:
-            if error.response["Error"]["Code"] in _NOT_THERE:
+            if error.response["Error"]["Code"] in _NOT_FOUND:
                 return False
             raise
         return True
@@ -70,25 +70,25 @@ class _Object(InputFile):
     def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002
         for last in attempts():
             try:
-                # Entered itself, a body gives out the stream below it, which does not notice that something is missing.
+                # As a context manager the body yields the stream below it, which does not detect truncated responses.
                 with closing(self._body()) as body:
                     return cast("InputStream", io.BytesIO(body.read()))
             except BotoCoreError:
-                # A body that ends too soon: botocore tries requests again, but not what it has begun to hand over.
+                # A truncated response: botocore retries requests, but not the reading of a response body.
                 if last:
                     raise
         raise AssertionError("every attempt returns or raises")
 
     def _body(self) -> StreamingBody:
         try:
-            return self._s3.get_object(Bucket=self._where.bucket, Key=self._where.key)["Body"]
+            return self._s3.get_object(Bucket=self._address.bucket, Key=self._address.key)["Body"]
         except ClientError as error:
-            if error.response["Error"]["Code"] in _NOT_THERE:
-                raise FileNotFoundError(f"{self._where} is not there") from error
+            if error.response["Error"]["Code"] in _NOT_FOUND:
+                raise FileNotFoundError(f"{self._address} does not exist") from error
             raise
 
 
-class _NewObject(OutputFile):
+class _S3OutputFile(OutputFile):
     def __init__(self, location: str, s3: S3Client) -> None:
         super().__init__(location)
         self._s3 = s3
@@ -101,23 +101,23 @@ class _NewObject(OutputFile):
         return self.to_input_file().exists()
 
     def to_input_file(self) -> InputFile:
-        return _Object(self.location, self._s3)
+        return _S3InputFile(self.location, self._s3)
 
     def create(self, overwrite: bool = False) -> OutputStream:
         if not overwrite and self.exists():
-            raise FileExistsError(f"{self.location} is there already")
-        return cast("OutputStream", _Upload(self))
+            raise FileExistsError(f"{self.location} exists already")
+        return cast("OutputStream", _S3OutputStream(self))
 
     def put(self, content: bytes) -> None:
-        where = S3Address.parse(self.location)
-        self._s3.put_object(Bucket=where.bucket, Key=where.key, Body=content)
+        address = S3Address.parse(self.location)
+        self._s3.put_object(Bucket=address.bucket, Key=address.key, Body=content)
         self._written = len(content)
 
 
-class _Upload(io.BytesIO):
-    """Becomes the object when it is closed, unless the block that writes it fails."""
+class _S3OutputStream(io.BytesIO):
+    """Is put to S3 as one object when it is closed, unless its `with` block raises."""
 
-    def __init__(self, target: _NewObject) -> None:
+    def __init__(self, target: _S3OutputFile) -> None:
         super().__init__()
         self._target = target
 
@@ -136,5 +136,5 @@ class _Upload(io.BytesIO):
             super().close()
 
     def __del__(self) -> None:
-        """Leave an upload that was given up as it is: garbage collection is no reason to send it."""
+        """Do not put an abandoned stream: BytesIO would close it on garbage collection."""
         super().close()

@@ -1,4 +1,4 @@
-"""An Iceberg table's columns in our terms, and our changes of them in Iceberg's."""
+"""An Iceberg table's schema: its column types, and changes of it in a transaction."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from destination_datalake.schema.iceberg import from_iceberg, iceberg_field, ice
 from destination_datalake.schema.types import ColumnType
 
 
-def columns_of(metadata: TableMetadata) -> dict[str, ColumnType | None]:
-    """The columns of a table by name; None is a type that this connector never writes."""
+def column_types(metadata: TableMetadata) -> dict[str, ColumnType | None]:
+    """Return the types of the table's columns by name; None for a type that this connector never writes."""
     return {field.name: from_iceberg(field.field_type) for field in metadata.schema().fields}
 
 
-def apply(transaction: Transaction, changes: Sequence[SchemaChange]) -> None:
-    """Put changes into a transaction. What they do not name stays: ids, comments, what is required."""
+def apply_changes(changes: Sequence[SchemaChange], transaction: Transaction) -> None:
+    """Add the changes to a transaction. Ids, docs and required flags of existing fields are kept."""
     if not changes:
         return
-    new_ids = itertools.count(1_000_000)  # PyIceberg assigns the real ones.
+    placeholder_ids = itertools.count(1_000_000)  # PyIceberg assigns the real ones.
     with transaction.update_schema() as update:
         for change in changes:
             match change:
                 case AddColumn(path=path, field=field):
-                    new = iceberg_field(field, lambda: next(new_ids))
+                    new = iceberg_field(field, lambda: next(placeholder_ids))
                     update.add_column(path, new.field_type, doc=new.doc)
                 case Widen(path=path, type=type_):
-                    update.update_column(path, field_type=iceberg_type(type_, lambda: next(new_ids)))
+                    update.update_column(path, field_type=iceberg_type(type_, lambda: next(placeholder_ids)))

@@ -35,13 +35,13 @@ LANDING = "destination_datalake.sync.landing:Landing"
 SYNC = "destination_datalake.sync.conductor:_Sync"
 ICEBERG = "destination_datalake.tables.iceberg.table:IcebergTable"
 PROMOTION = "destination_datalake.tables.iceberg.promotion:Promotion"
-BRANCHES = "destination_datalake.tables.iceberg.branches:Branches"
+BRANCHES = "destination_datalake.tables.iceberg.branches"
 GLUE_COMMIT = "pyiceberg.catalog.glue:GlueCatalog.commit_table"
 HIVE = "destination_datalake.tables.hive.table:HiveTable"
 UPDATE = "destination_datalake.tables.glue.glue_table:GlueTable.update"
 ADOPTION = "destination_datalake.tables.hive.adoption:Adoption"
 FOLDERS = "destination_datalake.tables.hive.folders:Folders"
-HIDDEN = "destination_datalake.aws.upload:HiddenObject.publish"
+HIDDEN = "destination_datalake.aws.upload:PendingUpload.publish"
 
 EVERYWHERE = (
     KillPoint("before", f"{LANDING}.land"),
@@ -64,7 +64,7 @@ POINTS: Mapping[object, Sequence[KillPoint]] = {
         KillPoint("after", f"{ICEBERG}.prepare"),
         KillPoint("after", f"{ICEBERG}.prepare", 3),
         KillPoint("before", f"{ICEBERG}.commit"),
-        KillPoint("after", f"{ICEBERG}._append"),
+        KillPoint("after", f"{BRANCHES}:BranchWriter.append"),
         KillPoint("after", f"{ICEBERG}.commit", 2),
         KillPoint("before", f"{ICEBERG}.commit", 5),
         KillPoint("before", GLUE_COMMIT),
@@ -179,8 +179,8 @@ def last_acknowledged(run: Run, name: str) -> int:
 
 ADOPTING: Mapping[object, Sequence[KillPoint]] = {
     "ICEBERG": (
-        KillPoint("before", f"{BRANCHES}._take_in"),
-        KillPoint("after", f"{BRANCHES}._take_in"),
+        KillPoint("before", f"{BRANCHES}:AppendToMain.begin"),
+        KillPoint("after", f"{BRANCHES}:AppendToMain.begin"),
         KillPoint("before", GLUE_COMMIT),
         KillPoint("after", GLUE_COMMIT),
     ),
@@ -224,9 +224,9 @@ def test_a_cancelled_truncate_s_rows_arrive_once_however_often_that_is_interrupt
 
 PROMOTING: Mapping[object, Sequence[KillPoint]] = {
     "ICEBERG": (
-        KillPoint("before", f"{PROMOTION}.swap"),
-        KillPoint("after", f"{PROMOTION}.swap"),
-        KillPoint("after", f"{PROMOTION}.conclude"),
+        KillPoint("before", f"{PROMOTION}.rewrite_files"),
+        KillPoint("after", f"{PROMOTION}.rewrite_files"),
+        KillPoint("after", f"{PROMOTION}.log"),
     ),
     "HIVE": (),
 }

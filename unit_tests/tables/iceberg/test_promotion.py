@@ -182,7 +182,7 @@ def test_files_that_name_columns_by_name_only_stay_and_a_warning_tells_of_them(
 
     widen(lake, lake.open(columns=columns()), Executors(), 2)
 
-    assert "files that others wrote without field ids (1) hold it as float still" in caplog.text
+    assert "files of other writers without field ids (1) still hold it as float" in caplog.text
     assert rows(lake) == [(1, TENTH), (2, 0.1)]
 
 

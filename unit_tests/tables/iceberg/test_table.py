@@ -77,7 +77,7 @@ def test_nothing_is_deleted_when_nobody_can_tell_whether_a_commit_was_made(lake:
         before.update(lake.objects())
 
     lake.at_the_next_update(forget, lost=True)
-    with pytest.raises(CommitStateUnknown, match="nobody can tell"):
+    with pytest.raises(CommitStateUnknown, match="cannot be determined whether the commit was made"):
         ours.commit(files, no_rewrite)
 
     assert before <= lake.objects()
