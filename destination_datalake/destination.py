@@ -28,7 +28,8 @@ from airbyte_cdk import (
 from airbyte_cdk.models.airbyte_protocol_serializers import AirbyteMessageSerializer
 
 from destination_datalake.aws.secrets import known_secrets
-from destination_datalake.config.options import Config, normalised
+from destination_datalake.config.normalisation import normalised
+from destination_datalake.config.options import Config
 from destination_datalake.errors import ConfigError, ConnectorError, Failure
 from destination_datalake.protocol.stdout import Stdout
 from destination_datalake.spark.engine import Engine, EngineSettings

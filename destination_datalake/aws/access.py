@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sts import STSClient
 
-    from destination_datalake.config.options import Config
-
 Service = Literal["s3", "glue", "sts"]
 
 _SESSION_NAME = "airbyte-destination-datalake"
@@ -70,11 +68,6 @@ class AwsAccess:
     attempts: int = 10
     """How often a request is tried in all, with exponential backoff, when AWS throttles or fails."""
     connect_timeout_seconds: int = 10
-
-    @classmethod
-    def of(cls, config: Config) -> AwsAccess:
-        """Read the access out of the connector's configuration."""
-        return cls(region=config.region, identity=_identity(config), endpoint_url=config.endpoint_url)
 
     @overload
     def client(self, service: Literal["s3"]) -> S3Client: ...
@@ -163,19 +156,6 @@ def _forget_the_parents_clients() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_the_parents_clients)
-
-
-def _identity(config: Config) -> Identity:
-    credentials = config.credentials
-    match credentials.credentials_title:
-        case "IAM Role":
-            return Role(credentials.role_arn, credentials.external_id, credentials.session_duration_seconds)
-        case "IAM User":
-            return AccessKeys(
-                credentials.aws_access_key_id.get_secret_value(), credentials.aws_secret_access_key.get_secret_value()
-            )
-        case "Default chain":
-            return Environment()
 
 
 def _watched(session: Session) -> Session:

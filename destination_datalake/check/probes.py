@@ -19,6 +19,7 @@ from itertools import islice
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.errors import explain
+from destination_datalake.config.access import aws_access
 from destination_datalake.config.options import Config
 from destination_datalake.spark.java import JavaUnusable, find_java
 from destination_datalake.tables.aws_datalake import advice
@@ -209,7 +210,7 @@ def _note_on_inherited_tables(config: Config, access: AwsAccess) -> str | None:
 
 def _access(config: Config) -> AwsAccess:
     # Somebody is waiting for the answer: three tries, not ten.
-    return dataclasses.replace(AwsAccess.of(config), attempts=3, connect_timeout_seconds=5)
+    return dataclasses.replace(aws_access(config), attempts=3, connect_timeout_seconds=5)
 
 
 def _probe_identity(config: Config, access: AwsAccess, problems: list[str]) -> None:

@@ -1,1 +1,1 @@
-"""The connector's options: what may be said, what it means, what contradicts itself."""
+"""The connector's options: models, normalisation, and the messages about what is wrong with them."""

@@ -16,13 +16,13 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from destination_datalake.aws.access import AwsAccess
 from destination_datalake.buffer.backlog import Backlog
 from destination_datalake.buffer.batches import Batch, SealFailed
 from destination_datalake.buffer.buffer import MiB
 from destination_datalake.buffer.descriptors import raise_limit
 from destination_datalake.buffer.disk import DiskFailed, buffer_directory
 from destination_datalake.buffer.staging import LocalStaging, RemoteStaging
+from destination_datalake.config.access import aws_access
 from destination_datalake.errors import Failure, SyncRefused
 from destination_datalake.protocol.catalog import Stream, StreamId, parse_catalog
 from destination_datalake.protocol.ledger import StateLedger
@@ -77,7 +77,7 @@ def run_sync(
     streams = parse_catalog(catalog)
     naming = TableNaming.of(config)
     tables = naming.tables_of(streams)
-    access = AwsAccess.of(config)
+    access = aws_access(config)
     sync_name = uuid.uuid4().hex[:12]
     databases = Databases(access)
     openers = {

@@ -10,43 +10,9 @@ from typing import Any
 
 import pytest
 
-from destination_datalake.aws.access import AccessKeys, AwsAccess, Environment, Identity, Role
-from destination_datalake.config.options import Config
+from destination_datalake.aws.access import AccessKeys, AwsAccess, Role
 
 ACCESS = AwsAccess("eu-west-1", AccessKeys("AKIA1234", "s3cr3t/9876"), "http://localhost:1")
-
-
-@pytest.mark.parametrize(
-    ("credentials", "identity"),
-    [
-        (
-            {"credentials_title": "IAM User", "aws_access_key_id": "A", "aws_secret_access_key": "s"},
-            AccessKeys("A", "s"),
-        ),
-        (
-            {
-                "credentials_title": "IAM Role",
-                "role_arn": "arn:aws:iam::123456789012:role/r",
-                "external_id": "e1",
-                "session_duration_seconds": 900,
-            },
-            Role("arn:aws:iam::123456789012:role/r", "e1", 900),
-        ),
-        ({"credentials_title": "Default chain"}, Environment()),
-    ],
-)
-def test_the_configuration_says_who_we_are_and_where_aws_is(credentials: dict[str, Any], identity: Identity) -> None:
-    config = Config.parse(
-        {
-            "credentials": credentials,
-            "region": "eu-west-1",
-            "bucket_name": "lake",
-            "lakeformation_database_name": "raw",
-            "endpoint_url": "http://localhost:1",
-        }
-    )
-
-    assert AwsAccess.of(config) == AwsAccess("eu-west-1", identity, "http://localhost:1")
 
 
 def test_no_repr_shows_a_secret() -> None:

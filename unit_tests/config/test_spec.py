@@ -15,6 +15,7 @@ from airbyte_cdk.test.standard_tests._spec_lint import find_secret_marking_error
 from pydantic import BaseModel
 
 from destination_datalake.cli import spec_message
+from destination_datalake.config.normalisation import normalised
 from destination_datalake.config.options import (
     Config,
     DefaultChain,
@@ -25,7 +26,6 @@ from destination_datalake.config.options import (
     Parquet,
     RejectOptions,
     SparkOptions,
-    normalised,
 )
 from destination_datalake.destination import DestinationDatalake
 

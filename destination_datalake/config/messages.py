@@ -1,0 +1,72 @@
+"""Messages about invalid options: one sentence each with the option, its value and what it must be. Never a secret."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ValidationError
+
+
+@dataclass(frozen=True, slots=True)
+class Expects:
+    """What a field must be, as an annotation of it: completes "It must be …"."""
+
+    what: str
+
+
+def invalid_options(
+    error: ValidationError, model: type[BaseModel], variants: Mapping[str, type[BaseModel]]
+) -> Iterator[str]:
+    """Yield a sentence for each problem that pydantic has found in `model`'s input.
+
+    `variants` are the models in discriminated unions, by the value that chooses them.
+    """
+    for problem in error.errors():
+        yield _sentence(problem["type"], problem["loc"], problem.get("input"), model, variants)
+
+
+def quoted(name: str, value: object) -> str:
+    """Return the option's value after a space; nothing if it may hold a secret or is an object or a list."""
+    if name.startswith(("credentials", "spark", "endpoint_url")) or isinstance(value, dict | list):
+        return ""
+    # As JSON, as in the configuration: a quoted "256" shows that it is not a number.
+    text = json.dumps(value, ensure_ascii=False)
+    return f" {text}" if len(text) <= 80 else f" {text[:80]}…"
+
+
+def _sentence(
+    kind: str,
+    location: tuple[int | str, ...],
+    value: object,
+    model: type[BaseModel],
+    variants: Mapping[str, type[BaseModel]],
+) -> str:
+    # Pydantic adds the chosen variant's tag to a location inside a union; it is not in the user's configuration.
+    name = ".".join(str(step) for step in location if step not in variants)
+    expected = _expectation(location, model, variants)
+    must_be = f"It must be {expected}." if expected else "Correct it."
+    if kind == "missing":
+        return f"{name} is missing. {must_be}"
+    if kind == "union_tag_not_found":
+        return f"{name} says no kind. {must_be}"
+    return f"{name}{quoted(name, value)} is not valid. {must_be}"
+
+
+def _expectation(
+    location: tuple[int | str, ...], model: type[BaseModel], variants: Mapping[str, type[BaseModel]]
+) -> str | None:
+    """Return what the field at `location` must be; inside a field without a model of its own, what that must be."""
+    found: str | None = None
+    for step in location:
+        if step in variants:
+            model = variants[str(step)]
+            continue
+        field = model.model_fields.get(str(step))
+        if field is None:
+            break
+        found = next((item.what for item in field.metadata if isinstance(item, Expects)), found)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            model = field.annotation
+    return found

@@ -1,0 +1,109 @@
+"""Options as users write them: normalised, completed with defaults that depend on other options, and checked.
+
+All of it works on the JSON object, before the pydantic models see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from destination_datalake.config.messages import quoted
+
+_HARMLESS: Mapping[str, object] = {
+    "partitioning": "NO PARTITIONING",
+    "lakeformation_governed_tables": False,
+    "lakeformation_database_default_tag_key": None,
+}
+"""Unsupported options, each with the value that changes nothing (None: no value does)."""
+
+UNSUPPORTED_OPTIONS = frozenset({*_HARMLESS, "lakeformation_database_default_tag_values"})
+"""Options of Airbyte's AWS Datalake destination that this version does not support.
+
+The tags' values have no effect without their key, which is refused.
+"""
+
+
+def normalised(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that are set, in canonical form.
+
+    Nulls and empty strings count as not set, inside objects too: forms send them for optional fields that were left
+    blank. Blanks around a value are removed. Spark's settings stay as they are, except for nulls.
+    """
+    result: dict[str, Any] = {}
+    for key, given in options.items():
+        value = _stripped(given)
+        if key in ("lakeformation_database_name", "table_prefix") and isinstance(value, str):
+            # Glue stores names in lower case.
+            value = value.lower()
+        elif key == "bucket_prefix" and isinstance(value, str) and "://" not in value:
+            value = "/".join(folder for folder in value.split("/") if folder.strip()).strip()
+        if value is not None and value != "":
+            result[key] = value
+    spark, as_given = result.get("spark"), options.get("spark")
+    if isinstance(spark, dict) and isinstance(as_given, dict) and isinstance(conf := as_given.get("conf"), dict):
+        result["spark"] = {**spark, "conf": {name: text for name, text in conf.items() if text is not None}}
+    return result
+
+
+def _stripped(value: Any) -> Any:
+    match value:
+        case dict():
+            stripped = {key: _stripped(item) for key, item in value.items()}
+            return {key: item for key, item in stripped.items() if item is not None and item != ""}
+        case str():
+            return value.strip()
+        case _:
+            return value
+
+
+def with_dependent_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Fill in the defaults that depend on other options: table_type, numeric_types and the compression codec."""
+    options = {**given}
+    format_ = options.setdefault("format", {"format_type": "Parquet"})
+    jsonl = isinstance(format_, dict) and format_.get("format_type") == "JSONL"
+    table_type = options.setdefault("table_type", "HIVE" if jsonl else "ICEBERG")
+    options.setdefault(
+        "numeric_types", "decimal" if options.get("glue_catalog_float_as_decimal") is True else "int/float"
+    )
+    if isinstance(format_, dict):
+        codec = "UNCOMPRESSED" if jsonl else "ZSTD" if table_type == "ICEBERG" else "SNAPPY"
+        options["format"] = {"compression_codec": codec, **format_}
+    return options
+
+
+def unsupported(given: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence for each unsupported option whose value would change something."""
+    for key, harmless in _HARMLESS.items():
+        value = given.get(key, harmless)
+        if value is not harmless and value != harmless:
+            yield f"{key}{quoted(key, value)} is not supported yet by this version. Leave it out."
+
+
+def contradictions(given: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence for each pair of options that contradict each other."""
+    format_ = given.get("format")
+    if isinstance(format_, dict) and format_.get("format_type") == "JSONL" and given.get("table_type") == "ICEBERG":
+        yield (
+            "table_type ICEBERG cannot hold format_type JSONL: Iceberg tables are made of Parquet files. "
+            "Set table_type to HIVE, or format_type to Parquet."
+        )
+    numeric_types = given.get("numeric_types")
+    if given.get("glue_catalog_float_as_decimal") is True and numeric_types not in (None, "decimal"):
+        yield (
+            f"glue_catalog_float_as_decimal true asks for decimal columns, numeric_types {numeric_types} for others. "
+            "Set numeric_types to decimal, or glue_catalog_float_as_decimal to false."
+        )
+    naming = given.get("naming")
+    style = naming.get("style", "snake_case") if isinstance(naming, dict) else "snake_case"
+    if isinstance(naming, dict) and naming.get("split_numbers") is True and style in ("preserve", "aws_datalake"):
+        yield (
+            f"naming.split_numbers true cuts names into words, which naming.style {style} does not. "
+            "Set naming.style to snake_case, or naming.split_numbers to false."
+        )
+    batch, buffer = given.get("batch_size_mb", 256), given.get("buffer_size_mb", 4096)
+    if isinstance(batch, int) and isinstance(buffer, int) and buffer < batch:
+        yield (
+            f"buffer_size_mb {buffer} is smaller than batch_size_mb {batch}: a batch would never fill. "
+            "Lower batch_size_mb or raise buffer_size_mb."
+        )
