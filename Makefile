@@ -10,7 +10,7 @@ PYTEST := .venv/bin/pytest --timeout 300
 SYNCED := .venv/.synced
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jdk demo test test-unit conformance chaos lint types bench archive image-test clean FORCE
+.PHONY: help setup jdk demo test test-unit conformance chaos coverage lint types bench archive image-test clean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,8 +28,8 @@ jdk: # Spark needs a Java 17 or newer
 demo: jdk setup ## run spec, check and a sync against an embedded AWS (FORMAT=jsonl, TABLE_TYPE=hive)
 	$(PYTHON) -m demo
 
-test: jdk setup ## run all tests (WORKERS=3 processes at a time)
-	$(PYTEST) -n $(WORKERS)
+test: jdk setup ## run all tests (WORKERS=3 processes at a time, ARGS="--durations=25")
+	$(PYTEST) -n $(WORKERS) $(ARGS)
 
 test-unit: setup ## run the tests that need no Java and no network (WORKERS=3)
 	$(PYTEST) unit_tests -n $(WORKERS)
@@ -41,9 +41,14 @@ conformance: jdk setup ## try what the platform can send, and write docs/conform
 chaos: jdk setup ## kill, refuse and overtake syncs at random (SECONDS=600 SEED=1, ARGS="--round 17")
 	$(PYTHON) -m integration_tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-lint: setup ## check style and formatting
+coverage: setup ## run the unit tests and require the branch coverage that pyproject.toml sets
+	$(PYTEST) unit_tests -n $(WORKERS) --cov --cov-report term:skip-covered
+
+lint: setup ## check style, formatting, spelling, and which room imports which
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
+	.venv/bin/typos
+	.venv/bin/lint-imports --no-logo
 
 types: setup ## check types, strictly
 	.venv/bin/mypy
