@@ -1,17 +1,44 @@
-"""Trying again when another writer was faster."""
+"""Retry with exponential backoff and jitter what failed because another writer changed the same thing first.
+
+Optimistic concurrency: an attempt reads, plans, and writes on condition that nothing has changed since it read.
+Requests that AWS throttles or fails are retried by botocore (see `AwsAccess.attempts`), not here.
+"""
 
 from __future__ import annotations
 
-import random
-import time
-from collections.abc import Iterator
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-_ATTEMPTS = 8
+from tenacity import (
+    Retrying,
+    retry_if_exception_type,
+    retry_if_result,
+    stop_after_attempt,
+    wait_exponential,
+    wait_random_exponential,
+)
+
+_Result = TypeVar("_Result")
+
+_SCHEDULE: dict[str, Any] = {
+    "stop": stop_after_attempt(8),
+    # Between 0.1 and 0.2 s after the first attempt, twice that after each further one: 13 to 25 s in all.
+    "wait": wait_exponential(multiplier=0.1) + wait_random_exponential(multiplier=0.1),
+}
 
 
-def attempts() -> Iterator[bool]:
-    """Whether each attempt is the last; eight, with growing pauses between them, about twenty seconds in all."""
-    for attempt in range(1, _ATTEMPTS):
-        yield False
-        time.sleep(random.uniform(0.5, 1.0) * 0.1 * 2**attempt)
-    yield True
+def retry_on(conflict: type[Exception], attempt: Callable[[], _Result]) -> _Result:
+    """Return what `attempt` returns, called again whenever it raises `conflict`: eight times at most.
+
+    Raises what the last attempt raised, and at once whatever is no `conflict`.
+    """
+    return Retrying(retry=retry_if_exception_type(conflict), reraise=True, **_SCHEDULE)(attempt)
+
+
+def retry_until_done(attempt: Callable[[], bool]) -> bool:
+    """Call `attempt` until it returns True, eight times at most; return whether it did.
+
+    Raises whatever an attempt raises, at once.
+    """
+    retrying = Retrying(retry=retry_if_result(lambda done: not done), retry_error_callback=lambda _: False, **_SCHEDULE)
+    return retrying(attempt)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from destination_datalake.aws.retries import attempts
+from destination_datalake.aws.retries import retry_on
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -63,21 +63,17 @@ class GlueTable:
         `change` alters the entry as the catalog has it. When somebody else's update was faster (Glue: VersionId), it is
         called again, on the entry that they made. Raises what Glue raises, and that conflict only if it does not end.
         """
-        for last in attempts():
-            seen = seen if seen is not None else self.read_version()
-            after: Any = copy.deepcopy(seen.entry)
+
+        def attempt() -> _Result:
+            nonlocal seen
+            before, seen = seen or self.read_version(), None
+            after: Any = copy.deepcopy(before.entry)
             result = change(after)
-            if after == seen.entry:
-                return result
-            try:
-                self._put(after, seen)
-            except self._access.client("glue").exceptions.ConcurrentModificationException:
-                if last:
-                    raise
-                seen = None
-            else:
-                return result
-        raise AssertionError("every attempt returns or raises")
+            if after != before.entry:
+                self._put(after, before)
+            return result
+
+        return retry_on(self._access.client("glue").exceptions.ConcurrentModificationException, attempt)
 
     def read_version(self) -> TableVersion:
         """Return the entry with its version, for `compare_and_set`. Raises what `read` raises."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from destination_datalake.aws.retries import attempts
+from destination_datalake.aws.retries import retry_until_done
 from destination_datalake.errors import Failure
 from destination_datalake.files.plan import RewriteFailed, RewriteTask
 from destination_datalake.schema.glue import parse_glue_type
@@ -43,22 +43,25 @@ class Adoption:
 
         `widen` makes the table's content wide enough for columns. Raises RewriteFailed.
         """
-        for _ in attempts():
+
+        def attempt() -> bool:
             entry = self.entry.read()
             left = PendingOverwrite.noted(entry)
             if FencingToken.held(entry["Parameters"]) != self.token:
-                return
+                return True
             content = Shown(self.table).content(entry)
             if left is not None:
                 noted = {name: parse_glue_type(text) for name, text in left.types.items()}
                 columns = [Field(name, name, type_) for name, type_ in noted.items() if type_ is not None]
                 if content.widened(columns) != content:
                     widen(columns)
-                    continue
+                    return False
                 if not self._copied(left, Content(left.location, {**content.types, **noted}), content, rewrite):
-                    continue
-            if self.entry.update(partial(self._settle, left=left, content=content)):
-                return
+                    return False
+            return self.entry.update(partial(self._settle, left=left, content=content))
+
+        if retry_until_done(attempt):
+            return
         message = (
             f"Rows of an unfinished replacement of table {self.table} could not be taken into it, because other "
             "writers have changed the table each time before that was done. Run the sync again when they are through."

@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from destination_datalake.aws.errors import explain
-from destination_datalake.aws.retries import attempts
+from destination_datalake.aws.retries import retry_until_done
 from destination_datalake.aws.withdrawal import undone_on_failure, withdraw_all
 from destination_datalake.files.plan import DataFile, FilePlan
 from destination_datalake.schema.columns import METADATA_COLUMNS
@@ -315,11 +315,13 @@ class HiveTable:
         finally:
             self._folders.delete(file.uri for file in files)
             withdrawal = f"{self._sync}-{next(self._commits)}"
-            for _ in attempts():
+
+            def attempt() -> bool:
                 folders = _in_use(self._entry.read())
                 self._folders.delete(f"{folder}/{_name(file)}" for folder in folders for file in files)
-                if self._entry.update(partial(_note_commit, commit=withdrawal, folders=folders)):
-                    break
+                return self._entry.update(partial(_note_commit, commit=withdrawal, folders=folders))
+
+            retry_until_done(attempt)
 
     # Clearing up.
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from destination_datalake.aws.retries import attempts
+from destination_datalake.aws.retries import retry_until_done
 from destination_datalake.errors import Failure
 from destination_datalake.files.plan import RewriteFailed, RewriteTask, Rewritten
 from destination_datalake.schema.types import ColumnType, Field
@@ -73,30 +73,36 @@ class Widening:
         started = time.monotonic()
         copy: _Copy | None = None
         written: list[Rewritten] = []
-        for _ in attempts():
+
+        def attempt() -> bool:
+            nonlocal copy, written
             seen = self.entry.read_version()
             content = self.place.content(seen.entry)
             wider = content.widened(columns)
             if wider == content:
-                return
+                return True
             files = {} if self.in_place else self.folders.files(content.folder)
             if files:
                 types = content.changed(wider)
                 if copy is None or not copy.serves(content, types, seen.entry):
                     copy = self._begin(content, types, copy)
-                    continue
+                    return False
                 try:
                     written += copy.catch_up(files, self.folders, rewrite)
                 except RewriteFailed:
                     moved = self.place.content(self.entry.read()).folder != content.folder
                     if not moved and files.keys() <= self.folders.files(content.folder).keys():
                         raise
-                    continue  # What was to be read has been swept or withdrawn.
+                    return False  # What was to be read has been swept or withdrawn.
                 wider = Content(copy.folder, wider.types)
-            if self.entry.compare_and_set(seen, partial(self.place.point, content=wider)):
-                if written:
-                    self._tell(content.changed(wider), written, time.monotonic() - started)
-                return
+            if not self.entry.compare_and_set(seen, partial(self.place.point, content=wider)):
+                return False
+            if written:
+                self._tell(content.changed(wider), written, time.monotonic() - started)
+            return True
+
+        if retry_until_done(attempt):
+            return
         message = (
             f"Columns of table {self.table} must become wider, for which its files are written anew, but other writers "
             "have changed the table each time before that was done. Run the sync again when they are through."

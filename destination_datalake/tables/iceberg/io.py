@@ -14,7 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.retries import attempts
+from destination_datalake.aws.retries import retry_on
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -68,16 +68,13 @@ class _S3InputFile(InputFile):
         return True
 
     def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002
-        for last in attempts():
-            try:
-                # As a context manager the body yields the stream below it, which does not detect truncated responses.
-                with closing(self._body()) as body:
-                    return cast("InputStream", io.BytesIO(body.read()))
-            except BotoCoreError:
-                # A truncated response: botocore retries requests, but not the reading of a response body.
-                if last:
-                    raise
-        raise AssertionError("every attempt returns or raises")
+        # For truncated responses: botocore retries requests, but not the reading of a response body.
+        return cast("InputStream", io.BytesIO(retry_on(BotoCoreError, self._content)))
+
+    def _content(self) -> bytes:
+        # As a context manager the body yields the stream below it, which does not detect truncated responses.
+        with closing(self._body()) as body:
+            return body.read()
 
     def _body(self) -> StreamingBody:
         try:

@@ -9,7 +9,7 @@ from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownExcept
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties, Transaction
 
-from destination_datalake.aws.retries import attempts
+from destination_datalake.aws.retries import retry_on
 from destination_datalake.tables.iceberg.catalog import CompareAndSetGlueCatalog
 from destination_datalake.tables.table import CommitStateUnknown, TableBusy
 
@@ -48,29 +48,30 @@ class TableOperations:
         longer hold. `table` saves loading a table that was just loaded. Raises TableBusy when the retries are
         exhausted, and CommitStateUnknown.
         """
-        for last in attempts():
-            table = table if table is not None else self.load()
+
+        def attempt() -> tuple[Table, _Result]:
+            nonlocal table
+            base, table = table or self.load(), None
             # PyIceberg's own retries would commit the same files to a schema that another writer has changed.
-            no_retries = {**table.metadata.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
-            table.metadata = table.metadata.model_copy(update={"properties": no_retries})
-            transaction = table.transaction()
-            result = build(table, transaction)
-            try:
-                return transaction.commit_transaction(), result
-            except CommitFailedException as error:
-                if last:
-                    raise TableBusy(
-                        f"Cannot commit to table {self._name}: other writers committed first at every attempt. "
-                        "Nothing was changed. Run the sync again when there are fewer of them."
-                    ) from error
-                table = None
-            except CommitStateUnknownException as error:
-                raise CommitStateUnknown(
-                    f"Table {self._name}: the response to a commit was lost, and other writers have changed the table "
-                    "so often since that it cannot be determined whether the commit was made. Its files are kept. Run "
-                    "the sync again: rows of this commit may then be in the table twice."
-                ) from error
-        raise AssertionError("every attempt returns or raises")
+            no_retries = {**base.metadata.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
+            base.metadata = base.metadata.model_copy(update={"properties": no_retries})
+            transaction = base.transaction()
+            result = build(base, transaction)
+            return transaction.commit_transaction(), result
+
+        try:
+            return retry_on(CommitFailedException, attempt)
+        except CommitFailedException as error:
+            raise TableBusy(
+                f"Cannot commit to table {self._name}: other writers committed first at every attempt. "
+                "Nothing was changed. Run the sync again when there are fewer of them."
+            ) from error
+        except CommitStateUnknownException as error:
+            raise CommitStateUnknown(
+                f"Table {self._name}: the response to a commit was lost, and other writers have changed the table "
+                "so often since that it cannot be determined whether the commit was made. Its files are kept. Run "
+                "the sync again: rows of this commit may then be in the table twice."
+            ) from error
 
     def _catalog(self) -> CompareAndSetGlueCatalog:
         return CompareAndSetGlueCatalog(self._access)
