@@ -8,6 +8,7 @@ CompleteMultipartUpload), which is how files reach a table that has no snapshots
 from __future__ import annotations
 
 import contextlib
+import zlib
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -158,3 +159,21 @@ class Upload:
             Body=part,
         )
         self._etags.append(answer["ETag"])
+
+
+class GzipUpload:
+    """A file-like object, write-only, that compresses with gzip into an upload."""
+
+    def __init__(self, upload: Upload) -> None:
+        self._upload = upload
+        # Not gzip.GzipFile: of an upload that was aborted, its finalizer would write the rest.
+        self._compressor = zlib.compressobj(level=1, wbits=31)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Compress bytes. Raises as `Upload.write` does."""
+        self._upload.write(self._compressor.compress(data))
+
+    def close(self) -> None:
+        """Write the rest and close the upload."""
+        self._upload.write(self._compressor.flush())
+        self._upload.close()

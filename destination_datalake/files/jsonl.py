@@ -1,8 +1,7 @@
-"""JSON lines: DuckDB turns Arrow data into text, in C++; what it has no room for is written row by row."""
+"""JSON lines: DuckDB turns Arrow data into text, in C++; rows too large for its memory limit are written in Python."""
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -10,90 +9,93 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from destination_datalake.aws.upload import Upload
+from destination_datalake.aws.upload import GzipUpload, Upload
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-MEMORY_MB = 256
-"""What DuckDB may take. A value of 22 MB needs more, and so do 2,000 rows of 1,000 columns."""
+MEMORY_LIMIT_MB = 256
+"""DuckDB's memory limit. A value of 22 MB needs more, and so do 2,000 rows of 1,000 columns."""
 
-ROWS_AT_ONCE = 1 << 20
-"""The most rows that DuckDB is given: more than any table here has."""
+MAX_ROWS = 1 << 20
+"""The most rows that DuckDB is given at once: more than any block of records has."""
+
+_ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
-class JsonLinesFile:
-    """A file of JSON lines, plain or gzip."""
+class JsonLinesFileWriter:
+    """Writes a file of JSON lines; `codec` is GZIP or UNCOMPRESSED."""
 
     def __init__(self, codec: str, schema: pa.Schema, upload: Upload) -> None:
-        self._text = JsonText(schema)
-        self._upload = upload
-        self._gzip = zlib.compressobj(level=1, wbits=31) if codec == "GZIP" else None
+        self._encoder = JsonLinesEncoder(schema)
+        self._output = GzipUpload(upload) if codec == "GZIP" else upload
 
     def write(self, table: pa.Table) -> None:
         """Append rows."""
-        for text in self._text.lines(table):
-            self._upload.write(self._gzip.compress(text) if self._gzip else text)
+        for text in self._encoder.encode(table):
+            self._output.write(text)
 
     def close(self) -> bytes:
-        """Finish the object."""
-        self._text.close()
-        if self._gzip:
-            self._upload.write(self._gzip.flush())
-        self._upload.close()
+        """Finish the file; return no footer, as the format has none."""
+        self._encoder.close()
+        self._output.close()
         return b""
 
 
-class JsonText:
-    """Rows of one schema as JSON text. Timestamps are said as Hive's JSON SerDes read them: in UTC, without a zone."""
+class JsonLinesEncoder:
+    """Encodes rows of one schema as JSON lines. Timestamps are UTC without a zone, as Hive's JSON SerDes read them."""
 
-    def __init__(self, schema: pa.Schema, memory_mb: int = MEMORY_MB) -> None:
+    def __init__(self, schema: pa.Schema, memory_limit_mb: int = MEMORY_LIMIT_MB) -> None:
         import duckdb
 
-        self._no_room = duckdb.OutOfMemoryException
-        self._hopeless_bytes = memory_mb * 1_000_000 // 8
-        self._duckdb: DuckDBPyConnection = duckdb.connect(config={"threads": "1", "memory_limit": f"{memory_mb}MB"})
-        # In SQL a column goes by its place: whatever it is called, it is never taken for another thing of that name.
-        self._places = [f"c{place}" for place in range(len(schema))]
-        members = (f"{_literal(name)}, {place}" for name, place in zip(schema.names, self._places, strict=True))
+        self._out_of_memory = duckdb.OutOfMemoryException
+        self._row_by_row_bytes = memory_limit_mb * 1_000_000 // 8
+        limits: dict[str, str | bool | int | float | list[str]] = {
+            "threads": "1",
+            "memory_limit": f"{memory_limit_mb}MB",
+        }
+        self._duckdb: DuckDBPyConnection = duckdb.connect(config=limits)
+        # SQL refers to columns by position: names are case-insensitive there, and may be those of tables or functions.
+        self._aliases = [f"c{position}" for position in range(len(schema))]
+        members = (f"{_literal(name)}, {alias}" for name, alias in zip(schema.names, self._aliases, strict=True))
         self._query = f"SELECT json_object({', '.join(members)})::VARCHAR || chr(10) FROM records"
-        self._zoneless = _with_times(schema, _without_zone)
-        self._rows_at_once = ROWS_AT_ONCE
+        self._schema = _with_temporal_types(schema, _without_zone)
+        self._max_rows = MAX_ROWS
 
-    def lines(self, table: pa.Table) -> Iterator[memoryview | bytes]:
-        """The rows as lines, each ended by a newline, in pieces of any number of them."""
-        # Rows are not alike: those to come may need less room than the widest there was.
-        self._rows_at_once = min(2 * self._rows_at_once, ROWS_AT_ONCE)
-        zoneless = table.cast(self._zoneless)
+    def encode(self, table: pa.Table) -> Iterator[memoryview | bytes]:
+        """Yield the rows as lines, each ended by a newline, in pieces of any number of lines."""
+        # Rows differ in size: the next ones may need less memory than those that halved the number.
+        self._max_rows = min(2 * self._max_rows, MAX_ROWS)
+        zoneless = table.cast(self._schema)
         start = 0
         while start < table.num_rows:
-            piece = zoneless.slice(start, self._rows_at_once)
+            piece = zoneless.slice(start, self._max_rows)
             start += piece.num_rows
-            if piece.num_rows == 1 and piece.nbytes > self._hopeless_bytes:
-                yield _row_by_row(piece)  # To try would only take all the memory there is.
+            if piece.num_rows == 1 and piece.nbytes > self._row_by_row_bytes:
+                yield _encode_row_by_row(piece)  # DuckDB would fail, after it has used all its memory.
                 continue
             try:
-                texts = self._in_bulk(piece)
-            except self._no_room:
+                texts = self._encode_vectorised(piece)
+            except self._out_of_memory:
                 if piece.num_rows > 1:
                     start -= piece.num_rows
-                    self._rows_at_once = piece.num_rows // 2
+                    self._max_rows = piece.num_rows // 2
                     continue
-                yield _row_by_row(piece)
+                yield _encode_row_by_row(piece)
             else:
                 yield from texts
 
     def close(self) -> None:
-        """Give DuckDB's memory back."""
+        """Release DuckDB's memory."""
         self._duckdb.close()
 
-    def _in_bulk(self, zoneless: pa.Table) -> list[memoryview]:
-        self._duckdb.register("records", zoneless.rename_columns(self._places))
+    def _encode_vectorised(self, zoneless: pa.Table) -> list[memoryview]:
+        self._duckdb.register("records", zoneless.rename_columns(self._aliases))
         try:
             lines = self._duckdb.sql(self._query).to_arrow_table().column(0)
         finally:
             self._duckdb.unregister("records")
-        # One string after the other, without anything between them: the lines as they are.
+        # A string array's data buffer has one string after the other, without separators: the lines as they are.
         return [
             memoryview(chunk.buffers()[2])[: pc.sum(pc.binary_length(chunk)).as_py()]
             for chunk in lines.chunks
@@ -101,21 +103,18 @@ class JsonText:
         ]
 
 
-_ENCODER = msgspec.json.Encoder(decimal_format="number")
-
-
-def _row_by_row(zoneless: pa.Table) -> bytes:
-    """The same in Python. Times come as text: Python's types do not hold all that Arrow's do."""
-    return _ENCODER.encode_lines(zoneless.cast(_with_times(zoneless.schema, _as_text)).to_pylist())
+def _encode_row_by_row(zoneless: pa.Table) -> bytes:
+    """Encode in Python. Temporal values are cast to text first: Python's types do not hold all that Arrow's do."""
+    return _ENCODER.encode_lines(zoneless.cast(_with_temporal_types(zoneless.schema, _as_text)).to_pylist())
 
 
 def _literal(text: str) -> str:
-    """A string in DuckDB's SQL."""
+    """Return the text as a string literal of DuckDB's SQL."""
     return f"""'{text.replace("'", "''")}'"""
 
 
-def _with_times(schema: pa.Schema, change: Callable[[pa.DataType], pa.DataType]) -> pa.Schema:
-    """The schema with its timestamps and dates changed, wherever they are."""
+def _with_temporal_types(schema: pa.Schema, change: Callable[[pa.DataType], pa.DataType]) -> pa.Schema:
+    """Return the schema with every timestamp and date type changed, nested ones too."""
     return pa.schema([field.with_type(_changed(field.type, change)) for field in schema])
 
 

@@ -1,18 +1,15 @@
-"""Data files: Arrow tables in, one object in S3 out, as Parquet or JSON lines."""
+"""Parquet files: row groups, dictionaries and statistics."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
-from typing import IO, Any, Protocol, cast
+from typing import IO, Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from destination_datalake.aws.upload import Upload
-from destination_datalake.files.jsonl import JsonLinesFile
-from destination_datalake.files.plan import FileFormat
 
 ROW_GROUP_BYTES = 64 * 1024 * 1024
 """Arrow bytes gathered before a row group is written: large enough to be read well, small enough for memory."""
@@ -29,29 +26,7 @@ _HUGE_VALUE_BYTES = 1024 * 1024
 """Where a column's values are so large on average, nobody skips files by bounds; to find them takes six copies."""
 
 
-class FileWriter(Protocol):
-    """Writes one data file."""
-
-    def write(self, table: pa.Table) -> None:
-        """Append rows; every table has the schema the file was opened with."""
-
-    def close(self) -> bytes:
-        """Finish the file; return its Parquet footer, or nothing where the format has none."""
-
-
-def open_file(format: FileFormat, codec: str, schema: pa.Schema, upload: Upload) -> FileWriter:
-    """Begin a data file of the given schema. `codec` is the name the connector's option has for it."""
-    return _WRITERS[format](codec, schema, upload)
-
-
-def extension(format: FileFormat, codec: str) -> str:
-    """What the names of such files end in, with the dot."""
-    if format == "jsonl":
-        return ".jsonl.gz" if codec == "GZIP" else ".jsonl"
-    return ".parquet"
-
-
-class ParquetFile:
+class ParquetFileWriter:
     """A Parquet file whose row groups hold about ROW_GROUP_BYTES of Arrow data."""
 
     def __init__(self, codec: str, schema: pa.Schema, upload: Upload) -> None:
@@ -137,9 +112,3 @@ def _leaves(type_: pa.DataType) -> list[str]:
     for name, child in children:
         paths += [f"{name}.{rest}" for rest in _leaves(child)] if pa.types.is_nested(child) else [name]
     return paths
-
-
-_WRITERS: Mapping[FileFormat, Callable[[str, pa.Schema, Upload], FileWriter]] = {
-    "parquet": ParquetFile,
-    "jsonl": JsonLinesFile,
-}

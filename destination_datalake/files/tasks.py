@@ -1,7 +1,11 @@
-"""What an executor is told and what it answers: small values that travel, never records."""
+"""The tasks of an encoding job: what an executor receives, what it answers, and how batches are split into tasks.
+
+They are small values that travel between driver and executors; records do not.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from destination_datalake.aws.access import AwsAccess
@@ -11,14 +15,37 @@ from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.counts import RejectCounts
 from destination_datalake.rejects.location import RejectFile, RejectLocation
 
+MIN_TASK_BYTES = 16 * 1024 * 1024
+"""Below this, another task would make smaller files and save no time."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedSegment:
+    """A segment that executors can read: a path on their local disk or an S3 URI, and its size in bytes."""
+
+    location: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StagedBatch:
+    """A batch of staged segments, how its files are written, and where its rejects go.
+
+    `name` is the prefix of the names of all objects written for it.
+    """
+
+    stream: StreamId
+    name: str
+    segments: tuple[StagedSegment, ...]
+    plan: FilePlan
+    rejects: RejectLocation
+
 
 @dataclass(frozen=True, slots=True)
 class EncodeUnit:
-    """Segments of one stream, to be read one after the other into as few files as `FilePlan.target_bytes` allows.
+    """Segments of one stream, read in order and written to as few files as `FilePlan.target_bytes` allows.
 
-    A segment is a path on the executors' local disk, or an S3 URI when they live on other machines. `name` begins the
-    names of the files; those of data also tell one try from another. `rejects` is where what cannot be kept as it was
-    goes.
+    `segments` are locations, as in `StagedSegment`. `name` is the prefix of the names of its files and rejects.
     """
 
     stream: StreamId
@@ -30,7 +57,7 @@ class EncodeUnit:
 
 @dataclass(frozen=True, slots=True)
 class EncodeTask:
-    """What one Spark task does: units, of several streams where each is small."""
+    """The work of one Spark task: units, of several streams where each is small."""
 
     units: tuple[EncodeUnit, ...]
     access: AwsAccess
@@ -38,10 +65,10 @@ class EncodeTask:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A unit that was encoded: every record of its segments is in one of `files` or, refused, among the rejects.
+    """The result of a unit: every record of its segments is in one of `files` or, refused, among the rejects.
 
-    `rejects` are durable already; `counts` counts them. `undeclared` are the places of fields that its first records
-    have and the stream's columns have not.
+    `rejects` are durable already; `counts` counts them. `undeclared` has the paths of fields that occur in the unit's
+    first records and not in the stream's schema.
     """
 
     stream: StreamId
@@ -53,10 +80,40 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class NotEncoded:
-    """A unit that could not be encoded; nothing of it is left in S3."""
+    """The result of a unit that failed; none of its objects are left in S3."""
 
     stream: StreamId
     failure: Failure
 
 
 UnitResult = Encoded | NotEncoded
+
+
+def split_into_tasks(batches: Sequence[StagedBatch], parallelism: int, access: AwsAccess) -> list[EncodeTask]:
+    """Split the batches into at most about `parallelism` tasks of even size; segments keep their order."""
+    total = sum(segment.bytes for batch in batches for segment in batch.segments)
+    share = max(MIN_TASK_BYTES, -(-total // max(parallelism, 1)))
+    tasks: list[list[EncodeUnit]] = [[]]
+    room = share
+    for batch in batches:
+        part = 0
+        pending: list[StagedSegment] = []
+        for segment in batch.segments:
+            if room < segment.bytes / 2 and (pending or tasks[-1]):
+                part = _add_unit(tasks[-1], batch, part, pending)
+                pending = []
+                tasks.append([])
+                room = share
+            pending.append(segment)
+            room -= segment.bytes
+        _add_unit(tasks[-1], batch, part, pending)
+    return [EncodeTask(tuple(units), access) for units in tasks if units]
+
+
+def _add_unit(task: list[EncodeUnit], batch: StagedBatch, part: int, segments: Iterable[StagedSegment]) -> int:
+    """Append a unit of these segments to the task, if there are any. Return the number of the batch's next part."""
+    locations = tuple(segment.location for segment in segments)
+    if not locations:
+        return part
+    task.append(EncodeUnit(batch.stream, f"{batch.name}-{part:04d}", locations, batch.plan, batch.rejects))
+    return part + 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.upload import Upload
+from destination_datalake.aws.upload import GzipUpload, Upload
 from destination_datalake.aws.withdrawal import withdraw_all
 from destination_datalake.rejects.counts import RejectCounts
 from destination_datalake.rejects.line import RejectFormatter, RejectLine, RowKey
@@ -96,7 +95,7 @@ class _File:
         self._uri = uri
         where = S3Address.parse(uri)
         self._upload = Upload(s3, where.bucket, where.key, hidden=False)
-        self._gzip = zlib.compressobj(level=1, wbits=31)
+        self._gzip = GzipUpload(self._upload)
         self._pending = bytearray()
         self._encoder = msgspec.json.Encoder()
 
@@ -111,8 +110,7 @@ class _File:
         """Finish the object."""
         self._compress()
         with self._naming_it():
-            self._upload.write(self._gzip.flush())
-            self._upload.close()
+            self._gzip.close()
 
     def abort(self) -> None:
         """Leave nothing."""
@@ -120,7 +118,7 @@ class _File:
 
     def _compress(self) -> None:
         with self._naming_it():
-            self._upload.write(self._gzip.compress(self._pending))
+            self._gzip.write(self._pending)
         self._pending.clear()
 
     @contextmanager

@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING
 
 from destination_datalake.errors import Failure
 from destination_datalake.files.plan import DataFile
-from destination_datalake.files.splitting import StagedBatch, StagedSegment, tasks_for
-from destination_datalake.files.tasks import Encoded, NotEncoded, UnitResult
+from destination_datalake.files.tasks import (
+    Encoded,
+    NotEncoded,
+    StagedBatch,
+    StagedSegment,
+    UnitResult,
+    split_into_tasks,
+)
 from destination_datalake.records.undeclared import undeclared_warning
 from destination_datalake.rejects.counts import RejectCounts
 from destination_datalake.spark.engine import Engine
@@ -149,7 +155,7 @@ class Landing:
 
     def _encode(self, staged: Sequence[StagedBatch]) -> Mapping[StreamId, list[UnitResult]]:
         try:
-            tasks = tasks_for(staged, self._engine.parallelism(), self._access)
+            tasks = split_into_tasks(staged, self._engine.parallelism(), self._access)
             with self._activities.during("encoding"):
                 results = self._engine.encode(tasks)
         finally:
@@ -174,7 +180,7 @@ class Landing:
 
     def _clear(self, segments: Iterable[StagedSegment]) -> None:
         try:
-            self._staging.delete(segment.place for segment in segments)
+            self._staging.delete(segment.location for segment in segments)
         except Exception:
             _logger.warning("Staged records could not be removed.", exc_info=True)
 

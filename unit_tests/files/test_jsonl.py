@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.files.jsonl import JsonText
+from destination_datalake.files.jsonl import JsonLinesEncoder
 
 SQL_WORDS = ["rows", "Rows", "ROWS", "row", "data", "json", "records", "select", "from", "null", "c0", "c1", "to_json"]
 PUNCTUATION = ['"', "'", "''", "\n", "\\", "", " ", ".", ";", "--", "$1", "?", "{", "\x00", "\u2028", "a.b", "é", "😀"]
@@ -20,9 +20,9 @@ NAMES = st.sampled_from(SQL_WORDS + PUNCTUATION) | st.text(st.characters(exclude
 
 
 def objects(table: pa.Table, memory_mb: int = 256) -> list[Any]:
-    text = JsonText(table.schema, memory_mb)
-    written = b"".join(text.lines(table))
-    text.close()
+    encoder = JsonLinesEncoder(table.schema, memory_mb)
+    written = b"".join(encoder.encode(table))
+    encoder.close()
     return [json.loads(line, parse_float=Decimal) for line in written.split(b"\n")[:-1]]
 
 
@@ -78,10 +78,10 @@ def test_many_sparse_columns_are_written_with_as_many_rows_at_a_time_as_there_is
 
 
 def test_a_file_takes_any_number_of_tables() -> None:
-    text = JsonText(pa.schema([("id", pa.int64())]))
+    encoder = JsonLinesEncoder(pa.schema([("id", pa.int64())]))
     table = pa.table({"id": [1]})
 
-    written = [b"".join(text.lines(table)) for _ in range(100)]
+    written = [b"".join(encoder.encode(table)) for _ in range(100)]
 
-    text.close()
+    encoder.close()
     assert set(written) == {b'{"id":1}\n'}

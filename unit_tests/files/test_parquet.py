@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from destination_datalake.aws.upload import Upload
-from destination_datalake.files.parquet import ROW_GROUP_BYTES, extension, open_file
+from destination_datalake.files.parquet import ROW_GROUP_BYTES
 from destination_datalake.files.plan import FileFormat
+from destination_datalake.files.writer import extension, open_file
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.cloud import cloud as an_account
 
@@ -193,7 +194,7 @@ def test_huge_values_have_no_statistics_and_their_neighbours_do(cloud: Cloud) ->
 
 PEAK = """
 import pyarrow as pa
-from destination_datalake.files.parquet import open_file
+from destination_datalake.files.writer import open_file
 
 class Nowhere:
     closed = False

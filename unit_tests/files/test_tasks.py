@@ -8,8 +8,13 @@ from hypothesis import strategies as st
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.files.plan import FilePlan
-from destination_datalake.files.splitting import MIN_TASK_BYTES, StagedBatch, StagedSegment, tasks_for
-from destination_datalake.files.tasks import EncodeTask
+from destination_datalake.files.tasks import (
+    MIN_TASK_BYTES,
+    EncodeTask,
+    StagedBatch,
+    StagedSegment,
+    split_into_tasks,
+)
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.location import RejectLocation
 
@@ -26,7 +31,7 @@ def batch(name: str, sizes: list[int]) -> StagedBatch:
 
 def sizes(tasks: list[EncodeTask], batches: list[StagedBatch]) -> list[int]:
     """Bytes of each task."""
-    of_place = {segment.place: segment.bytes for each in batches for segment in each.segments}
+    of_place = {segment.location: segment.bytes for each in batches for segment in each.segments}
     return [sum(of_place[place] for unit in task.units for place in unit.segments) for task in tasks]
 
 
@@ -39,12 +44,12 @@ def test_every_segment_is_in_exactly_one_task_and_a_stream_s_are_in_order(
 ) -> None:
     batches = [batch(str(index), each) for index, each in enumerate(sizes_)]
 
-    tasks = tasks_for(batches, parallelism, ACCESS)
+    tasks = split_into_tasks(batches, parallelism, ACCESS)
 
     units = [unit for task in tasks for unit in task.units]
     for each in batches:
         ours = [unit for unit in units if unit.stream == each.stream]
-        assert [place for unit in ours for place in unit.segments] == [segment.place for segment in each.segments]
+        assert [place for unit in ours for place in unit.segments] == [segment.location for segment in each.segments]
         assert [unit.name for unit in ours] == [f"{each.name}-{part:04d}" for part in range(len(ours))]
     assert sum(len(unit.segments) for unit in units) == sum(map(len, sizes_))
     assert len({unit.name for unit in units}) == len(units)
@@ -61,7 +66,7 @@ def test_tasks_are_even_to_within_one_segment_and_as_few_as_that_allows(
     share = max(MIN_TASK_BYTES, -(-total // parallelism))
     largest = max(map(max, sizes_))
 
-    tasks = sizes(tasks_for(batches, parallelism, ACCESS), batches)
+    tasks = sizes(split_into_tasks(batches, parallelism, ACCESS), batches)
 
     assert max(tasks) <= share + largest / 2
     assert all(task >= share - largest / 2 for task in tasks[:-1])
@@ -86,11 +91,11 @@ def test_there_are_as_many_tasks_as_run_at_once_unless_they_would_be_too_small(
 ) -> None:
     batches = [batch(str(index), each) for index, each in enumerate(sent)]
 
-    assert sizes(tasks_for(batches, parallelism, ACCESS), batches) == expected
+    assert sizes(split_into_tasks(batches, parallelism, ACCESS), batches) == expected
 
 
 def test_a_task_says_how_its_files_are_written_and_how_to_reach_aws() -> None:
-    [task] = tasks_for([batch("a", [1, 2])], 1, ACCESS)
+    [task] = split_into_tasks([batch("a", [1, 2])], 1, ACCESS)
 
     [unit] = task.units
     assert (task.access, unit.plan, unit.segments) == (ACCESS, PLAN, ("a/0", "a/1"))
