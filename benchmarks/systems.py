@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from benchmarks.cloud import BUCKET, DATABASE, KEY, REGION, SECRET, Cloud, cloud, environment
 from benchmarks.measure import Cost, measure
 from benchmarks.workload import Workload, cache_folder
-from destination_datalake.spark.jvm_archive import ARCHIVE_VARIABLE
+from destination_datalake.spark.settings import ARCHIVE_VARIABLE
 
 CONNECTOR = (str(Path(sys.executable).with_name("destination-datalake")),)
 

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from destination_datalake.protocol.stdout import Stdout, StdoutClosedError, route_logging
-from destination_datalake.spark.pyspark_internals import load_arrow
+from destination_datalake.spark.pyspark_internals import import_arrow
 from destination_datalake.sync.termination import Termination
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _run_command(arguments: Sequence[str], out: Stdout) -> int:
     termination, spark = (Termination(), _early_spark(arguments)) if arguments[:1] == ["write"] else (None, None)
     try:
         if spark is not None:
-            load_arrow()
+            import_arrow()
         from destination_datalake.destination import DestinationDatalake
 
         # Again, because loading the CDK has put its own handler in place of ours.
@@ -85,13 +85,14 @@ def _early_spark(arguments: Sequence[str]) -> Engine | None:
     None if the configuration cannot be read or is not valid: saying so is the command's part.
     """
     from destination_datalake.config.options import Config
-    from destination_datalake.spark.engine import Engine, EngineSettings
+    from destination_datalake.spark.engine import Engine
+    from destination_datalake.spark.settings import EngineSettings
 
     parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
     parser.add_argument("--config", type=Path)
     try:
         path = parser.parse_known_args(list(arguments))[0].config
-        return Engine.start(EngineSettings.of(Config.parse(json.loads(path.read_bytes()))))
+        return Engine.start(EngineSettings.from_config(Config.parse(json.loads(path.read_bytes()))))
     except Exception:
         return None
 

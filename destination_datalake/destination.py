@@ -32,7 +32,8 @@ from destination_datalake.config.normalisation import normalised
 from destination_datalake.config.options import Config
 from destination_datalake.errors import ConfigError, ConnectorError, Failure
 from destination_datalake.protocol.stdout import Stdout
-from destination_datalake.spark.engine import Engine, EngineSettings
+from destination_datalake.spark.engine import Engine
+from destination_datalake.spark.settings import EngineSettings
 from destination_datalake.sync.termination import Termination
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class DestinationDatalake(Destination):
 
         catalog = _read_object(configured_catalog_path, "configured catalog")
         options = self._parse(config, _logger)
-        spark = self._spark or _started(EngineSettings.of(options))
+        spark = self._spark or _started(EngineSettings.from_config(options))
         termination = self._termination or Termination()
         try:
             self.exit_code = run_sync(options, catalog, input_stream.fileno(), self._out, spark, termination)

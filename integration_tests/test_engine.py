@@ -14,7 +14,8 @@ import pytest
 START_AND_STOP = """
 import sys, time
 import psutil
-from destination_datalake.spark.engine import Engine, EngineSettings
+from destination_datalake.spark.engine import Engine
+from destination_datalake.spark.settings import EngineSettings
 
 engine = Engine.start(EngineSettings("local[1]", {}))
 time.sleep(float(sys.argv[1]))
@@ -42,8 +43,9 @@ def test_spark_stopped_while_it_starts_leaves_no_process_and_no_file(tmp_path: P
 
 WHAT_IS_LOADED = """
 import sys
-from destination_datalake.spark.engine import Engine, EngineSettings
-from destination_datalake.spark.pyspark_internals import load_arrow
+from destination_datalake.spark.engine import Engine
+from destination_datalake.spark.settings import EngineSettings
+from destination_datalake.spark.pyspark_internals import import_arrow
 
 def loaded(_):
     import pyspark
@@ -51,7 +53,7 @@ def loaded(_):
     return (pyspark.__file__, sorted(slow), "destination_datalake.files.encode" in sys.modules, "boto3" in sys.modules)
 
 engine = Engine.start(EngineSettings("local[1]", {}))
-load_arrow()
+import_arrow()
 context = engine._context.result()
 print(loaded(None))
 print(context.parallelize([None], 1).map(loaded).collect()[0])
@@ -76,14 +78,15 @@ def test_neither_driver_nor_workers_load_what_makes_their_start_slow() -> None:
 
 START_AND_SAY_WHY_NOT = """
 import sys
-from destination_datalake.spark.engine import Engine, EngineSettings
+from destination_datalake.spark.engine import Engine
+from destination_datalake.spark.settings import EngineSettings
 from destination_datalake.spark.failure import SparkFailed
 
 engine = Engine.start(EngineSettings(sys.argv[1], dict(pair.split("=", 1) for pair in sys.argv[2:])))
 try:
     engine.parallelism()
 except SparkFailed as error:
-    assert engine.failed is error
+    assert engine.error is error
     print(error.failure.type, error)
 engine.stop()
 """
@@ -133,7 +136,8 @@ def test_a_java_that_is_missing_or_too_old_is_what_is_said_to_be_wrong(tmp_path:
 LOOK_AT_THE_JVM = """
 import contextlib
 import psutil
-from destination_datalake.spark.engine import Engine, EngineSettings
+from destination_datalake.spark.engine import Engine
+from destination_datalake.spark.settings import EngineSettings
 
 engine = Engine.start(EngineSettings("local[1]", {"spark.hadoop.fs.s3a.secret.key": "hush-hush: = \\u00e9\\\\n"}))
 context = engine._context.result()
@@ -158,7 +162,8 @@ def test_a_setting_s_value_stands_on_no_process_s_command_line_and_in_no_environ
 
 READ_THE_ENVIRONMENT = """
 import os
-from destination_datalake.spark.engine import Engine, EngineSettings
+from destination_datalake.spark.engine import Engine
+from destination_datalake.spark.settings import EngineSettings
 
 class Watched(type(os.environ)):
     removed = []
@@ -184,7 +189,8 @@ def test_a_start_removes_no_variable_that_another_thread_may_be_reading() -> Non
 
 AS_A_STRANGER = """
 import os, pwd, sys
-from destination_datalake.spark.engine import Engine, EngineSettings
+from destination_datalake.spark.engine import Engine
+from destination_datalake.spark.settings import EngineSettings
 
 try:
     sys.exit(f"{pwd.getpwuid(os.getuid())} is no stranger")
@@ -210,7 +216,8 @@ def test_spark_starts_for_a_user_whom_the_system_does_not_know() -> None:
 OUT_OF_DESCRIPTORS = """
 import contextlib, os, resource
 import psutil
-from destination_datalake.spark.engine import Engine, EngineSettings
+from destination_datalake.spark.engine import Engine
+from destination_datalake.spark.settings import EngineSettings
 
 engine = Engine.start(EngineSettings("local[1]", {}))
 engine.parallelism()
@@ -237,16 +244,17 @@ def test_spark_is_stopped_also_when_no_file_can_be_opened_any_more() -> None:
 KILL_THE_JVM = """
 import os, signal
 import psutil
-from destination_datalake.spark.engine import Engine, EngineSettings
+from destination_datalake.spark.engine import Engine
+from destination_datalake.spark.settings import EngineSettings
 
 engine = Engine.start(EngineSettings("local[1]", {}))
-assert engine.failed is None
+assert engine.error is None
 engine.parallelism()
-assert engine.failed is None
+assert engine.error is None
 jvm = engine._jvm.process
 jvm.kill()
 jvm.wait()
-print(engine.failed.failure.type, engine.failed)
+print(engine.error.failure.type, engine.error)
 engine.stop()
 """
 
@@ -262,7 +270,8 @@ def test_a_spark_that_has_died_says_so_before_anybody_gives_it_a_job() -> None:
 CRASH = """
 import ctypes, os, signal, sys
 from pathlib import Path
-from destination_datalake.spark.engine import Engine, EngineSettings
+from destination_datalake.spark.engine import Engine
+from destination_datalake.spark.settings import EngineSettings
 from destination_datalake.spark.failure import JobFailed
 
 def work(tasks):
@@ -281,7 +290,7 @@ try:
     engine._run(work, [(str(folder / "crashes"), signal.SIGSEGV, 100)])
 except JobFailed as error:
     print("Segmentation fault" in str(error.__cause__.java_exception))
-print((folder / "crashes").read_text(), engine.failed)
+print((folder / "crashes").read_text(), engine.error)
 engine.stop()
 """
 

@@ -1,1 +1,1 @@
-"""Encoding on Spark: segments in, data files out. `encode` and what it imports run on the executors."""
+"""The engine: Spark runs functions of `files` over tasks on its executors. The only room that imports pyspark."""

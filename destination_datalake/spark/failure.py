@@ -18,7 +18,7 @@ class SparkFailed(ConnectorError):
         super().__init__(Failure(message, message, type))
 
 
-def not_started(error: BaseException, said: Sequence[str], master: str) -> SparkFailed:
+def start_failure(error: BaseException, said: Sequence[str], master: str) -> SparkFailed:
     """Tell what kept Spark from starting on `master`.
 
     `error` is what PySpark raised, `said` are the lines that the JVM printed.
@@ -56,7 +56,7 @@ class JobFailed(SparkFailed):
         )
 
 
-def worker_died(stream: StreamId, error: JobFailed) -> NotEncoded:
+def worker_failure(stream: StreamId, error: JobFailed) -> NotEncoded:
     """Tell of a unit whose worker died each time it was tried. `error` is what Spark said of the job."""
     said = str(getattr(error.__cause__, "java_exception", None) or error.__cause__)
     crash = _CRASH.search(said)
@@ -78,7 +78,7 @@ def worker_died(stream: StreamId, error: JobFailed) -> NotEncoded:
 _CRASH = re.compile(r"Fatal Python error: ([A-Za-z ]+)")
 
 
-def died(code: int | None) -> SparkFailed:
+def end_failure(code: int | None) -> SparkFailed:
     """Tell that Spark has ended: of its Java process, where it was that, by its exit code, negative for a signal."""
     what = "Spark" if code is None else "Spark's Java process"
     how = "" if code is None else f" (signal {-code})" if code < 0 else f" (exit code {code})"

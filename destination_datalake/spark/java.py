@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 
-OLDEST = 17
+MINIMUM_VERSION = 17
 """The oldest Java that Spark 4 runs on."""
 
 _LOOK_SECONDS = 30
@@ -34,7 +34,7 @@ def find_java() -> Java:
     """
     home = os.environ.get("JAVA_HOME")
     command = os.path.join(home, "bin", "java") if home else shutil.which("java")  # noqa: PTH118
-    remedy = f"Install a Java runtime {OLDEST} or newer and set JAVA_HOME to it, or put java on the PATH."
+    remedy = f"Install a Java runtime {MINIMUM_VERSION} or newer and set JAVA_HOME to it, or put java on the PATH."
     if command is None:
         raise JavaUnusable(f"Spark needs a Java runtime, and there is none. {remedy}")
     try:
@@ -47,6 +47,6 @@ def find_java() -> Java:
     if found is None:
         raise JavaUnusable(f"Spark needs a Java runtime, and {command} does not say its version. {remedy}")
     version = int(found[1])
-    if version < OLDEST:
-        raise JavaUnusable(f"Spark needs Java {OLDEST} or newer, and {command} is Java {version}. {remedy}")
+    if version < MINIMUM_VERSION:
+        raise JavaUnusable(f"Spark needs Java {MINIMUM_VERSION} or newer, and {command} is Java {version}. {remedy}")
     return Java(command, version)

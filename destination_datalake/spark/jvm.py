@@ -1,18 +1,23 @@
-"""Spark's Java process: how it is launched, and what it prints."""
+"""Spark's JVM: its launch, its output, and its end."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import pwd
 import re
-import shlex
 import subprocess
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import psutil
+
+from destination_datalake.spark.pyspark_internals import launch_gateway, process_of
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]
@@ -20,74 +25,105 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _LINES_KEPT = 200
-_ENDED_SECONDS = 2
+_OUTPUT_SECONDS = 2
+_STOP_SECONDS = 120
+"""How long a JVM may take that still has something to write."""
+
+KILL_SECONDS = 20
+
+_SPARE_DESCRIPTORS = 8
+
+_UNKNOWN_USER = "airbyte"
 
 
 class Jvm:
-    """A JVM of its own process group, so that a signal meant for us does not take Spark away while we still commit."""
+    """A JVM in a process group of its own, so that a signal to ours does not end Spark while we still commit."""
 
     def __init__(self, scratch: Path) -> None:
+        """Launch nothing yet. `scratch` is a folder that only this JVM's command line names."""
         self._scratch = scratch
-        self._said: deque[str] = deque(maxlen=_LINES_KEPT)
-        self._listening: threading.Thread | None = None
+        self._lines: deque[str] = deque(maxlen=_LINES_KEPT)
+        self._reader: threading.Thread | None = None
+        # Looking for processes opens files, and at the end all other descriptors may be in use.
+        self._spare_descriptors = [os.open(os.devnull, os.O_RDONLY) for _ in range(_SPARE_DESCRIPTORS)]
         self.process: subprocess.Popen[bytes] | None = None
 
-    def launch(self, settings: Mapping[str, str]) -> JavaGateway:
-        """Start it with these settings of Spark's and return the way to talk to it. Raises what PySpark raises.
+    def launch(self, properties: Mapping[str, str]) -> JavaGateway:
+        """Launch it with these Spark properties and return the gateway to it. Raises what PySpark raises.
 
-        The settings go by a file that only this user can read: a command line can be read by all, and some of them are
-        secrets.
+        The properties are passed in a file that only this user can read: everybody can read command lines, and some
+        values are secrets.
         """
-        from pyspark.java_gateway import launch_gateway
-
-        properties = self._scratch / "spark.properties"
-        properties.touch(mode=0o600)
-        properties.write_text(_properties(settings), encoding="ascii")
-        ours, theirs = os.pipe()
-        self._listening = threading.Thread(target=self._listen, args=(ours,), name="spark-output", daemon=True)
-        self._listening.start()
-        submitted = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
-        arguments = f"--properties-file {shlex.quote(str(properties))} --load-spark-defaults {submitted}"
-        launching: dict[str, Any] = {"process_group": 0, "stdout": theirs, "stderr": theirs}
+        file = self._scratch / "spark.properties"
+        file.touch(mode=0o600)
+        file.write_text(_properties_file(properties), encoding="ascii")
+        read_end, write_end = os.pipe()
+        self._reader = threading.Thread(target=self._read, args=(read_end,), name="spark-output", daemon=True)
+        self._reader.start()
         try:
-            os.environ.update(_identity(), PYSPARK_SUBMIT_ARGS=arguments)
-            gateway = launch_gateway(None, launching)  # type: ignore[no-untyped-call]
+            gateway = launch_gateway(file, write_end, _user_environment())
         finally:
-            # What was not there before is set, not removed: other threads read the environment meanwhile, and one that
-            # walks through it (urllib does, for each client of boto3's) fails at a variable that has gone.
-            os.environ["PYSPARK_SUBMIT_ARGS"] = submitted
-            os.close(theirs)
-        self.process = gateway.proc
+            os.close(write_end)
+        self.process = process_of(gateway)
         return gateway
 
-    def said(self) -> Sequence[str]:
-        """The last lines it printed; all of them once it has ended."""
-        if self._listening is not None:
-            self._listening.join(_ENDED_SECONDS)
-        return [*self._said]
+    def output(self) -> Sequence[str]:
+        """Return the last lines that the JVM and its workers printed; all of them once it has ended."""
+        if self._reader is not None:
+            self._reader.join(_OUTPUT_SECONDS)
+        return [*self._lines]
 
-    def _listen(self, descriptor: int) -> None:
-        """Keep what it and its workers print from the terminal: for the log, and for whoever asks why it ended."""
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code, negative for a signal; None while it runs, is not launched, or was launched by others."""
+        return None if self.process is None else self.process.poll()
+
+    def wait_for_exit(self) -> None:
+        """Ask it to end and wait until it has, two minutes at most."""
+        if self.process is not None and self.process.stdin is not None:
+            self.process.stdin.close()  # The JVM ends itself at the end of its input.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(_STOP_SECONDS)
+
+    def kill(self) -> None:
+        """Kill it, also while it is being launched, and the Python workers that it started. Can be repeated."""
+        while self._spare_descriptors:
+            os.close(self._spare_descriptors.pop())
+        try:
+            _kill(self._processes())
+        finally:
+            # This needs no descriptor, and workers end when they find their JVM gone.
+            if self.process is not None:
+                self.process.kill()
+
+    def _processes(self) -> list[psutil.Process]:
+        """Return the JVM's process, recognised by its scratch folder, and the workers'."""
+        processes = []
+        for child in psutil.Process().children():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if any(str(self._scratch) in argument for argument in child.cmdline()):
+                    processes += [child, *child.children(recursive=True)]
+        return processes
+
+    def _read(self, descriptor: int) -> None:
+        """Keep what the JVM and its workers print away from the terminal, for the log and for error messages."""
         with os.fdopen(descriptor, errors="replace") as lines:
             for line in lines:
-                self._said.append(line.rstrip())
+                self._lines.append(line.rstrip())
                 _logger.debug("Spark: %s", line.rstrip())
 
 
-def unknown_user_options(scratch: Path) -> Sequence[str]:
-    """What Java must be told where the system has no name and no home for this user (a container's `runAsUser`)."""
-    return () if _is_known() else (f"-Duser.home={scratch}", f"-Duser.name={_SOME_USER}")
+def user_options(scratch: Path) -> Sequence[str]:
+    """Return the Java options for a user without a name and a home in the system (a container's `runAsUser`)."""
+    return () if _is_user_known() else (f"-Duser.home={scratch}", f"-Duser.name={_UNKNOWN_USER}")
 
 
-_SOME_USER = "airbyte"
+def _user_environment() -> Mapping[str, str]:
+    """Return the variables that Spark and Hadoop need for such a user: otherwise they ask the system, and fail."""
+    return {} if _is_user_known() else {"SPARK_USER": _UNKNOWN_USER, "HADOOP_USER_NAME": _UNKNOWN_USER}
 
 
-def _identity() -> Mapping[str, str]:
-    """What Spark and Hadoop must be told of such a user: they ask the system, and take no for an error."""
-    return {} if _is_known() else {"SPARK_USER": _SOME_USER, "HADOOP_USER_NAME": _SOME_USER}
-
-
-def _is_known() -> bool:
+def _is_user_known() -> bool:
     try:
         pwd.getpwuid(os.getuid())
     except KeyError:
@@ -95,15 +131,32 @@ def _is_known() -> bool:
     return True
 
 
-def _properties(settings: Mapping[str, str]) -> str:
-    """The settings as Java's properties files have them (java.util.Properties)."""
-    return "".join(f"{_escaped(name)}={_escaped(value)}\n" for name, value in settings.items())
+def _kill(processes: Sequence[psutil.Process]) -> None:
+    """Kill the processes; return when they have ended."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    deadline = time.monotonic() + KILL_SECONDS
+    while any(map(_is_running, processes)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def _is_running(process: psutil.Process) -> bool:
+    """Return whether the process runs; a zombie, which only waits for its parent to notice its end, does not."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def _properties_file(properties: Mapping[str, str]) -> str:
+    """Return the properties in the format of java.util.Properties."""
+    return "".join(f"{_escape(name)}={_escape(value)}\n" for name, value in properties.items())
 
 
 _SPECIAL = re.compile(r"[^A-Za-z0-9._/-]")
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     def escape(found: re.Match[str]) -> str:
         units = found[0].encode("utf-16-be", "surrogatepass")
         return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))

@@ -1,38 +1,172 @@
-"""Arrow without pandas: a second and 60 MB for which neither the driver nor its workers have a use."""
+"""Every use of private parts of PySpark, py4j and Arrow's Python layer, and every workaround of what they do.
+
+Each is in docs/workarounds.md with its measured reason and the test that fails once it is not needed any more. Nothing
+is imported before a function needs it: `spec` loads this module too.
+"""
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]
+    from pyspark import SparkContext
 
 
-def load_arrow() -> None:
-    """Load Arrow, and have it look for pandas now and in vain.
+# --- the JVM's launch and its gateway --------------------------------------------------------------------------------
 
-    It looks once, at the first value that it converts, and loads pandas if that is installed.
+
+def preload() -> None:
+    """Import what `launch_gateway` and SparkContext need.
+
+    To be called before the thread that starts Spark: beside another thread that runs Python, PySpark would take twice
+    as long to import, and the JVM would be launched that much later.
     """
-    with pandas_hidden():
+    import pyspark.java_gateway  # noqa: F401
+
+
+def launch_gateway(properties_file: Path, output: int, environment: Mapping[str, str]) -> JavaGateway:
+    """Launch Spark's JVM in a process group of its own and connect to it. Raises what PySpark raises.
+
+    `output` is the file descriptor for what the JVM prints. `environment` is added to this process's: PySpark hands
+    that on, and takes the arguments of `spark-submit` from one of its variables.
+    """
+    import shlex
+
+    from pyspark.java_gateway import launch_gateway
+
+    submit_args = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
+    arguments = f"--properties-file {shlex.quote(str(properties_file))} --load-spark-defaults {submit_args}"
+    popen: dict[str, Any] = {"process_group": 0, "stdout": output, "stderr": output}
+    try:
+        os.environ.update(environment, PYSPARK_SUBMIT_ARGS=arguments)
+        return launch_gateway(None, popen)  # type: ignore[no-untyped-call]
+    finally:
+        # A variable that was not there before is set, not removed: other threads read the environment meanwhile, and
+        # one that iterates over it (urllib does, for each client of boto3's) fails if a variable is removed.
+        os.environ["PYSPARK_SUBMIT_ARGS"] = submit_args
+
+
+def process_of(gateway: JavaGateway) -> subprocess.Popen[bytes] | None:
+    """Return the JVM's process; None if the gateway was launched by another process."""
+    process: subprocess.Popen[bytes] | None = gateway.proc
+    return process
+
+
+def available_processors(gateway: JavaGateway) -> int:
+    """Return how many processors the JVM may use, which a container can limit."""
+    return int(gateway.jvm.java.lang.Runtime.getRuntime().availableProcessors())
+
+
+def drop_sql_converters() -> None:
+    """Have py4j convert Python's own collections only.
+
+    To be called once pyspark is imported: it registers converters for values of its SQL, which we do not use. One of
+    them looks for NumPy at each value, the first time by importing pyspark.testing, and pandas with it: half of Spark's
+    start.
+    """
+    from py4j import protocol  # type: ignore[import-untyped]
+
+    protocol.INPUT_CONVERTER[:] = [c for c in protocol.INPUT_CONVERTER if type(c).__module__.startswith("py4j.")]
+
+
+# --- the running context ---------------------------------------------------------------------------------------------
+
+
+def is_stopped(context: SparkContext) -> bool:
+    """Return whether the JVM's SparkContext has stopped. Raises if the JVM does not answer."""
+    return bool(context._jsc.sc().isStopped())
+
+
+def is_java_exception(error: BaseException) -> bool:
+    """Return whether PySpark raised the error because the JVM, which still answers, threw an exception."""
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
+    return isinstance(error, Py4JJavaError)
+
+
+def java_exception_text(error: BaseException) -> str | None:
+    """Return the text of the JVM's exception, with its stack trace; None if the error is not from the JVM."""
+    thrown = getattr(error, "java_exception", None)
+    return None if thrown is None else str(thrown)
+
+
+# --- silence after the JVM's end -------------------------------------------------------------------------------------
+
+
+def silence_accumulator_server(context: SparkContext) -> None:
+    """Keep PySpark's accumulator server from printing a stack trace when the JVM ends; the next job reports that."""
+    context._accumulatorServer.handle_error = _ignore  # type: ignore[method-assign, assignment]
+
+
+def silence_py4j() -> None:
+    """Drop py4j's log messages from now on. To be called before the JVM is ended.
+
+    py4j logs every call that finds the JVM gone, and each garbage collection makes such calls. Some of it goes to the
+    root logger, hence the filter.
+    """
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_not_of_py4j)
+
+
+def _ignore(*_: object) -> None:
+    """Ignore that a connection has ended."""
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return f"{os.sep}py4j{os.sep}" not in record.pathname
+
+
+# --- imports that cost time and memory -------------------------------------------------------------------------------
+
+
+def import_arrow() -> None:
+    """Import Arrow without pandas, which would take a second and 60 MB and is not used.
+
+    Arrow looks for pandas once, at the first value that it converts, and imports it if it is installed.
+    """
+    with hide_pandas():
         import pyarrow as pa
 
         pa.array([])
 
 
 @contextmanager
-def pandas_hidden() -> Iterator[None]:
-    """As long as this lasts, pandas cannot be imported."""
-    hiding = _Hiding()
-    sys.meta_path.insert(0, hiding)
+def hide_pandas() -> Iterator[None]:
+    """Make imports of pandas fail inside the `with` block."""
+    finder = _PandasHider()
+    sys.meta_path.insert(0, finder)
     try:
         yield
     finally:
-        sys.meta_path.remove(hiding)
+        sys.meta_path.remove(finder)
 
 
-class _Hiding:
-    """A finder of modules (`sys.meta_path`). Its usual base class would cost `spec` a tenth of its time to load."""
+class _PandasHider:
+    """A finder of `sys.meta_path`. Its usual base class would take a tenth of `spec`'s time to import."""
 
     def find_spec(self, name: str, _path: Sequence[str] | None, _target: ModuleType | None = None) -> None:
         if name.partition(".")[0] == "pandas":
             raise ModuleNotFoundError(f"{name} is hidden", name=name)
+
+
+def prefer_installed_packages() -> None:
+    """Have a worker import PySpark from where it is installed rather than from the zip files beside it.
+
+    Spark puts the zip files first in `sys.path`. They contain no byte code: each start would compile them again.
+    """
+    sys.path[:] = sorted(sys.path, key=_is_zip_of_installed_package)
+
+
+def _is_zip_of_installed_package(entry: str) -> bool:
+    path = Path(entry)
+    return path.match("pyspark/python/lib/*.zip") and str(path.parents[3]) in sys.path

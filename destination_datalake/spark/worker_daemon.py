@@ -1,35 +1,22 @@
-"""PySpark's worker daemon with the encoder already imported.
+"""PySpark's worker daemon with the encoder already imported (Spark property `spark.python.daemon.module`).
 
-Workers are forked from this process, so they start with everything loaded and share its memory (Spark's option
-`spark.python.daemon.module`).
+Workers are forked from this process: they start with all modules imported and share its memory.
 """
 
 import gc
-import sys
-from pathlib import Path
 
-from destination_datalake.spark.pyspark_internals import pandas_hidden
-
-
-def _has_installed_twin(place: str) -> bool:
-    """Whether this is a zip file of an installed PySpark, whose modules lie beside it as well.
-
-    Spark has Python import from such zips first, which hold no byte code: each start would compile them anew.
-    """
-    path = Path(place)
-    return path.match("pyspark/python/lib/*.zip") and str(path.parents[3]) in sys.path
-
+from destination_datalake.spark.pyspark_internals import hide_pandas, prefer_installed_packages
 
 if __name__ == "__main__":
-    sys.path[:] = sorted(sys.path, key=_has_installed_twin)
-    with pandas_hidden():
-        # What each worker would import at its start, or for its first file, it finds loaded.
+    prefer_installed_packages()
+    with hide_pandas():
+        # What each worker would import at its start, or for its first file.
         import boto3  # noqa: F401
         import pyspark.worker  # noqa: F401
         from pyspark import daemon
 
         import destination_datalake.files.encode  # noqa: F401
 
-        # Workers share what is loaded: no collection may touch, and so copy, its pages.
+        # Freeze before the fork, so that garbage collection does not dirty copy-on-write pages.
         gc.freeze()
         daemon.manager()

@@ -126,11 +126,11 @@ class Landing:
 
     def spark_is_starting(self) -> bool:
         """Whether nothing can be encoded yet."""
-        return self._engine.starting()
+        return self._engine.is_starting()
 
     def spark_has_gone(self) -> bool:
         """Whether nothing can be encoded any more."""
-        return self._engine.failed is not None
+        return self._engine.error is not None
 
     def preparation_failure(self, stream: StreamId) -> Failure | None:
         """Why the stream's table could not be made ready; None if it is. Waits until that is known."""

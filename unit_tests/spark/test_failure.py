@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.spark.failure import JobFailed, not_started, worker_died
+from destination_datalake.spark.failure import JobFailed, start_failure, worker_failure
 
 NOISE = ("WARNING: Using incubator modules: jdk.incubator.vector", 'Setting default log level to "WARN".')
 
@@ -61,7 +61,7 @@ class Thrown(Exception):
 def test_a_start_that_failed_is_told_with_its_reason_and_what_to_do(
     error: Exception, said: tuple[str, ...], master: str, failure_type: str, words: str
 ) -> None:
-    failure = not_started(error, said, master)
+    failure = start_failure(error, said, master)
 
     assert words in str(failure)
     assert failure.failure.type == failure_type
@@ -85,7 +85,7 @@ def worker_said(text: str) -> JobFailed:
     ],
 )
 def test_a_unit_whose_worker_died_is_told_of_in_its_own_stream(said: str, failure_type: str, words: str) -> None:
-    answer = worker_died(StreamId("shop", "orders"), worker_said(said))
+    answer = worker_failure(StreamId("shop", "orders"), worker_said(said))
 
     assert "shop.orders" in answer.failure.message
     assert words in answer.failure.message

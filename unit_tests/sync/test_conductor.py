@@ -60,11 +60,11 @@ class CountingSpark(Engine):
     def parallelism(self) -> int:
         return 1
 
-    def starting(self) -> bool:
+    def is_starting(self) -> bool:
         return False
 
     @property
-    def failed(self) -> SparkFailed | None:
+    def error(self) -> SparkFailed | None:
         return SparkFailed("Spark has gone.") if self.died else None
 
     def encode(self, tasks: Sequence[EncodeTask]) -> list[UnitResult]:

@@ -21,7 +21,8 @@ from multiprocessing.context import ForkServerProcess
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Self
 
-from destination_datalake.spark.engine import Engine, EngineSettings
+from destination_datalake.spark.engine import Engine
+from destination_datalake.spark.settings import EngineSettings
 from integration_tests.harness.runs.kill_points import KillPoint, arm
 
 if TYPE_CHECKING:

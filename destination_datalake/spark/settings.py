@@ -1,0 +1,118 @@
+"""What Spark is configured with: its master, its properties (https://spark.apache.org/docs/latest/configuration.html)
+and the options of its JVM.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from destination_datalake.spark.jvm import user_options
+
+if TYPE_CHECKING:
+    from destination_datalake.config.options import Config
+
+ARCHIVE_VARIABLE = "DESTINATION_DATALAKE_JVM_ARCHIVE"
+
+_TASK_ATTEMPTS = 3
+"""How often Spark tries a task whose worker dies."""
+
+_JVM_OPTIONS = (
+    # The driver JVM only schedules: the quick compiler and the smallest collector start fastest and use least memory.
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-Xss512k",
+)
+
+_DEFAULTS: Mapping[str, str] = {
+    "spark.app.name": "destination-datalake",
+    "spark.driver.memory": "512m",
+    "spark.python.daemon.module": "destination_datalake.spark.worker_daemon",
+    "spark.python.worker.reuse": "true",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.task.maxFailures": str(_TASK_ATTEMPTS),
+    # A worker that crashes prints its stack traces.
+    "spark.python.worker.faulthandler.enabled": "true",
+}
+
+_LOCAL_DEFAULTS: Mapping[str, str] = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+
+_WORKER_ENVIRONMENT: Mapping[str, str] = {
+    # Workers allocate the same memory for every block and file. Allocators that return it in between have the system
+    # clear the same pages over and over: a tenth of the encoding's time.
+    "MALLOC_TRIM_THRESHOLD_": str(256 * 1024 * 1024),
+    "MALLOC_MMAP_THRESHOLD_": str(64 * 1024 * 1024),
+    "MIMALLOC_PURGE_DELAY": "-1",
+}
+
+_ALWAYS: Mapping[str, str] = {
+    # A speculative copy of a task would write the same rejects, maybe from segments whose files were reused.
+    "spark.speculation": "false",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """Where Spark runs. `conf` has Spark properties, which override our defaults; `jvm_options` are added to ours."""
+
+    master: str
+    conf: Mapping[str, str]
+    jvm_options: tuple[str, ...] = ()
+
+    @classmethod
+    def from_config(cls, config: Config) -> EngineSettings:
+        """Return the settings that the connector's configuration has."""
+        return cls(config.spark.master, config.spark.conf)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether executors share this machine's disk."""
+        return self.master.startswith("local")
+
+    def properties(self, scratch: Path) -> dict[str, str]:
+        """Return all properties that Spark is started with; `scratch` is the folder for its temporary files."""
+        return {
+            **_DEFAULTS,
+            "spark.local.dir": str(scratch),
+            "spark.master": self.master,
+            **{f"spark.executorEnv.{name}": value for name, value in _WORKER_ENVIRONMENT.items()},
+            **(_LOCAL_DEFAULTS if self.is_local else {}),
+            "spark.driver.extraJavaOptions": " ".join(self._java_options(scratch)),
+            **self.conf,
+            **_ALWAYS,
+        }
+
+    def _java_options(self, scratch: Path) -> tuple[str, ...]:
+        temporary = f"-Djava.io.tmpdir={scratch}"
+        logging = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}"
+        archive = archive_path()
+        shared = (f"-XX:SharedArchiveFile={archive}", "-Xlog:disable") if archive.exists() else ()
+        return (*_JVM_OPTIONS, temporary, logging, *user_options(scratch), *shared, *self.jvm_options)
+
+
+def archive_path() -> Path:
+    """Return where the JVM's class-data-sharing archive is looked for: by a variable, else beside the interpreter."""
+    chosen = os.environ.get(ARCHIVE_VARIABLE)
+    return Path(chosen) if chosen else Path(sys.prefix) / "share" / "destination-datalake" / "spark.jsa"
+
+
+def local_master_with_attempts(master: str, processors: Callable[[], int]) -> str:
+    """Return a local master that tries a task again as a cluster would: `local[*]` ignores `spark.task.maxFailures`.
+
+    `local[*]` gets one thread more than there are processors, because tasks also wait for S3. Masters that are not
+    local are returned as they are.
+    """
+    found = re.fullmatch(r"local(?:\[(\d+|\*)\])?", master)
+    if found is None:
+        return master
+    threads = "1" if found[1] is None else str(processors() + 1) if found[1] == "*" else found[1]
+    return f"local[{threads},{_TASK_ATTEMPTS}]"
