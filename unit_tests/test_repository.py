@@ -301,7 +301,20 @@ def test_make_and_the_image_use_the_same_uv() -> None:
 
 @pytest.mark.parametrize(
     "target",
-    ["setup", "demo", "test", "test-unit", "conformance", "lint", "types", "bench", "archive", "clean", "help"],
+    [
+        "setup",
+        "demo",
+        "test",
+        "test-unit",
+        "conformance",
+        "coverage",
+        "lint",
+        "types",
+        "bench",
+        "archive",
+        "clean",
+        "help",
+    ],
 )
 def test_make_without_a_target_lists_every_target(target: str) -> None:
     listing = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True, env=plain_environment())
@@ -320,12 +333,12 @@ def test_a_script_can_be_run_and_stops_at_its_first_failure(script: str) -> None
     assert "set -euo pipefail" in text(script)
 
 
-def test_what_has_to_pass_runs_tests_then_lint_then_types_then_the_acceptance_suite() -> None:
+def test_ci_runs_tests_then_lint_types_coverage_and_the_acceptance_suite() -> None:
     commands = [line.strip() for line in text(".ci/run").splitlines()]
     steps = [line for line in commands if line.startswith(("make ", ".venv/bin/pytest "))]
 
-    assert steps[:3] == ["make test", "make lint", "make types"]
-    assert [step.split()[1] for step in steps[3:]] == ["integration_tests/acceptance"]
+    assert [step.split()[1] for step in steps] == ["test", "lint", "types", "coverage", "integration_tests/acceptance"]
+    assert "--durations" in steps[0], "which tests are slow is in the log of every run"
 
 
 # --- the scripts' own behaviour, on machines made of stand-in commands ------------------------------------------------
