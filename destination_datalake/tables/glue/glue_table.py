@@ -1,4 +1,4 @@
-"""A table's entry in the Glue Data Catalog, changed without losing what others write into it at the same time."""
+"""A table of the Glue Data Catalog, updated by compare-and-set so that no other writer's concurrent change is lost."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from destination_datalake.tables.table import TableName
 
 TableInput = dict[str, Any]
-"""What UpdateTable takes (Glue API: TableInput). `Parameters` is always there."""
+"""What UpdateTable takes (Glue API: TableInput). `Parameters` is always present."""
 
-# What GetTable answers and UpdateTable takes (Glue API: TableInput); the rest of the answer is Glue's own.
-_TABLE_INPUT = (
+# GetTable answers with more keys (Glue API: Table), which UpdateTable refuses.
+_TABLE_INPUT_KEYS = (
     "Name",
     "Description",
     "Owner",
@@ -38,69 +38,68 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """An entry as it was at one moment; `version` (Glue: VersionId) tells that one from every other."""
+    """A table as it was read, with the id of that version (Glue API: VersionId), which every update changes."""
 
-    entry: TableInput
-    version: str | None
+    table_input: TableInput
+    version_id: str | None
 
 
 class GlueTable:
-    """The entry of one table."""
+    """One table. It need not exist yet."""
 
     def __init__(self, name: TableName, access: AwsAccess) -> None:
-        self._name = name
+        self.name = name
         self._access = access
 
     def read(self) -> TableInput:
-        """Return the entry. Raises EntityNotFoundException (Glue) if there is no such table."""
+        """Return the table. Raises EntityNotFoundException (Glue) if it does not exist."""
         return as_table_input(self._get())
 
-    def update(self, change: Callable[[TableInput], _Result], seen: TableVersion | None = None) -> _Result:
-        """Change the entry in one call, or in none if nothing becomes different; return what `change` returned.
+    def read_version(self) -> TableVersion:
+        """Return the table with its version. Raises EntityNotFoundException (Glue) if it does not exist."""
+        table = self._get()
+        return TableVersion(as_table_input(table), table.get("VersionId"))
 
-        `seen` is what to begin with, if it was just seen.
+    def update(self, change: Callable[[TableInput], _Result], version: TableVersion | None = None) -> _Result:
+        """Apply `change` to the table and return its result. No call is made if the table stays equal.
 
-        `change` alters the entry as the catalog has it. When somebody else's update was faster (Glue: VersionId), it is
-        called again, on the entry that they made. Raises what Glue raises, and that conflict only if it does not end.
+        Retries on optimistic-concurrency conflicts with exponential backoff and jitter: `change` is then called again,
+        on the table as the other writer left it. `version` saves reading the table, if it was just read. Raises what
+        Glue raises; ConcurrentModificationException only after the last attempt.
         """
 
         def attempt() -> _Result:
-            nonlocal seen
-            before, seen = seen or self.read_version(), None
-            after: Any = copy.deepcopy(before.entry)
-            result = change(after)
-            if after != before.entry:
-                self._put(after, before)
+            nonlocal version
+            before, version = version or self.read_version(), None
+            changed = copy.deepcopy(before.table_input)
+            result = change(changed)
+            if changed != before.table_input:
+                self._put(changed, before)
             return result
 
         return retry_on(self._access.client("glue").exceptions.ConcurrentModificationException, attempt)
 
-    def read_version(self) -> TableVersion:
-        """Return the entry with its version, for `compare_and_set`. Raises what `read` raises."""
-        table = self._get()
-        return TableVersion(as_table_input(table), table.get("VersionId"))
-
-    def compare_and_set(self, seen: TableVersion, change: Callable[[TableInput], object]) -> bool:
-        """Change the entry if nobody has since it was seen; say whether it was changed."""
-        after = copy.deepcopy(seen.entry)
-        change(after)
+    def compare_and_set(self, version: TableVersion, change: Callable[[TableInput], object]) -> bool:
+        """Apply `change` only if the table still has this version; return whether it was applied."""
+        changed = copy.deepcopy(version.table_input)
+        change(changed)
         try:
-            self._put(after, seen)
+            self._put(changed, version)
         except self._access.client("glue").exceptions.ConcurrentModificationException:
             return False
         return True
 
-    def _put(self, entry: Any, seen: TableVersion) -> None:
-        version: Any = {"VersionId": seen.version} if seen.version is not None else {}
+    def _put(self, table_input: Any, version: TableVersion) -> None:
+        condition: Any = {"VersionId": version.version_id} if version.version_id is not None else {}
         glue = self._access.client("glue")
-        glue.update_table(DatabaseName=self._name.database, TableInput=entry, SkipArchive=True, **version)
+        glue.update_table(DatabaseName=self.name.database, TableInput=table_input, SkipArchive=True, **condition)
 
     def _get(self) -> Mapping[str, Any]:
-        answer = self._access.client("glue").get_table(DatabaseName=self._name.database, Name=self._name.table)
+        answer = self._access.client("glue").get_table(DatabaseName=self.name.database, Name=self.name.table)
         return answer["Table"]
 
 
 def as_table_input(table: Mapping[str, Any]) -> TableInput:
-    """Return what UpdateTable takes of what GetTable answered."""
-    entry = {key: table[key] for key in _TABLE_INPUT if key in table}
-    return {**entry, "Parameters": {**entry.get("Parameters", {})}}
+    """Return the part of GetTable's answer that UpdateTable takes."""
+    table_input = {key: table[key] for key in _TABLE_INPUT_KEYS if key in table}
+    return {**table_input, "Parameters": {**table_input.get("Parameters", {})}}

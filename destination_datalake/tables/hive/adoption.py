@@ -1,121 +1,127 @@
-"""Taking the rows of a replacement that was never published into the table: they were acknowledged."""
+"""Adoption of a pending overwrite by a sync that appends: its rows were acknowledged, so they move into the table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 
 from destination_datalake.aws.retries import retry_until_done
 from destination_datalake.errors import Failure
 from destination_datalake.files.plan import RewriteFailed, RewriteTask
-from destination_datalake.schema.glue import parse_glue_type
 from destination_datalake.schema.types import Field
 from destination_datalake.tables.fencing import TOKEN_PROPERTY, FencingToken
 from destination_datalake.tables.glue.glue_table import GlueTable, TableInput
-from destination_datalake.tables.hive.content import Content, Shown
+from destination_datalake.tables.hive.content import Content, WriteTarget
 from destination_datalake.tables.hive.folders import Folders
-from destination_datalake.tables.hive.leftovers import Standing, note
-from destination_datalake.tables.hive.replacement import (
+from destination_datalake.tables.hive.parameters import (
+    FolderState,
     PendingOverwrite,
-    forget,
+    list_folder,
     lowest_generation,
-    note_lowest_generation,
+    save_lowest_generation,
 )
-from destination_datalake.tables.table import Rewrite, TableName
+from destination_datalake.tables.hive.widening import Widening
+from destination_datalake.tables.table import Rewrite
 
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """What a sync does that appends and has taken the fencing token from whoever was replacing the table's content.
+    """Copies the files of a pending overwrite into the published content, which is `target`.
 
-    The replacement's owner adds nothing to it any more. If another sync takes the token in turn, it is that one's part.
+    The sync holds `token`, so the one that began the overwrite is fenced and adds nothing to it. If yet another sync
+    takes the token, the adoption is left to it.
     """
 
-    table: TableName
-    token: FencingToken
-    entry: GlueTable
+    glue_table: GlueTable
     folders: Folders
-    in_place: bool
+    widening: Widening
+    target: WriteTarget
+    token: FencingToken
 
-    def adopt(self, widen: Callable[[Sequence[Field]], None], rewrite: Rewrite) -> None:
-        """Put the replacement's files beside the table's, under the same names however often it is tried.
+    def adopt(self, rewrite: Rewrite) -> None:
+        """Copy the files and clear the pending overwrite. File names are kept, so that this is idempotent.
 
-        `widen` makes the table's content wide enough for columns. Raises RewriteFailed.
+        Raises RewriteFailed if a file cannot be rewritten, or if every attempt meets a concurrent change.
         """
-
-        def attempt() -> bool:
-            entry = self.entry.read()
-            left = PendingOverwrite.noted(entry)
-            if FencingToken.held(entry["Parameters"]) != self.token:
-                return True
-            content = Shown(self.table).content(entry)
-            if left is not None:
-                noted = {name: parse_glue_type(text) for name, text in left.types.items()}
-                columns = [Field(name, name, type_) for name, type_ in noted.items() if type_ is not None]
-                if content.widened(columns) != content:
-                    widen(columns)
-                    return False
-                if not self._copied(left, Content(left.location, {**content.types, **noted}), content, rewrite):
-                    return False
-            return self.entry.update(partial(self._settle, left=left, content=content))
-
-        if retry_until_done(attempt):
+        if retry_until_done(partial(self._attempt, rewrite)):
             return
         message = (
-            f"Rows of an unfinished replacement of table {self.table} could not be taken into it, because other "
-            "writers have changed the table each time before that was done. Run the sync again when they are through."
+            f"Rows of an unfinished overwrite of table {self.glue_table.name} could not be taken into it, because "
+            "other writers changed the table during each attempt. Run the sync again when no other sync writes to it."
         )
         raise RewriteFailed(Failure(message, message, "transient_error"))
 
-    def _copied(self, left: PendingOverwrite, source: Content, target: Content, rewrite: Rewrite) -> bool:
-        """Copy the files. False if their owner has withdrawn some of them meanwhile, which it could not acknowledge.
+    def _attempt(self, rewrite: Rewrite) -> bool:
+        """Adopt the content as it is now; False if that must be repeated, because it changed meanwhile."""
+        table_input = self.glue_table.read()
+        if self._is_fenced(table_input):
+            return True
+        pending = PendingOverwrite.load(table_input)
+        content = self.target.content(table_input)
+        if pending is not None:
+            columns = [Field(name, name, type_) for name, type_ in pending.types().items() if type_ is not None]
+            if content.widened(columns) != content:
+                self.widening.widen(self.target, columns, rewrite)
+                return False
+            if not self._copy_all(pending, Content.pending(table_input, pending), content, rewrite):
+                return False
+        return self.glue_table.update(partial(self._conclude, pending=pending, content=content))
 
-        False, too, if the replacement is another sync's part by now: what is missing then may have been adopted, and
-        swept.
+    def _is_fenced(self, table_input: TableInput) -> bool:
+        return FencingToken.held(table_input["Parameters"]) != self.token
+
+    def _copy_all(self, pending: PendingOverwrite, source: Content, content: Content, rewrite: Rewrite) -> bool:
+        """Copy the files; False if that must be repeated.
+
+        That is the case if the fenced sync has deleted some of them meanwhile, because it could not acknowledge them;
+        or if the adoption is another sync's by now, whose deletion of adopted files would look the same.
         """
         names = self.folders.files(source.folder).keys()
         failure: Exception | None = None
         try:
-            self._copy(names, source, target, rewrite)
+            self._copy(names, source, content, rewrite)
         except Exception as error:
             failure = error
-        withdrawn = names - self.folders.files(source.folder).keys()
-        # Read after the files were listed: nobody sweeps them as long as the entry says that they are ours to adopt.
-        entry = self.entry.read()
-        if FencingToken.held(entry["Parameters"]) != self.token or PendingOverwrite.noted(entry) != left:
+        deleted = names - self.folders.files(source.folder).keys()
+        # Read after the files were listed: they are not deleted after adoption while this sync's token is there.
+        table_input = self.glue_table.read()
+        if self._is_fenced(table_input) or PendingOverwrite.load(table_input) != pending:
             return False
-        self.folders.delete(f"{target.folder}/{name}" for name in withdrawn)
-        if failure is not None and not withdrawn:
+        self.folders.delete(f"{content.folder}/{name}" for name in deleted)
+        if failure is not None and not deleted:
             raise failure
-        return not withdrawn
+        return not deleted
 
-    def _copy(self, names: Collection[str], source: Content, target: Content, rewrite: Rewrite) -> None:
-        wider = source.changed(target)
-        if self.in_place or not wider:
-            self.folders.copy(names, source.folder, target.folder)
+    def _copy(self, names: Collection[str], source: Content, content: Content, rewrite: Rewrite) -> None:
+        wider = source.types_changed_in(content)
+        if self.widening.in_place or not wider:
+            self.folders.copy(names, source.folder, content.folder)
         elif names:
             rewrite(
                 [
-                    RewriteTask(f"{source.folder}/{name}", f"{target.folder}/{name}", wider, self.folders.access)
+                    RewriteTask(f"{source.folder}/{name}", f"{content.folder}/{name}", wider, self.folders.access)
                     for name in names
                 ]
             )
 
-    def _settle(self, entry: TableInput, left: PendingOverwrite | None, content: Content) -> bool:
-        """Forget the replacement, unless the table has changed meanwhile. Another sync's token: that is its part."""
-        if FencingToken.held(entry["Parameters"]) != self.token:
+    def _conclude(self, table_input: TableInput, pending: PendingOverwrite | None, content: Content) -> bool:
+        """Clear the pending overwrite and release the token; False if the table changed since the files were copied.
+
+        True also if another sync has the token: the rest is left to it.
+        """
+        if self._is_fenced(table_input):
             return True
-        now = Shown(self.table).content(entry)
-        wanted = () if left is None else left.types
-        moved = now.folder != content.folder or any(now.types.get(name) != content.types.get(name) for name in wanted)
-        if moved or PendingOverwrite.noted(entry) != left:
+        now = self.target.content(table_input)
+        names = () if pending is None else pending.type_names
+        moved = now.folder != content.folder or any(now.types.get(name) != content.types.get(name) for name in names)
+        if moved or PendingOverwrite.load(table_input) != pending:
             return False
-        entry["Parameters"].pop(TOKEN_PROPERTY)
-        if left is not None:
-            forget(entry)
-            note(entry, left.location, Standing.DEAD)
-            lowest = lowest_generation(entry)
-            if lowest is not None and left.generation is not None:
-                note_lowest_generation(entry, min(lowest, left.generation))
+        table_input["Parameters"].pop(TOKEN_PROPERTY)
+        if pending is not None:
+            PendingOverwrite.clear(table_input)
+            list_folder(table_input, pending.location, FolderState.DEAD)
+            lowest = lowest_generation(table_input)
+            if lowest is not None and pending.generation is not None:
+                save_lowest_generation(table_input, min(lowest, pending.generation))
         return True

@@ -15,43 +15,44 @@ from destination_datalake.tables.location import GENERATIONS_SUFFIX
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
 
-_OURS = re.compile(r"(?P<beside>.+)/generation-\d+-[0-9a-f]{12}")
-"""The name of a folder that this connector has made."""
+_OUR_FOLDER = re.compile(r"(?P<parent>.+)/generation-\d+-[0-9a-f]{12}")
+"""A folder created by this connector."""
 
-_CALLS_AT_ONCE = 8
+_CONCURRENT_CALLS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """Folders are S3 URIs without a slash at the end; `root` is where the first one of a new table is made."""
+    """Folders are S3 URIs without a trailing slash; the first folder of a new table is created in `root`."""
 
     root: str
     access: AwsAccess
 
-    def first(self, generation: int | None) -> str:
-        """Return a folder that nobody has used, for a new table."""
-        return f"{self.root}/{_name(generation)}"
+    def for_new_table(self, generation: int | None) -> str:
+        """Return an unused folder for a new table."""
+        return f"{self.root}/{_unique_name(generation)}"
 
-    def new(self, location: str, generation: int | None) -> str:
-        """Return a folder that nobody has used, for a table whose content is at `location`.
+    def for_table_at(self, location: str, generation: int | None) -> str:
+        """Return an unused folder for new content of a table at `location`.
 
         It is never inside the table's location, because engines read folders to any depth.
         """
-        if ours := _OURS.fullmatch(location):
-            beside = ours["beside"]
+        if ours := _OUR_FOLDER.fullmatch(location):
+            parent = ours["parent"]
         else:
-            beside = f"{location}{GENERATIONS_SUFFIX}" if f"{self.root}/".startswith(f"{location}/") else self.root
-        return f"{beside}/{_name(generation)}"
+            inside = f"{self.root}/".startswith(f"{location}/")
+            parent = f"{location}{GENERATIONS_SUFFIX}" if inside else self.root
+        return f"{parent}/{_unique_name(generation)}"
 
     @staticmethod
-    def ours(folder: str) -> bool:
-        """Whether this connector has made the folder, so that all in it was the table's."""
-        return _OURS.fullmatch(folder) is not None
+    def is_ours(folder: str) -> bool:
+        """Whether this connector created the folder, so that it holds nothing but the table's files."""
+        return _OUR_FOLDER.fullmatch(folder) is not None
 
     def files(self, folder: str) -> dict[str, str]:
         """Return the files that readers see in a folder, at any depth: names relative to it, with their ETags.
 
-        Names that begin with `_` or `.` are hidden from Hive, Spark, Trino and Athena, and empty objects are no files.
+        Hive, Spark, Trino and Athena ignore names that begin with `_` or `.`; empty objects are not files.
         """
         found = ((each["Key"][len(_prefix(folder).key) :], each) for each in self._objects(folder))
         return {
@@ -60,47 +61,47 @@ class Folders:
             if each["Size"] and not any(part[:1] in ("_", ".") for part in name.split("/"))
         }
 
-    def empty(self, folder: str) -> bool:
-        """Whether nothing at all lies in a folder."""
+    def is_empty(self, folder: str) -> bool:
+        """Whether a folder has no object at all."""
         return next(self._objects(folder), None) is None
 
     def copy(self, names: Iterable[str], source: str, target: str) -> None:
-        """Copy files of a folder into another under the same names, so that doing it twice does no harm."""
+        """Copy files of a folder into another under the same names. Idempotent."""
         s3 = self.access.client("s3")
 
         def copy(name: str) -> None:
             old, new = S3Address.parse(f"{source}/{name}"), S3Address.parse(f"{target}/{name}")
             s3.copy({"Bucket": old.bucket, "Key": old.key}, new.bucket, new.key)
 
-        with ThreadPoolExecutor(_CALLS_AT_ONCE, "copy") as pool:
+        with ThreadPoolExecutor(_CONCURRENT_CALLS, "copy") as pool:
             list(pool.map(copy, names))
 
     def delete(self, uris: Iterable[str]) -> None:
-        """Delete objects; one that is not there is no error."""
+        """Delete objects; those that do not exist are ignored."""
         s3 = self.access.client("s3")
 
         def delete(uri: str) -> None:
-            where = S3Address.parse(uri)
-            s3.delete_object(Bucket=where.bucket, Key=where.key)
+            address = S3Address.parse(uri)
+            s3.delete_object(Bucket=address.bucket, Key=address.key)
 
-        with ThreadPoolExecutor(_CALLS_AT_ONCE, "delete") as pool:
+        with ThreadPoolExecutor(_CONCURRENT_CALLS, "delete") as pool:
             list(pool.map(delete, uris))
 
-    def clear(self, folder: str) -> None:
-        """Delete all that lies in a folder that is ours and dead. Raises ValueError for any other folder."""
-        if not self.ours(folder):
-            raise ValueError(f"{folder} is not a folder that this connector has made")
+    def delete_folder(self, folder: str) -> None:
+        """Delete all objects in a folder. Raises ValueError if this connector did not create it."""
+        if not self.is_ours(folder):
+            raise ValueError(f"{folder} is not a folder that this connector has created")
         bucket = S3Address.parse(folder).bucket
         self.delete([str(S3Address(bucket, each["Key"])) for each in self._objects(folder)])
 
     def _objects(self, folder: str) -> Iterator[Any]:
-        where = _prefix(folder)
+        prefix = _prefix(folder)
         pages = self.access.client("s3").get_paginator("list_objects_v2")
-        for page in pages.paginate(Bucket=where.bucket, Prefix=where.key):
+        for page in pages.paginate(Bucket=prefix.bucket, Prefix=prefix.key):
             yield from page.get("Contents", [])
 
 
-def _name(generation: int | None) -> str:
+def _unique_name(generation: int | None) -> str:
     return f"generation-{generation or 0}-{uuid.uuid4().hex[:12]}"
 
 

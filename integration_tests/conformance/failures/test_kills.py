@@ -87,10 +87,10 @@ POINTS: Mapping[object, Sequence[KillPoint]] = {
         KillPoint("before", HIDDEN, 5),
         KillPoint("after", HIDDEN, 6),
         KillPoint("before", f"{HIVE}.publish", 2),
-        KillPoint("before", f"{HIVE}._are_in_the_table"),
-        KillPoint("after", f"{HIVE}._are_in_the_table", 3),
-        KillPoint("before", f"{FOLDERS}.clear"),
-        KillPoint("after", f"{FOLDERS}.clear"),
+        KillPoint("before", f"{HIVE}._record_commit"),
+        KillPoint("after", f"{HIVE}._record_commit", 3),
+        KillPoint("before", f"{FOLDERS}.delete_folder"),
+        KillPoint("after", f"{FOLDERS}.delete_folder"),
         KillPoint("after", f"{HIVE}.publish", 3),
     ),
 }
@@ -189,10 +189,10 @@ ADOPTING: Mapping[object, Sequence[KillPoint]] = {
         KillPoint("after", UPDATE),
         KillPoint("before", f"{FOLDERS}.copy"),
         KillPoint("after", f"{FOLDERS}.copy"),
-        KillPoint("after", f"{ADOPTION}._settle"),
+        KillPoint("after", f"{ADOPTION}._conclude"),
         KillPoint("after", f"{ADOPTION}.adopt"),
-        KillPoint("before", f"{FOLDERS}.clear"),
-        KillPoint("after", f"{FOLDERS}.clear"),
+        KillPoint("before", f"{FOLDERS}.delete_folder"),
+        KillPoint("after", f"{FOLDERS}.delete_folder"),
     ),
 }
 """Where rows of an unfinished replacement are taken into the table."""

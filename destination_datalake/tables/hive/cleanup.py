@@ -1,0 +1,67 @@
+"""Deletion of folders that a Hive table has left. Readers may still be in a folder when the table leaves it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from destination_datalake.aws.errors import explain
+from destination_datalake.tables.glue.glue_table import GlueTable, TableInput
+from destination_datalake.tables.glue.storage_descriptor import table_location
+from destination_datalake.tables.hive.content import folders_in_use
+from destination_datalake.tables.hive.folders import Folders
+from destination_datalake.tables.hive.parameters import FolderState, list_folder, other_folders, unlist_folders
+
+_logger = logging.getLogger(__name__)
+
+
+class Cleanup:
+    """Decides when folders are deleted, and deletes them.
+
+    `table_input` is the table at the beginning of the sync: folders listed then were left by earlier syncs, and are
+    deleted at the end of this one. Of the folders that this sync leaves, the table's first and its last are kept for
+    readers until the next sync.
+    """
+
+    def __init__(self, glue_table: GlueTable, folders: Folders, table_input: TableInput) -> None:
+        self._glue_table = glue_table
+        self._folders = folders
+        self._first_folder = table_location(table_input)
+        self._last_left: set[str] = set()
+        self._obsolete = set(other_folders(table_input))
+
+    def mark_dead(self, table_input: TableInput) -> Sequence[str]:
+        """List the obsolete folders as dead; return all dead ones. A sync that is writing to one will notice."""
+        for folder in other_folders(table_input).keys() & self._obsolete:
+            list_folder(table_input, folder, FolderState.DEAD)
+        dead = {folder for folder, state in other_folders(table_input).items() if state is FolderState.DEAD}
+        return sorted(dead - folders_in_use(table_input))
+
+    def on_left(self, folder: str) -> None:
+        """Delete what this sync left before `folder`, which it has just left."""
+        self._obsolete |= self._last_left
+        self._last_left = {folder} - {self._first_folder}
+        self.delete()
+
+    def delete(self, dead: Sequence[str] | None = None) -> None:
+        """Delete the dead folders, which are `dead` if an update before has marked them.
+
+        A failure is logged and not raised, as the table's rows are right without it.
+        """
+        folders = dead or ()
+        try:
+            if dead is None:
+                folders = self._glue_table.update(self.mark_dead)
+            if not folders:
+                return
+            for folder in folders:
+                self._folders.delete_folder(folder)
+            self._glue_table.update(lambda table_input: unlist_folders(table_input, *folders))
+        except Exception as error:
+            table = f"table {self._glue_table.name}"
+            failure = explain(error, doing="remove old files of", resource=table)
+            _logger.warning(
+                "%s The table's rows are right, and the sync goes on. The next one tries again: %s.",
+                failure.message if failure is not None else f"Cannot remove old files of {table}: {error!r}.",
+                ", ".join(folders) or "folders that the table has left",
+            )
