@@ -53,8 +53,8 @@ def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
     # back, must not be what the next try has written. Rejects keep their names, so that none are told of twice.
     files = RollingFileWriter(f"{unit.name}-{secrets.token_hex(4)}", unit.plan, s3)
     now = time.time_ns() // 1_000_000
-    lines = RejectFormatter(unit.rejects, unit.stream, unit.plan.columns, unit.name, now)
-    rejects = RejectWriter(lines, unit.rejects, unit.name, s3)
+    formatter = RejectFormatter(unit.rejects, unit.stream, unit.plan.columns, unit.name, now)
+    rejects = RejectWriter(formatter, unit.rejects, unit.name, s3)
     noticed: tuple[str, ...] | None = None
     with undone_on_failure(files.abort, rejects.abort):
         for segment in unit.segments:

@@ -1,1 +1,1 @@
-"""Records and values that could not be kept as they were: where they go, how many they are, when they are too many."""
+"""Rejects, the dead letters of a sync: what could not be kept as it was sent, written where it can be found again."""

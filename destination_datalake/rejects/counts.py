@@ -1,4 +1,4 @@
-"""How much was rejected, and why: counts that travel from the executors to the end of the sync."""
+"""How much was rejected, and why: counts that travel from the executors to the driver."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Self
 class RejectCounts:
     """Counts of one stream, or of a part of it.
 
-    `records` were received: each was written or refused. `refused` are no rows. `affected` have at least one reject,
-    the refused ones included. `reasons` counts what was rejected by column (as the source calls it; None for whole
-    records) and reason, also the values that have no line of their own among the rejects.
+    `records` were received: each was either written as a row or refused. `refused` of them are no rows. `affected` have
+    at least one reject, the refused ones included. `reasons` counts rejects by column (under its source name; None for
+    whole records) and reason, also the values that have no line of their own among the rejects.
     """
 
     records: int = 0
@@ -24,17 +24,17 @@ class RejectCounts:
 
     @property
     def values(self) -> int:
-        """How many values of records that were written are rejected."""
+        """How many values are rejected in records that were written."""
         return sum(count for (column, _), count in self.reasons.items() if column is not None)
 
     @classmethod
-    def total(cls, all_counts: Iterable[Self]) -> Self:
-        """Add them up."""
+    def total(cls, parts: Iterable[Self]) -> Self:
+        """Return the sum."""
         reasons: Counter[tuple[str | None, str]] = Counter()
         records = refused = affected = 0
-        for counts in all_counts:
-            records += counts.records
-            refused += counts.refused
-            affected += counts.affected
-            reasons.update(counts.reasons)
+        for part in parts:
+            records += part.records
+            refused += part.refused
+            affected += part.affected
+            reasons.update(part.reasons)
         return cls(records, refused, affected, dict(reasons))

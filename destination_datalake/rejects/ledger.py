@@ -1,11 +1,11 @@
-"""The rejects of one sync, as the driver keeps them: how many each stream has, and the catalog's view of them."""
+"""The rejects of one sync, on the driver: counts per stream, their limit, and their registration in the catalog."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from destination_datalake.aws.withdrawal import withdraw_all
 from destination_datalake.rejects.counts import RejectCounts
@@ -15,33 +15,41 @@ if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.protocol.catalog import StreamId
     from destination_datalake.rejects.limit import RejectLimit
-    from destination_datalake.tables.glue.rejects_table import RejectsTable
-    from destination_datalake.tables.table import TableName
 
 _logger = logging.getLogger(__name__)
 
 
+class RejectCatalog(Protocol):
+    """A catalog's table over all rejects."""
+
+    def register(self, files: Sequence[RejectFile]) -> None:
+        """Make the files readable through the table. Not thread-safe; raises whatever the catalog's client raises."""
+
+
 class RejectLedger:
-    """Counts, judges, registers and withdraws. For any thread; `root`, `run` and `day` as in RejectLocation."""
+    """Counts, limits and registers rejects. Thread-safe; `root`, `run` and `day` as in RejectLocation."""
 
     def __init__(
-        self, root: str, run: str, day: str, limit: RejectLimit, table: RejectsTable, access: AwsAccess
+        self, root: str, run: str, day: str, limit: RejectLimit, catalog: RejectCatalog, access: AwsAccess
     ) -> None:
         self._root = root
         self._run = run
         self._day = day
         self._limit = limit
-        self._table = table
+        self._catalog = catalog
         self._access = access
         self._lock = threading.Lock()
         self._counts: dict[StreamId, RejectCounts] = {}
 
-    def location(self, table: TableName) -> RejectLocation:
-        """Where the rejects of a table's stream go."""
-        return RejectLocation(self._root, self._run, self._day, table.database, table.table)
+    def location(self, database: str, table: str) -> RejectLocation:
+        """Return where the rejects of the stream with this table are written."""
+        return RejectLocation(self._root, self._run, self._day, database, table)
 
     def add(self, stream: StreamId, counts: RejectCounts) -> str | None:
-        """Count a batch that is about to be committed; say why the stream must stop, if its rejects are too many."""
+        """Count a batch before it is committed.
+
+        Returns a message for the user if the stream now exceeds the limit, so that the batch must not be committed.
+        """
         with self._lock:
             total = self._counts[stream] = RejectCounts.total([self._counts.get(stream, RejectCounts()), counts])
         exceeded = self._limit.exceeded(total)
@@ -53,10 +61,10 @@ class RejectLedger:
         )
 
     def register(self, files: Sequence[RejectFile]) -> None:
-        """Show the files in the catalog. They are safe without it, so whatever goes wrong is only a warning."""
+        """Register the files in the catalog. They are durable without it, so any failure is logged as a warning."""
         with self._lock:
             try:
-                self._table.register(files)
+                self._catalog.register(files)
             except Exception:
                 _logger.warning(
                     "Rejects were written under %s/ but their table in the Glue Data Catalog could not be updated.",
@@ -65,5 +73,5 @@ class RejectLedger:
                 )
 
     def withdraw(self, files: Sequence[RejectFile]) -> None:
-        """Remove the rejects of a batch that is not committed."""
+        """Delete the rejects of a batch that is not committed."""
         withdraw_all(files, self._access.client("s3"))

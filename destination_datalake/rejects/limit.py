@@ -1,4 +1,4 @@
-"""When a stream's rejects are too many."""
+"""When a stream has too many rejects."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _NAMED_REASONS = 10
 
 @dataclass(frozen=True, slots=True)
 class RejectLimit:
-    """The most records of a stream that may be affected: a share of those received, and a number if there is one."""
+    """How many records of a stream may have rejects: a share of those received and, optionally, a number."""
 
     max_ratio: float = 1.0
     max_count: int | None = None
 
     def exceeded(self, counts: RejectCounts) -> str | None:
-        """Say which limit the counts pass and why, reasons counted per column; None if they pass none."""
+        """Return which limit the counts exceed and why, with the reasons per column; None if they exceed none."""
         if self.max_count is not None and counts.affected > self.max_count:
             allowed = f"rejects.max_count {self.max_count} allows"
         elif counts.records and counts.affected / counts.records > self.max_ratio:
@@ -29,7 +29,7 @@ class RejectLimit:
 
 
 def describe_reasons(counts: RejectCounts) -> str:
-    """The commonest reasons in words, per column: `price DESTINATION_SERIALIZATION_ERROR 12 times`."""
+    """Return the most frequent reasons per column: `price DESTINATION_SERIALIZATION_ERROR 12 times; …`."""
     ranked = sorted(counts.reasons.items(), key=lambda item: (-item[1], item[0][0] or "", item[0][1]))
     named = [
         f"{'whole records' if column is None else column} {reason} {count} time{'' if count == 1 else 's'}"

@@ -1,6 +1,6 @@
 """A reject as a line of JSON: the fields of Firehose's error objects and the columns of RudderStack's discards table.
 
-docs/rejects.md says what each holds; `catalog.py` has them as the columns of a table.
+docs/rejects.md describes each member; `tables/glue/rejects_table.py` has them as the columns of a table.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from destination_datalake.schema.narrowest import widest
 from destination_datalake.schema.types import ColumnType, Field, List, Struct
 
 _EPOCH = datetime(1970, 1, 1)
-_PLACES_KEPT = 4096
+_CACHED_PATHS = 4096
 
 MAX_VALUES = 100
-"""So many values of one record have a line; the rest is counted, and is in its `rawData`."""
+"""How many values of one record have a line each; the rest is counted, and is in the record's `rawData`."""
 
 MAX_VALUE_BYTES = 64 * 1024
-"""Bytes: the text of a longer value is in `rawData` alone."""
+"""A longer value has no `column_value`: its text is in `rawData` alone."""
 
 
 class _Table(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -42,9 +42,9 @@ class _Table(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class RejectLine(msgspec.Struct, frozen=True, gc=False):
-    """One reject. Times that are numbers are milliseconds since 1970 in UTC.
+    """One reject. Numeric times are milliseconds since 1970-01-01 UTC.
 
-    Of a record's lines the first has `raw_data`, and in `values_not_listed` how many of its values have no line.
+    Only the first line of a record has `raw_data`. It also has in `values_not_listed` how many values have no line.
     """
 
     attempts_made: int = msgspec.field(name="attemptsMade")
@@ -71,47 +71,49 @@ class RejectLine(msgspec.Struct, frozen=True, gc=False):
 
 
 class RowKey(NamedTuple):
-    """What a rejected value's row is known by: its `_airbyte_raw_id`, and when it was extracted (µs since 1970)."""
+    """What identifies the row of a rejected value: `_airbyte_raw_id`, and `_airbyte_extracted_at` in µs since 1970."""
 
     id: str
     extracted_at: int
 
 
 class RejectFormatter:
-    """Makes the lines of one unit's rejects. `now` is when, in milliseconds since 1970."""
+    """Makes the lines for the rejects of one unit. `now` is in milliseconds since 1970-01-01 UTC."""
 
-    def __init__(self, place: RejectLocation, stream: StreamId, columns: Sequence[Field], unit: str, now: int) -> None:
-        self._place = place
-        self._table = _Table(place.database, place.table)
+    def __init__(
+        self, location: RejectLocation, stream: StreamId, columns: Sequence[Field], unit: str, now: int
+    ) -> None:
+        self._location = location
+        self._table = _Table(location.database, location.table)
         self._stream = stream
-        self._described = lru_cache(maxsize=_PLACES_KEPT)(partial(_described, columns=tuple(columns)))
+        self._describe = lru_cache(maxsize=_CACHED_PATHS)(partial(_describe, columns=tuple(columns)))
         self._unit = unit
         self._now = now
-        self._loaded_at = _moment(now * 1000) or ""
+        self._loaded_at = _hive_timestamp(now * 1000) or ""
         self._records = 0
 
     def value_lines(self, line: bytes, changes: Sequence[ValueChange], row: RowKey) -> Iterator[RejectLine]:
-        """A line for each value of a record that was changed, up to MOST_VALUES."""
+        """Yield a line for each changed value of a record, MAX_VALUES at most."""
         self._records += 1
         for number, change in enumerate(changes[:MAX_VALUES]):
-            _, type_ = self._described(change.field or "")
+            _, type_ = self._describe(change.field or "")
             raw_data, rest = (None, 0) if number else (line, max(0, len(changes) - MAX_VALUES))
-            yield self._line(raw_data, change.reason or "", _sentence(change, type_), number, row, change, rest)
+            yield self._line(raw_data, change.reason or "", _message(change, type_), number, row, change, rest)
 
-    def record_line(self, line: bytes, reason: str, sentence: str) -> RejectLine:
-        """The line for a record that was not written."""
+    def record_line(self, line: bytes, reason: str, message: str) -> RejectLine:
+        """Return the line for a record that was not written; `message` explains the reason."""
         self._records += 1
-        return self._line(line, reason, sentence, 0, None, None, 0)
+        return self._line(line, reason, message, 0, None, None, 0)
 
     def column_of(self, change: ValueChange) -> str:
-        """The column that a changed value is in, as the source calls it."""
-        return self._described(change.field or "")[0]
+        """Return the source name of the column that holds a changed value."""
+        return self._describe(change.field or "")[0]
 
     def _line(
         self,
         raw_data: bytes | None,
         reason: str,
-        sentence: str,
+        message: str,
         number: int,
         row: RowKey | None,
         change: ValueChange | None,
@@ -121,85 +123,85 @@ class RejectFormatter:
             attempts_made=1,
             arrival_timestamp=None if row is None else row.extracted_at // 1000,
             error_code=reason,
-            error_message=sentence,
+            error_message=message,
             attempt_ending_timestamp=self._now,
             raw_data=raw_data,
             sequence_number=f"{self._unit}-{self._records}",
             sub_sequence_number=number,
             data_catalog_table=self._table,
-            table_name=self._place.table,
+            table_name=self._location.table,
             row_id=None if row is None else row.id,
             column_name=None if change is None else change.field,
             column_value=None if change is None else _text(change.original),
             values_not_listed=values_not_listed,
             change=None if change is None else change.change,
             reason=reason,
-            received_at=None if row is None else _moment(row.extracted_at),
+            received_at=None if row is None else _hive_timestamp(row.extracted_at),
             loaded_at=self._loaded_at,
-            run_id=self._place.run,
+            run_id=self._location.run,
             stream_namespace=self._stream.namespace,
             stream_name=self._stream.name,
         )
 
 
 def _text(original: bytes | None) -> str | None:
-    """The JSON text of a value, if it is not too long. Bytes that are no text can be had from `rawData`."""
+    """Return the JSON text of a value unless it is too long. Bytes that are not UTF-8 are intact in `rawData` only."""
     if original is None or len(original) > MAX_VALUE_BYTES:
         return None
     return original.decode("utf-8", "replace")
 
 
-def column_at(place: str, columns: Sequence[Field]) -> tuple[str, ColumnType] | None:
-    """The column (by its source's name) and the type of the value at a place that a change names, if there is one.
+def column_at(path: str, columns: Sequence[Field]) -> tuple[str, ColumnType] | None:
+    """Return the source name of the column, and the type of the value, at the path of a change; None if there is none.
 
-    A place is source keys and indexes joined by `.`, and keys may hold dots themselves: the first that fits is taken.
+    A path is source keys and list indexes joined by `.`. Keys may contain dots too: the first match is taken.
     """
     for column in columns:
         name = path_step(column.source)
-        if place == name:
+        if path == name:
             return column.source, column.type
-        if place.startswith(f"{name}."):
-            inner = _inside(place[len(name) + 1 :], column.type)
+        if path.startswith(f"{name}."):
+            inner = _type_inside(path[len(name) + 1 :], column.type)
             if inner is not None:
                 return column.source, inner
     return None
 
 
-def _inside(place: str, type_: ColumnType) -> ColumnType | None:
+def _type_inside(path: str, type_: ColumnType) -> ColumnType | None:
     match type_:
         case Struct(fields):
-            found = column_at(place, fields)
+            found = column_at(path, fields)
             return None if found is None else found[1]
         case List(element):
-            _, _, rest = place.partition(".")
-            return _inside(rest, element) if rest else element
+            _, _, rest = path.partition(".")
+            return _type_inside(rest, element) if rest else element
         case _:
             return None
 
 
 _KINDS = {ord('"'): "string", ord("{"): "object", ord("["): "array", ord("t"): "boolean", ord("f"): "boolean"}
 
-_SENTENCES = {
+_MESSAGES = {
     (NULLED, SERIALIZATION_ERROR): "incompatible schema conversion from {kind} to {type}",
     (NULLED, FIELD_SIZE_LIMITATION): "{kind} out of the range of {type}",
     (TRUNCATED, FIELD_SIZE_LIMITATION): "{kind} cut to what {type} holds",
 }
 
 
-def _described(place: str, columns: Sequence[Field]) -> tuple[str, str]:
-    """The column of a place, and the name of the type that its value should have had."""
-    found = column_at(place, columns)
-    assert found is not None, "changes name places in columns"
+def _describe(path: str, columns: Sequence[Field]) -> tuple[str, str]:
+    """Return the source name of the column at a path, and the name of the type that its value should have had."""
+    found = column_at(path, columns)
+    assert found is not None, "the path of a change is in a column"
     return found[0], glue_type(widest(found[1])).partition("<")[0]
 
 
-def _sentence(change: ValueChange, type_: str) -> str:
+def _message(change: ValueChange, type_: str) -> str:
     kind = _KINDS.get((change.original or b" ")[0], "number")
-    return _SENTENCES[change.change or "", change.reason or ""].format(kind=kind, type=type_)
+    return _MESSAGES[change.change or "", change.reason or ""].format(kind=kind, type=type_)
 
 
-def _moment(microseconds: int) -> str | None:
-    """A moment as Hive's JSON SerDes read it, in UTC; None before the year 1, which they cannot."""
+def _hive_timestamp(microseconds: int) -> str | None:
+    """Return a timestamp in UTC in the format of Hive's JSON SerDes; None before the year 1, which they cannot read."""
     try:
         return (_EPOCH + timedelta(microseconds=microseconds)).isoformat(" ", "milliseconds")
     except OverflowError:

@@ -1,4 +1,4 @@
-"""Where a stream's rejects go: `_errors/{reason}/{stream}/dt=YYYY-MM-DD/`."""
+"""Where a stream's rejects are written: `_errors/{reason}/{stream}/dt=YYYY-MM-DD/`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 REJECTS_FOLDER = "_errors"
 REJECTS_TABLE = "airbyte_rejects"
-"""The table over that folder, in the database for streams without a namespace."""
+"""The Glue table over that folder, in the database for streams without a namespace."""
 
 
 class Partition(NamedTuple):
-    """What the objects of one folder have in common, as the catalog's partition keys have it."""
+    """What the objects of one folder have in common: the values of the table's partition keys."""
 
     reason: str
     stream: str
@@ -25,10 +25,10 @@ class Partition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RejectLocation:
-    """Where the rejects of one stream and sync go.
+    """Where the rejects of one stream and sync are written.
 
     `root` is the S3 URI of the folder for all rejects, without a slash at the end. `run` names the sync, `day` is the
-    day on which it began, YYYY-MM-DD in UTC. The stream goes by its table, whose names are safe in a key.
+    day on which it began, YYYY-MM-DD in UTC. Keys have the name of the stream's table, which is safe in a key.
     """
 
     root: str
@@ -38,11 +38,11 @@ class RejectLocation:
     table: str
 
     def partition(self, reason: str) -> Partition:
-        """The folder for this reason."""
+        """Return the partition for this reason."""
         return Partition(reason, f"{self.database}.{self.table}", self.day)
 
     def uri(self, reason: str, unit: str) -> str:
-        """The object for one unit's rejects of this reason: always the same, so that a unit done again overwrites."""
+        """Return the URI of the object for a unit's rejects of this reason; a retried unit overwrites it."""
         partition = self.partition(reason)
         return f"{self.root}/{reason}/{partition.stream}/dt={partition.dt}/{unit}.jsonl.gz"
 
@@ -56,10 +56,10 @@ class RejectFile:
 
     @property
     def folder(self) -> str:
-        """The S3 URI of the partition's folder, with the slash at its end."""
+        """The S3 URI of the partition's folder, with a slash at the end."""
         return f"{self.uri.rpartition('/')[0]}/"
 
     def withdraw(self, s3: S3Client) -> None:
-        """Remove the object. Harmless when it is gone."""
-        where = S3Address.parse(self.uri)
-        s3.delete_object(Bucket=where.bucket, Key=where.key)
+        """Delete the object. Idempotent."""
+        address = S3Address.parse(self.uri)
+        s3.delete_object(Bucket=address.bucket, Key=address.key)

@@ -168,7 +168,7 @@ class Landing:
     def _stage(self, batch: Batch) -> StagedBatch:
         name = f"{self._file_prefix}-{batch.number:06d}"
         table = self._tables[batch.stream].result()
-        plan, rejects = table.plan(), self._rejects.location(table.name)
+        plan, rejects = table.plan(), self._rejects.location(*table.name)
         segments: list[StagedSegment] = []
         try:
             for segment in batch.segments:

@@ -1,4 +1,4 @@
-"""The line that a reject becomes: Firehose's fields and RudderStack's columns, and where in a record it was."""
+"""Rejects as lines of JSON: the members, what they hold, and how many lines a record has."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ import pytest
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.records.changes import ValueChange
 from destination_datalake.rejects.line import RejectFormatter, RowKey, column_at
-from destination_datalake.rejects.location import Partition, RejectLocation
+from destination_datalake.rejects.location import RejectLocation
 from destination_datalake.schema.types import ColumnType, Date, Field, Float32, Int32, List, String, Struct, Timestamp
-from destination_datalake.tables.glue.rejects_table import COLUMNS
 
-PLACE = RejectLocation("s3://lake/raw/_errors", "0a1b2c", "2026-11-21", "shop", "order_lines")
+LOCATION = RejectLocation("s3://lake/raw/_errors", "0a1b2c", "2026-11-21", "shop", "order_lines")
 STREAM = StreamId("shop", "orderLines")
-COLUMNS_SENT = (
+COLUMNS = (
     Field("id", "id", Int32()),
     Field("ratio", "Ratio", Float32()),
     Field("at", "at", Timestamp(zoned=True)),
@@ -32,16 +31,16 @@ LINE = b'{"type":"RECORD","record":{"data":{"id":"two"}}}'
 
 
 def lines_of(*changes: ValueChange, line: bytes = LINE, row: RowKey = ROW) -> list[dict[str, Any]]:
-    """What is written, as a reader decodes it."""
-    lines = RejectFormatter(PLACE, STREAM, COLUMNS_SENT, "run-000001-0000", NOW)
-    return [msgspec.json.decode(msgspec.json.encode(each)) for each in lines.value_lines(line, changes, row)]
+    """The lines as a reader decodes them."""
+    formatter = RejectFormatter(LOCATION, STREAM, COLUMNS, "run-000001-0000", NOW)
+    return [msgspec.json.decode(msgspec.json.encode(each)) for each in formatter.value_lines(line, changes, row)]
 
 
 def nulled(field: str, original: bytes, reason: str = "DESTINATION_SERIALIZATION_ERROR") -> ValueChange:
     return ValueChange(field, "NULLED", reason, original)
 
 
-def test_a_rejected_value_has_every_field_of_both_ancestors() -> None:
+def test_a_rejected_value_has_the_members_of_firehose_and_of_rudderstack() -> None:
     [line] = lines_of(nulled("id", b'"two"'))
 
     assert base64.b64decode(line.pop("rawData")) == LINE
@@ -70,28 +69,20 @@ def test_a_rejected_value_has_every_field_of_both_ancestors() -> None:
 
 
 def test_a_rejected_record_has_no_row_and_no_column() -> None:
-    lines = RejectFormatter(PLACE, STREAM, COLUMNS_SENT, "unit", NOW)
+    formatter = RejectFormatter(LOCATION, STREAM, COLUMNS, "unit", NOW)
 
-    line = msgspec.json.decode(msgspec.json.encode(lines.record_line(LINE, "DESTINATION_RECORD_UNREADABLE", "why")))
+    line = msgspec.json.decode(msgspec.json.encode(formatter.record_line(LINE, "DESTINATION_RECORD_UNREADABLE", "why")))
 
     absent = ["row_id", "column_name", "column_value", "change", "received_at", "arrivalTimestamp"]
     assert {name: line[name] for name in absent} == dict.fromkeys(absent)
     assert (line["errorCode"], line["reason"], line["errorMessage"]) == (*["DESTINATION_RECORD_UNREADABLE"] * 2, "why")
 
 
-def test_the_glue_table_has_a_column_or_partition_key_for_every_member() -> None:
-    [line] = lines_of(nulled("id", b"1"))
+def test_records_and_the_values_of_each_are_numbered() -> None:
+    formatter = RejectFormatter(LOCATION, STREAM, COLUMNS, "unit", NOW)
 
-    assert sorted([*COLUMNS, "reason"]) == sorted(name.lower() for name in line)
-    assert {"reason", "stream", "dt"} == set(Partition._fields)
-    assert not set(Partition._fields) & set(COLUMNS)
-
-
-def test_records_and_their_values_are_numbered() -> None:
-    lines = RejectFormatter(PLACE, STREAM, COLUMNS_SENT, "unit", NOW)
-
-    first = [*lines.value_lines(LINE, [nulled("id", b"[]"), nulled("a", b"{}")], ROW)]
-    second = lines.record_line(LINE, "R", "why")
+    first = [*formatter.value_lines(LINE, [nulled("id", b"[]"), nulled("a", b"{}")], ROW)]
+    second = formatter.record_line(LINE, "R", "why")
 
     assert [(line.sequence_number, line.sub_sequence_number) for line in [*first, second]] == [
         ("unit-1", 0),
@@ -100,7 +91,7 @@ def test_records_and_their_values_are_numbered() -> None:
     ]
 
 
-def test_a_record_is_kept_once_however_many_of_its_values_are_rejected() -> None:
+def test_only_the_first_line_of_a_record_has_its_raw_data() -> None:
     lines = lines_of(*(nulled(f"a.b.{i}", b"0.5") for i in range(3)))
 
     assert [line["rawData"] for line in lines] == [base64.b64encode(LINE).decode(), None, None]
@@ -110,7 +101,7 @@ def test_a_record_is_kept_once_however_many_of_its_values_are_rejected() -> None
 @pytest.mark.parametrize(
     ("changed", "listed", "not_listed"), [(1, 1, 0), (100, 100, 0), (101, 100, 1), (1536, 100, 1436)]
 )
-def test_so_many_values_of_a_record_have_a_line_and_the_rest_is_counted(
+def test_a_hundred_values_of_a_record_have_a_line_and_the_rest_is_counted(
     changed: int, listed: int, not_listed: int
 ) -> None:
     lines = lines_of(*(nulled(f"a.b.{i}", b"0.5") for i in range(changed)))
@@ -118,7 +109,7 @@ def test_so_many_values_of_a_record_have_a_line_and_the_rest_is_counted(
     assert [line["values_not_listed"] for line in lines] == [not_listed, *[0] * (listed - 1)]
 
 
-def test_what_1536_wrong_values_of_a_record_write_is_not_much_more_than_the_record() -> None:
+def test_the_lines_of_1536_rejected_values_are_not_much_larger_than_the_record() -> None:
     line = b"0.123456," * 20_000
 
     written = msgspec.json.encode(lines_of(*(nulled(f"a.b.{i}", b"0.5") for i in range(1536)), line=line))
@@ -127,7 +118,7 @@ def test_what_1536_wrong_values_of_a_record_write_is_not_much_more_than_the_reco
 
 
 @pytest.mark.parametrize(("length", "kept"), [(65_536, True), (65_537, False)])
-def test_a_long_value_is_in_the_raw_data_alone(length: int, kept: bool) -> None:
+def test_a_long_value_is_in_the_raw_data_only(length: int, kept: bool) -> None:
     value = b'"' + b"x" * (length - 2) + b'"'
 
     [line] = lines_of(nulled("id", value))
@@ -136,7 +127,7 @@ def test_a_long_value_is_in_the_raw_data_alone(length: int, kept: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "column", "sentence"),
+    ("change", "column", "message"),
     [
         (nulled("at", b"[1]"), "at", "incompatible schema conversion from array to timestamp"),
         (nulled("customer", b"true"), "customer", "incompatible schema conversion from boolean to struct"),
@@ -155,17 +146,17 @@ def test_a_long_value_is_in_the_raw_data_alone(length: int, kept: bool) -> None:
         ),
     ],
 )
-def test_the_message_says_what_was_sent_and_what_was_wanted_but_never_the_value(
-    change: ValueChange, column: str, sentence: str
+def test_the_message_names_the_kind_sent_and_the_type_wanted_but_not_the_value(
+    change: ValueChange, column: str, message: str
 ) -> None:
     [line] = lines_of(change)
 
-    assert line["errorMessage"] == sentence
-    assert RejectFormatter(PLACE, STREAM, COLUMNS_SENT, "unit", NOW).column_of(change) == column
+    assert line["errorMessage"] == message
+    assert RejectFormatter(LOCATION, STREAM, COLUMNS, "unit", NOW).column_of(change) == column
 
 
 @pytest.mark.parametrize(
-    ("place", "column", "type_"),
+    ("path", "column", "type_"),
     [
         ("a", "a", String()),
         ("a.b", "a.b", List(List(Int32()))),
@@ -173,30 +164,23 @@ def test_the_message_says_what_was_sent_and_what_was_wanted_but_never_the_value(
         ("customer.tags", "customer", List(String())),
     ],
 )
-def test_a_place_is_found_also_where_keys_hold_dots(place: str, column: str, type_: ColumnType) -> None:
-    assert column_at(place, COLUMNS_SENT) == (column, type_)
+def test_the_column_of_a_path_is_found_also_where_keys_contain_dots(path: str, column: str, type_: ColumnType) -> None:
+    assert column_at(path, COLUMNS) == (column, type_)
 
 
-@pytest.mark.parametrize("place", ["b", "id.x", "customer.nothing", "a.b.0.0.0", ""])
-def test_a_place_that_no_column_has_is_not_found(place: str) -> None:
-    assert column_at(place, COLUMNS_SENT) is None
+@pytest.mark.parametrize("path", ["b", "id.x", "customer.nothing", "a.b.0.0.0", ""])
+def test_a_path_outside_all_columns_has_no_column(path: str) -> None:
+    assert column_at(path, COLUMNS) is None
 
 
-def test_bytes_that_are_no_text_are_whole_in_the_raw_data_alone() -> None:
+def test_bytes_that_are_not_utf_8_are_intact_in_the_raw_data_only() -> None:
     [line] = lines_of(nulled("a", b'"\xff"'), line=b'{"a":"\xff"}')
 
     assert line["column_value"] == '"\ufffd"'
     assert base64.b64decode(line["rawData"]) == b'{"a":"\xff"}'
 
 
-def test_a_moment_that_hive_cannot_read_is_left_out() -> None:
+def test_a_timestamp_that_hive_cannot_read_is_null() -> None:
     [line] = lines_of(nulled("id", b"[]"), row=RowKey("id", -(10**17)))
 
     assert (line["received_at"], line["arrivalTimestamp"]) == (None, -(10**14))
-
-
-def test_an_object_s_place_says_why_what_and_when_and_is_always_the_same() -> None:
-    assert PLACE.uri("DESTINATION_SERIALIZATION_ERROR", "run-000001-0000") == (
-        "s3://lake/raw/_errors/DESTINATION_SERIALIZATION_ERROR/shop.order_lines/dt=2026-11-21/run-000001-0000.jsonl.gz"
-    )
-    assert PLACE.partition("R") == Partition("R", "shop.order_lines", "2026-11-21")

@@ -1,4 +1,4 @@
-"""The objects that a unit's rejects become, and what is left of them when the unit fails."""
+"""The objects that the rejects of a unit are written to, and what remains of them when the unit fails."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from destination_datalake.schema.types import Field, Int64
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.cloud import cloud as an_account
 
-PLACE = RejectLocation(f"s3://{BUCKET}/_errors", "run", "2026-11-21", "shop", "orders")
+LOCATION = RejectLocation(f"s3://{BUCKET}/_errors", "run", "2026-11-21", "shop", "orders")
 WRONG, LARGE = "DESTINATION_SERIALIZATION_ERROR", "DESTINATION_FIELD_SIZE_LIMITATION"
 
 
@@ -32,9 +32,9 @@ def cloud() -> Iterator[Cloud]:
         yield account
 
 
-def rejects_of(cloud: Cloud, place: RejectLocation = PLACE) -> RejectWriter:
-    lines = RejectFormatter(place, StreamId(None, "orders"), [Field("id", "id", Int64())], "unit", 0)
-    return RejectWriter(lines, place, "unit", cloud.access.client("s3"))
+def rejects_of(cloud: Cloud, location: RejectLocation = LOCATION) -> RejectWriter:
+    formatter = RejectFormatter(location, StreamId(None, "orders"), [Field("id", "id", Int64())], "unit", 0)
+    return RejectWriter(formatter, location, "unit", cloud.access.client("s3"))
 
 
 def decoded(
@@ -76,7 +76,7 @@ def test_each_reason_has_an_object_with_a_line_for_each_reject(cloud: Cloud) -> 
     assert rejects.counts() == RejectCounts(7, 2, 5, {("id", WRONG): 2, ("id", LARGE): 2, (None, "R"): 2})
 
 
-def test_values_without_a_line_are_counted_all_the_same(cloud: Cloud) -> None:
+def test_values_without_a_line_are_counted_too(cloud: Cloud) -> None:
     rejects = rejects_of(cloud)
     rejects.write(*decoded(1, [(0, [WRONG] * 1000)]))
 
@@ -87,7 +87,7 @@ def test_values_without_a_line_are_counted_all_the_same(cloud: Cloud) -> None:
     assert len(lines) + lines[0]["values_not_listed"] == 1000
 
 
-def test_where_nothing_is_rejected_nothing_is_written(cloud: Cloud) -> None:
+def test_without_rejects_nothing_is_written(cloud: Cloud) -> None:
     rejects = rejects_of(cloud)
     rejects.write(*decoded(5))
 
@@ -96,7 +96,7 @@ def test_where_nothing_is_rejected_nothing_is_written(cloud: Cloud) -> None:
     assert rejects.counts() == RejectCounts(records=5)
 
 
-def test_a_unit_that_is_done_again_writes_over_what_it_wrote(cloud: Cloud) -> None:
+def test_a_retried_unit_overwrites_its_objects(cloud: Cloud) -> None:
     for _ in range(2):
         rejects = rejects_of(cloud)
         rejects.write(*decoded(1, [(0, [WRONG])]))
@@ -106,7 +106,7 @@ def test_a_unit_that_is_done_again_writes_over_what_it_wrote(cloud: Cloud) -> No
 
 
 @pytest.mark.parametrize("closed", [False, True])
-def test_a_unit_that_fails_leaves_nothing(cloud: Cloud, closed: bool) -> None:
+def test_an_aborted_unit_leaves_neither_objects_nor_uploads(cloud: Cloud, closed: bool) -> None:
     rejects = rejects_of(cloud)
     rejects.write(*decoded(1, [(0, [WRONG, LARGE])]))
     if closed:
@@ -117,20 +117,20 @@ def test_a_unit_that_fails_leaves_nothing(cloud: Cloud, closed: bool) -> None:
     assert (cloud.objects(), cloud.unfinished_uploads()) == ({}, [])
 
 
-def test_an_object_that_cannot_be_written_is_named(cloud: Cloud) -> None:
-    place = RejectLocation("s3://nobody-s-bucket/_errors", "run", "2026-11-21", "shop", "orders")
-    rejects = rejects_of(cloud, place)
+def test_the_error_names_the_object_that_cannot_be_written(cloud: Cloud) -> None:
+    location = RejectLocation("s3://nobody-s-bucket/_errors", "run", "2026-11-21", "shop", "orders")
+    rejects = rejects_of(cloud, location)
     rejects.write(*decoded(1, [(0, [WRONG])]))
 
     with pytest.raises(RejectsNotWritten) as failed:
         rejects.close()
     rejects.abort()
 
-    assert failed.value.uri == place.uri(WRONG, "unit")
+    assert failed.value.uri == location.uri(WRONG, "unit")
     assert failed.value.__cause__ is not None
 
 
-def test_text_is_compressed_as_it_comes_in(cloud: Cloud) -> None:
+def test_more_text_than_is_buffered_is_written_completely(cloud: Cloud) -> None:
     rejects = rejects_of(cloud)
     rows = 3 * writer.BUFFER_BYTES // 500
     rejects.write(*decoded(rows, [(row, [WRONG]) for row in range(rows)]))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
-from destination_datalake.rejects.location import REJECTS_TABLE, RejectFile, RejectLocation
+from destination_datalake.rejects.line import RejectLine
+from destination_datalake.rejects.location import REJECTS_TABLE, Partition, RejectFile, RejectLocation
 from destination_datalake.tables.glue.rejects_table import COLUMNS, RejectsTable
 from destination_datalake.tables.table import TableConflict
 from unit_tests.cloud import BUCKET, Cloud
@@ -26,8 +28,8 @@ def a_table(cloud: Cloud) -> RejectsTable:
 
 
 def a_file(table: str = "orders", reason: str = "R", unit: str = "unit") -> RejectFile:
-    place = RejectLocation(ROOT, "run", "2026-11-21", "shop", table)
-    return RejectFile(place.partition(reason), place.uri(reason, unit))
+    location = RejectLocation(ROOT, "run", "2026-11-21", "shop", table)
+    return RejectFile(location.partition(reason), location.uri(reason, unit))
 
 
 def partitions(cloud: Cloud) -> dict[tuple[str, ...], str]:
@@ -40,6 +42,14 @@ def partitions(cloud: Cloud) -> dict[tuple[str, ...], str]:
     return {
         tuple(each["Values"]): each["StorageDescriptor"]["Location"] for page in pages for each in page["Partitions"]
     }
+
+
+def test_each_member_of_a_line_has_a_column_or_a_partition_key() -> None:
+    members = {field.encode_name.lower() for field in msgspec.structs.fields(RejectLine)}
+
+    assert sorted([*COLUMNS, "reason"]) == sorted(members)
+    assert set(Partition._fields) == {"reason", "stream", "dt"}
+    assert not set(Partition._fields) & set(COLUMNS)
 
 
 def test_the_first_reject_makes_database_table_and_partition(cloud: Cloud) -> None:
