@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 from destination_datalake.aws.errors import explain
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.names import MAX_BYTES, METADATA_NAMES
-from destination_datalake.tables.glue.database import DESCRIPTION
+from destination_datalake.tables.glue.database import DATABASE_DESCRIPTION
 from destination_datalake.tables.location import TableKind, is_inside
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.ownership import TableOwner
@@ -172,7 +172,7 @@ def _our_databases(glue: GlueClient) -> list[str]:
     """The databases that this connector has created, the latest first."""
     pages = glue.get_paginator("get_databases").paginate(PaginationConfig={"PageSize": _PAGE})
     listed = islice(chain.from_iterable(page["DatabaseList"] for page in pages), _DATABASES_LISTED)
-    ours = [database for database in listed if database.get("Description") == DESCRIPTION]
+    ours = [database for database in listed if database.get("Description") == DATABASE_DESCRIPTION]
     ours.sort(key=lambda database: database["CreateTime"], reverse=True)
     return [database["Name"] for database in ours]
 

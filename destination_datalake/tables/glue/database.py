@@ -9,30 +9,30 @@ if TYPE_CHECKING:
 
     from destination_datalake.aws.access import AwsAccess
 
-DESCRIPTION = "Created by destination-datalake"
-"""Says of a database that this connector made it."""
+DATABASE_DESCRIPTION = "Created by destination-datalake"
+"""The description of databases created by this connector, by which it recognises them."""
 
 
 class Databases:
-    """The databases that the tables of one sync are in. Any number of threads may use it."""
+    """The databases of one sync's tables. Thread-safe."""
 
     def __init__(self, access: AwsAccess) -> None:
         self._access = access
-        self._there: set[str] = set()
+        self._existing: set[str] = set()
 
     def ensure(self, name: str) -> None:
-        """Create the database unless it is known to be there. Raises what Glue raises, to everyone who asks."""
-        if name not in self._there:
+        """Create the database if it does not exist; asks Glue once for each name. Raises what Glue raises."""
+        if name not in self._existing:
             ensure_database(self._access.client("glue"), name)
-            self._there.add(name)
+            self._existing.add(name)
 
 
 def ensure_database(glue: GlueClient, name: str) -> None:
-    """Create the database unless it is there. Harmless when many do it at once."""
+    """Create the database if it does not exist. Idempotent, also if several syncs do it concurrently."""
     try:
         glue.get_database(Name=name)
     except glue.exceptions.EntityNotFoundException:
         try:
-            glue.create_database(DatabaseInput={"Name": name, "Description": DESCRIPTION})
+            glue.create_database(DatabaseInput={"Name": name, "Description": DATABASE_DESCRIPTION})
         except glue.exceptions.AlreadyExistsException:
             return

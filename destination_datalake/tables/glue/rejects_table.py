@@ -1,4 +1,4 @@
-"""The Glue table over the rejects of all streams: made at the first reject, a partition for each folder."""
+"""The Glue table over the rejects of all streams: created with the first reject, with a partition for each folder."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ COLUMNS: Mapping[str, str] = {
     "stream_namespace": "string",
     "stream_name": "string",
 }
-"""The members of a line, in Glue's lower case; its `reason` is a partition key."""
+"""The columns: the keys of a line in lower case, except `reason`, which is a partition key."""
 
 _COMPRESSION = "gzip"
 _SERDE = STORAGE_FORMATS["jsonl"].serialization_library
@@ -45,9 +45,9 @@ _SERDE_PARAMETERS: Mapping[str, str] = {"case.insensitive": "true"}
 
 
 class RejectsTable:
-    """The table, in the database for streams without a namespace. `root` is the S3 URI of the folder for all rejects.
+    """The table, in the database of streams without a namespace. `root` is the S3 URI of the folder of all rejects.
 
-    Not thread-safe: its owner locks.
+    Not thread-safe.
     """
 
     def __init__(self, database: str, root: str, access: AwsAccess) -> None:
@@ -57,15 +57,15 @@ class RejectsTable:
         self._registered: set[Partition] = set()
 
     def register(self, files: Iterable[RejectFile]) -> None:
-        """Make the files' folders partitions of the table, which is created if it is not there.
+        """Register the files' folders as partitions of the table, which is created if it does not exist.
 
-        Harmless where others do the same, or have done it. Raises TableConflict if there is another table of that
-        name, or what AWS's libraries raise.
+        Idempotent, also across syncs. Raises TableConflict if another table has its name, or what AWS's libraries
+        raise.
         """
         folders = {file.partition: file.folder for file in files if file.partition not in self._registered}
         if not folders:
             return
-        # Imported here: it brings pandas along, which takes a second that a sync without rejects need not spend.
+        # Imported here because it imports pandas, which takes a second that a sync without rejects need not spend.
         import awswrangler as wr
 
         wr.config.glue_endpoint_url = self._access.endpoint_url
@@ -90,7 +90,7 @@ class RejectsTable:
         glue = self._access.client("glue")
         ensure_database(glue, self._name.database)
         try:
-            there = glue.get_table(DatabaseName=self._name.database, Name=self._name.table)["Table"]
+            existing = glue.get_table(DatabaseName=self._name.database, Name=self._name.table)["Table"]
         except glue.exceptions.EntityNotFoundException:
             wr.catalog.create_json_table(
                 self._name.database,
@@ -106,5 +106,5 @@ class RejectsTable:
                 boto3_session=session,
             )
             return
-        if tuple(key["Name"] for key in there.get("PartitionKeys", [])) != Partition._fields:
-            raise TableConflict(f"Table {self._name} is not one of rejects: it has other partition keys.")
+        if tuple(key["Name"] for key in existing.get("PartitionKeys", [])) != Partition._fields:
+            raise TableConflict(f"Table {self._name} is not a table of rejects: it has other partition keys.")

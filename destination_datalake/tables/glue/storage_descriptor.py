@@ -1,36 +1,54 @@
 """Location and columns in a Glue table's storage descriptor (Glue API: StorageDescriptor).
 
-Changes keep what others have written: comments, the order of the columns, and columns that the stream does not have.
+Changes keep what other writers have set: comments, the order of columns, and columns that the stream does not have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.schema.evolution import AddColumn, SchemaChange, apply_changes
 from destination_datalake.schema.glue import glue_type, parse_glue_type
-from destination_datalake.schema.types import ColumnType
-from destination_datalake.tables.glue.creation import glue_column
+from destination_datalake.schema.names import comment_of
+from destination_datalake.schema.types import ColumnType, Field
 from destination_datalake.tables.glue.glue_table import TableInput
 
-
-def table_location(entry: TableInput) -> str:
-    """Return the S3 URI of the table's files: with the scheme `s3`, and without a slash at the end."""
-    return str(S3Address.parse(entry["StorageDescriptor"]["Location"])).removesuffix("/")
+if TYPE_CHECKING:
+    from mypy_boto3_glue.type_defs import ColumnTypeDef
 
 
-def storage_columns(entry: TableInput) -> list[dict[str, Any]]:
-    """Return the entry's own list of columns."""
-    columns: list[dict[str, Any]] = entry["StorageDescriptor"]["Columns"]
-    return columns
+def table_location(table_input: TableInput) -> str:
+    """Return the S3 URI of the table's files, with the scheme `s3` and without a trailing slash."""
+    return str(S3Address.parse(table_input["StorageDescriptor"]["Location"])).removesuffix("/")
 
 
-def change_columns(entry: TableInput, changes: Sequence[SchemaChange]) -> None:
-    """Apply changes; order, comments and columns of others stay. A new column's comment is the stream's own name."""
-    columns = storage_columns(entry)
-    before = column_types(entry)
+def storage_column(field: Field) -> ColumnTypeDef:
+    """Return a new column; its comment is the key in the record, if that is spelled differently."""
+    comment = {"Comment": comment_of(field.source)} if field.source != field.name else {}
+    return {"Name": field.name, "Type": glue_type(field.type), **comment}  # type: ignore[typeddict-item]
+
+
+def column_types(table_input: TableInput) -> dict[str, ColumnType | None]:
+    """Return the columns' types by name; None is a type that this connector never writes."""
+    return {name: parse_glue_type(type_name) for name, type_name in column_type_names(table_input).items()}
+
+
+def column_type_names(table_input: TableInput) -> dict[str, str]:
+    """Return Glue's names for the columns' types by column name."""
+    return {column["Name"]: column.get("Type", "") for column in _columns(table_input)}
+
+
+def column_sources(table_input: TableInput) -> dict[str, str]:
+    """Return the keys in the record that the columns were made for, by column name."""
+    return {column["Name"]: column.get("Comment") or column["Name"] for column in _columns(table_input)}
+
+
+def change_columns(table_input: TableInput, changes: Sequence[SchemaChange]) -> None:
+    """Apply changes: add columns at the end, and change the types of existing ones."""
+    columns = _columns(table_input)
+    before = column_types(table_input)
     after = apply_changes(before, changes)
     for column in columns:
         type_ = after[column["Name"]]
@@ -38,17 +56,17 @@ def change_columns(entry: TableInput, changes: Sequence[SchemaChange]) -> None:
             column["Type"] = glue_type(type_)
     for change in changes:
         if isinstance(change, AddColumn) and not change.parent:
-            columns.append({**glue_column(change.field)})
+            columns.append({**storage_column(change.field)})
 
 
-def column_types(entry: TableInput) -> dict[str, ColumnType | None]:
-    """Return the columns' types by name; None where a type is not ours."""
-    return {column["Name"]: parse_glue_type(column.get("Type", "")) for column in storage_columns(entry)}
-
-
-def set_column_types(entry: TableInput, types: Mapping[str, ColumnType | None]) -> None:
-    """Give columns these types; those that are None, or not named, are not ours to change."""
-    for column in storage_columns(entry):
+def set_column_types(table_input: TableInput, types: Mapping[str, ColumnType | None]) -> None:
+    """Set the types of columns; those that are None or not in `types` stay as they are."""
+    for column in _columns(table_input):
         type_ = types.get(column["Name"])
         if type_ is not None and parse_glue_type(column.get("Type", "")) != parse_glue_type(glue_type(type_)):
             column["Type"] = glue_type(type_)
+
+
+def _columns(table_input: TableInput) -> list[dict[str, Any]]:
+    columns: list[dict[str, Any]] = table_input["StorageDescriptor"]["Columns"]
+    return columns

@@ -1,1 +1,1 @@
-"""Hive tables: files in a folder that the catalog's entry names."""
+"""Hive tables: Parquet or JSON-lines files in the folder that is the table's location."""

@@ -29,8 +29,9 @@ from destination_datalake.tables.glue.creation import create_hive_table
 from destination_datalake.tables.glue.glue_table import GlueTable, TableInput, TableVersion
 from destination_datalake.tables.glue.storage_descriptor import (
     change_columns,
+    column_sources,
+    column_type_names,
     column_types,
-    storage_columns,
     table_location,
 )
 from destination_datalake.tables.hive.cleanup import Cleanup
@@ -102,7 +103,7 @@ class HiveTable:
                 f"Cannot write stream {self._stream.id} to table {self.name}: {problem}, or choose another "
                 "lakeformation_database_name."
             )
-        sources = {column["Name"]: column.get("Comment") or column["Name"] for column in storage_columns(table_input)}
+        sources = column_sources(table_input)
         columns = self._owner.name_columns(self.name, table_input["Parameters"], sources, self._columns)
         self._columns = inherited_columns(self.name, self._stream, columns, self._owner.naming, table_input)
         location, generation = table_location(table_input), self._stream.generation
@@ -177,9 +178,13 @@ class HiveTable:
 
         Columns become wider with the first batch that needs it, if that requires files to be rewritten.
         """
-        type_names = {column["Name"]: column.get("Type", "") for column in storage_columns(table_input)}
         reconciled = reconcile(
-            self._stream.id, self.name, self._columns, column_types(table_input), type_names, self._schema_conflicts
+            self._stream.id,
+            self.name,
+            self._columns,
+            column_types(table_input),
+            column_type_names(table_input),
+            self._schema_conflicts,
         )
         change_columns(table_input, [c for c in reconciled.changes if isinstance(c, AddColumn) or self._in_place])
         if reconciled.conflicts:
