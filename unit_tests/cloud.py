@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
@@ -67,3 +68,18 @@ def cloud() -> Iterator[Cloud]:
     with mock_aws():
         access.client("s3").create_bucket(Bucket=BUCKET)
         yield Cloud(access)
+
+
+def another_client() -> AwsAccess:
+    """Access to the account through clients of its own, for `before`."""
+    return AwsAccess("us-east-1", AccessKeys(uuid4().hex, "not-a-secret"))
+
+
+def before(access: AwsAccess, service: Any, operation: str, act: Callable[[int], object]) -> None:
+    """Call `act` with 1, 2, 3, … before each call of an operation through these clients."""
+    times = iter(range(1, 1000))
+
+    def notice(**_: object) -> None:
+        act(next(times))
+
+    access.client(service).meta.events.register(f"before-call.{service}.{operation}", notice)

@@ -22,9 +22,8 @@ from destination_datalake.tables.relocations import (
     tables_outside,
 )
 from destination_datalake.tables.table import TableName
-from unit_tests.cloud import BUCKET, Cloud
+from unit_tests.cloud import BUCKET, Cloud, another_client, before
 from unit_tests.cloud import cloud as an_account
-from unit_tests.tables.orders import another_client, before
 
 DEFAULT = TableNaming("lake", "namespace", "", SNAKE_CASE)
 SINGLE = replace(DEFAULT, strategy="single")

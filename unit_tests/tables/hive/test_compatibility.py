@@ -1,30 +1,15 @@
-"""Hive tables of others: those that this connector must not write to, and what it leaves of the rest."""
+"""Which existing Hive tables are written to, and which are refused unchanged."""
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from destination_datalake.files.plan import FileFormat
 from destination_datalake.tables.table import TableConflict
 from unit_tests.cloud import BUCKET, Cloud
-from unit_tests.tables.orders import (
-    JSON,
-    PARQUET,
-    WIDE,
-    columns,
-    create,
-    entry,
-    ids,
-    parquet_of,
-    put,
-    sync,
-    theirs,
-    visible,
-)
+from unit_tests.tables.hive.orders import JSON, PARQUET, create, entry, ids, sync, theirs
 
 HIVE = "org.apache.hadoop.hive.ql.io"
 BUCKETED = {"BucketColumns": ["id"], "NumberOfBuckets": 4}
@@ -64,9 +49,7 @@ BUCKETED = {"BucketColumns": ["id"], "NumberOfBuckets": 4}
         ),
     ],
 )
-def test_a_table_that_cannot_take_the_stream_is_refused_and_left_as_it_is(
-    cloud: Cloud, changes: dict[str, Any], said: str
-) -> None:
+def test_incompatible_table_is_refused_and_left_unchanged(cloud: Cloud, changes: dict[str, Any], said: str) -> None:
     create(cloud, **({"StorageDescriptor": changes} if "SerdeInfo" in changes else changes))
     before = entry(cloud)
 
@@ -86,7 +69,7 @@ def test_a_table_that_cannot_take_the_stream_is_refused_and_left_as_it_is(
         ({}, {"timestamp.formats": "dd/MM/yyyy"}, "timestamp.formats"),
     ],
 )
-def test_json_lines_are_not_written_where_they_would_be_read_as_something_else(
+def test_table_whose_properties_would_misread_json_lines_is_refused(
     cloud: Cloud, parameters: dict[str, str], serde: dict[str, str], property: str
 ) -> None:
     reading = {"SerializationLibrary": JSON, "Parameters": serde}
@@ -111,7 +94,7 @@ def test_json_lines_are_not_written_where_they_would_be_read_as_something_else(
         ),
     ],
 )
-def test_tables_as_others_usually_make_them_are_taken(
+def test_tables_as_other_tools_create_them_are_written_to(
     cloud: Cloud, format: FileFormat, parameters: dict[str, str], storage: dict[str, Any]
 ) -> None:
     create(cloud, Parameters=parameters, StorageDescriptor=theirs(**storage))
@@ -121,7 +104,7 @@ def test_tables_as_others_usually_make_them_are_taken(
     assert ids(cloud) == [1]
 
 
-def test_the_partitions_of_a_table_that_is_refused_stay_as_they_are(cloud: Cloud) -> None:
+def test_partitions_of_a_refused_table_are_left_unchanged(cloud: Cloud) -> None:
     create(cloud, PartitionKeys=[{"Name": "day", "Type": "date"}])
     glue = cloud.access.client("glue")
     theirs: Any = {
@@ -140,72 +123,3 @@ def test_the_partitions_of_a_table_that_is_refused_stay_as_they_are(cloud: Cloud
         sync(cloud)
 
     assert glue.get_partitions(DatabaseName="shop", TableName="orders")["Partitions"] == before
-
-
-# --- Their files, when columns become wider
-
-
-def foreign_files(cloud: Cloud) -> None:
-    """What Spark and a careless hand leave in a folder."""
-    create(cloud, StorageDescriptor=theirs())
-    for key, body in {
-        "elsewhere/part-0.parquet": parquet_of(1),
-        "elsewhere/a/part-0.parquet": parquet_of(2),
-        "elsewhere/a b+%20/part-0.parquet": parquet_of(3),
-        "elsewhere/_SUCCESS": b"",
-        "elsewhere/empty": b"",
-        "elsewhere/folder/": b"",
-        "elsewhere/_temporary/part-1.parquet": b"half of",
-        "elsewhere/.part-0.parquet.crc": b"crc",
-    }.items():
-        put(cloud, key, body)
-
-
-def test_files_of_one_name_in_several_folders_all_become_wider_and_what_is_no_file_does_not_matter(
-    cloud: Cloud,
-) -> None:
-    foreign_files(cloud)
-
-    sync(cloud).commit("wide", WIDE)
-
-    assert ids(cloud) == [1, 2, 3, WIDE]
-    assert visible(cloud) == ["a b+%20/part-0.parquet", "a/part-0.parquet", "part-0.parquet", "wide"]
-
-
-def test_a_folder_of_others_stays_as_it_is_when_the_table_has_moved_out_of_it(cloud: Cloud) -> None:
-    foreign_files(cloud)
-    before = {key: body for key, body in cloud.objects().items() if key.startswith("elsewhere/")}
-
-    for id in range(3):
-        syncing = sync(cloud)
-        syncing.commit(f"new-{id}", WIDE + id)
-        syncing.publish()
-    sync(cloud, replaces=True).publish()
-    sync(cloud).publish()
-
-    assert before.items() <= cloud.objects().items()
-
-
-def test_a_replacement_of_a_table_around_ours_is_not_made_inside_it(cloud: Cloud) -> None:
-    """Its readers would see the replacement before it is published."""
-    create(cloud, StorageDescriptor=theirs(Location=f"s3://{BUCKET}/shop"))
-    put(cloud, "shop/theirs.parquet", parquet_of(1))
-
-    replacing = sync(cloud, replaces=True)
-    replacing.commit("new", 2)
-
-    assert ids(cloud) == [1]
-    replacing.publish()
-    assert ids(cloud) == [2]
-
-
-def test_rows_and_columns_of_others_are_in_the_wider_files(cloud: Cloud) -> None:
-    foreign_files(cloud)
-
-    syncing = sync(cloud)
-    syncing.commit("wide", WIDE)
-
-    location = syncing.folder.removeprefix(f"s3://{BUCKET}/")
-    rewritten = pq.read_table(io.BytesIO(cloud.objects()[f"{location}/part-0.parquet"]))
-    assert rewritten.to_pylist() == [{"id": 1}]
-    assert ("id", "bigint", None) in columns(cloud)

@@ -13,7 +13,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from destination_datalake.aws.access import AccessKeys, AwsAccess
+from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.upload import Upload
 from destination_datalake.config.options import SchemaConflicts
 from destination_datalake.files.plan import DataFile, FileFormat, FilePlan, RewriteFailed, RewriteTask, Rewritten
@@ -134,21 +134,6 @@ def sync(
     return Sync(table, access)
 
 
-def another_client() -> AwsAccess:
-    """Access to the account through clients that no one else uses, so that a test can listen to what they ask."""
-    return AwsAccess("us-east-1", AccessKeys(uuid4().hex, "not-a-secret"))
-
-
-def before(access: AwsAccess, service: Any, operation: str, act: Callable[[int], object]) -> None:
-    """Call `act` with 1, 2, 3, … before each call of an operation."""
-    times = iter(range(1, 1000))
-
-    def notice(**_: object) -> None:
-        act(next(times))
-
-    access.client(service).meta.events.register(f"before-call.{service}.{operation}", notice)
-
-
 def entry(cloud: Cloud) -> Any:
     return cloud.access.client("glue").get_table(DatabaseName="shop", Name="orders")["Table"]
 
@@ -232,3 +217,19 @@ def put(cloud: Cloud, key: str, body: bytes = b"") -> None:
 def parquet_of(*ids: int) -> bytes:
     """A Parquet file as others write it: the column, 32 bits wide, and no more."""
     return _parquet(ID, ids)
+
+
+def create_with_files(cloud: Cloud) -> None:
+    """A table of another writer with files in several folders, among objects that readers ignore."""
+    create(cloud, StorageDescriptor=theirs())
+    for key, body in {
+        "elsewhere/part-0.parquet": parquet_of(1),
+        "elsewhere/a/part-0.parquet": parquet_of(2),
+        "elsewhere/a b+%20/part-0.parquet": parquet_of(3),
+        "elsewhere/_SUCCESS": b"",
+        "elsewhere/empty": b"",
+        "elsewhere/folder/": b"",
+        "elsewhere/_temporary/part-1.parquet": b"half of",
+        "elsewhere/.part-0.parquet.crc": b"crc",
+    }.items():
+        put(cloud, key, body)

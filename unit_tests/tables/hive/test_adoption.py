@@ -1,0 +1,124 @@
+"""Adoption of a pending overwrite by syncs that append: its acknowledged rows are in the table once."""
+
+from __future__ import annotations
+
+import pytest
+
+from destination_datalake.files.plan import FileFormat
+from destination_datalake.tables.fencing import Fenced
+from unit_tests.cloud import BUCKET, Cloud, another_client, before
+from unit_tests.tables.hive.orders import WIDE, columns, entry, ids, rewrite, sync
+
+
+@pytest.mark.parametrize("acknowledged", [2, WIDE])
+@pytest.mark.parametrize("format", ["parquet", "jsonl"])
+def test_pending_overwrite_is_adopted_by_a_sync_that_appends(
+    cloud: Cloud, acknowledged: int, format: FileFormat
+) -> None:
+    """Its records were acknowledged: nobody will send them again."""
+    sync(cloud, generation=1, format=format).commit("old", 1)
+    sync(cloud, generation=2, replaces=True, format=format).commit("acknowledged", acknowledged)
+
+    appending = sync(cloud, generation=2, format=format)
+    appending.commit("appended", 3)
+    appending.publish()
+
+    assert ids(cloud) == sorted([1, acknowledged, 3])
+    assert "airbyte.fencing-token" not in entry(cloud)["Parameters"]
+    if acknowledged == WIDE:
+        assert ("id", "bigint", None) in columns(cloud)
+
+
+def test_adopted_rows_lower_the_lowest_generation_of_the_table(cloud: Cloud) -> None:
+    sync(cloud, generation=2, replaces=True).commit("acknowledged", 1)
+    sync(cloud, generation=3).publish()
+
+    assert entry(cloud)["Parameters"]["airbyte.lowest-generation-id"] == "2"
+    resumed = sync(cloud, generation=2, replaces=True)
+    resumed.publish()
+    assert ids(cloud) == [1]
+    assert f"s3://{BUCKET}/" in entry(cloud)["StorageDescriptor"]["Location"]
+
+
+def test_running_overwrite_is_fenced_and_its_acknowledged_rows_are_adopted(cloud: Cloud) -> None:
+    """Its owner is stopped, and its rows are taken into the table, those that were committed and no others."""
+    sync(cloud, generation=1).commit("old", 1)
+    replacing = sync(cloud, generation=2, replaces=True)
+    replacing.commit("acknowledged", 2)
+
+    appending = sync(cloud, generation=2)
+    with pytest.raises(Fenced, match="another sync of the stream has taken over"):
+        replacing.table.commit([replacing.encode("late", 3)], rewrite)
+    appending.commit("appended", 4)
+    with pytest.raises(Fenced):
+        replacing.publish()
+
+    assert ids(cloud) == [1, 2, 4]
+    assert cloud.unfinished_uploads() == []
+
+
+def test_sync_that_lost_the_token_leaves_the_adoption_to_the_other_and_appends(cloud: Cloud) -> None:
+    sync(cloud, generation=2, replaces=True).commit("acknowledged", 1)
+    first, second = sync(cloud, generation=2), sync(cloud, generation=2)
+
+    first.commit("first", 2)
+    second.commit("second", 3)
+    first.publish()
+    second.publish()
+
+    assert ids(cloud) == [1, 2, 3]
+
+
+def test_rows_are_adopted_once_although_the_table_moves_meanwhile(cloud: Cloud) -> None:
+    widening = sync(cloud, generation=1)
+    widening.commit("old", 1)
+    sync(cloud, generation=2, replaces=True).commit("acknowledged", 2)
+    access = another_client()
+    adopting = sync(cloud, generation=2, access=access)
+    before(access, "glue", "UpdateTable", lambda times: times == 1 and widening.commit("wide", WIDE))
+
+    adopting.commit("appended", 3)
+
+    assert ids(cloud) == [1, 2, 3, WIDE]
+
+
+def test_narrow_rows_are_adopted_into_a_wider_table(cloud: Cloud) -> None:
+    widening = sync(cloud, generation=1)
+    sync(cloud, generation=2, replaces=True).commit("acknowledged", 2)
+    widening.commit("wide", WIDE)
+
+    sync(cloud, generation=2).publish()
+
+    assert ids(cloud) == [2, WIDE]
+
+
+def test_file_deleted_by_the_fenced_sync_during_adoption_is_left_out(cloud: Cloud) -> None:
+    replacing = sync(cloud, generation=2, replaces=True)
+    for number, name in enumerate(["acknowledged", "withdrawn"]):
+        replacing.commit(name, number)
+    s3, key = cloud.access.client("s3"), f"{replacing.folder.removeprefix(f's3://{BUCKET}/')}/withdrawn"
+    access = another_client()
+    adopting = sync(cloud, generation=2, access=access)
+    before(access, "s3", "CopyObject", lambda times: times == 1 and s3.delete_object(Bucket=BUCKET, Key=key))
+
+    adopting.commit("appended", 2)
+
+    assert ids(cloud) == [0, 2]
+
+
+def test_rows_stay_if_another_sync_has_adopted_them_and_deleted_their_folder(cloud: Cloud) -> None:
+    """Whoever was adopting them as well finds the folder empty, which does not mean that they were withdrawn."""
+    sync(cloud, generation=2, replaces=True).commit("acknowledged", 1)
+    access = another_client()
+    slow = sync(cloud, generation=2, access=access)
+
+    def adopt_and_sweep(times: int) -> None:
+        if times == 1:
+            fast = sync(cloud, generation=2)
+            fast.commit("fast", 2)
+            fast.publish()
+
+    before(access, "s3", "CopyObject", adopt_and_sweep)
+    slow.commit("slow", 3)
+
+    assert ids(cloud) == [1, 2, 3]

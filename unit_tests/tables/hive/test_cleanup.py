@@ -1,0 +1,186 @@
+"""Deletion of folders that a Hive table has left, and of no others."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from unit_tests.cloud import BUCKET, Cloud, another_client, before
+from unit_tests.tables.hive.orders import (
+    ROOT,
+    WIDE,
+    columns,
+    create_with_files,
+    entry,
+    ids,
+    meanwhile,
+    put,
+    rewrite,
+    sync,
+    update,
+)
+
+
+def folders(cloud: Cloud) -> set[str]:
+    """The folders in which the table's files lie, whoever sees them."""
+    return {f"s3://{BUCKET}/{key.rpartition('/')[0]}" for key in cloud.objects()}
+
+
+def location(cloud: Cloud) -> str:
+    found: str = entry(cloud)["StorageDescriptor"]["Location"]
+    return found.removesuffix("/")
+
+
+def test_folder_that_the_table_has_left_is_kept_for_readers_until_the_next_sync(
+    cloud: Cloud,
+) -> None:
+    widening = sync(cloud)
+    widening.commit("narrow", 1)
+    left = location(cloud)
+    widening.commit("wide", WIDE)
+    widening.publish()
+    assert folders(cloud) == {left, location(cloud)}
+
+    sync(cloud).publish()
+
+    assert folders(cloud) == {location(cloud)}
+    assert "airbyte.other-locations" not in entry(cloud)["Parameters"]
+
+
+def test_copy_of_a_sync_that_died_while_widening_is_deleted(cloud: Cloud) -> None:
+    dying = sync(cloud)
+    dying.commit("narrow", 1)
+
+    def rewrite_and_die(tasks: Any) -> Any:
+        rewrite(tasks)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        dying.table.commit([dying.encode("wide", WIDE)], rewrite_and_die)
+    assert len(folders(cloud)) == 2
+
+    sync(cloud).publish()
+
+    assert folders(cloud) == {location(cloud)}
+    assert ids(cloud) == [1]
+
+
+def test_discarded_pending_overwrite_is_deleted(cloud: Cloud) -> None:
+    sync(cloud, generation=1, replaces=True).commit("never published", 1)
+
+    newer = sync(cloud, generation=2, replaces=True)
+    newer.commit("new", 2)
+    newer.publish()
+
+    assert ids(cloud) == [2]
+    assert folders(cloud) == {location(cloud)}
+
+
+def test_sync_that_widens_repeatedly_keeps_only_its_first_and_last_folder(cloud: Cloud) -> None:
+    """That of the beginning and the last one are kept for readers."""
+    began = sync(cloud)
+    began.commit("narrow", 1)
+    began_in = location(cloud)
+    widening = sync(cloud)
+    left = []
+    for number in range(4):
+        left.append(location(cloud))
+        # As a sync with five columns, which become wider one after the other: here the one is made narrow again.
+        widening.commit(f"wide-{number}", WIDE + number)
+        narrow_again(cloud)
+
+    assert folders(cloud) == {began_in, left[-1], location(cloud)}
+
+
+def narrow_again(cloud: Cloud) -> None:
+    """Let the table hold a narrow column, as one that another stream writes next."""
+    storage = entry(cloud)["StorageDescriptor"]
+    (id,) = [column for column in storage["Columns"] if column["Name"] == "id"]
+    id["Type"] = "int"
+    update(cloud, StorageDescriptor=storage)
+
+
+def test_folder_that_another_sync_is_writing_to_is_replaced_if_it_is_deleted(cloud: Cloud) -> None:
+    """That one notices, and begins its folder anew."""
+    widening = sync(cloud)
+    widening.commit("old", 1)
+
+    def sweep() -> None:
+        other = sync(cloud)
+        other.commit("other", 2)
+        other.publish()
+
+    widening.commit("wide", WIDE, rewrite=meanwhile(sweep))
+
+    assert ids(cloud) == [1, 2, WIDE]
+    assert ("id", "bigint", None) in columns(cloud)
+
+
+def test_folders_that_the_glue_table_does_not_list_are_kept(cloud: Cloud) -> None:
+    others = ["data/theirs", "generation-7-theirs/file", "generation-1-0123456789ab/file"]
+    for name in others:
+        put(cloud, f"shop/orders/{name}", b"theirs")
+
+    for generation in (1, 2, 3):
+        replacing = sync(cloud, generation=generation, replaces=True)
+        replacing.commit(f"new-{generation}", generation)
+        replacing.publish()
+
+    assert {f"shop/orders/{name}" for name in others} <= cloud.objects().keys()
+    assert ids(cloud) == [3]
+
+
+def test_folder_of_another_writer_is_kept_when_the_table_has_left_it(cloud: Cloud) -> None:
+    create_with_files(cloud)
+    before = {key: body for key, body in cloud.objects().items() if key.startswith("elsewhere/")}
+
+    for id in range(3):
+        syncing = sync(cloud)
+        syncing.commit(f"new-{id}", WIDE + id)
+        syncing.publish()
+    sync(cloud, replaces=True).publish()
+    sync(cloud).publish()
+
+    assert before.items() <= cloud.objects().items()
+
+
+def forbid(service: str, operation: str) -> Any:
+    """Clients that may not do something."""
+    access = another_client()
+
+    def refuse(_times: int) -> None:
+        raise ClientError({"Error": {"Code": "AccessDenied", "Message": "Access Denied"}}, operation)
+
+    before(access, service, operation, refuse)
+    return access
+
+
+def test_failed_deletion_after_publishing_is_only_a_warning(cloud: Cloud, caplog: pytest.LogCaptureFixture) -> None:
+    sync(cloud, generation=1, replaces=True).commit("old", 1)
+    replacing = sync(cloud, generation=2, replaces=True, access=forbid("s3", "DeleteObject"))
+    replacing.commit("new", 2)
+
+    with caplog.at_level(logging.WARNING):
+        replacing.publish()
+
+    assert ids(cloud) == [2]
+    (said,) = caplog.messages
+    assert said.startswith("Cannot remove old files of table shop.orders (S3, DeleteObject): ")
+    assert f"The next one tries again: {ROOT}/generation-1-" in said
+
+    sync(cloud, generation=2).publish()
+    assert folders(cloud) == {location(cloud)}
+
+
+def test_sync_that_left_no_folder_reads_the_glue_table_once_at_its_end(cloud: Cloud) -> None:
+    """To publish, which also says that there is nothing to sweep."""
+    access, asked = another_client(), list[int]()
+    syncing = sync(cloud, access=access)
+    before(access, "glue", "GetTable", asked.append)
+
+    syncing.publish()
+
+    assert asked == [1]

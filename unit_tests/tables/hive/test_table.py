@@ -1,0 +1,320 @@
+"""Hive tables: preparation of the Glue table, and commits that show all of their files or none."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from destination_datalake.files.plan import FileFormat
+from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.schema.columns import stream_columns
+from destination_datalake.schema.names import SNAKE_CASE
+from destination_datalake.schema.types import Field, Int64, List, NumericTypes, String, Struct, Timestamp
+from destination_datalake.tables.fencing import Fenced
+from destination_datalake.tables.ownership import TableOwner
+from destination_datalake.tables.table import Committed, Reencode
+from unit_tests.cloud import BUCKET, Cloud, another_client, before
+from unit_tests.tables.hive.orders import (
+    NAME,
+    PARQUET,
+    ROOT,
+    WIDE,
+    columns,
+    create,
+    entry,
+    ids,
+    no_rewrite,
+    parquet_of,
+    put,
+    rewrite,
+    sync,
+    theirs,
+    update,
+    visible,
+)
+
+META = "struct<sync_id:bigint,changes:array<struct<field:string,change:string,reason:string>>>"
+COLUMNS = (
+    Field("id", "id", Int64()),
+    Field("lines", "lines", List(Struct((Field("sku", "sku", String()), Field("unit_price", "unitPrice", Int64()))))),
+    Field("placed_at", "placedAt", String()),
+)
+
+
+def without_what_changes(found: Any) -> Any:
+    for each in ("UpdateTime", "VersionId"):
+        found.pop(each, None)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("format", "serde", "input_format"),
+    [
+        ("parquet", PARQUET, "org.apache.hadoop.hive.ql.io.parquet.MapredParquetInputFormat"),
+        ("jsonl", "org.openx.data.jsonserde.JsonSerDe", "org.apache.hadoop.mapred.TextInputFormat"),
+    ],
+)
+def test_new_table_has_metadata_columns_then_the_streams(
+    cloud: Cloud, format: FileFormat, serde: str, input_format: str
+) -> None:
+    sync(cloud, format=format, columns=COLUMNS)
+
+    made = entry(cloud)
+    assert columns(cloud)[4:] == [
+        ("id", "bigint", None),
+        ("lines", "array<struct<sku:string,unit_price:bigint>>", None),
+        ("placed_at", "string", "placedAt"),
+    ]
+    assert [name for name, _, _ in columns(cloud)[:4]] == [
+        "_airbyte_raw_id",
+        "_airbyte_extracted_at",
+        "_airbyte_meta",
+        "_airbyte_generation_id",
+    ]
+    assert made["StorageDescriptor"]["SerdeInfo"]["SerializationLibrary"] == serde
+    assert made["StorageDescriptor"]["InputFormat"] == input_format
+    assert made["StorageDescriptor"]["Location"].startswith(f"{ROOT}/generation-0-")
+    assert made["TableType"] == "EXTERNAL_TABLE"
+    assert TableOwner.of(made["Parameters"]) == TableOwner(StreamId("shop", "Orders"), SNAKE_CASE)
+
+
+def test_field_keeps_its_column_when_another_field_gets_the_same_name(cloud: Cloud) -> None:
+    for fields in (["aB"], ["aB", "a_b"]):
+        named = stream_columns({"properties": dict.fromkeys(fields)}, NumericTypes.INT_FLOAT)
+        opened = sync(cloud, columns=named)
+
+    assert columns(cloud)[4:] == [("a_b", "string", "aB"), ("a_b_648fa9b3", "string", "a_b")]
+    assert [(column.source, column.name) for column in opened.table.plan().columns] == [
+        ("aB", "a_b"),
+        ("a_b", "a_b_648fa9b3"),
+    ]
+
+
+def test_table_of_another_writer_gets_missing_columns_and_keeps_everything_else(cloud: Cloud) -> None:
+    create(cloud)
+    before = entry(cloud)
+
+    opened = sync(cloud, columns=COLUMNS)
+    sync(cloud, columns=COLUMNS)
+
+    assert columns(cloud) == [
+        ("theirs", "map<string,int>", "Not ours."),
+        ("lines", "array<struct<sku:string,weight:double,unit_price:bigint>>", "What was ordered."),
+        ("_airbyte_raw_id", "string", None),
+        ("_airbyte_extracted_at", "timestamp", None),
+        ("_airbyte_meta", META, None),
+        ("_airbyte_generation_id", "bigint", None),
+        ("id", "bigint", None),
+        ("placed_at", "string", "placedAt"),
+    ]
+    after = entry(cloud)
+    for each in map(without_what_changes, (before, after)):
+        del each["StorageDescriptor"]["Columns"]
+    assert after == before
+    assert opened.folder == f"s3://{BUCKET}/elsewhere"
+
+
+def test_preparation_updates_the_glue_table_at_most_once(cloud: Cloud) -> None:
+    create(cloud)
+    versions = [entry(cloud)["VersionId"]]
+
+    for generation, replaces in [(1, False), (1, False), (2, True), (2, True), (3, False), (3, False)]:
+        sync(cloud, generation=generation, replaces=replaces)
+        versions.append(entry(cloud)["VersionId"])
+
+    # Columns are added and the generation noted; then each sync takes the replacement over from the one before it.
+    assert versions == ["1", "2", "2", "3", "4", "5", "6"]
+
+
+@pytest.mark.parametrize(
+    "location", ["s3://lake/a/b", "s3a://lake/a/b", "s3n://lake/a/b/", "s3://lake/a b+c=%20?#/京都/"]
+)
+def test_location_is_written_to_however_it_is_spelled(cloud: Cloud, location: str) -> None:
+    create(cloud, StorageDescriptor=theirs(Location=location))
+
+    assert sync(cloud).commit("one", 1) == 1
+
+    assert visible(cloud) == ["one"]
+    assert entry(cloud)["StorageDescriptor"]["Location"] == location
+
+
+@pytest.mark.parametrize("format", ["parquet", "jsonl"])
+def test_redirected_column_is_reused_by_every_later_sync(cloud: Cloud, format: FileFormat) -> None:
+    """Wall clocks, too, of which the catalog cannot tell that they are none in UTC."""
+    sync(cloud, format=format, columns=(Field("x", "x", String()),))
+    for _ in range(3):
+        opened = sync(cloud, format=format, columns=(Field("x", "x", Timestamp(zoned=False)),))
+
+    assert columns(cloud)[4:] == [("x", "string", None), ("x__timestamp", "timestamp", "x")]
+    assert opened.table.plan().columns == (Field("x__timestamp", "x", Timestamp(zoned=False)),)
+
+
+def test_database_is_ensured_only_for_a_new_table(cloud: Cloud) -> None:
+    access, asked = another_client(), list[int]()
+    before(access, "glue", "GetDatabase", asked.append)
+
+    sync(cloud, access=access)
+    sync(cloud, access=access)
+
+    assert asked == [1]
+
+
+def drop(cloud: Cloud) -> None:
+    cloud.access.client("glue").delete_table(DatabaseName=NAME.database, Name=NAME.table)
+
+
+def test_table_created_again_after_a_drop_is_empty(cloud: Cloud) -> None:
+    for number in range(3):
+        opened = sync(cloud)
+        assert ids(cloud) == []
+        opened.commit(f"file-{number}", number)
+        assert ids(cloud) == [number]
+        drop(cloud)
+
+
+@pytest.mark.parametrize("key", ["data/part-0.parquet", "part-0.parquet", "metadata/part-0.parquet"])
+def test_new_table_shows_no_files_that_lie_in_its_folder_already(cloud: Cloud, key: str) -> None:
+    """An Iceberg table may have been there, or another writer's files."""
+    put(cloud, f"shop/orders/{key}", parquet_of(1))
+
+    sync(cloud)
+
+    assert ids(cloud) == []
+
+
+def test_files_are_visible_only_after_their_commit(cloud: Cloud) -> None:
+    opened = sync(cloud)
+    files = [opened.encode("a", 1), opened.encode("b", 2)]
+    assert visible(cloud) == []
+
+    assert opened.table.commit(files, no_rewrite) == Committed()
+    opened.publish(no_rewrite)
+
+    assert visible(cloud) == ["a", "b"]
+    assert cloud.unfinished_uploads() == []
+
+
+def test_discarded_files_leave_neither_objects_nor_uploads(cloud: Cloud) -> None:
+    opened = sync(cloud)
+
+    opened.table.discard([opened.encode("a", 1)])
+
+    assert (cloud.objects(), cloud.unfinished_uploads()) == ({}, [])
+
+
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_no_file_is_visible_if_one_cannot_be_committed(cloud: Cloud, position: int) -> None:
+    opened = sync(cloud)
+    files, lost = [opened.encode("a", 1), opened.encode("b", 2)], opened.encode("lost", 3)
+    upload = lost.pending_upload
+    assert upload is not None
+    broken = replace(lost, pending_upload=replace(upload, bucket="nobody-s-bucket"))
+
+    with pytest.raises(ClientError):
+        opened.table.commit([*files[:position], broken, *files[position:]], no_rewrite)
+
+    assert visible(cloud) == []
+    assert cloud.unfinished_uploads() == [upload.key]
+
+
+def test_late_commit_to_a_dropped_table_does_not_show_in_its_successor(cloud: Cloud) -> None:
+    late = sync(cloud)
+    planned = late.encode("late", 1)
+    drop(cloud)
+    sync(cloud)
+
+    assert isinstance(late.table.commit([planned], rewrite), Reencode)
+
+    assert ids(cloud) == []
+
+
+def test_batch_planned_for_a_folder_that_the_table_has_left_is_encoded_again(cloud: Cloud) -> None:
+    first = sync(cloud)
+    first.commit("first-1", 1)
+    planned = first.encode("first-2", 2)
+    sync(cloud).commit("second", WIDE)
+
+    assert isinstance(first.table.commit([planned], rewrite), Reencode)
+    first.commit("first-2", 2)
+
+    assert ids(cloud) == [1, 2, WIDE]
+    assert cloud.unfinished_uploads() == []
+
+
+def test_files_copied_by_a_concurrent_widening_are_committed_without_encoding_again(cloud: Cloud) -> None:
+    """The table moves between the completion of the files and the commit's word in the catalog."""
+    access = another_client()
+    appending, widening = sync(cloud, access=access), sync(cloud)
+    widening.commit("before", 1)
+    before(access, "glue", "UpdateTable", lambda time: time == 1 and widening.commit("wide", WIDE))
+
+    assert appending.table.commit([appending.encode("a", 2), appending.encode("b", 3)], rewrite) == Committed()
+
+    assert ids(cloud) == [1, 2, 3, WIDE]
+    appending.commit("later", 4)
+    assert ids(cloud) == [1, 2, 3, 4, WIDE]
+
+
+def test_batch_is_encoded_again_if_a_concurrent_widening_copied_only_some_of_its_files(cloud: Cloud) -> None:
+    access = another_client()
+    appending, widening = sync(cloud, access=access), sync(cloud)
+    widening.commit("before", 1)
+
+    def widen(times: int) -> None:
+        if times == 2:
+            wait_until_visible(cloud, "part-0")
+            widening.commit("wide", WIDE)
+
+    before(access, "s3", "CompleteMultipartUpload", widen)
+    files = [appending.encode(f"part-{n}", 10 + n) for n in range(2)]
+    assert isinstance(appending.table.commit(files, rewrite), Reencode)
+
+    assert ids(cloud) == [1, WIDE]
+    appending.commit("part-0", 10, 11)
+    assert ids(cloud) == [1, 10, 11, WIDE]
+
+
+def wait_until_visible(cloud: Cloud, *names: str) -> None:
+    for _ in range(500):
+        if any(name in each for each in visible(cloud) for name in names):
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"{names} are not there")
+
+
+def test_column_dropped_by_another_writer_is_added_by_the_next_commit(cloud: Cloud) -> None:
+    syncing = sync(cloud)
+    syncing.commit("one", 1)
+    storage = entry(cloud)["StorageDescriptor"]
+    storage["Columns"] = [each for each in storage["Columns"] if each["Name"] != "id"]
+    update(cloud, StorageDescriptor=storage)
+
+    syncing.commit("two", 2)
+
+    assert ids(cloud) == [1, 2]
+
+
+def test_table_dropped_and_created_again_during_a_sync_takes_its_next_commit(cloud: Cloud) -> None:
+    syncing = sync(cloud)
+    syncing.commit("one", 1)
+    cloud.access.client("glue").delete_table(DatabaseName="shop", Name="orders")
+    sync(cloud).commit("of another", 2)
+
+    syncing.commit("two", 3)
+
+    assert ids(cloud) == [2, 3]
+
+
+def test_failed_commit_raises_its_cause_even_if_rolling_back_fails_too(cloud: Cloud) -> None:
+    replacing = sync(cloud, generation=2, replaces=True)
+    planned = replacing.encode("late", 1)
+    sync(cloud, generation=2)
+
+    with cloud.refusing("DeleteObject"), pytest.raises(Fenced):
+        replacing.table.commit([planned], rewrite)
+
+    assert cloud.unfinished_uploads() == []

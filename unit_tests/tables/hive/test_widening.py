@@ -1,0 +1,164 @@
+"""Wider columns: in place for JSON lines, by copy-on-write for Parquet files, also while other syncs commit."""
+
+from __future__ import annotations
+
+import io
+from contextlib import suppress
+
+import pyarrow.parquet as pq
+import pytest
+
+from destination_datalake.files.plan import FileFormat
+from destination_datalake.tables.table import Reencode
+from unit_tests.cloud import BUCKET, Cloud, another_client, before
+from unit_tests.tables.hive.orders import (
+    WIDE,
+    columns,
+    create_with_files,
+    entry,
+    ids,
+    meanwhile,
+    rewrite,
+    sync,
+    update,
+    visible,
+)
+
+
+@pytest.mark.parametrize("format", ["parquet", "jsonl"])
+def test_columns_become_wider_from_batch_to_batch(cloud: Cloud, format: FileFormat) -> None:
+    opened = sync(cloud, format=format)
+
+    for number, id in enumerate([1, WIDE, 2, WIDE + 1]):
+        opened.commit(f"batch-{number}", id)
+    opened.publish()
+
+    assert ids(cloud) == [1, 2, WIDE, WIDE + 1]
+    if format == "jsonl":
+        assert len(visible(cloud)) == 4
+
+
+def test_two_successive_widenings_keep_the_rows_of_both_syncs(cloud: Cloud) -> None:
+    first, second = sync(cloud), sync(cloud)
+    first.commit("first-1", 1)
+    second.commit("second-1", WIDE)
+    second.commit("second-2", 2)
+    first.commit("first-2", WIDE + 1)
+    for each in (first, second):
+        each.publish()
+
+    assert ids(cloud) == [1, 2, WIDE, WIDE + 1]
+
+
+def test_two_concurrent_widenings_keep_the_rows_of_both_syncs(cloud: Cloud) -> None:
+    first, second = sync(cloud), sync(cloud)
+    first.commit("first-1", 1)
+
+    first.commit("first-2", WIDE, rewrite=meanwhile(lambda: second.commit("second", WIDE + 1)))
+
+    assert ids(cloud) == [1, WIDE, WIDE + 1]
+
+
+def test_widening_of_an_empty_table_is_noticed_by_other_syncs(cloud: Cloud) -> None:
+    first, second = sync(cloud), sync(cloud)
+    planned = first.encode("first", 1)
+    second.commit("second", WIDE)
+
+    assert isinstance(first.table.commit([planned], rewrite), Reencode)
+    first.commit("first", 1)
+
+    assert ids(cloud) == [1, WIDE]
+
+
+def test_files_committed_during_a_widening_are_rewritten_too(cloud: Cloud) -> None:
+    appending, widening = sync(cloud), sync(cloud)
+    appending.commit("before", 1)
+
+    widening.commit("wide", WIDE, rewrite=meanwhile(lambda: appending.commit("meanwhile", 2)))
+    appending.commit("after", 3)
+
+    assert ids(cloud) == [1, 2, 3, WIDE]
+
+
+def test_widening_succeeds_although_others_keep_changing_the_glue_table(cloud: Cloud) -> None:
+    """Every other update finds a column, a parameter or a comment of theirs."""
+    access = another_client()
+    syncing = sync(cloud, access=access)
+    syncing.commit("narrow", 1)
+
+    def add_a_column(times: int) -> None:
+        if times % 2:
+            storage = entry(cloud)["StorageDescriptor"]
+            storage["Columns"].append({"Name": f"theirs_{times}", "Type": "map<string,int>"})
+            update(cloud, StorageDescriptor=storage)
+
+    before(access, "glue", "UpdateTable", add_a_column)
+    syncing.commit("wide", WIDE)
+
+    assert ids(cloud) == [1, WIDE]
+    assert ("theirs_1", "map<string,int>", None) in columns(cloud)
+
+
+def test_file_deleted_during_a_widening_is_left_out(cloud: Cloud) -> None:
+    """Its commit has failed, so it must not come along, and the others must."""
+    syncing = sync(cloud)
+    syncing.commit("kept", 1)
+    syncing.commit("withdrawn", 2)
+    s3, key = cloud.access.client("s3"), f"{syncing.folder.removeprefix(f's3://{BUCKET}/')}/withdrawn"
+
+    syncing.commit("wide", WIDE, rewrite=meanwhile(lambda: s3.delete_object(Bucket=BUCKET, Key=key)))
+
+    assert ids(cloud) == [1, WIDE]
+
+
+def test_failed_widening_leaves_the_table_unchanged(cloud: Cloud) -> None:
+    syncing = sync(cloud)
+    syncing.commit("one", 1)
+
+    def fail() -> None:
+        raise RuntimeError("the executors are gone")
+
+    with suppress(RuntimeError):
+        syncing.commit("wide", WIDE, rewrite=meanwhile(fail))
+
+    assert ids(cloud) == [1]
+    syncing.commit("two", 2)
+    assert ids(cloud) == [1, 2]
+
+
+def test_failed_widening_fails_the_batch_and_leaves_none_of_its_files(cloud: Cloud) -> None:
+    opened = sync(cloud)
+    opened.commit("narrow", 1)
+
+    with pytest.raises(RuntimeError):
+        opened.table.commit([opened.encode("wide", WIDE)], meanwhile(_fail))
+
+    assert ids(cloud) == [1]
+    assert cloud.unfinished_uploads() == []
+
+
+def _fail() -> None:
+    raise RuntimeError("the executors are gone")
+
+
+def test_files_of_one_name_in_several_folders_are_all_rewritten(
+    cloud: Cloud,
+) -> None:
+    create_with_files(cloud)
+
+    sync(cloud).commit("wide", WIDE)
+
+    assert ids(cloud) == [1, 2, 3, WIDE]
+    assert visible(cloud) == ["a b+%20/part-0.parquet", "a/part-0.parquet", "part-0.parquet", "wide"]
+
+
+def test_rewritten_files_of_other_writers_keep_their_rows(cloud: Cloud) -> None:
+    create_with_files(cloud)
+
+    syncing = sync(cloud)
+    syncing.commit("wide", WIDE)
+
+    location = syncing.folder.removeprefix(f"s3://{BUCKET}/")
+    rewritten = pq.read_table(io.BytesIO(cloud.objects()[f"{location}/part-0.parquet"]))
+    assert rewritten.to_pylist() == [{"id": 1}]
+    assert ("id", "bigint", None) in columns(cloud)
