@@ -1,1 +1,1 @@
-"""Reaching AWS: access as a value that travels, failures in words, uploads."""
+"""AWS: clients from a serialisable value, errors explained for the user, uploads, retries on conflicts."""

@@ -1,7 +1,7 @@
-"""How this connector, driver and executors alike, reaches AWS.
+"""Access to AWS, on the driver and on executors.
 
-An `AwsAccess` is a small value that travels (executors receive it pickled) and makes clients where it arrives. boto3 is
-imported only when the first client is made.
+An `AwsAccess` is a small value that can be pickled and makes clients in the process that it is used in. boto3 is
+imported when the first client is made.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SESSION_NAME = "airbyte-destination-datalake"
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """Assume a role, starting from the credentials the environment provides; renewed before they expire."""
+    """An IAM role, assumed with the environment's credentials; its own are renewed before they expire."""
 
     arn: str
     external_id: str | None = None
@@ -38,13 +38,13 @@ class Role:
 
     @property
     def renewed_before_seconds(self) -> int:
-        """How long before their end its credentials are renewed: a third of their life, at most 15 minutes."""
+        """How long before they expire its credentials are renewed: a third of their lifetime, 15 minutes at most."""
         return min(self.session_duration_seconds // 3, 15 * 60)
 
 
 @dataclass(frozen=True, slots=True)
 class AccessKeys:
-    """The long-lived keys of an IAM user. Never shown by `repr`."""
+    """The long-term keys of an IAM user. `repr` does not show them."""
 
     access_key_id: str = field(repr=False)
     secret_access_key: str = field(repr=False)
@@ -52,7 +52,7 @@ class AccessKeys:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Whatever AWS's default chain finds: environment, profile, container or instance role, web identity."""
+    """AWS's default credential chain: environment, profile, container or instance role, web identity."""
 
 
 Identity = Role | AccessKeys | Environment
@@ -60,13 +60,13 @@ Identity = Role | AccessKeys | Environment
 
 @dataclass(frozen=True, slots=True)
 class AwsAccess:
-    """Who we are and where AWS is. Equal values share their clients within a process."""
+    """Identity, region and endpoint. Equal values share their clients within a process."""
 
     region: str
     identity: Identity = field(default_factory=Environment)
     endpoint_url: str | None = None
     attempts: int = 10
-    """How often a request is tried in all, with exponential backoff, when AWS throttles or fails."""
+    """How often botocore sends a request at most, with exponential backoff, when AWS throttles or fails."""
     connect_timeout_seconds: int = 10
 
     @overload
@@ -76,7 +76,7 @@ class AwsAccess:
     @overload
     def client(self, service: Literal["sts"]) -> STSClient: ...
     def client(self, service: Service) -> Any:
-        """Return this process's client for `service`; it may be used by many threads at once.
+        """Return this process's client for `service`; it is thread-safe.
 
         Raises NoCredentialsError (botocore) if a role is to be assumed and the environment has no credentials.
         """
@@ -86,19 +86,19 @@ class AwsAccess:
                 client = self._boto_session().client(
                     service, endpoint_url=self.endpoint_url, config=self._client_config(service)
                 )
-                # botocore makes a client's exception classes at their first use, and two threads could make them twice:
-                # an `except` would then miss what was raised. Here only one thread looks.
+                # botocore makes a client's exception classes on first use. Two threads could each make their own, and
+                # an `except` of one would not catch what the other raises; here only one thread makes them.
                 _ = client.exceptions
                 _clients[key] = client
             return _clients[key]
 
     def session(self) -> boto3.Session:
-        """Return this process's session, for libraries that make their own clients."""
+        """Return this process's session, for libraries that make clients themselves."""
         with _lock:
             return self._boto_session()
 
     def _boto_session(self) -> boto3.Session:
-        """Return the session of this process; `_lock` is held, because making one is not thread-safe."""
+        """Return the session of this process. `_lock` must be held: making a session is not thread-safe."""
         if self not in _sessions:
             import boto3
 
@@ -118,7 +118,7 @@ class AwsAccess:
                 _assume(role, session, self)
             case _:
                 assert_never(self.identity)
-        return _watched(session)
+        return _with_hooks(session)
 
     def _client_config(self, service: Service) -> ClientConfig:
         from botocore.config import Config
@@ -127,18 +127,18 @@ class AwsAccess:
             retries={"mode": "standard", "total_max_attempts": self.attempts},
             connect_timeout=self.connect_timeout_seconds,
             read_timeout=60,
-            # Uploads and commits of many tables run side by side; the default of 10 makes them queue and log about it.
+            # Uploads and commits of many tables run in parallel; with the default of 10 they queue and log warnings.
             max_pool_connections=32,
             user_agent_extra="destination-datalake",
         )
         if service == "s3" and self.endpoint_url is not None:
-            # Stores and emulators behind one address know no bucket.host names, and many know no trailing checksums.
-            elsewhere = Config(
+            # Other stores and emulators have no host name per bucket, and many do not support trailing checksums.
+            compatible = Config(
                 s3={"addressing_style": "path"},
                 request_checksum_calculation="when_required",
                 response_checksum_validation="when_required",
             )
-            config = config.merge(elsewhere)
+            config = config.merge(compatible)
         return config
 
 
@@ -147,33 +147,33 @@ _sessions: dict[AwsAccess, boto3.Session] = {}
 _clients: dict[tuple[AwsAccess, Service], object] = {}
 
 
-def _forget_the_parents_clients() -> None:
-    """Start a forked child afresh: connections, and a lock another thread may have held, are its parent's."""
+def _clear_after_fork() -> None:
+    """Drop what a forked child shares with its parent: connections, and a lock that another thread may have held."""
     global _lock
     _lock = threading.Lock()
     _sessions.clear()
     _clients.clear()
 
 
-os.register_at_fork(after_in_child=_forget_the_parents_clients)
+os.register_at_fork(after_in_child=_clear_after_fork)
 
 
-def _watched(session: Session) -> Session:
-    """Look at the answers to the session's clients, and remember what they sign with."""
+def _with_hooks(session: Session) -> Session:
+    """Register the hooks for faulty responses, and for the credentials that requests are signed with."""
 
-    def remember_credentials(**_: object) -> None:
+    def register_credentials(**_: object) -> None:
         found = session.get_credentials()
         if found is not None:
             frozen = found.get_frozen_credentials()
             register_secrets(frozen.access_key, frozen.secret_key, frozen.token)
 
-    session.register("before-sign", remember_credentials)
+    session.register("before-sign", register_credentials)
     retry_faulty_responses(session)
     return session
 
 
 def _assume(role: Role, session: Session, access: AwsAccess) -> None:
-    """Make `session` act as `role`, renewing the role's credentials as long as it lives."""
+    """Give `session` the credentials of `role`, renewed for as long as it is used."""
     from botocore.credentials import (
         AssumeRoleCredentialFetcher,
         CredentialProvider,
@@ -183,7 +183,7 @@ def _assume(role: Role, session: Session, access: AwsAccess) -> None:
     from botocore.exceptions import NoCredentialsError
     from botocore.session import get_session
 
-    source = _watched(get_session())
+    source = _with_hooks(get_session())
     source_credentials = source.get_credentials()
     if source_credentials is None:
         raise NoCredentialsError()
@@ -209,7 +209,7 @@ def _assume(role: Role, session: Session, access: AwsAccess) -> None:
         METHOD = "assume-role"
 
         def load(self) -> RefreshableCredentials:
-            # The library's own 15 minutes would have a role of 15 minutes assumed again for every request.
+            # With botocore's fixed 15 minutes, a role of 15 minutes would be assumed again for every request.
             return RefreshableCredentials.create_from_metadata(
                 fetcher.fetch_credentials(),
                 fetcher.fetch_credentials,

@@ -15,10 +15,9 @@ class S3Address(NamedTuple):
 
     @classmethod
     def parse(cls, uri: str) -> Self:
-        """Return what `s3://bucket/key` names. Hadoop's `s3a://` and `s3n://` mean the same.
+        """Return the bucket and key of `s3://bucket/key`. Hadoop's schemes `s3a` and `s3n` are accepted too.
 
-        A key is taken as it is: `?`, `#` and `%` in it are letters like others, not parts of a URL. Raises ValueError
-        for any other address.
+        Keys are taken literally: `?`, `#` and `%` in them have no meaning. Raises ValueError for any other text.
         """
         scheme, _, rest = uri.partition("://")
         bucket, _, key = rest.partition("/")

@@ -1,7 +1,7 @@
-"""What went wrong at AWS, told to the person who can mend it.
+"""AWS errors explained: what failed, on which resource, why, and what to do about it.
 
-botocore says which call failed and with what code. `explain` adds what that means here: the service, what we were
-doing, to what, whose turn it is, and whether trying again later can help.
+botocore reports the operation and an error code. `explain` adds the service, what it was done for, the remedy, and
+Airbyte's failure type, which says whether a retry can help.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Call:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """What a code means: the reason, what to do now, and whose failure it is."""
+    """What an error code means: the reason, the remedy, and Airbyte's failure type."""
 
     reason: str
     remedy: str
@@ -35,10 +35,10 @@ class _Rule:
 
 
 def explain(error: BaseException, *, doing: str, resource: str) -> Failure | None:
-    """Return what `error` means for `resource` ("s3://lake/raw", "table shop.orders"), or None if it is not AWS's.
+    """Return what `error` means for `resource` ("s3://lake/raw", "table shop.orders"); None if AWS did not raise it.
 
-    `doing` completes "Cannot …": "write to", "create". AWS errors are found behind other libraries' exceptions too.
-    The detail is AWS's own code and text.
+    `doing` completes "Cannot …": "write to", "create". AWS errors are also found as the causes of other libraries'
+    exceptions. The detail is AWS's code and text; credentials in it are masked.
     """
     for cause in _causes(error):
         if (failure := _explain(cause, doing, resource)) is not None:
@@ -60,7 +60,7 @@ def _explain(error: BaseException, doing: str, resource: str) -> Failure | None:
         rule = _rule(call)
         where = f"{call.service}, {call.operation}"
         detail = mask_secrets(f"{call.code}: {call.text}")
-    elif (found := _without_answer(error)) is not None:
+    elif (found := _rule_without_response(error)) is not None:
         rule = found
         where = "AWS"
         detail = mask_secrets(f"{type(error).__name__}: {error}")
@@ -70,7 +70,7 @@ def _explain(error: BaseException, doing: str, resource: str) -> Failure | None:
     return Failure(message, detail, rule.failure_type)
 
 
-# --- What AWS answered ------------------------------------------------------------------------------------------------
+# --- Error responses --------------------------------------------------------------------------------------------------
 
 _CREDENTIALS = "Check aws_access_key_id and aws_secret_access_key, and that the key is active."
 _CODES: Mapping[str, _Rule] = {
@@ -113,7 +113,7 @@ _CODES: Mapping[str, _Rule] = {
     "RequestTimeTooSkewed": _Rule(
         "this machine's clock differs from AWS's by more than 15 minutes", "Set the clock.", "config_error"
     ),
-    # S3 answers a HEAD without a body, so without a word on the reason (S3 API: HeadObject).
+    # The response to a HEAD has no body, so no error code either (S3 API: HeadObject).
     "400": _Rule(
         "S3 refused and gave no reason, as it does where credentials have expired",
         "Provide credentials that last, such as an IAM role or an IAM user's keys.",
@@ -123,7 +123,7 @@ _CODES: Mapping[str, _Rule] = {
         "STS is switched off in this region", "Activate the region in the account's settings.", "config_error"
     ),
 }
-_SAME_AS: Mapping[str, str] = {
+_SYNONYMS: Mapping[str, str] = {
     "ExpiredTokenException": "ExpiredToken",
     "TokenRefreshRequired": "ExpiredToken",
     "301": "PermanentRedirect",
@@ -148,7 +148,7 @@ _THROTTLED = frozenset(
         "ProvisionedThroughputExceededException",
     }
 )
-_OWN_TROUBLE = frozenset(
+_SERVER_ERRORS = frozenset(
     {
         "InternalError",
         "InternalFailure",
@@ -169,7 +169,7 @@ _OWN_TROUBLE = frozenset(
 
 
 def _rule(call: _Call) -> _Rule:
-    # Lake Formation answers through Glue, and through S3 when it is what hands out the keys.
+    # Lake Formation refuses in responses of Glue, and of S3 where it vends the credentials.
     if "lake formation" in call.text.lower() and (call.code in _DENIED or "permission" in call.text.lower()):
         return _Rule(
             f"Lake Formation does not permit it ({_required(call.text)})",
@@ -180,14 +180,14 @@ def _rule(call: _Call) -> _Rule:
         return _Rule(
             "access denied", f"Allow {_permission(call)} on it to the connector's identity in IAM.", "config_error"
         )
-    code = _SAME_AS.get(call.code, call.code)
+    code = _SYNONYMS.get(call.code, call.code)
     if code in _CODES:
         return _CODES[code]
     if code in _THROTTLED or call.status == 429:
         return _Rule(
             "AWS keeps asking us to slow down", "Try again later, or raise the account's quota.", "transient_error"
         )
-    if code in _OWN_TROUBLE or call.status >= 500:
+    if code in _SERVER_ERRORS or call.status >= 500:
         return _Rule("AWS could not answer", "Try again later.", "transient_error")
     return _Rule(f"AWS refused with {call.code}", "The log holds AWS's own words.", "system_error")
 
@@ -197,16 +197,16 @@ def _call(error: BaseException) -> _Call | None:
 
     if not isinstance(error, ClientError):
         return None
-    said = error.response.get("Error", {})
+    response = error.response.get("Error", {})
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     operation = str(error.operation_name)
-    return _Call(_service(operation), operation, said.get("Code", "Unknown"), said.get("Message", ""), status)
+    return _Call(_service(operation), operation, response.get("Code", "Unknown"), response.get("Message", ""), status)
 
 
-# --- No answer at all -------------------------------------------------------------------------------------------------
+# --- No response ------------------------------------------------------------------------------------------------------
 
 
-def _without_answer(error: BaseException) -> _Rule | None:
+def _rule_without_response(error: BaseException) -> _Rule | None:
     from botocore import exceptions
     from botocore.parsers import ResponseParserError
 
@@ -244,7 +244,7 @@ def _without_answer(error: BaseException) -> _Rule | None:
 
 _S3 = re.compile(r"(Object|Objects|ObjectsV2|Bucket|Multipart\w*|UploadPart\w*|\w*MultipartUploads?)$")
 _STS = frozenset({"GetCallerIdentity", "AssumeRole"})
-# S3's permissions do not always bear the operation's name.
+# S3's permissions do not always have the operation's name.
 _S3_PERMISSIONS: Mapping[str, str] = {
     "HeadObject": "s3:GetObject",
     "HeadBucket": "s3:ListBucket",
@@ -294,6 +294,6 @@ def _lake_formation_grant(operation: str) -> str:
 
 
 def _required(text: str) -> str:
-    """Return Lake Formation's own "Required Create Table on shop", or the whole of its text."""
+    """Return the part of Lake Formation's text like "Required Create Table on shop", or the whole text."""
     found = re.search(r"[Rr]equired [^.;)]+", text)
     return (found[0] if found else text).strip()

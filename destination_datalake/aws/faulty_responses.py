@@ -1,7 +1,7 @@
-"""Answers that AWS's client library would take as they are, though they are none.
+"""Has botocore retry responses that it would take as valid: truncated bodies, and 429 under a name it does not know.
 
-What is changed before it is parsed, the library itself tries again as it does with any trouble of AWS's own, and
-reports as such in the end.
+Each is given the status of a server error before it is parsed. botocore then retries it like any server error, and
+raises it as one when its attempts are used up.
 """
 
 from __future__ import annotations
@@ -18,43 +18,43 @@ _SERVICES = ("s3", "glue", "sts")
 
 
 def retry_faulty_responses(session: Session) -> None:
-    """Let every client of the session look at what it is answered."""
+    """Register the check with every client that the session makes from now on."""
     for service in _SERVICES:
-        session.register(f"before-parse.{service}", _as_trouble)
-        session.register(f"needs-retry.{service}", _take_over_the_status)
+        session.register(f"before-parse.{service}", _mark_as_server_error)
+        session.register(f"needs-retry.{service}", _copy_status)
 
 
-def _as_trouble(**event: Any) -> None:
-    """Give answers that ask for another try the status of such.
+def _mark_as_server_error(**event: Any) -> None:
+    """Change the status of responses that need a retry.
 
-    S3's "TooManyRequests" is a 429, which the library's list of throttling has only under other names. A body that was
-    cut off reads like one in which everything is missing.
+    S3's "TooManyRequests" is a 429; botocore knows throttling by other names only. A truncated body is parsed like one
+    in which all members are absent.
     """
-    operation, answer = event["operation_model"], event["response_dict"]
-    status = answer["status_code"]
+    operation, response = event["operation_model"], event["response_dict"]
+    status = response["status_code"]
     if status == 429:
-        answer["status_code"] = 503
-    elif status < 300 and _has_body(operation) and not _is_whole(operation, answer["body"]):
-        answer["status_code"] = 500
-        answer["body"] = b""
+        response["status_code"] = 503
+    elif status < 300 and _has_body(operation) and not _is_complete(operation, response["body"]):
+        response["status_code"] = 500
+        response["body"] = b""
 
 
-def _take_over_the_status(**event: Any) -> None:
-    """Let whoever decides on another try see the status that was parsed; botocore does so for S3 alone."""
+def _copy_status(**event: Any) -> None:
+    """Show the retry handler the status that was parsed; botocore does so for S3 only."""
     if event["response"] is not None:
         http_response, parsed = event["response"]
         http_response.status_code = parsed["ResponseMetadata"]["HTTPStatusCode"]
 
 
 def _has_body(operation: OperationModel) -> bool:
-    """Whether members of the answer are in its body, and not in headers or a stream."""
+    """Whether members of the output are in the body, rather than in headers or a stream."""
     output = operation.output_shape
     if output is None or operation.has_streaming_output:
         return False
     return any("location" not in member.serialization for member in output.members.values())
 
 
-def _is_whole(operation: OperationModel, body: bytes) -> bool:
+def _is_complete(operation: OperationModel, body: bytes) -> bool:
     try:
         if operation.service_model.protocol == "json":
             return isinstance(json.loads(body), dict)

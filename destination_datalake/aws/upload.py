@@ -1,8 +1,8 @@
-"""Objects written to S3 as they are made, and made visible only when somebody says so.
+"""Uploads to S3 that start before the object is complete, and that can be published later or not at all.
 
-A large object goes up in parts, one of them on its way while the next is still being encoded. With `hidden=True` even
-the smallest stays an unfinished multipart upload: nobody can see it until `publish` completes it (S3:
-CompleteMultipartUpload), which is how files reach a table that has no snapshots of its own.
+A large object is uploaded in parts, each while the next one is being encoded. With `deferred=True` even the smallest
+object stays an incomplete multipart upload, which no reader sees, until `PendingUpload.publish` completes it (S3:
+CompleteMultipartUpload). That is how files are added to a table that has no snapshots.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 PART_BYTES = 16 * 1024 * 1024
-"""S3 wants parts of at least 5 MiB, all but the last, and at most 10,000 of them: enough for an object of 160 GB."""
+"""S3 takes parts of at least 5 MiB, except for the last, and at most 10,000 of them: enough for an object of 160 GB."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingUpload:
-    """An object whose parts are all there and which nobody sees yet."""
+    """A multipart upload whose parts are complete, of an object that is not visible yet."""
 
     bucket: str
     key: str
@@ -32,7 +32,7 @@ class PendingUpload:
     etags: tuple[str, ...]
 
     def publish(self, s3: S3Client) -> None:
-        """Make the object visible. Harmless when it already is."""
+        """Make the object visible. Idempotent."""
         parts = [{"ETag": etag, "PartNumber": number} for number, etag in enumerate(self.etags, start=1)]
         try:
             s3.complete_multipart_upload(
@@ -42,93 +42,93 @@ class PendingUpload:
                 MultipartUpload={"Parts": parts},  # type: ignore[typeddict-item]
             )
         except s3.exceptions.NoSuchUpload:
-            # A retried call whose first answer got lost: the upload is gone because the object is there.
+            # A retried request whose first response was lost: the upload no longer exists because the object does.
             s3.head_object(Bucket=self.bucket, Key=self.key)
 
     def withdraw(self, s3: S3Client) -> None:
-        """Drop the parts; nothing remains. Harmless when the upload is gone."""
+        """Abort the upload, which deletes its parts. Idempotent."""
         with contextlib.suppress(s3.exceptions.NoSuchUpload):
             s3.abort_multipart_upload(Bucket=self.bucket, Key=self.key, UploadId=self.upload_id)
 
 
 class Upload:
-    """A file-like object, write-only, that becomes one object in S3. `close` finishes it, `abort` leaves nothing."""
+    """A write-only file object that becomes one object in S3 on `close`; after `abort` nothing remains of it."""
 
-    def __init__(self, s3: S3Client, bucket: str, key: str, *, hidden: bool) -> None:
-        """Begin; nothing is sent before there is a part to send."""
+    def __init__(self, s3: S3Client, bucket: str, key: str, *, deferred: bool) -> None:
+        """Send nothing yet. With `deferred`, `close` leaves a `pending_upload` instead of a visible object."""
         self._s3 = s3
         self._bucket = bucket
         self._key = key
-        self._hidden = hidden
-        self._pending: list[bytes] = []
-        self._pending_bytes = 0
+        self._deferred = deferred
+        self._buffer: list[bytes] = []
+        self._buffered_bytes = 0
         self._upload_id: str | None = None
         self._etags: list[str] = []
         self._sender = ThreadPoolExecutor(1, "upload")  # Its thread starts with the first part.
-        self._on_its_way: Future[None] | None = None
+        self._in_flight: Future[None] | None = None
         self.closed = False
         self.written = 0
         self.pending_upload: PendingUpload | None = None
 
     @property
     def uri(self) -> str:
-        """Where the object is, or will be."""
+        """The object's S3 URI."""
         return str(S3Address(self._bucket, self._key))
 
     def writable(self) -> bool:
-        """Say yes, as Arrow asks."""
+        """Return True (Arrow asks)."""
         return True
 
     def readable(self) -> bool:
-        """Say no, as Arrow asks."""
+        """Return False (Arrow asks)."""
         return False
 
     def seekable(self) -> bool:
-        """Say no, as Arrow asks."""
+        """Return False (Arrow asks)."""
         return False
 
     def tell(self) -> int:
-        """Return the bytes written so far."""
+        """Return the number of bytes written so far."""
         return self.written
 
     def flush(self) -> None:
-        """Do nothing: parts have a least size."""
+        """Do nothing: parts have a minimum size."""
 
     def write(self, data: bytes | memoryview) -> int:
-        """Take bytes; a part goes up whenever one is full. Raises what the part before it failed of."""
+        """Buffer bytes and send each full part in the background. Raises what the previous part failed with."""
         rest = memoryview(data)
-        while len(rest) >= (room := PART_BYTES - self._pending_bytes):
-            self._pending.append(bytes(rest[:room]))
+        while len(rest) >= (room := PART_BYTES - self._buffered_bytes):
+            self._buffer.append(bytes(rest[:room]))
             part = self._take()
-            self._arrive()
-            self._on_its_way = self._sender.submit(self._send, part)
+            self._wait_for_part()
+            self._in_flight = self._sender.submit(self._send, part)
             rest = rest[room:]
-        self._pending.append(bytes(rest))
-        self._pending_bytes += len(rest)
+        self._buffer.append(bytes(rest))
+        self._buffered_bytes += len(rest)
         self.written += len(data)
         return len(data)
 
     def close(self) -> None:
-        """Send the rest. The object is then visible, or its `pending_upload` can be published."""
+        """Send the rest. The object is then visible, or `pending_upload` is set."""
         if self.closed:
             return
         self.closed = True
         with self._sender:
-            self._arrive()
-        if self._upload_id is None and not self._hidden:
+            self._wait_for_part()
+        if self._upload_id is None and not self._deferred:
             self._s3.put_object(Bucket=self._bucket, Key=self._key, Body=self._take())
             return
-        if self._pending_bytes or self._upload_id is None:
+        if self._buffered_bytes or self._upload_id is None:
             self._send(self._take())
         assert self._upload_id is not None
         finished = PendingUpload(self._bucket, self._key, self._upload_id, tuple(self._etags))
-        if self._hidden:
+        if self._deferred:
             self.pending_upload = finished
         else:
             finished.publish(self._s3)
 
     def abort(self) -> None:
-        """Forget what was written; parts that went up are dropped."""
+        """Discard what is buffered, and abort the multipart upload if one was begun."""
         self.closed = True
         self._take()
         self._sender.shutdown()
@@ -136,15 +136,15 @@ class Upload:
             PendingUpload(self._bucket, self._key, self._upload_id, ()).withdraw(self._s3)
 
     def _take(self) -> bytes:
-        taken = b"".join(self._pending)
-        self._pending.clear()
-        self._pending_bytes = 0
+        taken = b"".join(self._buffer)
+        self._buffer.clear()
+        self._buffered_bytes = 0
         return taken
 
-    def _arrive(self) -> None:
-        """Wait for the part that is on its way, if one is."""
-        if self._on_its_way is not None:
-            part, self._on_its_way = self._on_its_way, None
+    def _wait_for_part(self) -> None:
+        """Wait for the part in flight, if there is one; raises what it failed with."""
+        if self._in_flight is not None:
+            part, self._in_flight = self._in_flight, None
             part.result()
 
     def _send(self, part: bytes) -> None:
@@ -162,11 +162,11 @@ class Upload:
 
 
 class GzipUpload:
-    """A file-like object, write-only, that compresses with gzip into an upload."""
+    """A write-only file object that compresses with gzip into an upload."""
 
     def __init__(self, upload: Upload) -> None:
         self._upload = upload
-        # Not gzip.GzipFile: of an upload that was aborted, its finalizer would write the rest.
+        # Not gzip.GzipFile: the finalizer of one whose upload was aborted would write the rest.
         self._compressor = zlib.compressobj(level=1, wbits=31)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:

@@ -1,4 +1,4 @@
-"""Objects that nobody will hold are removed from S3 again."""
+"""Withdrawal: what a failed or unwanted commit wrote is removed from S3. Uploads are aborted, objects are deleted."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 class Withdrawable(Protocol):
-    """An object in S3 that was written and can be taken back."""
+    """Something written to S3 that can be removed again: an object, or a pending upload."""
 
     def withdraw(self, s3: S3Client) -> None:
-        """Remove it."""
+        """Remove it. Idempotent."""
 
 
 def withdraw_all(objects: Iterable[Withdrawable], s3: S3Client) -> None:
-    """Remove the objects: each, whichever of the others cannot be. Raises what one of those failed of."""
+    """Withdraw every object, also when others fail. Raises one of the failures, if any."""
     with ExitStack() as withdrawals:
         for written in objects:
             withdrawals.callback(written.withdraw, s3)
@@ -26,9 +26,9 @@ def withdraw_all(objects: Iterable[Withdrawable], s3: S3Client) -> None:
 
 @contextmanager
 def undone_on_failure(*steps: Callable[[], None]) -> Iterator[None]:
-    """If the body fails take every step, and raise what the body failed of, whatever steps fail too: notes name those.
+    """Take every step if the body raises, and raise the body's error; steps that fail add a note to it.
 
-    An S3 that takes no part of an upload mostly does not let it be aborted either.
+    Where S3 refuses the parts of an upload it mostly refuses to abort the upload too.
     """
     try:
         yield
@@ -37,5 +37,5 @@ def undone_on_failure(*steps: Callable[[], None]) -> Iterator[None]:
             try:
                 step()
             except Exception as another:
-                error.add_note(f"What it left could not all be removed: {type(another).__name__}")
+                error.add_note(f"What it wrote could not all be removed: {type(another).__name__}")
         raise

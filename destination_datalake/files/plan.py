@@ -24,7 +24,7 @@ class FilePlan:
 
     `columns` are the stream's columns as the table has them (without the metadata columns); `field_ids` maps the
     dotted path of a column to its Iceberg field id, and is empty for tables that go by name. `folder` is the S3 URI
-    that files are written under, without a slash at the end. `hidden` files are not visible before they are published.
+    that files are written under, without a slash at the end. `deferred` files are not visible until they are published.
     """
 
     format: FileFormat
@@ -32,7 +32,7 @@ class FilePlan:
     columns: tuple[Field, ...]
     field_ids: Mapping[str, int]
     folder: str
-    hidden: bool
+    deferred: bool
     target_bytes: int
     generation: int | None
     sync_id: int | None

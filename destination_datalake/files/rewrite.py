@@ -67,7 +67,7 @@ def _rewritten(task: RewriteTask) -> Rewritten:
     schema = _widened(old, task)
     if task.to_double and schema.equals(old.schema_arrow):
         return Rewritten(task.source, task.source, old.metadata.num_rows, len(body))
-    upload = Upload(s3, target.bucket, target.key, hidden=False)
+    upload = Upload(s3, target.bucket, target.key, deferred=False)
     try:
         with _writer(old, schema, upload) as writer:
             for index in range(old.num_row_groups):

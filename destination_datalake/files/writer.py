@@ -86,7 +86,7 @@ class RollingFileWriter:
         if self._writer is None or self._upload is None:
             ending = extension(self._plan.format, self._plan.codec)
             address = S3Address.parse(f"{self._plan.folder}/{self._name}-{len(self._finished):04d}{ending}")
-            self._upload = Upload(self._s3, address.bucket, address.key, hidden=self._plan.hidden)
+            self._upload = Upload(self._s3, address.bucket, address.key, deferred=self._plan.deferred)
             self._writer = open_file(self._plan.format, self._plan.codec, self._schema, self._upload)
         self._writer.write(table)
         self._rows += decoded.rows

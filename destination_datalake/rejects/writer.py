@@ -94,7 +94,7 @@ class _File:
     def __init__(self, s3: S3Client, uri: str) -> None:
         self._uri = uri
         address = S3Address.parse(uri)
-        self._upload = Upload(s3, address.bucket, address.key, hidden=False)
+        self._upload = Upload(s3, address.bucket, address.key, deferred=False)
         self._gzip = GzipUpload(self._upload)
         self._pending = bytearray()
         self._encoder = msgspec.json.Encoder()

@@ -38,7 +38,7 @@ def open_table(
         columns=columns,
         field_ids={},
         folder="",
-        hidden=False,
+        deferred=False,
         target_bytes=config.target_file_size_mb * 1024 * 1024,
         generation=stream.generation,
         sync_id=stream.sync_id,

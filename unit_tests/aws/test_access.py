@@ -1,4 +1,4 @@
-"""Access to AWS as a value: it travels without showing its secrets, and makes clients where it arrives."""
+"""Access to AWS as a value: pickled without being shown, clients made per process."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from destination_datalake.aws.access import AccessKeys, AwsAccess, Role
 ACCESS = AwsAccess("eu-west-1", AccessKeys("AKIA1234", "s3cr3t/9876"), "http://localhost:1")
 
 
-def test_no_repr_shows_a_secret() -> None:
+def test_repr_and_str_show_no_secret() -> None:
     shown = repr(ACCESS) + str(ACCESS)
 
     assert "AKIA1234" not in shown
     assert "s3cr3t" not in shown
 
 
-def test_it_travels_and_makes_its_clients_where_it_arrives() -> None:
+def test_an_unpickled_access_shares_the_clients_of_its_equal() -> None:
     ACCESS.client("s3")
 
     arrived = pickle.loads(pickle.dumps(ACCESS))
@@ -33,7 +33,7 @@ def test_it_travels_and_makes_its_clients_where_it_arrives() -> None:
     assert arrived.client("glue").meta.region_name == "eu-west-1"
 
 
-def test_a_forked_process_does_not_use_its_parent_s_connections() -> None:
+def test_a_forked_process_does_not_share_its_parent_s_connections() -> None:
     before = id(ACCESS.client("s3"))
     read_end, write_end = os.pipe()
 
@@ -48,13 +48,13 @@ def test_a_forked_process_does_not_use_its_parent_s_connections() -> None:
     os.close(write_end)
 
 
-def test_requests_are_tried_often_and_in_the_standard_way() -> None:
+def test_requests_are_sent_up_to_ten_times_in_the_standard_retry_mode() -> None:
     settings: Any = ACCESS.client("glue").meta.config
 
     assert settings.retries == {"mode": "standard", "total_max_attempts": 10}
 
 
-def test_a_role_needs_something_to_start_from(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_role_without_credentials_to_assume_it_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     from botocore.exceptions import NoCredentialsError
 
     for name in [name for name in os.environ if name.startswith("AWS_")]:
@@ -67,7 +67,7 @@ def test_a_role_needs_something_to_start_from(monkeypatch: pytest.MonkeyPatch) -
         AwsAccess("eu-west-1", Role("arn:aws:iam::123456789012:role/r")).client("s3")
 
 
-def test_having_access_costs_no_import_of_boto3_or_the_cdk_until_it_is_used() -> None:
+def test_importing_the_module_imports_neither_boto3_nor_the_cdk_nor_pydantic() -> None:
     program = (
         "import sys, destination_datalake.aws.access; print({'boto3', 'airbyte_cdk', 'pydantic'} & set(sys.modules))"
     )

@@ -1,4 +1,4 @@
-"""Addresses in S3: what lies between the bucket and the end is the key, whatever letters it is made of."""
+"""S3 addresses: the text after the bucket is the key, taken literally."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from destination_datalake.aws.address import S3Address
         ("S3N://lake/raw", "lake", "raw"),
     ],
 )
-def test_an_address_is_a_bucket_and_a_key_taken_as_it_is(uri: str, bucket: str, key: str) -> None:
+def test_an_address_is_a_bucket_and_a_literal_key(uri: str, bucket: str, key: str) -> None:
     assert S3Address.parse(uri) == (bucket, key)
 
 
 @given(st.from_regex(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", fullmatch=True), st.text())
-def test_what_is_written_is_read_again(bucket: str, key: str) -> None:
+def test_a_formatted_address_is_parsed_back(bucket: str, key: str) -> None:
     assert S3Address.parse(str(S3Address(bucket, key))) == (bucket, key)
 
 
 @pytest.mark.parametrize("uri", ["", "lake/raw", "s3:/lake/raw", "s3:///raw", "hdfs://lake/raw", "file:///tmp"])
-def test_what_is_no_address_in_s3_is_refused(uri: str) -> None:
+def test_other_texts_are_refused(uri: str) -> None:
     with pytest.raises(ValueError, match="is not an address in S3"):
         S3Address.parse(uri)

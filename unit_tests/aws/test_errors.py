@@ -1,4 +1,4 @@
-"""AWS's failures in words: what, where, why, what now, and whether trying again can help."""
+"""AWS errors explained: what, where, why, the remedy, and the failure type."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ LAKE_FORMATION = "Insufficient Lake Formation permission(s): Required Create Tab
         (answer("HeadObject", "400", status=400), "config_error", "gave no reason, as it does where credentials have"),
     ],
 )
-def test_each_failure_says_what_where_why_and_what_now(error: Exception, failure_type: str, words: str) -> None:
+def test_the_message_has_action_resource_reason_and_remedy(error: Exception, failure_type: str, words: str) -> None:
     failure = explain(error, doing="write to", resource="s3://lake/raw")
 
     assert failure is not None
@@ -90,7 +90,7 @@ def test_each_failure_says_what_where_why_and_what_now(error: Exception, failure
     assert failure.type == failure_type
 
 
-def test_what_aws_said_is_kept_for_the_log() -> None:
+def test_the_detail_is_the_code_and_text_of_aws() -> None:
     failure = explain(
         answer("PutObject", "AccessDenied", "User x is not …"), doing="write to", resource="s3://lake/raw"
     )
@@ -99,7 +99,7 @@ def test_what_aws_said_is_kept_for_the_log() -> None:
     assert failure.detail == "AccessDenied: User x is not …"
 
 
-def test_an_aws_failure_is_found_behind_a_library_s_own() -> None:
+def test_an_aws_error_is_found_as_the_cause_of_another() -> None:
     try:
         try:
             raise answer("UpdateTable", "AccessDeniedException")
@@ -113,5 +113,5 @@ def test_an_aws_failure_is_found_behind_a_library_s_own() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("AWS Error"), OSError("disk full"), KeyError("x")])
-def test_what_is_not_aws_s_is_left_to_others(error: Exception) -> None:
+def test_errors_that_aws_did_not_raise_are_not_explained(error: Exception) -> None:
     assert explain(error, doing="write to", resource="s3://lake/raw") is None

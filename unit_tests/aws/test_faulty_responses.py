@@ -1,4 +1,4 @@
-"""Answers that are none: cut off on their way, or a refusal under a name that the client library does not know."""
+"""Truncated responses, and throttling under a name that botocore does not know, are retried."""
 
 from __future__ import annotations
 
@@ -18,48 +18,48 @@ LISTING = b'<?xml version="1.0"?><ListBucketResult><Name>lake</Name><KeyCount>0<
 TOO_MANY = b"<Error><Code>TooManyRequests</Code><Message>Slow down.</Message></Error>"
 
 
-class Answers:
-    """What AWS says to one request after the other, the last of it for ever."""
+class Responses:
+    """The responses of AWS to consecutive requests; the last one is repeated."""
 
-    def __init__(self, *answers: tuple[int, bytes]) -> None:
-        self._left = list(answers)
-        self.given = 0
+    def __init__(self, *responses: tuple[int, bytes]) -> None:
+        self._left = list(responses)
+        self.count = 0
 
     def __call__(self, **event: Any) -> AWSResponse:
-        self.given += 1
+        self.count += 1
         status, body = self._left.pop(0) if len(self._left) > 1 else self._left[0]
         raw: Any = io.BytesIO(body)
         raw.stream = lambda *_, **__: iter([body])
         return AWSResponse(event["request"].url, status, HTTPHeaders(), raw)
 
 
-def client(service: Any, answers: Answers) -> Any:
+def client(service: Any, responses: Responses) -> Any:
     # Each access has clients of its own.
-    access = AwsAccess("eu-west-1", AccessKeys(f"key-{id(answers)}", "secret"), "http://localhost:1", attempts=2)
+    access = AwsAccess("eu-west-1", AccessKeys(f"key-{id(responses)}", "secret"), "http://localhost:1", attempts=2)
     made = access.client(service)
-    made.meta.events.register("before-send", answers)
+    made.meta.events.register("before-send", responses)
     return made
 
 
-@pytest.mark.parametrize("cut", [b"", DATABASE[:13], b"[]"])
-def test_a_catalog_s_answer_that_was_cut_off_is_asked_for_again(cut: bytes) -> None:
-    answers = Answers((200, cut), (200, DATABASE))
+@pytest.mark.parametrize("truncated", [b"", DATABASE[:13], b"[]"])
+def test_a_truncated_response_of_the_catalog_is_retried(truncated: bytes) -> None:
+    responses = Responses((200, truncated), (200, DATABASE))
 
-    assert client("glue", answers).get_database(Name="shop")["Database"]["Name"] == "shop"
-    assert answers.given == 2
-
-
-@pytest.mark.parametrize("cut", [b"", LISTING[:-9]])
-def test_a_listing_that_was_cut_off_is_no_empty_folder(cut: bytes) -> None:
-    answers = Answers((200, cut), (200, LISTING))
-
-    assert client("s3", answers).list_objects_v2(Bucket="lake")["KeyCount"] == 0
-    assert answers.given == 2
+    assert client("glue", responses).get_database(Name="shop")["Database"]["Name"] == "shop"
+    assert responses.count == 2
 
 
-def test_answers_that_are_always_cut_off_are_trouble_of_aws_s_own() -> None:
+@pytest.mark.parametrize("truncated", [b"", LISTING[:-9]])
+def test_a_truncated_listing_is_retried(truncated: bytes) -> None:
+    responses = Responses((200, truncated), (200, LISTING))
+
+    assert client("s3", responses).list_objects_v2(Bucket="lake")["KeyCount"] == 0
+    assert responses.count == 2
+
+
+def test_always_truncated_responses_are_raised_as_a_server_error() -> None:
     with pytest.raises(ClientError) as caught:
-        client("glue", Answers((200, DATABASE[:13]))).get_table(DatabaseName="shop", Name="orders")
+        client("glue", Responses((200, DATABASE[:13]))).get_table(DatabaseName="shop", Name="orders")
 
     failure = explain(caught.value, doing="read", resource="table shop.orders")
     assert failure is not None
@@ -67,28 +67,28 @@ def test_answers_that_are_always_cut_off_are_trouble_of_aws_s_own() -> None:
     assert failure.type == "transient_error"
 
 
-def test_an_answer_without_content_may_be_empty() -> None:
-    answers = Answers((200, b""))
+def test_an_empty_response_without_expected_members_is_not_retried() -> None:
+    responses = Responses((200, b""))
 
-    client("glue", answers).delete_table(DatabaseName="shop", Name="orders")
-    s3 = client("s3", answers)
+    client("glue", responses).delete_table(DatabaseName="shop", Name="orders")
+    s3 = client("s3", responses)
     s3.put_object(Bucket="lake", Key="a", Body=b"")
     s3.head_object(Bucket="lake", Key="a")
 
-    assert answers.given == 3
+    assert responses.count == 3
 
 
-def test_too_many_requests_are_made_again_more_slowly() -> None:
-    answers = Answers((429, TOO_MANY), (200, b""))
+def test_too_many_requests_is_retried() -> None:
+    responses = Responses((429, TOO_MANY), (200, b""))
 
-    client("s3", answers).put_object(Bucket="lake", Key="a", Body=b"")
+    client("s3", responses).put_object(Bucket="lake", Key="a", Body=b"")
 
-    assert answers.given == 2
+    assert responses.count == 2
 
 
-def test_too_many_requests_without_an_end_are_a_reason_to_try_later() -> None:
+def test_too_many_requests_at_every_attempt_is_explained_as_throttling() -> None:
     with pytest.raises(ClientError) as caught:
-        client("s3", Answers((429, TOO_MANY))).put_object(Bucket="lake", Key="a", Body=b"")
+        client("s3", Responses((429, TOO_MANY))).put_object(Bucket="lake", Key="a", Body=b"")
 
     failure = explain(caught.value, doing="write to", resource="s3://lake/a")
     assert failure is not None

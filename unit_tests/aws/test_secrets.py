@@ -1,4 +1,4 @@
-"""Credentials that come and go during a sync are masked like those of the configuration."""
+"""Temporary credentials are masked, every generation of them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def keys_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def test_what_a_role_is_assumed_with_and_what_it_gives_is_masked_everywhere() -> None:
+def test_the_credentials_of_a_role_and_those_it_is_assumed_with_are_masked() -> None:
     keys = keys_of(AwsAccess("eu-west-1", ROLE))
 
     for secret in (*keys, "FQoGZXIvYXdzEBYaDEXAMPLE+source/token=="):
@@ -44,16 +44,16 @@ def test_what_a_role_is_assumed_with_and_what_it_gives_is_masked_everywhere() ->
         assert mask_secrets(f"The canonical request was: {secret}/host") == "The canonical request was: ****/host"
 
 
-def test_what_was_replaced_stays_masked() -> None:
+def test_renewed_credentials_and_the_ones_before_are_masked() -> None:
     _, _, first = keys_of(AwsAccess("eu-west-1", ROLE))
-    # Another access assumes the role anew, as a renewal does.
+    # Another access assumes the role again, as a renewal does.
     _, _, second = keys_of(AwsAccess("eu-west-2", ROLE))
 
     assert first != second
     assert {first, second} <= set(known_secrets())
 
 
-def test_no_explanation_shows_a_session_token() -> None:
+def test_an_explained_error_does_not_show_a_session_token() -> None:
     token = "FwoGZXIvYXdzEXAMPLE/of+a/token=="
     register_secrets(token)
     text = f"The Canonical String should have been 'POST\n/\n\nx-amz-security-token:{token}\n'"
@@ -66,7 +66,7 @@ def test_no_explanation_shows_a_session_token() -> None:
     assert re.search(r"x-amz-security-token:\*\*\*\*", failure.detail)
 
 
-def test_a_word_is_no_secret() -> None:
+def test_short_texts_are_not_secrets() -> None:
     register_secrets("s3", None, "")
 
     assert mask_secrets("s3") == "s3"

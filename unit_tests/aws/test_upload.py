@@ -1,4 +1,4 @@
-"""Objects in S3 that are written in parts, and seen only when somebody says so."""
+"""Uploads in parts, and when their objects become visible."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def cloud() -> Iterator[Cloud]:
         yield account
 
 
-def upload_to(cloud: Cloud, *, hidden: bool) -> Upload:
-    return Upload(cloud.access.client("s3"), BUCKET, "folder/file", hidden=hidden)
+def upload_to(cloud: Cloud, *, deferred: bool) -> Upload:
+    return Upload(cloud.access.client("s3"), BUCKET, "folder/file", deferred=deferred)
 
 
 @pytest.mark.parametrize("content", CONTENTS)
-def test_an_open_object_is_there_once_it_is_closed(cloud: Cloud, content: bytes) -> None:
-    upload = upload_to(cloud, hidden=False)
+def test_an_object_is_visible_once_its_upload_is_closed(cloud: Cloud, content: bytes) -> None:
+    upload = upload_to(cloud, deferred=False)
     upload.write(content)
     assert cloud.objects() == {}
 
@@ -40,10 +40,8 @@ def test_an_open_object_is_there_once_it_is_closed(cloud: Cloud, content: bytes)
 
 
 @pytest.mark.parametrize("content", CONTENTS)
-def test_a_hidden_object_is_there_once_it_is_published_and_publishing_twice_does_no_harm(
-    cloud: Cloud, content: bytes
-) -> None:
-    upload = upload_to(cloud, hidden=True)
+def test_a_deferred_object_is_visible_once_published_and_publishing_is_idempotent(cloud: Cloud, content: bytes) -> None:
+    upload = upload_to(cloud, deferred=True)
     upload.write(content)
     upload.close()
     assert cloud.objects() == {}
@@ -55,8 +53,8 @@ def test_a_hidden_object_is_there_once_it_is_published_and_publishing_twice_does
     assert cloud.unfinished_uploads() == []
 
 
-def test_a_hidden_object_that_is_withdrawn_leaves_nothing_and_withdrawing_twice_does_no_harm(cloud: Cloud) -> None:
-    upload = upload_to(cloud, hidden=True)
+def test_a_withdrawn_upload_leaves_nothing_and_withdrawing_is_idempotent(cloud: Cloud) -> None:
+    upload = upload_to(cloud, deferred=True)
     upload.write(b"content")
     upload.close()
     assert upload.pending_upload is not None
@@ -67,10 +65,10 @@ def test_a_hidden_object_that_is_withdrawn_leaves_nothing_and_withdrawing_twice_
     assert (cloud.objects(), cloud.unfinished_uploads()) == ({}, [])
 
 
-@pytest.mark.parametrize("hidden", [False, True])
+@pytest.mark.parametrize("deferred", [False, True])
 @pytest.mark.parametrize("content", CONTENTS)
-def test_an_aborted_upload_leaves_nothing(cloud: Cloud, content: bytes, hidden: bool) -> None:
-    upload = upload_to(cloud, hidden=hidden)
+def test_an_aborted_upload_leaves_nothing(cloud: Cloud, content: bytes, deferred: bool) -> None:
+    upload = upload_to(cloud, deferred=deferred)
     upload.write(content)
 
     upload.abort()
@@ -80,10 +78,10 @@ def test_an_aborted_upload_leaves_nothing(cloud: Cloud, content: bytes, hidden: 
 
 @settings(max_examples=5)
 @given(sizes=st.lists(st.sampled_from([0, 1, PART_BYTES - 1, PART_BYTES]), max_size=3))
-def test_however_it_is_written_the_object_is_all_that_was_written(sizes: list[int]) -> None:
+def test_the_object_is_the_concatenation_of_all_writes(sizes: list[int]) -> None:
     written = [bytes([65 + index]) * size for index, size in enumerate(sizes)]
     with an_account() as cloud:
-        upload = upload_to(cloud, hidden=False)
+        upload = upload_to(cloud, deferred=False)
         for piece in written:
             assert upload.write(piece) == len(piece)
         upload.close()
@@ -91,20 +89,20 @@ def test_however_it_is_written_the_object_is_all_that_was_written(sizes: list[in
         assert cloud.objects() == {"folder/file": b"".join(written)}
 
 
-def test_arrow_may_write_into_it_and_nothing_else(cloud: Cloud) -> None:
-    upload = upload_to(cloud, hidden=False)
+def test_arrow_sees_a_file_that_is_write_only(cloud: Cloud) -> None:
+    upload = upload_to(cloud, deferred=False)
 
     assert (upload.writable(), upload.readable(), upload.seekable()) == (True, False, False)
 
 
-def test_a_part_that_does_not_go_up_is_told_of_by_a_later_write_or_at_the_end(cloud: Cloud) -> None:
+def test_a_failed_part_is_raised_by_the_next_write_or_by_close(cloud: Cloud) -> None:
     s3 = cloud.access.client("s3")
-    for tell in (Upload.close, lambda upload: upload.write(bytes(PART_BYTES))):
-        upload = Upload(s3, "nobody-s-bucket", "folder/file", hidden=False)
+    for raising in (Upload.close, lambda upload: upload.write(bytes(PART_BYTES))):
+        upload = Upload(s3, "nobody-s-bucket", "folder/file", deferred=False)
         upload.write(bytes(PART_BYTES))
 
         with pytest.raises(s3.exceptions.NoSuchBucket):
-            tell(upload)
+            raising(upload)
 
         upload.abort()
         assert upload.closed

@@ -1,4 +1,4 @@
-"""What was written and will not be used is removed."""
+"""Withdrawal of what a failed commit wrote."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ def cloud() -> Iterator[Cloud]:
         yield account
 
 
-def hidden(cloud: Cloud, key: str) -> PendingUpload:
-    upload = Upload(cloud.access.client("s3"), BUCKET, key, hidden=True)
+def pending(cloud: Cloud, key: str) -> PendingUpload:
+    upload = Upload(cloud.access.client("s3"), BUCKET, key, deferred=True)
     upload.write(b"content")
     upload.close()
     assert upload.pending_upload is not None
     return upload.pending_upload
 
 
-def test_all_are_removed(cloud: Cloud) -> None:
-    withdraw_all([hidden(cloud, "a"), hidden(cloud, "b")], cloud.access.client("s3"))
+def test_all_uploads_are_aborted(cloud: Cloud) -> None:
+    withdraw_all([pending(cloud, "a"), pending(cloud, "b")], cloud.access.client("s3"))
 
     assert cloud.unfinished_uploads() == []
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])
-def test_one_that_cannot_be_removed_is_told_of_and_keeps_no_other_from_it(cloud: Cloud, position: int) -> None:
-    written = [hidden(cloud, key) for key in ("a", "b", "c")]
+def test_one_failure_is_raised_and_the_others_are_withdrawn(cloud: Cloud, position: int) -> None:
+    written = [pending(cloud, key) for key in ("a", "b", "c")]
     s3 = cloud.access.client("s3")
     unreachable = replace(written[position], bucket="nobody-s-bucket")
 
@@ -45,7 +45,7 @@ def test_one_that_cannot_be_removed_is_told_of_and_keeps_no_other_from_it(cloud:
     assert cloud.unfinished_uploads() == [unreachable.key]
 
 
-def test_what_fails_is_undone_step_by_step_and_raised_whatever_steps_fail_too() -> None:
+def test_a_failing_body_takes_every_step_and_failing_steps_become_notes() -> None:
     taken: list[str] = []
 
     def impossible() -> None:
@@ -59,10 +59,10 @@ def test_what_fails_is_undone_step_by_step_and_raised_whatever_steps_fail_too() 
         raise ValueError("the reason")
 
     assert taken == ["impossible", "last"]
-    assert raised.value.__notes__ == ["What it left could not all be removed: PermissionError"]
+    assert raised.value.__notes__ == ["What it wrote could not all be removed: PermissionError"]
 
 
-def test_what_succeeds_stays() -> None:
+def test_a_succeeding_body_takes_no_step() -> None:
     taken: list[str] = []
 
     with undone_on_failure(lambda: taken.append("undone")):

@@ -33,7 +33,7 @@ PLAN = FilePlan(
     columns=COLUMNS,
     field_ids={},
     folder=f"s3://{BUCKET}/shop/orders",
-    hidden=False,
+    deferred=False,
     target_bytes=128 * 1024 * 1024,
     generation=7,
     sync_id=42,
@@ -160,8 +160,8 @@ def test_a_file_that_is_large_enough_is_followed_by_another(cloud: Cloud, segmen
     assert [file.rows for file in written] == [1, 1, 1]
 
 
-def test_a_hidden_file_is_not_seen_before_it_is_published(cloud: Cloud, segments: Segments) -> None:
-    [file] = files(encoded(cloud, [segments.of(record(1))], replace(PLAN, hidden=True)))
+def test_a_deferred_file_is_not_visible_before_it_is_published(cloud: Cloud, segments: Segments) -> None:
+    [file] = files(encoded(cloud, [segments.of(record(1))], replace(PLAN, deferred=True)))
     assert cloud.objects() == {}
     assert file.pending_upload is not None
 
@@ -222,11 +222,11 @@ def test_no_records_are_no_files(cloud: Cloud) -> None:
     assert cloud.objects() == {}
 
 
-@pytest.mark.parametrize("hidden", [False, True])
+@pytest.mark.parametrize("deferred", [False, True])
 def test_a_unit_that_fails_says_why_leaves_nothing_and_does_not_stop_the_others(
-    cloud: Cloud, segments: Segments, hidden: bool
+    cloud: Cloud, segments: Segments, deferred: bool
 ) -> None:
-    plan = replace(PLAN, hidden=hidden, target_bytes=1)
+    plan = replace(PLAN, deferred=deferred, target_bytes=1)
     good = EncodeUnit(StreamId(None, "good"), "good", (segments.of(record(1)),), plan, REJECTS)
     bad = EncodeUnit(ORDERS, "bad", (segments.of(record(1)), "/nowhere/secret"), plan, REJECTS)
 
@@ -271,11 +271,11 @@ def test_a_unit_that_cannot_even_be_begun_does_not_stop_the_others(cloud: Cloud,
     assert len(files(succeeded)) == 1
 
 
-@pytest.mark.parametrize("hidden", [False, True])
+@pytest.mark.parametrize("deferred", [False, True])
 def test_a_unit_is_told_what_it_failed_of_also_when_its_parts_cannot_be_taken_back(
-    cloud: Cloud, segments: Segments, hidden: bool
+    cloud: Cloud, segments: Segments, deferred: bool
 ) -> None:
-    plan = replace(PLAN, format="jsonl", codec="UNCOMPRESSED", hidden=hidden)
+    plan = replace(PLAN, format="jsonl", codec="UNCOMPRESSED", deferred=deferred)
     lines = segments.of(record("not a number"), record(1, "x" * 2 * PART_BYTES))
     bad = EncodeUnit(ORDERS, "bad", (lines,), plan, REJECTS)
     good = EncodeUnit(StreamId(None, "good"), "good", (segments.of(record(1)),), PLAN, REJECTS)

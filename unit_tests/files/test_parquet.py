@@ -31,7 +31,7 @@ def cloud() -> Iterator[Cloud]:
 
 def written(cloud: Cloud, format: FileFormat, codec: str, *tables: pa.Table) -> tuple[bytes, bytes]:
     """The object and the footer that writing these tables made."""
-    upload = Upload(cloud.access.client("s3"), BUCKET, "file", hidden=False)
+    upload = Upload(cloud.access.client("s3"), BUCKET, "file", deferred=False)
     writer = open_file(format, codec, tables[0].schema, upload)
     for table in tables:
         writer.write(table)

@@ -82,7 +82,7 @@ class HiveTable:
         self._columns = tuple(columns)
         self._schema_conflicts = conflicts
         self._location = location
-        self._plan = replace(plan, hidden=True)
+        self._plan = replace(plan, deferred=True)
         self._access = access
         self._owner = owner
         self._sync = sync

@@ -85,7 +85,7 @@ class Sync:
         )
         content = _jsonl(ids) if plan.format == "jsonl" else _parquet(columns, ids)
         upload = Upload(
-            self.access.client("s3"), BUCKET, f"{plan.folder.removeprefix(f's3://{BUCKET}/')}/{name}", hidden=True
+            self.access.client("s3"), BUCKET, f"{plan.folder.removeprefix(f's3://{BUCKET}/')}/{name}", deferred=True
         )
         upload.write(content)
         upload.close()
