@@ -8,8 +8,8 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
 import boto3
@@ -162,21 +162,17 @@ class Lake:
 
     # Clients
 
-    @cached_property
+    @property
     def s3(self) -> "S3Client":
         """A client for this account's S3."""
-        return self._session.client("s3", endpoint_url=self.endpoint_url)
+        client: S3Client = _client("s3", self.endpoint_url)
+        return client
 
-    @cached_property
+    @property
     def glue(self) -> "GlueClient":
         """A client for this account's Glue Data Catalog."""
-        return self._session.client("glue", endpoint_url=self.endpoint_url)
-
-    @cached_property
-    def _session(self) -> boto3.Session:
-        return boto3.Session(
-            aws_access_key_id=ACCESS_KEY_ID, aws_secret_access_key=SECRET_ACCESS_KEY, region_name=REGION
-        )
+        client: GlueClient = _client("glue", self.endpoint_url)
+        return client
 
     @cached_property
     def _iceberg(self) -> GlueCatalog:
@@ -269,6 +265,15 @@ class Lake:
 
     def _is_ours(self, location: str) -> bool:
         return location.startswith(f"s3://{self.bucket}/")
+
+
+@cache
+def _client(service: Literal["s3", "glue"], endpoint_url: str) -> Any:
+    """Return the client that all lakes of an account share: making one takes as long as a small sync."""
+    session = boto3.Session(
+        aws_access_key_id=ACCESS_KEY_ID, aws_secret_access_key=SECRET_ACCESS_KEY, region_name=REGION
+    )
+    return session.client(service, endpoint_url=endpoint_url)
 
 
 def duckdb_type(glue_type: str) -> str:

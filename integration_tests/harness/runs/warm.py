@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Self
 
 from destination_datalake.spark.engine import Engine
+from destination_datalake.spark.pyspark_internals import drop_sql_converters
 from destination_datalake.spark.settings import EngineSettings
 from integration_tests.harness.runs.kill_points import KillPoint, arm
 
@@ -176,6 +177,7 @@ def _attach(_engine: Engine) -> "SparkContext":
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
+    drop_sql_converters()
     gateway = launch_gateway()  # type: ignore[no-untyped-call]
     java = gateway.jvm.org.apache.spark
     context = java.api.java.JavaSparkContext(java.SparkContext.getOrCreate())
