@@ -34,9 +34,9 @@ test: jdk setup ## run all tests (WORKERS=3 processes at a time, ARGS="--duratio
 test-unit: setup ## run the tests that need no Java and no network (WORKERS=3)
 	$(PYTEST) unit_tests -n $(WORKERS)
 
-conformance: jdk setup ## try what the platform can send, and write docs/conformance.md of it
+conformance: jdk setup ## try what the platform can send, and write docs/operating/conformance.md of it
 	$(PYTEST) integration_tests/conformance -n $(WORKERS) -p integration_tests.conformance.coverage \
-		--conformance-report docs/conformance.md
+		--conformance-report docs/operating/conformance.md
 
 chaos: jdk setup ## kill, refuse and overtake syncs at random (SECONDS=600 SEED=1, ARGS="--round 17")
 	$(PYTHON) -m integration_tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)

@@ -38,7 +38,7 @@ _FORMATS: Mapping[str, str] = {"parquet": "Parquet", "json": "JSONL"}
 _TABLES_READ = 2_000
 _SHOWN = 10
 _NAMING = "naming.style aws_datalake"
-_SEE = "docs/migrating.md has the whole configuration"
+_SEE = "docs/operating/migrating.md has the whole configuration"
 
 
 def is_inherited(entry: Mapping[str, Any]) -> bool:

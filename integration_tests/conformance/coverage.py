@@ -1,4 +1,4 @@
-"""docs/conformance.md, written from what the suite's tests are called, what they say of themselves, and how they ended.
+"""The page docs/operating/conformance.md, written from the tests' names, docstrings and outcomes.
 
 A pytest plugin: `make conformance` runs the suite with it and writes the page.
 """

@@ -11,7 +11,7 @@ from integration_tests.conformance.airbyte.scenarios import (
 )
 
 FOLDER = Path(__file__).parent
-PAGE = FOLDER.parents[2] / "docs" / "conformance.md"
+PAGE = FOLDER.parents[2] / "docs" / "operating" / "conformance.md"
 SCENARIOS = {**BASIC_FUNCTIONALITY, **LEGACY_ACCEPTANCE}
 
 
@@ -30,7 +30,7 @@ def test_every_scenario_has_a_test_or_a_reason() -> None:
 
 
 def test_the_page_in_docs_tells_of_every_scenario_and_no_failure() -> None:
-    """docs/conformance.md is written by the suite; run it again when this fails."""
+    """docs/operating/conformance.md is written by the suite; run it again when this fails."""
     page = PAGE.read_text()
 
     assert [scenario for scenario in SCENARIOS if f"`{scenario}`" not in page] == []

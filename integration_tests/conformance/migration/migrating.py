@@ -11,7 +11,7 @@ from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.table_kinds import TABLE_KINDS
 
 OPTIONS: dict[str, Any] = {"table_type": "HIVE", "naming": {"style": "aws_datalake"}, "numeric_types": "bigint/double"}
-"""What docs/migrating.md says to set."""
+"""What docs/operating/migrating.md says to set."""
 
 
 _Test = TypeVar("_Test", bound=Callable[..., None])

@@ -1,4 +1,4 @@
-"""Writes the tables in these pages from the connector's own rules: `python -m docs.generate`.
+"""Writes the tables in these pages from the connector's own rules: `python -m docs.generator`.
 
 A table stands between `<!-- table: name -->` and `<!-- end -->`; the words around it are written by hand.
 """
@@ -38,11 +38,11 @@ from destination_datalake.schema.types import (
     Timestamp,
     column_type,
 )
-from docs.airbyte_types import airbyte_types, inherited
-from docs.markdown import code, table
-from docs.project import options, sync_modes, versions
+from docs.generator.airbyte_types import airbyte_types, inherited
+from docs.generator.markdown import code, table
+from docs.generator.project import options, sync_modes, versions
 
-PAGES = Path(__file__).parent
+PAGES = Path(__file__).parents[1]
 _EPOCH = datetime(1970, 1, 1)
 _TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -150,7 +150,7 @@ _COLLIDING = ("a_b", "aB", "a b")
 
 def main() -> None:
     """Rewrite the tables of every page."""
-    for page in sorted(PAGES.glob("*.md")):
+    for page in sorted(PAGES.rglob("*.md")):
         page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
@@ -267,7 +267,3 @@ def _shown(type_: ColumnType, value: object) -> str:
         case Decimal() | String() | Json(), _:
             return str(value)
     return json.dumps(value)
-
-
-if __name__ == "__main__":
-    main()

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from docs.markdown import code, table
+from docs.generator.markdown import code, table
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 _SPEC: Mapping[str, Any] = json.loads((ROOT / "destination_datalake" / "spec.json").read_text(encoding="utf-8"))
 _VERSION = re.compile(r"^## \[([^]]+)\] - (\S+)", re.MULTILINE)
 

@@ -7,15 +7,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
 from destination_datalake.config.options import Config
 from destination_datalake.schema.names import AWS_DATALAKE
 from destination_datalake.tables.naming import TableNaming
-
-ROOT = Path(__file__).parent.parent
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+from unit_tests.repository.files import PAGES, ROOT, text
 
 # The layout of a page on docs.airbyte.com (Airbyte: connector documentation guide, and its linter).
 SECTIONS = (
@@ -48,10 +47,6 @@ THEIRS: dict[str, Any] = {
 }
 
 
-def text(name: str) -> str:
-    return (ROOT / name).read_text(encoding="utf-8")
-
-
 def test_the_connector_s_page_has_airbyte_s_layout() -> None:
     page = text("docs/destination.md")
     headings = re.findall(r"^## (.+)$", page, re.MULTILINE)
@@ -73,21 +68,73 @@ def test_the_documentation_s_address_is_airbyte_s_for_this_connector() -> None:
 
 
 def test_the_index_lists_every_page() -> None:
-    listed = set(re.findall(r"\[(\w+\.md)\]\(\1\)", text("docs/index.md")))
+    listed = set(re.findall(r"\]\(([\w/-]+\.md)\)", text("docs/index.md")))
+    folder = ROOT / "docs"
 
-    assert listed == {page.name for page in PAGES} - {"index.md"}
+    assert listed == {
+        page.relative_to(folder).as_posix()
+        for page in PAGES
+        if page.is_relative_to(folder) and page.name != "index.md" and not page.name[0].isdigit()
+    }
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_a_page_s_links_lead_somewhere(page: Path) -> None:
     targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
 
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/rooms.md", "CONTRIBUTING.md"])
+def test_every_file_of_the_connector_that_a_page_names_is_there(page: str) -> None:
+    named = re.findall(r"`((?:\w+/)*(?:\w+\.py|spec\.json|[a-z]\w*/))`", text(page))
+    homes = (ROOT, ROOT / "destination_datalake", ROOT / "integration_tests", ROOT / "destination_datalake" / "tables")
+
+    assert [name for name in named if not any((home / name).exists() for home in homes)] == []
+
+
+def test_options_are_explained_each_and_no_other(connection_specification: dict[str, Any]) -> None:
+    options = text("docs/options.md").partition("`credentials` is one of:")[0]
+    explained = re.findall(r"^\| `(\w+)` \|", options, re.MULTILINE)
+
+    assert sorted(explained) == sorted(connection_specification["properties"])
+    assert "Only the first four are required." in options
+    assert set(explained[:4]) == set(connection_specification["required"])
+
+
+def test_the_configuration_in_the_readme_is_one_the_platform_accepts(connection_specification: dict[str, Any]) -> None:
+    [example] = re.findall(r"```json\n(.*?)```", text("README.md"), re.DOTALL)
+
+    jsonschema.validate(json.loads(example), connection_specification)
+
+
+def test_the_readme_uses_the_image_of_this_version(project: dict[str, Any]) -> None:
+    versions = re.findall(r"destination-datalake:([\w.]+)", text("README.md"))
+
+    assert set(versions) == {project["version"]}
+
+
+def test_each_dependency_has_its_reason(project: dict[str, Any]) -> None:
+    explained = re.findall(r"^\| (\w[\w\[\]-]*) \| ", text("docs/code/dependencies.md"), re.MULTILINE)
+    needed = [re.split(r"[<>=]", dependency)[0] for dependency in project["dependencies"]]
+
+    assert sorted(set(explained) - {"dependency"}) == sorted(needed)
+
+
+def test_the_readme_stays_short_enough_to_be_read() -> None:
+    assert len(text("README.md").splitlines()) <= 160
+
+
+def test_the_policy_to_copy_is_valid_json() -> None:
+    policy = re.search(r"```json\n(.*?)```", text("docs/permissions.md"), re.DOTALL)
+
+    assert policy is not None
+    assert {statement["Effect"] for statement in json.loads(policy[1])["Statement"]} == {"Allow"}
+
+
 def to_add() -> dict[str, Any]:
-    """What docs/migrating.md tells to add to a configuration."""
-    [block] = re.findall(r"```json\n(.+?)```", text("docs/migrating.md"), re.DOTALL)
+    """What docs/operating/migrating.md tells to add to a configuration."""
+    [block] = re.findall(r"```json\n(.+?)```", text("docs/operating/migrating.md"), re.DOTALL)
     added: dict[str, Any] = json.loads(block)
     return added
 
@@ -110,7 +157,7 @@ def test_with_decimals_the_page_on_migrating_leaves_an_option_out() -> None:
 
 
 def test_the_page_on_migrating_tells_of_every_option() -> None:
-    table = text("docs/migrating.md").partition("## Option by option")[2].partition("\n## ")[0]
+    table = text("docs/operating/migrating.md").partition("## Option by option")[2].partition("\n## ")[0]
     shortened = table.replace("`…_tag_values`", "`lakeformation_database_default_tag_values`")
 
     assert [name for name in THEIRS if f"`{name}`" not in shortened] == []

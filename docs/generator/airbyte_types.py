@@ -12,7 +12,7 @@ from destination_datalake.schema.glue import describe_type, glue_type, parse_glu
 from destination_datalake.schema.iceberg import iceberg_type
 from destination_datalake.schema.names import AWS_DATALAKE
 from destination_datalake.schema.types import ColumnType, NumericTypes, column_type
-from docs.markdown import code, table
+from docs.generator.markdown import code, table
 
 _AIRBYTE_TYPES = (
     ("string", '{"type": "string"}', "as received"),

@@ -1,0 +1,5 @@
+"""`python -m docs.generator` writes the tables anew."""
+
+from docs.generator.pages import main
+
+main()

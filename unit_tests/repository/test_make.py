@@ -1,0 +1,54 @@
+"""make's targets and what CI runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import subprocess
+
+import pytest
+
+from unit_tests.repository.files import ROOT, text
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "setup",
+        "demo",
+        "test",
+        "test-unit",
+        "conformance",
+        "coverage",
+        "lint",
+        "types",
+        "bench",
+        "archive",
+        "clean",
+        "help",
+    ],
+)
+def test_make_without_a_target_lists_every_target(target: str) -> None:
+    listing = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True, env=plain_environment())
+
+    assert re.search(rf"^  make {target} +\S", listing.stdout, re.MULTILINE)
+
+
+def plain_environment() -> dict[str, str]:
+    """This process's environment without what an outer make hands to an inner one."""
+    return {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+
+
+@pytest.mark.parametrize("script", [".ci/run", "scripts/setup.sh", "scripts/jdk.sh", "scripts/apt-package.sh"])
+def test_a_script_can_be_run_and_stops_at_its_first_failure(script: str) -> None:
+    assert (ROOT / script).stat().st_mode & stat.S_IXUSR
+    assert "set -euo pipefail" in text(script)
+
+
+def test_ci_runs_tests_then_lint_types_coverage_and_the_acceptance_suite() -> None:
+    commands = [line.strip() for line in text(".ci/run").splitlines()]
+    steps = [line for line in commands if line.startswith(("make ", ".venv/bin/pytest "))]
+
+    assert [step.split()[1] for step in steps] == ["test", "lint", "types", "coverage", "integration_tests/acceptance"]
+    assert "--durations" in steps[0], "which tests are slow is in the log of every run"
