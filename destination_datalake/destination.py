@@ -98,9 +98,9 @@ class DestinationDatalake(Destination):
 
         That of a SUCCEEDED status, where there is one, says which tables and columns the options would give up.
         """
-        from destination_datalake.check.probes import look
+        from destination_datalake.check.connection import check_connection
 
-        found = look(self._parse(config, logger), uuid.uuid4().hex)
+        found = check_connection(self._parse(config, logger), uuid.uuid4().hex)
         if found.problems:
             return AirbyteConnectionStatus(status=Status.FAILED, message="\n".join(found.problems))
         return AirbyteConnectionStatus(status=Status.SUCCEEDED, message=found.note)

@@ -1,1 +1,1 @@
-"""`check`: tries what a sync will do, and cleans up behind itself."""
+"""The connection check, without Spark."""

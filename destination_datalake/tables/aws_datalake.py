@@ -1,7 +1,7 @@
-"""Tables that Airbyte's AWS Datalake destination made: how they are known, and what goes on with them.
+"""Inherited tables, created by Airbyte's AWS Datalake destination: how to recognise and continue them.
 
-That connector left the work to awswrangler, whose entries in the catalog say what the files are and not who wrote them;
-but its folders bear the names of namespace and stream as the source has them, and its tables those names made plain.
+That connector used awswrangler, which records in the Glue table what the files are, but not who wrote them. Its folders
+have the source's names of namespace and stream, its tables those names sanitised.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Self
 
 from destination_datalake.aws.errors import explain
@@ -25,6 +24,7 @@ from destination_datalake.tables.table import TableName
 
 if TYPE_CHECKING:
     from mypy_boto3_glue import GlueClient
+    from mypy_boto3_glue.type_defs import TableTypeDef
 
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.config.options import Config
@@ -33,17 +33,16 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _FORMATS: Mapping[str, str] = {"parquet": "Parquet", "json": "JSONL"}
-"""format_type by what awswrangler calls it."""
+"""format_type by awswrangler's classification."""
 
-_TABLES_READ = 2_000
 _SHOWN = 10
 _NAMING = "naming.style aws_datalake"
 _SEE = "docs/operating/migrating.md has the whole configuration"
 
 
-def is_inherited(entry: Mapping[str, Any]) -> bool:
-    """Whether AWS Datalake made the table with this entry in the catalog, whatever syncs have done to it since."""
-    parameters: Mapping[str, str] = entry.get("Parameters", {})
+def is_inherited(glue_table: Mapping[str, Any]) -> bool:
+    """Whether AWS Datalake created the table, also if syncs of this connector have written to it since."""
+    parameters: Mapping[str, str] = glue_table.get("Parameters", {})
     return (
         parameters.get("classification") in _FORMATS
         and parameters.get("typeOfData") == "file"
@@ -55,7 +54,7 @@ def is_inherited(entry: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class InheritedTable:
-    """A table that AWS Datalake made for a stream, in the folder that it gave it."""
+    """A table that AWS Datalake created for a stream, in the folder that it chose."""
 
     name: TableName
     stream: StreamId
@@ -63,34 +62,35 @@ class InheritedTable:
     location: str
     partitioned: bool
     taken_over: bool
-    """A sync of this connector has written to it."""
+    """Whether a sync of this connector has written to it."""
 
     @classmethod
-    def of(cls, database: str, default_database: str, entry: Mapping[str, Any]) -> Self | None:
-        """Read it from the catalog's entry; None for any other table.
+    def of(cls, database: str, default_database: str, glue_table: Mapping[str, Any]) -> Self | None:
+        """Read a Glue table; None if AWS Datalake has not created it.
 
-        Namespace and stream are the last two folders of its location; the default database's streams have none.
+        Namespace and stream are the last two folders of its location; in the default database, streams have no
+        namespace.
         """
-        descriptor = entry.get("StorageDescriptor", {})
+        descriptor = glue_table.get("StorageDescriptor", {})
         location: str = descriptor.get("Location", "")
         folders = location.rstrip("/").split("/")
-        if not is_inherited(entry) or len(folders) < len(("s3:", "", "bucket", "namespace", "stream")):
+        if not is_inherited(glue_table) or len(folders) < len(("s3:", "", "bucket", "namespace", "stream")):
             return None
         namespace, stream = folders[-2:]
-        if (namespace.lower(), AWS_DATALAKE.identifier(stream)) != (database.lower(), entry["Name"]):
+        if (namespace.lower(), AWS_DATALAKE.identifier(stream)) != (database.lower(), glue_table["Name"]):
             return None
         return cls(
-            TableName(database, entry["Name"]),
+            TableName(database, glue_table["Name"]),
             StreamId(namespace if namespace.lower() != default_database else None, stream),
-            _FORMATS[entry["Parameters"]["classification"]],
+            _FORMATS[glue_table["Parameters"]["classification"]],
             location,
-            bool(entry.get("PartitionKeys")),
+            bool(glue_table.get("PartitionKeys")),
             any(column["Name"] in METADATA_NAMES for column in descriptor.get("Columns", [])),
         )
 
     def options(self, config: Config) -> tuple[str, ...]:
-        """The options that must be other than they are for a sync to go on with the table, each with its value."""
-        wanted = {
+        """Return the options, each with its value, that must be changed for a sync to continue the table."""
+        required = {
             "table_type HIVE": config.table_type == "HIVE",
             f"format.format_type {self.format_type}": config.format.format_type == self.format_type,
             _NAMING: config.naming.style == "aws_datalake",
@@ -98,33 +98,30 @@ class InheritedTable:
             "database_strategy namespace": config.database_strategy == "namespace" or self.stream.namespace is None,
             "bucket_prefix as it was": config.follow_table_location or is_inside(self.location, config.uri("")),
         }
-        return tuple(option for option, is_so in wanted.items() if not is_so)
+        return tuple(option for option, is_set in required.items() if not is_set)
 
 
-def advice(glue: GlueClient, config: Config) -> str | None:
-    """Say which tables of AWS Datalake a sync would not go on with, and which options make it; None if there are none.
+def migration_note(glue_tables: Sequence[TableTypeDef], config: Config) -> str | None:
+    """Say which tables of AWS Datalake a sync would not continue, and with which options it would; None if none.
 
-    Looked for in the default database and under the bucket, among the first thousands of tables. Raises what Glue
-    raises.
+    `glue_tables` are those in the options' database; tables in other buckets are left out.
     """
     database = config.lakeformation_database_name
-    pages = glue.get_paginator("get_tables").paginate(DatabaseName=database)
-    entries = list(islice(chain.from_iterable(page["TableList"] for page in pages), _TABLES_READ))
-    there = {TableName(database, entry["Name"]) for entry in entries}
-    inherited = (InheritedTable.of(database, database, entry) for entry in entries)
-    left = [
+    existing = {TableName(database, glue_table["Name"]) for glue_table in glue_tables}
+    inherited = (InheritedTable.of(database, database, glue_table) for glue_table in glue_tables)
+    abandoned = [
         (table, target)
         for table in inherited
         if table is not None
         and table.location.startswith(f"s3://{config.bucket_name}/")
-        and (target := _left_for(table, config, there)) is not None
+        and (target := _target_instead(table, config, existing)) is not None
     ]
-    if not left:
+    if not abandoned:
         return None
-    options = dict.fromkeys(option for table, _ in left for option in table.options(config))
-    shown = [_left_in_words(table, target) for table, target in left[:_SHOWN]]
-    more = [f"and {len(left) - _SHOWN} more like these"] if len(left) > _SHOWN else []
-    partitioned = any(table.partitioned for table, _ in left)
+    options = dict.fromkeys(option for table, _ in abandoned for option in table.options(config))
+    shown = [_describe(table, target) for table, target in abandoned[:_SHOWN]]
+    more = [f"and {len(abandoned) - _SHOWN} more like these"] if len(abandoned) > _SHOWN else []
+    partitioned = any(table.partitioned for table, _ in abandoned)
     return (
         f"Airbyte's AWS Datalake destination has left tables here: {'; '.join(shown + more)}. "
         + (f"To go on with them set {_listed(options)}. " if options else "")
@@ -133,36 +130,39 @@ def advice(glue: GlueClient, config: Config) -> str | None:
     )
 
 
-def _left_for(table: InheritedTable, config: Config, there: Collection[TableName]) -> TableName | None:
-    """The table that a sync would begin, or not get, instead of going on with this one; None if all is well or done."""
+def _target_instead(table: InheritedTable, config: Config, existing: Collection[TableName]) -> TableName | None:
+    """Return the table that a sync would write, or try to write, instead of continuing this one; None if it need not.
+
+    A sync that has begun the other table, or that has written to this one, has settled the matter.
+    """
     target = TableNaming.of(config).table_of(table.stream)
     if target != table.name:
-        return None if target in there else target
-    wanting = set(table.options(config))
+        return None if target in existing else target
+    required = set(table.options(config))
     if table.taken_over:
-        wanting.discard(_NAMING)  # its columns are as that sync named them
-    return target if wanting or table.partitioned else None
+        required.discard(_NAMING)  # its columns are named as that sync named them
+    return target if required or table.partitioned else None
 
 
-def _left_in_words(table: InheritedTable, target: TableName) -> str:
+def _describe(table: InheritedTable, target: TableName) -> str:
     kind = "partitioned table" if table.partitioned else "table"
-    beside = f"would now go to {target}" if target != table.name else "cannot be added to as it is"
-    return f"{kind} {table.name} ({table.format_type}), whose stream {table.stream} {beside}"
+    instead = f"would now go to {target}" if target != table.name else "cannot be added to as it is"
+    return f"{kind} {table.name} ({table.format_type}), whose stream {table.stream} {instead}"
 
 
 def warn_of_second_table(stream: StreamId, name: TableName, config: Config, access: AwsAccess) -> None:
-    """Warn if a sync is about to begin table `name` beside the one that AWS Datalake made for the stream.
+    """Warn if a sync is about to begin table `name` beside the one that AWS Datalake created for the stream.
 
-    Asks Glue only where that connector would have given another name. What Glue refuses to say is no reason to stop.
+    Asks Glue only if that connector would have chosen another name. An error of Glue's is logged, not raised.
     """
     namespace = stream.namespace or config.lakeformation_database_name
-    theirs = TableName(AWS_DATALAKE.database(namespace), AWS_DATALAKE.identifier(stream.name))
-    if theirs == name:
+    inherited_name = TableName(AWS_DATALAKE.database(namespace), AWS_DATALAKE.identifier(stream.name))
+    if inherited_name == name:
         return
     glue = access.client("glue")
     try:
-        entry = _entry(glue, theirs)
-        if entry is None or _entry(glue, name) is not None:
+        glue_table = _glue_table(glue, inherited_name)
+        if glue_table is None or _glue_table(glue, name) is not None:
             return
     except Exception as error:
         failure = explain(error, doing="look for a table of AWS Datalake beside", resource=str(name))
@@ -170,46 +170,48 @@ def warn_of_second_table(stream: StreamId, name: TableName, config: Config, acce
             raise
         _logger.info("%s Only a warning would have come of it.", failure.message)
         return
-    table = InheritedTable.of(theirs.database, config.lakeformation_database_name, entry)
+    table = InheritedTable.of(inherited_name.database, config.lakeformation_database_name, glue_table)
     if table is not None:
         _logger.warning(
             "Stream %s begins a new table %s. Table %s, which Airbyte's AWS Datalake destination made for it, stays as "
             "it is and gets no more records. To go on with that one set %s; %s.",
             stream,
             name,
-            theirs,
+            inherited_name,
             _listed(table.options(config)),
             _SEE,
         )
 
 
-def how_to_continue(entry: Mapping[str, Any]) -> str | None:
-    """What to set to go on with a table that is no Iceberg table, if AWS Datalake made it; completes "Set …"."""
-    if not is_inherited(entry):
+def how_to_continue(glue_table: Mapping[str, Any]) -> str | None:
+    """Return the options that continue an inherited table, completing "Set …"; None for any other table."""
+    if not is_inherited(glue_table):
         return None
+    format_type = _FORMATS[glue_table["Parameters"]["classification"]]
     return (
-        f"table_type to HIVE, naming.style to aws_datalake and format_type to "
-        f"{_FORMATS[entry['Parameters']['classification']]} to go on with it, as it was made by Airbyte's AWS Datalake "
-        f"destination ({_SEE})"
+        f"table_type to HIVE, naming.style to aws_datalake and format_type to {format_type} to go on with it, as it "
+        f"was made by Airbyte's AWS Datalake destination ({_SEE})"
     )
 
 
 def inherited_columns(
-    table: TableName, stream: Stream, columns: Sequence[Field], naming: Naming, entry: Mapping[str, Any]
+    table: TableName, stream: Stream, columns: Sequence[Field], naming: Naming, glue_table: Mapping[str, Any]
 ) -> tuple[Field, ...]:
-    """The stream's columns in a table whose entry is given: of the types that AWS Datalake gave them, if it made it.
+    """Return the stream's columns in a Glue table; in an inherited one, with the types that AWS Datalake gave them.
 
     Warns of fields that get a second column because `naming` is not that connector's.
     """
-    if not is_inherited(entry):
+    if not is_inherited(glue_table):
         return tuple(columns)
-    words = {column["Name"]: column.get("Type", "") for column in entry["StorageDescriptor"]["Columns"]}
-    ours = {column.name: column.type for column in columns}
-    there = {name: parse_glue_type(text) for name, text in words.items()}
+    glue_columns = glue_table["StorageDescriptor"]["Columns"]
+    existing = {column["Name"]: parse_glue_type(column.get("Type", "")) for column in glue_columns}
+    names = {column.name for column in columns}
     second = [
-        f"{column.name} beside {had}"
-        for column in columns
-        if column.name not in words and (had := AWS_DATALAKE.identifier(column.source)) in words and had not in ours
+        f"{name} beside {inherited}"
+        for name, source in ((column.name, column.source) for column in columns)
+        if name not in existing
+        and (inherited := AWS_DATALAKE.identifier(source)) in existing
+        and inherited not in names
     ]
     if second and naming != AWS_DATALAKE:
         more = [f"and {len(second) - _SHOWN} more"] if len(second) > _SHOWN else []
@@ -221,10 +223,10 @@ def inherited_columns(
             ", ".join(second[:_SHOWN] + more),
             _SEE,
         )
-    return inherit_types(columns, stream.json_schema, there)
+    return inherit_types(columns, stream.json_schema, existing)
 
 
-def _entry(glue: GlueClient, name: TableName) -> Mapping[str, Any] | None:
+def _glue_table(glue: GlueClient, name: TableName) -> Mapping[str, Any] | None:
     try:
         return glue.get_table(DatabaseName=name.database, Name=name.table)["Table"]
     except glue.exceptions.EntityNotFoundException:

@@ -6,32 +6,19 @@ a sync begins a new table and leaves the old one behind; `check` warns of it.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
 from typing import TYPE_CHECKING, Self
 
-from destination_datalake.aws.errors import explain
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.names import MAX_BYTES, METADATA_NAMES
-from destination_datalake.tables.glue.database import DATABASE_DESCRIPTION
 from destination_datalake.tables.location import TableKind, is_inside
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.table import TableName
 
 if TYPE_CHECKING:
-    from mypy_boto3_glue import GlueClient
     from mypy_boto3_glue.type_defs import TableTypeDef
-
-_logger = logging.getLogger(__name__)
-
-# Limits, because a user waits for the answer. Glue returns at most a hundred per page.
-_DATABASES_LISTED = 1_000
-_DATABASES_READ = 50
-_TABLES_READ = 2_000
-_PAGE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,17 +128,6 @@ def _created_by(naming: TableNaming, table: OwnedTable) -> bool:
     return table.owner.naming == naming.naming and naming.table_of(table.owner.stream) == table.name
 
 
-def list_owned_tables(glue: GlueClient, database: str) -> list[OwnedTable]:
-    """Return the tables that record their owners, wherever they are located.
-
-    Looks in `database` and, as far as Glue permits it, in the latest of those that this connector has created, at the
-    first thousands of tables. Raises what Glue raises about `database`.
-    """
-    glue_tables = chain(_glue_tables(glue, database), _glue_tables_of_other_databases(glue, database))
-    read = (OwnedTable.of(each, glue_table) for each, glue_table in islice(glue_tables, _TABLES_READ))
-    return [table for table in read if table is not None]
-
-
 def _renamed(table: OwnedTable, naming: TableNaming) -> tuple[tuple[str, str], ...]:
     """Columns whose names are the table's naming's and not the present one's; those with a suffix are left out."""
     before, now = table.owner.naming, naming.naming
@@ -166,30 +142,3 @@ def _renamed(table: OwnedTable, naming: TableNaming) -> tuple[tuple[str, str], .
 def _is_whole(comment: str) -> bool:
     """Whether a column's comment is certain to be the whole source: Glue's limit may have cut a longer one."""
     return len(comment.encode()) < MAX_BYTES
-
-
-def _our_databases(glue: GlueClient) -> list[str]:
-    """The databases that this connector has created, the latest first."""
-    pages = glue.get_paginator("get_databases").paginate(PaginationConfig={"PageSize": _PAGE})
-    listed = islice(chain.from_iterable(page["DatabaseList"] for page in pages), _DATABASES_LISTED)
-    ours = [database for database in listed if database.get("Description") == DATABASE_DESCRIPTION]
-    ours.sort(key=lambda database: database["CreateTime"], reverse=True)
-    return [database["Name"] for database in ours]
-
-
-def _glue_tables(glue: GlueClient, database: str) -> Iterator[tuple[str, TableTypeDef]]:
-    pages = glue.get_paginator("get_tables").paginate(DatabaseName=database, PaginationConfig={"PageSize": _PAGE})
-    return ((database, table) for page in pages for table in page["TableList"])
-
-
-def _glue_tables_of_other_databases(glue: GlueClient, database: str) -> Iterator[tuple[str, TableTypeDef]]:
-    """Yield the tables of our other databases. Ends where Glue refuses access: only warnings depend on them."""
-    try:
-        for other in _our_databases(glue)[:_DATABASES_READ]:
-            if other != database:
-                yield from _glue_tables(glue, other)
-    except Exception as error:
-        failure = explain(error, doing="look for earlier tables beside those of", resource=database)
-        if failure is None:
-            raise
-        _logger.info("%s Only a warning would have come of it.", failure.message)

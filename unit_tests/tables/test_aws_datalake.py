@@ -1,9 +1,9 @@
-"""Which tables are known as AWS Datalake's, and what is said of them."""
+"""Inherited tables: how AWS Datalake's are recognised, and the notes and warnings about them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -13,28 +13,27 @@ from destination_datalake.config.options import Config
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.tables.aws_datalake import (
     InheritedTable,
-    advice,
     how_to_continue,
     is_inherited,
+    migration_note,
     warn_of_second_table,
 )
 from destination_datalake.tables.table import TableName
-from unit_tests.cloud import BUCKET, Cloud
-from unit_tests.cloud import cloud as an_account
+from unit_tests.cloud import BUCKET
 
 PARAMETERS = {"classification": "parquet", "compressionType": "snappy", "typeOfData": "file"}
 OURS = {"airbyte.stream-name": "orders", "airbyte.naming": "snake_case"}
 CONTINUING: Mapping[str, Any] = {"table_type": "HIVE", "naming": {"style": "aws_datalake"}}
 
 
-def entry(
+def glue_table(
     name: str,
     location: str,
     parameters: Mapping[str, str] = PARAMETERS,
     columns: tuple[str, ...] = ("id",),
     **more: Any,
 ) -> dict[str, Any]:
-    """What Glue has of a table."""
+    """A table as Glue returns it."""
     described = [{"Name": column, "Type": "bigint"} for column in columns]
     return {
         "Name": name,
@@ -57,17 +56,8 @@ def config(**options: Any) -> Config:
     )
 
 
-@pytest.fixture
-def cloud() -> Iterator[Cloud]:
-    with an_account() as account:
-        yield account
-
-
-def there(cloud: Cloud, *entries: dict[str, Any], database: str = "landing") -> None:
-    glue = cloud.access.client("glue")
-    glue.create_database(DatabaseInput={"Name": database})
-    for each in entries:
-        glue.create_table(DatabaseName=database, TableInput=each)  # type: ignore[arg-type]
+def note(glue_tables: Sequence[Any], **options: Any) -> str | None:
+    return migration_note(glue_tables, config(**options))
 
 
 @pytest.mark.parametrize(
@@ -82,8 +72,8 @@ def there(cloud: Cloud, *entries: dict[str, Any], database: str = "landing") -> 
         ({}, False),
     ],
 )
-def test_a_table_is_known_by_what_awswrangler_notes(parameters: Mapping[str, str], known: bool) -> None:
-    assert is_inherited(entry("orders", "s3://lake/raw/landing/orders/", parameters)) == known
+def test_a_table_is_inherited_if_awswrangler_s_parameters_say_so(parameters: Mapping[str, str], known: bool) -> None:
+    assert is_inherited(glue_table("orders", "s3://lake/raw/landing/orders/", parameters)) == known
 
 
 @pytest.mark.parametrize(
@@ -94,7 +84,7 @@ def test_a_table_is_known_by_what_awswrangler_notes(parameters: Mapping[str, str
         ("orderitems", "s3://lake/raw/Landing/orderItems/", StreamId(None, "orderItems")),
         ("gro_e", "s3://lake/landing/größe/", StreamId(None, "größe")),
         ("orders", "s3://lake/raw//landing/orders", StreamId(None, "orders")),
-        # Folders that are not named so are somebody else's.
+        # Folders with other names are not AWS Datalake's.
         ("orders", "s3://lake/raw/orders/", None),
         ("orders", "s3://lake/raw/landing/old_orders/", None),
         ("orders", "s3://landing/orders/", None),
@@ -102,14 +92,14 @@ def test_a_table_is_known_by_what_awswrangler_notes(parameters: Mapping[str, str
         ("orders", "", None),
     ],
 )
-def test_the_folders_of_a_table_say_whose_it_is(name: str, location: str, stream: StreamId | None) -> None:
-    table = InheritedTable.of("landing", "landing", entry(name, location))
+def test_the_last_two_folders_of_the_location_are_the_stream(name: str, location: str, stream: StreamId | None) -> None:
+    table = InheritedTable.of("landing", "landing", glue_table(name, location))
 
     assert (table and table.stream) == stream
 
 
-def test_a_namespace_is_told_from_the_default_database() -> None:
-    table = InheritedTable.of("web-shop", "landing", entry("orders", "s3://lake/raw/Web-Shop/orders/"))
+def test_a_stream_of_another_database_has_a_namespace() -> None:
+    table = InheritedTable.of("web-shop", "landing", glue_table("orders", "s3://lake/raw/Web-Shop/orders/"))
 
     assert table is not None
     assert (table.name, table.stream) == (TableName("web-shop", "orders"), StreamId("Web-Shop", "orders"))
@@ -117,8 +107,8 @@ def test_a_namespace_is_told_from_the_default_database() -> None:
     assert table.options(config(**CONTINUING, database_strategy="single")) == ("database_strategy namespace",)
 
 
-def test_another_prefix_than_before_is_among_the_options() -> None:
-    table = InheritedTable.of("landing", "landing", entry("orders", "s3://lake/old/landing/orders/"))
+def test_a_changed_bucket_prefix_is_among_the_options() -> None:
+    table = InheritedTable.of("landing", "landing", glue_table("orders", "s3://lake/old/landing/orders/"))
 
     assert table is not None
     assert table.options(config(**CONTINUING)) == ("bucket_prefix as it was",)
@@ -126,48 +116,42 @@ def test_another_prefix_than_before_is_among_the_options() -> None:
     assert table.options(config(**CONTINUING, follow_table_location=True)) == ()
 
 
-def test_nothing_is_said_where_there_is_nothing_to_go_on_with(cloud: Cloud) -> None:
-    there(
-        cloud,
-        entry("orders", "s3://lake/raw/landing/orders/", {**PARAMETERS, **OURS}),
-        entry("others", "s3://another-bucket/raw/landing/others/"),
-        entry("odd", "s3://lake/raw/somewhere/else/"),
-    )
+def test_no_note_without_a_table_to_continue() -> None:
+    tables = [
+        glue_table("orders", "s3://lake/raw/landing/orders/", {**PARAMETERS, **OURS}),
+        glue_table("others", "s3://another-bucket/raw/landing/others/"),
+        glue_table("odd", "s3://lake/raw/somewhere/else/"),
+    ]
 
-    assert advice(cloud.access.client("glue"), config()) is None
-
-
-def test_a_stream_that_has_its_second_table_already_is_left_alone(cloud: Cloud) -> None:
-    there(
-        cloud,
-        entry("orderitems", "s3://lake/raw/landing/orderItems/"),
-        entry("order_items", "s3://lake/raw/landing/order_items/data/", {**PARAMETERS, **OURS}),
-    )
-
-    assert advice(cloud.access.client("glue"), config()) is None
+    assert note(tables) is None
 
 
-def test_a_table_that_a_sync_writes_to_by_other_names_is_left_alone(cloud: Cloud) -> None:
+def test_no_note_of_a_stream_that_has_a_second_table_already() -> None:
+    tables = [
+        glue_table("orderitems", "s3://lake/raw/landing/orderItems/"),
+        glue_table("order_items", "s3://lake/raw/landing/order_items/data/", {**PARAMETERS, **OURS}),
+    ]
+
+    assert note(tables) is None
+
+
+def test_no_note_of_a_table_that_a_sync_already_writes_to_with_another_naming() -> None:
     columns = ("id", "orderno", "_airbyte_raw_id", "order_no")
-    there(cloud, entry("orders", "s3://lake/raw/landing/orders/", columns=columns))
-    glue = cloud.access.client("glue")
+    tables = [glue_table("orders", "s3://lake/raw/landing/orders/", columns=columns)]
 
-    assert advice(glue, config(table_type="HIVE")) is None
-    assert "set table_type HIVE and naming.style" in (advice(glue, config()) or "")
+    assert note(tables, table_type="HIVE") is None
+    assert "set table_type HIVE and naming.style" in (note(tables) or "")
 
 
-def test_of_many_tables_the_first_are_named_and_the_options_once(cloud: Cloud) -> None:
-    tables = [entry(f"t{number:02}", f"s3://lake/raw/landing/t{number:02}/") for number in range(12)]
-    there(cloud, *tables)
-
-    said = advice(cloud.access.client("glue"), config())
+def test_a_note_of_many_tables_names_ten_and_the_options_once() -> None:
+    said = note([glue_table(f"t{number:02}", f"s3://lake/raw/landing/t{number:02}/") for number in range(12)])
 
     assert said is not None
     assert "table landing.t09 (Parquet), whose stream t09 cannot be added to as it is; and 2 more like these." in said
     assert said.count("To go on with them set table_type HIVE and naming.style aws_datalake.") == 1
 
 
-def test_what_glue_does_not_say_stops_no_sync(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_of_glue_s_is_logged_and_not_raised(caplog: pytest.LogCaptureFixture) -> None:
     nobody_there = AwsAccess("us-east-1", AccessKeys("id", "secret"), "http://127.0.0.1:9", attempts=1)
 
     with caplog.at_level(logging.INFO):
@@ -178,16 +162,16 @@ def test_what_glue_does_not_say_stops_no_sync(caplog: pytest.LogCaptureFixture) 
     assert "Only a warning would have come of it." in said.getMessage()
 
 
-def test_only_a_stream_that_aws_datalake_called_otherwise_is_asked_about() -> None:
+def test_glue_is_asked_only_about_streams_that_aws_datalake_named_differently() -> None:
     nobody_there = AwsAccess("us-east-1", AccessKeys("id", "secret"), "nonsense that would raise")
 
     warn_of_second_table(StreamId(None, "orders"), TableName("landing", "orders"), config(), nobody_there)
 
 
-def test_how_to_go_on_is_said_of_aws_datalake_s_tables_alone() -> None:
+def test_the_options_to_continue_are_those_of_inherited_tables_only() -> None:
     location = "s3://lake/raw/landing/orders/"
 
-    assert how_to_continue(entry("orders", location, {"classification": "parquet"})) is None
-    said = how_to_continue(entry("orders", location, {**PARAMETERS, "classification": "json"}))
+    assert how_to_continue(glue_table("orders", location, {"classification": "parquet"})) is None
+    said = how_to_continue(glue_table("orders", location, {**PARAMETERS, "classification": "json"}))
     assert said is not None
     assert said.startswith("table_type to HIVE, naming.style to aws_datalake and format_type to JSONL to go on with it")

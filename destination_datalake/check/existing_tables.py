@@ -1,0 +1,133 @@
+"""The tables that exist, compared with the options: which of them would syncs leave behind or refuse to write to?
+
+The answers are notes, not problems: such tables may belong to another connection with the same bucket or database.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from destination_datalake.aws.access import AwsAccess
+from destination_datalake.aws.errors import explain
+from destination_datalake.config.options import Config
+from destination_datalake.tables.aws_datalake import migration_note
+from destination_datalake.tables.glue.listing import ListedTable, list_tables
+from destination_datalake.tables.location import TableKind, is_inside
+from destination_datalake.tables.naming import TableNaming
+from destination_datalake.tables.relocations import (
+    OwnedTable,
+    any_table_inside,
+    relocations,
+    tables_of_other_kind,
+    tables_outside,
+)
+
+_logger = logging.getLogger(__name__)
+
+_SHOWN = 10
+_LOGGED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ExistingTables:
+    """The tables that Glue lists, and those among them that record their owners."""
+
+    config: Config
+    listed: Sequence[ListedTable]
+    owned: Sequence[OwnedTable]
+
+    @classmethod
+    def find(cls, config: Config, access: AwsAccess) -> Self:
+        """List the tables, and log those that record their owners. None if the identity may not list tables."""
+        database = config.lakeformation_database_name
+        try:
+            listed = list_tables(access.client("glue"), database)
+        except Exception as error:
+            failure = explain(error, doing="look for earlier tables of", resource=database)
+            if failure is None:
+                raise
+            _logger.info("%s Only a warning would have come of it.", failure.message)
+            listed = []
+        owned = [owned for each in listed if (owned := OwnedTable.of(each.database, each.glue_table)) is not None]
+        for table in owned[:_LOGGED]:
+            _logger.info("Found: %s.", table)
+        if len(owned) > _LOGGED:
+            _logger.info("Found: %d more tables.", len(owned) - _LOGGED)
+        return cls(config, listed, owned)
+
+    def any_inside(self) -> bool:
+        """Whether any table of these options is below their bucket_prefix."""
+        return any_table_inside(self.owned, self._naming(), self._warehouse())
+
+    def outside(self) -> Sequence[OwnedTable]:
+        """Return the tables of these options that are not below their bucket_prefix."""
+        return list(tables_outside(self.owned, self._naming(), self._warehouse()))
+
+    def notes(self) -> Iterator[str]:
+        """Yield and log what the user should know of the tables."""
+        informed = (self._relocations(), self._outside_beside_inside(), self._other_kinds())
+        for note in filter(None, informed):
+            _logger.info(note)
+            yield note
+        database = self.config.lakeformation_database_name
+        inherited = migration_note([each.glue_table for each in self.listed if each.database == database], self.config)
+        if inherited is not None:
+            _logger.warning(inherited)
+            yield inherited
+
+    def _relocations(self) -> str | None:
+        """Say which streams and columns the options would give other tables and names."""
+        warehouse = self._warehouse()
+        inside = [table for table in self.owned if is_inside(table.location, warehouse)]
+        found = [str(relocation) for relocation in relocations(inside, self._naming())]
+        if not found:
+            return None
+        more = [f"and {len(found) - _SHOWN} more like these"] if len(found) > _SHOWN else []
+        return (
+            f"There are tables under {warehouse} that other options have named: {'; '.join(found[:_SHOWN] + more)}. If "
+            "another connection writes them, all is well. If these are this connection's, its next sync begins what is "
+            "new without the earlier records, and what is there gets no more. To go on with it, set "
+            "lakeformation_database_name, database_strategy, table_prefix and naming as they were. If the change is "
+            "meant, refresh these streams where the earlier records are needed, and drop the old tables when nobody "
+            "reads them."
+        )
+
+    def _outside_beside_inside(self) -> str | None:
+        """Say which tables are outside bucket_prefix while others are inside; following syncs write to all of them."""
+        found = self.outside()
+        if self.config.follow_table_location or not found or not self.any_inside():
+            return None
+        tables = _shown([f"{table.name} ({table.location}, stream {table.owner.stream})" for table in found])
+        return (
+            f"Some tables of database {self.config.lakeformation_database_name} lie under {self._warehouse()}, and "
+            f"others do not: {tables}. If another connection writes these, all is well. If they are this connection's, "
+            "its syncs refuse their streams: correct bucket_name and bucket_prefix, choose another table_prefix, or "
+            "set follow_table_location to true."
+        )
+
+    def _other_kinds(self) -> str | None:
+        """Say which tables a sync would refuse because they are not of the kind that table_type asks for."""
+        kind: TableKind = "Iceberg" if self.config.table_type == "ICEBERG" else "Hive"
+        found = list(tables_of_other_kind(self.owned, self._naming(), kind))
+        if not found:
+            return None
+        tables = _shown([f"{table.name} ({table.kind}, stream {table.owner.stream})" for table in found])
+        return (
+            f"With table_type {self.config.table_type}, a sync would refuse to write to {tables}. If another "
+            "connection writes them, all is well. If these are this connection's, set table_type and format_type as "
+            "they were, or choose another lakeformation_database_name or table_prefix."
+        )
+
+    def _naming(self) -> TableNaming:
+        return TableNaming.of(self.config)
+
+    def _warehouse(self) -> str:
+        return self.config.uri("")
+
+
+def _shown(texts: Sequence[str]) -> str:
+    more = [f"and {len(texts) - _SHOWN} more"] if len(texts) > _SHOWN else []
+    return ", ".join([*texts[:_SHOWN], *more])
