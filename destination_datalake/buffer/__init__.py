@@ -1,1 +1,1 @@
-"""Records on local disk, between the moment they are read and the moment Spark has taken them."""
+"""Records and states on local disk, from the moment they are read until their records are committed."""

@@ -1,4 +1,4 @@
-"""The backlog: all that waits on this machine's disk, records and states, and when it is too much."""
+"""The backlog: records and states that wait on local disk, and the rules for batches and back-pressure."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from destination_datalake.buffer.state_store import StateStore
 from destination_datalake.buffer.triggers import AgeTrigger, BackpressureLimit, DiskLimit, HeldStatesLimit, SizeTrigger
 
 SEGMENT_BYTES = 16 * MiB
-"""Small enough that a batch divides evenly among the cores, large enough that opening it costs nothing."""
+"""Small enough that a batch divides evenly among the cores, large enough that the cost of opening it is negligible."""
 
 READ_AHEAD_BATCHES = 4
-"""Whole batches that wait or are being landed: while Spark starts reading goes on, and each job finds the next one."""
+"""Whole batches that wait or are being landed: reading goes on while Spark starts, and no job waits for a batch."""
 
 MAX_HELD_STATES = 200_000
-"""States that wait for their records, and streams that they wait for: more take memory, so reading waits instead."""
+"""States that are held, and streams that they wait for, before reading waits: each of them takes memory."""
 
 RESERVED_BYTES = 4 * MiB
-"""Of the disk, for Spark's own small files: what is buffered can land although the disk is full."""
+"""Disk space for Spark's own small files, so that what is buffered can land although the disk is full."""
 
 
 class Backlog:
-    """Records by stream in `buffer`, the lines of states in `states`, and the rules for both. Its owner locks."""
+    """The records in `buffer`, the lines of states in `states`, and the rules for both. Not thread-safe."""
 
     def __init__(self, directory: Path, batch_bytes: int, buffer_bytes: int, flush_seconds: float) -> None:
-        """Take some of the disk. Raises DiskFailed."""
+        """Allocate the reserve in `directory`. Raises DiskFailed."""
         self.buffer = Buffer(directory, min(SEGMENT_BYTES, batch_bytes), buffer_bytes, time.monotonic)
         self.states = StateStore(directory)
         self._reserve = DiskReserve(directory, RESERVED_BYTES)
@@ -38,24 +38,24 @@ class Backlog:
         self._batcher = Batcher(SizeTrigger(batch_bytes), AgeTrigger(flush_seconds))
 
     def is_full(self, states: int, needs: int) -> bool:
-        """Whether everything must land before more is read; so many states are held, and wait for so many streams."""
+        """Whether everything must land before more is read; `states` are held and wait for `needs` streams in all."""
         return self._disk_limit.reached(
             self.buffer.occupied_bytes + self.states.disk_bytes
         ) or self._states_limit.reached(states, needs)
 
     def is_ahead_of_spark(self, landing: int) -> bool:
-        """Whether Spark has enough to do, with `landing` jobs running."""
+        """Whether Spark has enough work waiting, with `landing` jobs running, so that reading should wait."""
         return self._backpressure.reached(self.buffer.waiting_sizes(), landing)
 
     def next_batches(self, *, everything: bool) -> list[Batch]:
-        """The batches that are due, or something of all that waits. Raises SealFailed."""
+        """Take the next batches out of the buffer, see `Batcher.next_batches`. Raises SealFailed."""
         return self._batcher.next_batches(self.buffer, time.monotonic(), everything=everything)
 
     def seconds_until_due(self) -> float | None:
-        """Seconds until something is due by its age alone; None while nothing waits."""
+        """Return the seconds until a batch is due by age; None while nothing waits."""
         return self._batcher.seconds_until_due(self.buffer, time.monotonic())
 
     def free_space(self) -> None:
-        """Give back what nothing needs now: the disk is full, and what is on it has yet to land."""
+        """Free disk space that nothing needs now: the disk is full, and what is on it has yet to land."""
         self.buffer.delete_spare_files()
         self._reserve.release()

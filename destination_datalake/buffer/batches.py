@@ -1,4 +1,4 @@
-"""Batches: which streams' waiting records go to Spark now."""
+"""Batches: the segments of a stream that one Spark job encodes, and which of them are next."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from destination_datalake.protocol.catalog import StreamId
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Segments of one stream that are encoded by one Spark job and committed together."""
+    """Segments of one stream that are encoded by one Spark job and committed together; `number` counts from 1."""
 
     stream: StreamId
     number: int
     segments: tuple[Segment, ...]
 
     @property
-    def first(self) -> int:
-        """The number of the batch's first record among all of the stream, from 0."""
-        return self.segments[0].first
+    def first_record(self) -> int:
+        """The number (from 0) of the batch's first record in the stream's input."""
+        return self.segments[0].first_record
 
     @property
     def records(self) -> int:
-        """How many records."""
+        """The number of records."""
         return sum(segment.records for segment in self.segments)
 
     @property
     def bytes(self) -> int:
-        """How many bytes of record lines."""
+        """The size of the record lines, in bytes."""
         return sum(segment.bytes for segment in self.segments)
 
 
 class SealFailed(Exception):
-    """A stream's waiting records cannot be handed over; those of the others can. The text says why and what to do."""
+    """A stream's open segment cannot be sealed, so it has no batch; other streams have. The text is for the user."""
 
     def __init__(self, stream: StreamId, cause: DiskFailed) -> None:
         super().__init__(f"The records of stream {stream} cannot be handed over. {cause}")
@@ -44,18 +44,18 @@ class SealFailed(Exception):
 
 
 class Batcher:
-    """Cuts batches: by size, by age of what waits, and when everything has to go."""
+    """Takes batches out of a buffer: those that are due by size or age, or everything."""
 
     def __init__(self, size: SizeTrigger, age: AgeTrigger) -> None:
         self._size = size
         self._age = age
-        self._number = 0
+        self._batches = 0
 
     def next_batches(self, buffer: Buffer, now: float, *, everything: bool) -> list[Batch]:
-        """Take what is due out of the buffer: at least one batch if any is, and together about one batch's bytes.
+        """Take what is due out of the buffer: at least one batch if any is, and about the bytes of one batch in all.
 
-        Small streams that are due share a job, so that a hundred of them do not cost a hundred jobs. `everything` is
-        due when the buffer is full, and at the end of the input. Raises SealFailed, and has then taken nothing.
+        Small streams that are due share a job, so that a hundred of them do not cost a hundred jobs. With `everything`
+        all that waits is due: the buffer is full, or the input has ended. Raises SealFailed; then nothing was taken.
         """
         batches: list[Batch] = []
         room = self._size.batch_bytes
@@ -64,19 +64,19 @@ class Batcher:
                 segments = buffer.take(stream, room)
             except DiskFailed as error:
                 if batches:
-                    break  # The next cut begins with this stream, and says so.
+                    break  # The next call begins with this stream, and raises.
                 raise SealFailed(stream, error) from error
-            self._number += 1
-            batches.append(Batch(stream, self._number, tuple(segments)))
+            self._batches += 1
+            batches.append(Batch(stream, self._batches, tuple(segments)))
             room -= batches[-1].bytes
             if room <= 0:
                 break
         return batches
 
     def seconds_until_due(self, buffer: Buffer, now: float) -> float | None:
-        """Seconds until something becomes due by its age alone; None while nothing waits.
+        """Return the seconds until a batch is due by age; None while nothing waits.
 
-        A state is never older than the oldest record it waits for, so this bounds the age of states as well.
+        A state is never older than the oldest record it waits for, so this bounds the age of states too.
         """
         for stream in buffer.waiting_streams():
             since = buffer.oldest(stream)

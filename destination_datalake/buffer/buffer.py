@@ -1,4 +1,4 @@
-"""The buffer: every stream's open segment and its queue of sealed ones, within a bound on disk space."""
+"""The buffer: an open segment and a queue of sealed ones for each stream, and the disk space of them all."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from destination_datalake.buffer.descriptors import share
+from destination_datalake.buffer.descriptors import share_of_limit
 from destination_datalake.buffer.disk import disk_errors
 from destination_datalake.buffer.segments import OpenFiles, OpenSegment, Segment
 from destination_datalake.protocol.catalog import StreamId
 
 MiB = 1024 * 1024
 
-OPEN_FILES = 256
-"""Segments of that many streams have an open file; those of more are opened again for each piece of input."""
+MAX_OPEN_FILES = 256
+"""How many streams' segments keep their file open; those of further streams are opened again for each write."""
 
 
 class Buffer:
@@ -31,7 +31,7 @@ class Buffer:
         self._max_disk_bytes = max_disk_bytes
         self._clock = clock
         self._open: dict[StreamId, OpenSegment] = {}
-        self._open_files = OpenFiles(share(OPEN_FILES))
+        self._open_files = OpenFiles(share_of_limit(MAX_OPEN_FILES))
         self._sealed: dict[StreamId, deque[Segment]] = {}
         self._waiting: dict[StreamId, int] = {}
         self._files = 0
@@ -42,29 +42,29 @@ class Buffer:
 
     @property
     def occupied_bytes(self) -> int:
-        """Bytes on disk that cannot be given back before something has landed."""
+        """The size of the files that cannot be deleted before something has landed."""
         return self.disk_bytes - self._spare_bytes
 
-    def append(self, stream: StreamId, lines: bytes | memoryview, records: int, first: int) -> bool:
-        """Add record lines to the stream's open segment; `first` is the number of the first of them in the stream.
+    def append(self, stream: StreamId, lines: bytes | memoryview, records: int, first_record: int) -> bool:
+        """Add record lines to the stream's open segment; `first_record` is the number of the first in the stream.
 
-        True if that may make a batch due: a segment was sealed, or begun in an empty buffer, so that its age counts.
-        Raises DiskFailed, and has then not taken any of the lines.
+        Returns whether a batch may have become due: a segment was sealed, or begun in an empty buffer, so that its age
+        counts from now. Raises DiskFailed; then none of the lines were added.
         """
         segment = self._open.get(stream)
         begun = segment is None and not self._waiting
         with disk_errors(self._directory):
             if segment is None:
-                segment = OpenSegment(stream, *self._file(), first, self._clock())
+                segment = OpenSegment(stream, *self._next_file(), first_record, self._clock())
                 self._open[stream] = segment
-            extent = segment.extent
+            file_bytes = segment.file_bytes
             self._open_files.mark_used(segment)
             try:
                 segment.append(lines, records)
             finally:
                 if not segment.bytes:
                     self._delete(stream, segment)
-        self.disk_bytes += segment.extent - extent
+        self.disk_bytes += segment.file_bytes - file_bytes
         self._waiting[stream] = self.waiting_bytes(stream) + len(lines)
         self.buffered_bytes += len(lines)
         self._delete_spare_files(self._max_disk_bytes)
@@ -74,31 +74,31 @@ class Buffer:
         return begun
 
     def waiting_bytes(self, stream: StreamId) -> int:
-        """Bytes of the stream that no batch has taken yet."""
+        """Return the bytes of the stream that no batch has taken yet."""
         return self._waiting.get(stream, 0)
 
     def waiting_sizes(self) -> Iterable[int]:
-        """Bytes of each stream of which some wait that no batch has taken yet."""
+        """Return the `waiting_bytes` of each stream of which some wait."""
         return self._waiting.values()
 
     def waiting_streams(self) -> list[StreamId]:
-        """The streams with records that no batch has taken yet, the longest waiting first."""
+        """Return the streams with records that no batch has taken yet, the longest waiting first."""
         since = {stream: queue[0].since for stream, queue in self._sealed.items() if queue}
         for stream, segment in self._open.items():
             since.setdefault(stream, segment.since)
         return sorted(since, key=since.__getitem__)
 
     def oldest(self, stream: StreamId) -> float | None:
-        """When the first record that no batch has taken yet was read, by the clock."""
+        """Return when the first record that no batch has taken yet was read, by the clock; None if there is none."""
         if self._sealed.get(stream):
             return self._sealed[stream][0].since
         open_segment = self._open.get(stream)
         return open_segment.since if open_segment else None
 
     def take(self, stream: StreamId, at_most: int) -> list[Segment]:
-        """The stream's next segments, in order, at least one and then as many as fit into `at_most` bytes.
+        """Take the stream's next segments, in order: at least one, and as many as fit into `at_most` bytes.
 
-        The open segment is sealed when the sealed ones do not fill the batch. Raises DiskFailed if that cannot be.
+        The open segment is sealed if the sealed ones do not fill the batch. Raises DiskFailed if it cannot be.
         """
         queue = self._sealed.get(stream)
         if stream in self._open and sum(segment.bytes for segment in queue or ()) < at_most:
@@ -113,10 +113,10 @@ class Buffer:
         return taken
 
     def release(self, segments: Iterable[Segment]) -> None:
-        """Give back the space of segments that are committed, or that nobody will commit.
+        """Release the disk space of segments that are committed, or will not be.
 
-        Their files are written again by segments to come: pages that the system already has for a file cost it a
-        fraction of new ones.
+        Their files are reused by later segments: overwriting pages that the kernel has cached for a file is much
+        cheaper than allocating new ones.
         """
         for segment in segments:
             self._spare.append((segment.path, segment.bytes))
@@ -125,7 +125,7 @@ class Buffer:
         self._delete_spare_files(self._max_disk_bytes)
 
     def release_stream(self, stream: StreamId) -> None:
-        """Give back the space of all that waits of a stream."""
+        """Release the disk space of all that waits of a stream."""
         self.release(self._sealed.pop(stream, ()))
         self._waiting.pop(stream, None)
         segment = self._open.get(stream)
@@ -134,10 +134,10 @@ class Buffer:
             self._delete(stream, segment)
 
     def delete_spare_files(self) -> None:
-        """Give back all the space that nothing needs now."""
+        """Delete all files that no segment uses now."""
         self._delete_spare_files(0)
 
-    def _file(self) -> tuple[Path, int]:
+    def _next_file(self) -> tuple[Path, int]:
         if self._spare:
             path, size = self._spare.pop()
             self._spare_bytes -= size
@@ -147,17 +147,17 @@ class Buffer:
 
     def _seal(self, stream: StreamId) -> None:
         segment = self._open[stream]
-        extent = segment.extent
+        file_bytes = segment.file_bytes
         with disk_errors(self._directory):
             sealed = segment.seal()
         self._open_files.close(self._open.pop(stream))
-        self.disk_bytes -= extent - sealed.bytes
+        self.disk_bytes -= file_bytes - sealed.bytes
         self._sealed.setdefault(stream, deque()).append(sealed)
 
     def _delete(self, stream: StreamId, segment: OpenSegment) -> None:
-        """Take away an open segment with its file."""
+        """Delete an open segment with its file."""
         self._open_files.close(self._open.pop(stream))
-        self.disk_bytes -= segment.extent
+        self.disk_bytes -= segment.file_bytes
         segment.path.unlink(missing_ok=True)
 
     def _count_out(self, stream: StreamId, size: int) -> None:

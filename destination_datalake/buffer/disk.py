@@ -1,4 +1,4 @@
-"""The disk that records wait on, and what to tell somebody whose disk will take no more."""
+"""The local disk that records wait on, and the errors of one that is full or broken."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from pathlib import Path
 
 
 class DiskFailed(Exception):
-    """The disk cannot take, or give back, what has to wait on it. The text says why and what to do."""
+    """The disk cannot be written or read. The text is for the user: the reason and the remedy."""
 
 
 @contextlib.contextmanager
 def disk_errors(directory: Path) -> Iterator[None]:
-    """Turn a failure of the file system under `directory` into DiskFailed."""
+    """Raise OSErrors of the body as DiskFailed; `directory` is the one being written or read."""
     try:
         yield
     except OSError as error:
-        raise DiskFailed(_sentence(directory, error)) from error
+        raise DiskFailed(_message(directory, error)) from error
 
 
 @contextlib.contextmanager
 def buffer_directory() -> Iterator[Path]:
-    """A folder of our own under TMPDIR, which goes with all that is in it. Raises DiskFailed."""
+    """Make a temporary directory under TMPDIR, deleted with its content at the end. Raises DiskFailed."""
     try:
-        folder = tempfile.TemporaryDirectory(prefix="destination-datalake-", ignore_cleanup_errors=True)
+        directory = tempfile.TemporaryDirectory(prefix="destination-datalake-", ignore_cleanup_errors=True)
     except OSError as error:
         raise DiskFailed(
             f"Records cannot wait on disk: {error}. Set TMPDIR to a folder that can be written."
         ) from error
-    with folder as path:
+    with directory as path:
         yield Path(path)
 
 
-def _sentence(directory: Path, error: OSError) -> str:
+def _message(directory: Path, error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return (
             f"The disk on which records wait ({directory.parent}) is full. Give it as much room as buffer_size_mb, "
@@ -49,14 +49,14 @@ def _sentence(directory: Path, error: OSError) -> str:
 
 
 class DiskReserve:
-    """Room on the disk that is kept free for the moment when there is no other: landing needs a little of it."""
+    """Disk space that is allocated in advance, to be released when the disk is full: landing needs a little."""
 
     def __init__(self, directory: Path, size: int) -> None:
-        """Take `size` bytes. Raises DiskFailed if there are not as many."""
+        """Allocate `size` bytes. Raises DiskFailed if the disk has less."""
         self._path = directory / "reserve"
         with disk_errors(directory), self._path.open("wb") as file:
             os.posix_fallocate(file.fileno(), 0, size)
 
     def release(self) -> None:
-        """Give the room back."""
+        """Free the space. Idempotent."""
         self._path.unlink(missing_ok=True)

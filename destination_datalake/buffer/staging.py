@@ -1,4 +1,4 @@
-"""Where executors read segments from: this machine's disk, or S3 when they run on other machines."""
+"""Makes segments readable for executors: on this machine's disk, or in S3 for executors on other machines."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ if TYPE_CHECKING:
 
 
 class Staging(Protocol):
-    """Makes segments reachable for executors."""
+    """Makes segments readable for executors."""
 
     def stage(self, segment: Segment) -> str:
-        """Return the location where executors find the segment."""
+        """Return the location that executors read the segment from."""
 
     def delete(self, locations: Iterable[str]) -> None:
-        """Forget places that no executor will read again."""
+        """Delete what `stage` has made at these locations."""
 
 
 class LocalStaging:
-    """Executors share our disk: the segment's own path will do."""
+    """For executors on this machine, which read the segment's own file."""
 
     def stage(self, segment: Segment) -> str:
-        """Return the path."""
+        """Return the segment's path."""
         return str(segment.path)
 
     def delete(self, locations: Iterable[str]) -> None:
-        """Do nothing: the buffer deletes its own files."""
+        """Do nothing: the file is the buffer's."""
 
 
 class RemoteStaging:
-    """Executors are elsewhere: segments go to S3, under `folder` (an S3 URI of this sync's own)."""
+    """For executors on other machines: segments are uploaded to `folder`, the S3 URI of a folder for this sync only."""
 
     def __init__(self, folder: str, access: AwsAccess) -> None:
         self._folder = folder
         self._access = access
 
     def stage(self, segment: Segment) -> str:
-        """Upload the segment."""
+        """Upload the segment and return its S3 URI."""
         uri = f"{self._folder}/{segment.path.name}"
-        where = S3Address.parse(uri)
-        self._access.client("s3").upload_file(str(segment.path), where.bucket, where.key)
+        address = S3Address.parse(uri)
+        self._access.client("s3").upload_file(str(segment.path), address.bucket, address.key)
         return uri
 
     def delete(self, locations: Iterable[str]) -> None:
         """Delete the objects."""
         for location in locations:
-            where = S3Address.parse(location)
-            self._access.client("s3").delete_object(Bucket=where.bucket, Key=where.key)
+            address = S3Address.parse(location)
+            self._access.client("s3").delete_object(Bucket=address.bucket, Key=address.key)

@@ -1,4 +1,4 @@
-"""Lines that wait for others to land: a few in memory, and the rest on disk, where it counts as what is buffered."""
+"""Lines of states that wait for their records to be committed: the first in memory, the rest on disk."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class StateStore:
         self.disk_bytes = 0
 
     def keep(self, line: bytes) -> _InMemory | _OnDisk:
-        """Keep a line until it is released. Raises DiskFailed."""
+        """Store a line until it is released. Raises DiskFailed."""
         if self.memory_bytes + len(line) <= self._max_memory_bytes:
             self.memory_bytes += len(line)
             return _InMemory(self, line)
@@ -41,7 +41,7 @@ class StateStore:
         self.disk_bytes += len(line)
         return _OnDisk(self, self._file, offset, len(line))
 
-    def _release_memory(self, size: int) -> None:
+    def _release_in_memory(self, size: int) -> None:
         self.memory_bytes -= size
 
     def _release_on_disk(self, file: _File) -> None:
@@ -63,36 +63,36 @@ class _File:
         offset = self.size
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            view, place = memoryview(line), offset
+            view, end = memoryview(line), offset
             while view:
-                written = os.pwrite(descriptor, view, place)
-                view, place = view[written:], place + written
+                written = os.pwrite(descriptor, view, end)
+                view, end = view[written:], end + written
         finally:
             os.close(descriptor)
-        self.size = place
+        self.size = end
         self.lines += 1
         return offset
 
 
 class _InMemory:
-    __slots__ = ("_lines", "_text")
+    __slots__ = ("_store", "_text")
 
-    def __init__(self, lines: StateStore, text: bytes) -> None:
-        self._lines = lines
+    def __init__(self, store: StateStore, text: bytes) -> None:
+        self._store = store
         self._text = text
 
     def read(self) -> bytes:
         return self._text
 
     def release(self) -> None:
-        self._lines._release_memory(len(self._text))
+        self._store._release_in_memory(len(self._text))
 
 
 class _OnDisk:
-    __slots__ = ("_file", "_length", "_lines", "_offset")
+    __slots__ = ("_file", "_length", "_offset", "_store")
 
-    def __init__(self, lines: StateStore, file: _File, offset: int, length: int) -> None:
-        self._lines = lines
+    def __init__(self, store: StateStore, file: _File, offset: int, length: int) -> None:
+        self._store = store
         self._file = file
         self._offset = offset
         self._length = length
@@ -103,4 +103,4 @@ class _OnDisk:
             return file.read(self._length)
 
     def release(self) -> None:
-        self._lines._release_on_disk(self._file)
+        self._store._release_on_disk(self._file)

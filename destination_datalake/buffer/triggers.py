@@ -1,4 +1,4 @@
-"""When a stream's waiting records become a batch, and when reading waits. Each rule is a value."""
+"""Triggers say when a batch is due, limits when reading must wait (back-pressure). Each is a value."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SizeTrigger:
-    """A batch is due once `batch_bytes` of the stream wait."""
+    """A batch is due once `batch_bytes` of a stream wait."""
 
     batch_bytes: int
 
@@ -24,50 +24,53 @@ class AgeTrigger:
     seconds: float
 
     def due(self, since: float | None, now: float) -> bool:
-        """Whether what waits since `since` has waited long enough."""
+        """Whether what has waited since `since` (None: nothing) is old enough at `now`."""
         return since is not None and now - since >= self.seconds
 
     def remaining(self, since: float, now: float) -> float:
-        """Seconds until it will be due."""
+        """Return the seconds until it is due."""
         return max(0.0, since + self.seconds - now)
 
 
 @dataclass(frozen=True, slots=True)
 class DiskLimit:
-    """What waits is due, however little, once the buffer holds `buffer_bytes`: reading stops until there is room."""
+    """At most about `max_bytes` wait on disk: once reached, everything lands, however little, before more is read."""
 
-    buffer_bytes: int
+    max_bytes: int
 
     def reached(self, used: int) -> bool:
-        """Whether the buffer is full."""
-        return used >= self.buffer_bytes
+        """Whether `used` bytes fill the disk budget."""
+        return used >= self.max_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class HeldStatesLimit:
-    """What waits is due, however little, once `held` states, or needs of states, are kept: each takes memory."""
+    """At most about `max_held` states, and streams that they wait for, are held: each of them takes memory.
 
-    held: int
+    Once reached, everything lands, however little, before more is read.
+    """
+
+    max_held: int
 
     def reached(self, states: int, needs: int) -> bool:
-        """Whether there are too many."""
-        return states + needs >= self.held
+        """Whether so many states, waiting for so many streams in all, are too many."""
+        return states + needs >= self.max_held
 
 
 @dataclass(frozen=True, slots=True)
 class BackpressureLimit:
-    """Reading is far enough ahead once `batches` whole batches of `batch_bytes` wait or are being landed.
+    """At most about `batches` whole batches of `batch_bytes` wait or are being landed.
 
-    More would make Spark no faster, and has the disk write what is about to be deleted.
+    Reading further ahead would not make Spark faster, and would write to disk what is about to be deleted.
     """
 
     batch_bytes: int
     batches: int
 
     def reached(self, waiting: Iterable[int], landing: int) -> bool:
-        """Whether reading should wait; `waiting` has the bytes of each stream that no batch has taken yet.
+        """Whether reading must wait; `waiting` has the bytes of each stream that no batch has taken yet.
 
-        What is landing does not count while no whole batch waits.
+        The `landing` jobs count only while a whole batch waits.
         """
         whole = sum(size // self.batch_bytes for size in waiting)
         return whole > 0 and whole + landing >= self.batches

@@ -265,7 +265,7 @@ class _Sync:
     def _is_wanted(self, batch: Batch) -> bool:
         """Whether a state may yet acknowledge the batch, at least in part."""
         with self._changed:
-            return self._ledger.can_acknowledge(batch.stream, batch.first)
+            return self._ledger.can_acknowledge(batch.stream, batch.first_record)
 
     def _on_landed(self, landed: BatchOutcome) -> None:
         stream = landed.batch.stream
@@ -275,7 +275,7 @@ class _Sync:
                 self._fail_locked(stream, landed.failure)
             elif not landed.skipped:
                 counts = landed.counts
-                self._ledger.commit(stream, landed.batch.first, landed.batch.records, counts.refused)
+                self._ledger.commit(stream, landed.batch.first_record, landed.batch.records, counts.refused)
                 progress = self._progress[stream]
                 progress.committed += landed.batch.records - counts.refused
                 progress.files += landed.files

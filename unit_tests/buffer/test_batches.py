@@ -1,33 +1,35 @@
-"""When waiting records become a batch: by size, by age, for want of space, and at the end."""
+"""Which waiting records are the next batches: by size, by age, and all at the end."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from destination_datalake.buffer.batches import Batch, Batcher, SealFailed
 from destination_datalake.buffer.buffer import Buffer
-from destination_datalake.buffer.triggers import AgeTrigger, BackpressureLimit, DiskLimit, HeldStatesLimit, SizeTrigger
+from destination_datalake.buffer.triggers import AgeTrigger, SizeTrigger
 from destination_datalake.protocol.catalog import StreamId
 
 ORDERS, ITEMS, USERS = StreamId(None, "orders"), StreamId(None, "items"), StreamId(None, "users")
 
 
 class Waiting:
-    """A buffer with a clock that a test turns: segments of 10 bytes, batches of 20, due after 60 s."""
+    """A buffer with a settable clock: segments of 10 bytes, batches of 20, due after 60 s."""
 
     def __init__(self, directory: Path) -> None:
         self.now = 0.0
         self.buffer = Buffer(directory, 10, 1000, lambda: self.now)
         self.batcher = Batcher(SizeTrigger(20), AgeTrigger(60))
-        self._received = {ORDERS: 0, ITEMS: 0, USERS: 0}
+        self.received = {ORDERS: 0, ITEMS: 0, USERS: 0}
 
     def receive(self, stream: StreamId, count: int = 1) -> None:
         """Ten bytes a record."""
         for _ in range(count):
-            self.buffer.append(stream, b"123456789\n", 1, self._received[stream])
-            self._received[stream] += 1
+            self.buffer.append(stream, b"123456789\n", 1, self.received[stream])
+            self.received[stream] += 1
 
     def next_batches(self, *, everything: bool = False) -> list[Batch]:
         return self.batcher.next_batches(self.buffer, self.now, everything=everything)
@@ -42,28 +44,28 @@ def waiting(tmp_path: Path) -> Waiting:
 
 
 def contents(batches: list[Batch]) -> list[tuple[StreamId, int, int]]:
-    """Whose, from which record, how many."""
-    return [(batch.stream, batch.first, batch.records) for batch in batches]
+    """Stream, first record, number of records."""
+    return [(batch.stream, batch.first_record, batch.records) for batch in batches]
 
 
-def test_little_that_is_young_waits(waiting: Waiting) -> None:
+def test_young_records_of_less_than_a_batch_wait(waiting: Waiting) -> None:
     waiting.receive(ORDERS)
     waiting.receive(ITEMS)
 
     assert waiting.next_batches() == []
 
 
-def test_a_batch_s_worth_is_cut_and_the_rest_stays(waiting: Waiting) -> None:
+def test_a_whole_batch_is_taken_and_the_rest_waits(waiting: Waiting) -> None:
     waiting.receive(ORDERS, 3)
     waiting.receive(ITEMS)
 
     [batch] = waiting.next_batches()
 
-    assert (batch.stream, batch.first, batch.records, batch.bytes, batch.number) == (ORDERS, 0, 2, 20, 1)
+    assert (batch.stream, batch.first_record, batch.records, batch.bytes, batch.number) == (ORDERS, 0, 2, 20, 1)
     assert waiting.next_batches() == []
 
 
-def test_what_has_waited_long_enough_is_cut_however_little(waiting: Waiting) -> None:
+def test_old_records_are_taken_however_few(waiting: Waiting) -> None:
     waiting.receive(ORDERS)
     waiting.now = 59.9
     waiting.receive(ITEMS)
@@ -74,7 +76,7 @@ def test_what_has_waited_long_enough_is_cut_however_little(waiting: Waiting) -> 
     assert waiting.next_batches() == []
 
 
-def test_everything_is_cut_the_longest_waiting_first(waiting: Waiting) -> None:
+def test_everything_is_taken_the_longest_waiting_first(waiting: Waiting) -> None:
     for number, stream in enumerate([ITEMS, ORDERS, USERS]):
         waiting.now = float(number)
         waiting.receive(stream)
@@ -83,7 +85,7 @@ def test_everything_is_cut_the_longest_waiting_first(waiting: Waiting) -> None:
     assert contents(waiting.next_batches(everything=True)) == [(USERS, 0, 1)]
 
 
-def test_a_stream_whose_records_cannot_be_handed_over_is_named_and_does_not_keep_the_others(
+def test_a_stream_that_cannot_be_sealed_is_named_and_does_not_block_the_others(
     waiting: Waiting, tmp_path: Path
 ) -> None:
     waiting.batcher = Batcher(SizeTrigger(1000), AgeTrigger(60))
@@ -102,19 +104,19 @@ def test_a_stream_whose_records_cannot_be_handed_over_is_named_and_does_not_keep
     assert contents(waiting.next_batches(everything=True)) == [(USERS, 0, 1)]
 
 
-def test_at_the_end_everything_is_cut_about_a_batch_s_bytes_at_a_time(waiting: Waiting) -> None:
+def test_everything_is_taken_about_the_bytes_of_one_batch_at_a_time(waiting: Waiting) -> None:
     waiting.receive(ORDERS, 5)
     waiting.receive(ITEMS)
 
-    cuts = []
+    calls = []
     while batches := waiting.next_batches(everything=True):
-        cuts.append(contents(batches))
+        calls.append(contents(batches))
 
-    assert cuts == [[(ORDERS, 0, 2)], [(ORDERS, 2, 2)], [(ORDERS, 4, 1), (ITEMS, 0, 1)]]
+    assert calls == [[(ORDERS, 0, 2)], [(ORDERS, 2, 2)], [(ORDERS, 4, 1), (ITEMS, 0, 1)]]
     assert waiting.next_batches(everything=True) == []
 
 
-def test_small_streams_share_a_cut(waiting: Waiting) -> None:
+def test_small_streams_share_a_job(waiting: Waiting) -> None:
     waiting.receive(ORDERS)
     waiting.receive(ITEMS)
     waiting.now = 60
@@ -122,7 +124,7 @@ def test_small_streams_share_a_cut(waiting: Waiting) -> None:
     assert contents(waiting.next_batches()) == [(ORDERS, 0, 1), (ITEMS, 0, 1)]
 
 
-def test_batches_are_numbered_in_the_order_they_are_cut(waiting: Waiting) -> None:
+def test_batches_are_numbered_in_order(waiting: Waiting) -> None:
     waiting.receive(ORDERS, 4)
     waiting.receive(ITEMS)
 
@@ -131,13 +133,13 @@ def test_batches_are_numbered_in_the_order_they_are_cut(waiting: Waiting) -> Non
     assert [batch.number for batch in batches] == [1, 2, 3]
 
 
-def test_a_record_larger_than_a_batch_is_a_batch(waiting: Waiting) -> None:
+def test_a_record_larger_than_a_batch_is_a_batch_of_its_own(waiting: Waiting) -> None:
     waiting.buffer.append(ORDERS, b"x" * 500 + b"\n", 1, 0)
 
     assert contents(waiting.next_batches()) == [(ORDERS, 0, 1)]
 
 
-def test_the_wait_ends_when_the_oldest_record_is_old_enough(waiting: Waiting) -> None:
+def test_the_oldest_record_decides_when_a_batch_is_due(waiting: Waiting) -> None:
     assert waiting.seconds_until_due() is None
     waiting.receive(ITEMS)
     waiting.now = 20.0
@@ -151,39 +153,34 @@ def test_the_wait_ends_when_the_oldest_record_is_old_enough(waiting: Waiting) ->
     assert waiting.seconds_until_due() == 10.0
 
 
-@pytest.mark.parametrize(("since", "due"), [(None, False), (40.1, False), (40.0, True), (0.0, True)])
-def test_age_is_due_after_its_seconds(since: float | None, due: bool) -> None:
-    assert AgeTrigger(60).due(since, now=100.0) is due
-
-
-def test_a_batch_is_due_from_its_size() -> None:
-    assert not SizeTrigger(7).due(6)
-    assert SizeTrigger(7).due(7)
-
-
-def test_the_disk_limit_is_reached_at_its_bytes() -> None:
-    assert not DiskLimit(7).reached(6)
-    assert DiskLimit(7).reached(7)
-
-
-def test_states_and_what_they_wait_for_are_too_many_from_their_bound() -> None:
-    assert not HeldStatesLimit(10).reached(4, 5)
-    assert HeldStatesLimit(10).reached(4, 6)
-
-
-@pytest.mark.parametrize(
-    ("waiting", "landing", "due"),
-    [
-        pytest.param([], 0, False, id="nothing waits"),
-        pytest.param([], 2, False, id="all there is is being landed"),
-        pytest.param([19], 0, False, id="nearly two batches of a stream"),
-        pytest.param([20], 0, True, id="two batches of a stream"),
-        pytest.param([10, 3, 15], 0, True, id="a batch of each of two streams"),
-        pytest.param([10], 1, True, id="a batch besides the one that is being landed"),
-        pytest.param([9] * 100, 2, False, id="many streams, none with a whole batch"),
-    ],
+@given(
+    steps=st.lists(st.tuples(st.sampled_from([ORDERS, ITEMS, USERS]), st.integers(0, 3), st.integers(0, 40))),
 )
-def test_reading_is_far_enough_ahead_once_whole_batches_are_in_hand(
-    waiting: list[int], landing: int, due: bool
+def test_every_record_is_in_one_batch_in_order_and_calls_are_bounded(
+    steps: list[tuple[StreamId, int, int]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    assert BackpressureLimit(batch_bytes=10, batches=2).reached(waiting, landing) is due
+    waiting = Waiting(tmp_path_factory.mktemp("buffer"))
+    taken: dict[StreamId, int] = {ORDERS: 0, ITEMS: 0, USERS: 0}
+    numbers: list[int] = []
+
+    def take(*, everything: bool) -> bool:
+        batches = waiting.next_batches(everything=everything)
+        for batch in batches:
+            assert batch.first_record == taken[batch.stream]
+            taken[batch.stream] += batch.records
+            numbers.append(batch.number)
+        assert sum(batch.bytes for batch in batches[:-1]) < 20
+        return bool(batches)
+
+    for stream, count, seconds in steps:
+        waiting.receive(stream, count)
+        waiting.now += seconds
+        while take(everything=False):
+            pass
+        assert all(waiting.buffer.waiting_bytes(each) < 20 for each in taken)
+        assert waiting.seconds_until_due() != 0
+    while take(everything=True):
+        pass
+
+    assert taken == waiting.received
+    assert numbers == [*range(1, len(numbers) + 1)]

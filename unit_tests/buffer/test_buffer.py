@@ -1,4 +1,4 @@
-"""Records on local disk: every byte once, in order, and the space they take."""
+"""Records on local disk: every byte once and in order, and the space that they take."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.buffer.buffer import OPEN_FILES, Buffer
+from destination_datalake.buffer.buffer import MAX_OPEN_FILES, Buffer
 from destination_datalake.buffer.disk import DiskFailed
 from destination_datalake.buffer.segments import Segment
 from destination_datalake.protocol.catalog import StreamId
@@ -26,35 +26,29 @@ def buffer(tmp_path: Path) -> Buffer:
     return Buffer(tmp_path, 10, 1000, itertools.count().__next__)
 
 
-def test_records_grow_a_segment_until_it_is_full(buffer: Buffer) -> None:
+def test_a_segment_grows_until_it_is_full(buffer: Buffer) -> None:
     buffer.append(ORDERS, b"aaa\n", 1, 0)
     buffer.append(ORDERS, b"b\nc\nd\n", 3, 1)
     buffer.append(ORDERS, b"e\n", 1, 4)
 
     full, rest = buffer.take(ORDERS, 1000)
 
-    assert full == Segment(ORDERS, full.path, first=0, records=4, bytes=10, since=0)
-    assert rest == Segment(ORDERS, rest.path, first=4, records=1, bytes=2, since=1)
+    assert full == Segment(ORDERS, full.path, first_record=0, records=4, bytes=10, since=0)
+    assert rest == Segment(ORDERS, rest.path, first_record=4, records=1, bytes=2, since=1)
     assert (full.path.read_bytes(), rest.path.read_bytes()) == (b"aaa\nb\nc\nd\n", b"e\n")
 
 
-def test_segments_are_nobody_else_s_to_read(buffer: Buffer) -> None:
-    buffer.append(ORDERS, b"a\n", 1, 0)
-
-    assert buffer.take(ORDERS, 10)[0].path.stat().st_mode & 0o077 == 0
-
-
-def test_a_batch_takes_at_least_one_segment_and_no_more_than_fit(buffer: Buffer) -> None:
+def test_at_least_one_segment_is_taken_and_no_more_than_fit(buffer: Buffer) -> None:
     for first in range(4):
         buffer.append(ORDERS, b"123456789\n", 1, first)
 
-    assert [segment.first for segment in buffer.take(ORDERS, 1)] == [0]
-    assert [segment.first for segment in buffer.take(ORDERS, 25)] == [1, 2]
-    assert [segment.first for segment in buffer.take(ORDERS, 25)] == [3]
+    assert [segment.first_record for segment in buffer.take(ORDERS, 1)] == [0]
+    assert [segment.first_record for segment in buffer.take(ORDERS, 25)] == [1, 2]
+    assert [segment.first_record for segment in buffer.take(ORDERS, 25)] == [3]
     assert buffer.take(ORDERS, 25) == []
 
 
-def test_an_open_segment_is_left_to_grow_when_sealed_ones_fill_the_batch(buffer: Buffer) -> None:
+def test_an_open_segment_keeps_growing_while_sealed_ones_fill_the_batch(buffer: Buffer) -> None:
     for first in range(2):
         buffer.append(ORDERS, b"123456789\n", 1, first)
     buffer.append(ORDERS, b"a\n", 1, 2)
@@ -64,7 +58,7 @@ def test_an_open_segment_is_left_to_grow_when_sealed_ones_fill_the_batch(buffer:
     assert [segment.path.read_bytes() for segment in buffer.take(ORDERS, 20)] == [b"a\nb\n"]
 
 
-def test_space_is_used_until_segments_are_discarded(buffer: Buffer) -> None:
+def test_records_count_as_buffered_until_their_segments_are_released(buffer: Buffer) -> None:
     buffer.append(ORDERS, b"123456789\n", 1, 0)
     buffer.append(ITEMS, b"abc\n", 1, 0)
     taken = buffer.take(ORDERS, 100)
@@ -75,7 +69,7 @@ def test_space_is_used_until_segments_are_discarded(buffer: Buffer) -> None:
     assert buffer.buffered_bytes == 4
 
 
-def test_a_discarded_segment_s_file_is_written_again(buffer: Buffer, tmp_path: Path) -> None:
+def test_the_file_of_a_released_segment_is_reused(buffer: Buffer, tmp_path: Path) -> None:
     # Given more segments than were ever kept at once, the later ones shorter
     for first, line in enumerate([b"123456789\n", b"abc\n", b"d\n"]):
         buffer.append(ORDERS, line, 1, first)
@@ -88,7 +82,7 @@ def test_a_discarded_segment_s_file_is_written_again(buffer: Buffer, tmp_path: P
         assert list(tmp_path.iterdir()) == [segment.path]
 
 
-def test_streams_wait_in_the_order_of_their_oldest_records(buffer: Buffer) -> None:
+def test_waiting_streams_are_ordered_by_their_oldest_records(buffer: Buffer) -> None:
     buffer.append(ITEMS, b"123456789\n", 1, 0)
     buffer.append(ORDERS, b"a\n", 1, 0)
     buffer.append(ITEMS, b"a\n", 1, 1)
@@ -116,14 +110,14 @@ def test_nothing_waits_in_an_empty_buffer(buffer: Buffer) -> None:
     assert buffer.take(ORDERS, 100) == []
 
 
-def test_only_what_may_make_a_batch_due_is_told(buffer: Buffer) -> None:
+def test_append_returns_whether_a_batch_may_have_become_due(buffer: Buffer) -> None:
     assert buffer.append(ORDERS, b"a\n", 1, 0), "the first that waits: its age counts"
     assert not buffer.append(ORDERS, b"a\n", 1, 1)
     assert not buffer.append(ITEMS, b"a\n", 1, 0), "younger than what waits already"
     assert buffer.append(ORDERS, b"123456\n", 1, 2), "a segment is full"
 
 
-# --- The disk
+# --- Disk space
 
 
 def files(directory: Path) -> int:
@@ -131,7 +125,7 @@ def files(directory: Path) -> int:
     return sum(path.stat().st_size for path in directory.iterdir())
 
 
-def test_spare_files_take_no_more_of_the_disk_than_there_is_room_for(tmp_path: Path) -> None:
+def test_spare_files_are_kept_within_the_disk_budget(tmp_path: Path) -> None:
     buffer = Buffer(tmp_path, 10, 35, itertools.count().__next__)
     for first in range(6):
         buffer.append(ORDERS, b"123456789\n", 1, first)
@@ -150,7 +144,7 @@ def test_spare_files_take_no_more_of_the_disk_than_there_is_room_for(tmp_path: P
     assert (buffer.buffered_bytes, buffer.occupied_bytes, files(tmp_path)) == (12, 12, 12)
 
 
-def test_spare_files_go_when_others_need_the_room(tmp_path: Path) -> None:
+def test_spare_files_are_deleted_when_others_need_the_space(tmp_path: Path) -> None:
     buffer = Buffer(tmp_path, 10, 35, itertools.count().__next__)
     for first in range(2):
         buffer.append(ORDERS, b"123456789\n", 1, first)
@@ -162,7 +156,7 @@ def test_spare_files_go_when_others_need_the_room(tmp_path: Path) -> None:
     assert (buffer.disk_bytes, files(tmp_path)) == (30, 30)
 
 
-def test_all_spare_files_go_when_the_disk_is_full(buffer: Buffer, tmp_path: Path) -> None:
+def test_all_spare_files_can_be_deleted(buffer: Buffer, tmp_path: Path) -> None:
     buffer.append(ORDERS, b"123456789\n", 1, 0)
     buffer.append(ITEMS, b"a\n", 1, 0)
     buffer.release(buffer.take(ORDERS, 1000))
@@ -172,7 +166,7 @@ def test_all_spare_files_go_when_the_disk_is_full(buffer: Buffer, tmp_path: Path
     assert (buffer.disk_bytes, files(tmp_path)) == (2, 2)
 
 
-def test_what_waits_of_a_stream_can_be_dropped(buffer: Buffer, tmp_path: Path) -> None:
+def test_a_released_stream_has_neither_waiting_records_nor_files(buffer: Buffer, tmp_path: Path) -> None:
     buffer.append(ORDERS, b"123456789\n", 1, 0)
     buffer.append(ORDERS, b"a\n", 1, 1)
     buffer.append(ITEMS, b"a\n", 1, 0)
@@ -183,7 +177,7 @@ def test_what_waits_of_a_stream_can_be_dropped(buffer: Buffer, tmp_path: Path) -
     assert (buffer.waiting_streams(), buffer.buffered_bytes, buffer.disk_bytes, files(tmp_path)) == ([ITEMS], 2, 2, 2)
 
 
-def test_records_that_the_disk_does_not_take_are_none_of_the_segment_s(buffer: Buffer) -> None:
+def test_a_failed_append_leaves_the_segment_as_it_was(buffer: Buffer) -> None:
     buffer.append(ORDERS, b"a\n", 1, 0)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -207,43 +201,43 @@ def descriptors() -> int:
 def test_many_streams_need_few_file_descriptors(tmp_path: Path) -> None:
     buffer = Buffer(tmp_path, 1000, 10**6, itertools.count().__next__)
     before = descriptors()
-    streams = [StreamId(None, str(number)) for number in range(3 * OPEN_FILES)]
+    streams = [StreamId(None, str(number)) for number in range(3 * MAX_OPEN_FILES)]
     for first in range(2):
         for stream in streams:
             buffer.append(stream, b"%d\n" % first, 1, first)
 
-    assert descriptors() <= before + OPEN_FILES
+    assert descriptors() <= before + MAX_OPEN_FILES
     assert all(segment.path.read_bytes() == b"0\n1\n" for s in streams for segment in buffer.take(s, 10))
     assert descriptors() == before
 
 
 @given(
-    happenings=st.lists(
+    actions=st.lists(
         st.tuples(st.sampled_from(["append", "append", "take"]), st.sampled_from([ORDERS, ITEMS]), st.integers(1, 30))
     )
 )
-def test_every_record_leaves_once_in_order_and_counted(
-    happenings: list[tuple[str, StreamId, int]], tmp_path_factory: pytest.TempPathFactory
+def test_every_record_is_taken_once_in_order_and_counted(
+    actions: list[tuple[str, StreamId, int]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     buffer = Buffer(tmp_path_factory.mktemp("buffer"), 10, 40, itertools.count().__next__)
     sent: dict[StreamId, list[bytes]] = defaultdict(list)
-    left: dict[StreamId, list[Segment]] = defaultdict(list)
-    for what, stream, size in happenings:
-        if what == "append":
+    taken: dict[StreamId, list[Segment]] = defaultdict(list)
+    for action, stream, size in actions:
+        if action == "append":
             line = b"x" * size + b"\n"
             buffer.append(stream, line, 1, len(sent[stream]))
             sent[stream].append(line)
         else:
-            left[stream] += buffer.take(stream, size)
+            taken[stream] += buffer.take(stream, size)
     for stream in (ORDERS, ITEMS):
-        while taken := buffer.take(stream, 1000):
-            left[stream] += taken
+        while segments := buffer.take(stream, 1000):
+            taken[stream] += segments
 
-        assert b"".join(segment.path.read_bytes() for segment in left[stream]) == b"".join(sent[stream])
-        counted = [0, *itertools.accumulate(segment.records for segment in left[stream])]
-        assert [segment.first for segment in left[stream]] == counted[:-1]
+        assert b"".join(segment.path.read_bytes() for segment in taken[stream]) == b"".join(sent[stream])
+        counted = [0, *itertools.accumulate(segment.records for segment in taken[stream])]
+        assert [segment.first_record for segment in taken[stream]] == counted[:-1]
         assert counted[-1] == len(sent[stream])
-        assert all(segment.bytes == segment.path.stat().st_size for segment in left[stream])
+        assert all(segment.bytes == segment.path.stat().st_size for segment in taken[stream])
         assert buffer.waiting_bytes(stream) == 0
-        buffer.release(left[stream])
+        buffer.release(taken[stream])
     assert (buffer.buffered_bytes, buffer.occupied_bytes, buffer.waiting_streams()) == (0, 0, [])

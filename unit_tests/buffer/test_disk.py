@@ -1,4 +1,4 @@
-"""The disk that records wait on: what is said when there is none, and the room that is kept free."""
+"""The temporary directory, the reserve, and the errors of a disk that is full."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import pytest
 from destination_datalake.buffer.disk import DiskFailed, DiskReserve, buffer_directory
 
 
-def test_a_folder_of_our_own_goes_with_what_is_in_it() -> None:
-    with buffer_directory() as folder:
-        (folder / "00000001.jsonl").touch()
+def test_the_buffer_directory_is_deleted_with_its_content() -> None:
+    with buffer_directory() as directory:
+        (directory / "00000001.jsonl").touch()
 
-    assert not folder.exists()
+    assert not directory.exists()
 
 
-def test_where_no_folder_can_be_written_the_remedy_is_named() -> None:
-    """No file may grow: so it is on a full disk."""
+def test_the_error_of_a_disk_that_cannot_be_written_names_the_remedy() -> None:
+    """RLIMIT_FSIZE 0 keeps files from growing, as a full disk does."""
     program = """
 import resource
 from destination_datalake.buffer.disk import DiskFailed, buffer_directory
@@ -34,12 +34,16 @@ raise SystemExit(2)
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
 
 
-def test_the_reserve_takes_room_until_it_is_released(tmp_path: Path) -> None:
+def test_the_reserve_takes_space_until_it_is_released(tmp_path: Path) -> None:
     reserve = DiskReserve(tmp_path, 4096)
     assert [path.stat().st_size for path in tmp_path.iterdir()] == [4096]
 
     reserve.release()
 
     assert list(tmp_path.iterdir()) == []
+    reserve.release()
+
+
+def test_a_reserve_that_cannot_be_allocated_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DiskFailed, match=f"{tmp_path.parent}.*TMPDIR"):
         DiskReserve(tmp_path / "gone", 4096)

@@ -1,4 +1,4 @@
-"""Where executors find segments: on the disk they share with us, or in S3."""
+"""Where executors read segments from: the local disk, or S3."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from unit_tests.cloud import BUCKET, cloud
 def segment(tmp_path: Path) -> Segment:
     path = tmp_path / "00000001.jsonl"
     path.write_bytes(b"a\nb\n")
-    return Segment(StreamId(None, "orders"), path, first=0, records=2, bytes=4, since=0.0)
+    return Segment(StreamId(None, "orders"), path, first_record=0, records=2, bytes=4, since=0.0)
 
 
-def test_executors_on_this_machine_read_the_segment_itself(segment: Segment) -> None:
+def test_local_executors_read_the_segment_s_own_file(segment: Segment) -> None:
     staging = LocalStaging()
 
-    place = staging.stage(segment)
-    staging.delete([place])
+    location = staging.stage(segment)
+    staging.delete([location])
 
-    assert (place, segment.path.exists()) == (str(segment.path), True)
+    assert (location, segment.path.exists()) == (str(segment.path), True)
 
 
-def test_executors_elsewhere_read_a_copy_that_goes_when_nobody_needs_it(segment: Segment) -> None:
+def test_remote_executors_read_a_copy_in_s3_until_it_is_deleted(segment: Segment) -> None:
     with cloud() as account:
         staging = RemoteStaging(f"s3://{BUCKET}/lake/_staging/sync", account.access)
 
-        place = staging.stage(segment)
+        location = staging.stage(segment)
 
-        assert place == f"s3://{BUCKET}/lake/_staging/sync/00000001.jsonl"
+        assert location == f"s3://{BUCKET}/lake/_staging/sync/00000001.jsonl"
         assert account.objects() == {"lake/_staging/sync/00000001.jsonl": b"a\nb\n"}
-        staging.delete([place])
+        staging.delete([location])
         assert account.objects() == {}
         assert segment.path.exists()
