@@ -1,4 +1,4 @@
-"""The Hive table `shop.orders` in an account of its own: syncs into it, and what its readers find."""
+"""The Hive table `shop.orders`: syncs into it, other writers, and what readers find."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from unit_tests.cloud import BUCKET, Cloud
 
 NAME = TableName("shop", "orders")
 ROOT = f"s3://{BUCKET}/shop/orders"
-SITE = TableLocation(ROOT, f"s3://{BUCKET}/", follow=False)
+LOCATION = TableLocation(ROOT, f"s3://{BUCKET}/", follow=False)
 PARQUET = "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe"
 JSON = "org.openx.data.jsonserde.JsonSerDe"
 ID = (Field("id", "id", Int32()),)
@@ -40,7 +40,7 @@ WIDE = 2**40
 
 
 def rewrite(tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
-    """Write files anew as executors do."""
+    """Rewrite files as executors do."""
     written: list[Rewritten] = []
     for answer in rewrite_on_executors(tasks):
         if not isinstance(answer, Rewritten):
@@ -50,11 +50,11 @@ def rewrite(tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
 
 
 def no_rewrite(_tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
-    raise AssertionError("nothing became wider")
+    raise AssertionError("no file needed to be rewritten")
 
 
-def meanwhile(act: Callable[[], object]) -> Rewrite:
-    """While the first files are being written anew, after they were listed, somebody acts."""
+def during_rewrite(act: Callable[[], object]) -> Rewrite:
+    """Act once while files are rewritten, after they were listed."""
     acts = iter([act])
 
     def rewriting(tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
@@ -77,7 +77,7 @@ class Sync:
         return self.table.plan().folder
 
     def encode(self, name: str, *ids: int) -> DataFile:
-        """A data file as executors leave it: there, with a column as wide as its values, and not to be seen."""
+        """A data file as executors write it: a pending upload, with a column as wide as its values."""
         plan = self.table.plan()
         fits = max(ids, default=0) < 2**31
         columns = tuple(
@@ -92,7 +92,7 @@ class Sync:
         return DataFile(upload.uri, upload.written, len(ids), columns, b"", upload.pending_upload)
 
     def commit(self, name: str, *ids: int, rewrite: Rewrite = rewrite) -> int:
-        """Encode and commit as often as it takes; return how often."""
+        """Encode and commit until the answer is Committed; return the number of encodings."""
         for times in range(1, 10):
             if self.table.commit([self.encode(name, *ids)], rewrite) == Committed():
                 return times
@@ -118,50 +118,52 @@ def sync(
     *,
     columns: Sequence[Field] = ID,
     generation: int | None = None,
-    replaces: bool = False,
+    overwrite: bool = False,
     format: FileFormat = "parquet",
     conflicts: SchemaConflicts = "new_column",
     access: AwsAccess | None = None,
 ) -> Sync:
-    """A sync that has begun."""
-    minimum = generation if replaces else None
-    stream = Stream(StreamId("shop", "Orders"), {}, replaces and generation is None, generation, minimum, None)
+    """Begin a sync."""
+    minimum = generation if overwrite else None
+    stream = Stream(StreamId("shop", "Orders"), {}, overwrite and generation is None, generation, minimum, None)
     plan = FilePlan(format, "SNAPPY", tuple(columns), {}, "", False, 1, generation, None)
     owner = TableOwner(stream.id, SNAKE_CASE)
     access = access or cloud.access
-    table = HiveTable(NAME, stream, columns, SITE, plan, access, owner, conflicts, uuid4().hex, Databases(access))
+    table = HiveTable(NAME, stream, columns, LOCATION, plan, access, owner, conflicts, uuid4().hex, Databases(access))
     table.prepare()
     return Sync(table, access)
 
 
-def entry(cloud: Cloud) -> Any:
+def glue_table(cloud: Cloud) -> Any:
     return cloud.access.client("glue").get_table(DatabaseName="shop", Name="orders")["Table"]
 
 
-def update(cloud: Cloud, **changes: Any) -> None:
-    """Change the entry as others do, without asking anybody."""
+def update_glue_table(cloud: Cloud, **changes: Any) -> None:
+    """Change the Glue table as other writers do, without compare-and-set."""
     table: Any = {
-        k: v for k, v in entry(cloud).items() if k in ("Name", "Parameters", "StorageDescriptor", "TableType")
+        k: v for k, v in glue_table(cloud).items() if k in ("Name", "Parameters", "StorageDescriptor", "TableType")
     }
     cloud.access.client("glue").update_table(DatabaseName="shop", TableInput=table | changes)
 
 
 def columns(cloud: Cloud) -> list[tuple[str, str, str | None]]:
-    return [(each["Name"], each["Type"], each.get("Comment")) for each in entry(cloud)["StorageDescriptor"]["Columns"]]
+    return [
+        (each["Name"], each["Type"], each.get("Comment")) for each in glue_table(cloud)["StorageDescriptor"]["Columns"]
+    ]
 
 
-def visible(cloud: Cloud) -> list[str]:
-    """The names of the files that a reader of the table finds."""
-    location = entry(cloud)["StorageDescriptor"]["Location"].rstrip("/").partition(f"://{BUCKET}/")[2] + "/"
+def visible_files(cloud: Cloud) -> list[str]:
+    """The names of the objects in the table's location."""
+    location = _key_prefix(cloud)
     return sorted(key.removeprefix(location) for key in cloud.objects() if key.startswith(location))
 
 
 def ids(cloud: Cloud) -> list[int]:
     """The ids that a reader of the table finds. Parquet files must hold them as the catalog says."""
-    location = entry(cloud)["StorageDescriptor"]["Location"].rstrip("/").partition(f"://{BUCKET}/")[2] + "/"
+    location = _key_prefix(cloud)
     catalogs = {name: type_ for name, type_, _ in columns(cloud)}
     found: list[int] = []
-    for name in visible(cloud):
+    for name in visible_files(cloud):
         body = cloud.objects()[location + name]
         if not body or any(part[:1] in "_." for part in name.split("/")):
             continue
@@ -173,12 +175,17 @@ def ids(cloud: Cloud) -> list[int]:
         else:
             found += [json.loads(line)["id"] for line in body.splitlines()]
     twice = [id for id, times in Counter(found).items() if times > 1]
-    assert not twice, f"{twice} are there twice"
+    assert not twice, f"{twice} are duplicated"
     return sorted(found)
 
 
-def create(cloud: Cloud, **changes: Any) -> None:
-    """A table that somebody else made."""
+def _key_prefix(cloud: Cloud) -> str:
+    location: str = glue_table(cloud)["StorageDescriptor"]["Location"]
+    return f"{location.rstrip('/').partition(f'://{BUCKET}/')[2]}/"
+
+
+def create_foreign_table(cloud: Cloud, **changes: Any) -> None:
+    """Create a table as another writer does."""
     glue = cloud.access.client("glue")
     glue.create_database(DatabaseInput={"Name": "shop"})
     table_input: Any = {
@@ -200,8 +207,8 @@ def create(cloud: Cloud, **changes: Any) -> None:
     glue.create_table(DatabaseName="shop", TableInput=table_input | changes)
 
 
-def theirs(**changes: Any) -> Any:
-    """The StorageDescriptor of a foreign table of ids, with some of it changed."""
+def descriptor(**changes: Any) -> Any:
+    """The storage descriptor of a foreign table of ids, with changes."""
     return {
         "Columns": [{"Name": "id", "Type": "int"}],
         "Location": f"s3://{BUCKET}/elsewhere/",
@@ -215,13 +222,13 @@ def put(cloud: Cloud, key: str, body: bytes = b"") -> None:
 
 
 def parquet_of(*ids: int) -> bytes:
-    """A Parquet file as others write it: the column, 32 bits wide, and no more."""
+    """A Parquet file of another writer: the column `id` only, 32 bits wide."""
     return _parquet(ID, ids)
 
 
-def create_with_files(cloud: Cloud) -> None:
-    """A table of another writer with files in several folders, among objects that readers ignore."""
-    create(cloud, StorageDescriptor=theirs())
+def create_foreign_table_with_files(cloud: Cloud) -> None:
+    """Create a table of another writer with files in several folders, among objects that readers ignore."""
+    create_foreign_table(cloud, StorageDescriptor=descriptor())
     for key, body in {
         "elsewhere/part-0.parquet": parquet_of(1),
         "elsewhere/a/part-0.parquet": parquet_of(2),

@@ -7,7 +7,7 @@ import pytest
 from destination_datalake.files.plan import FileFormat
 from destination_datalake.tables.fencing import Fenced
 from unit_tests.cloud import BUCKET, Cloud, another_client, before
-from unit_tests.tables.hive.orders import WIDE, columns, entry, ids, rewrite, sync
+from unit_tests.tables.hive.orders import WIDE, columns, glue_table, ids, rewrite, sync
 
 
 @pytest.mark.parametrize("acknowledged", [2, WIDE])
@@ -15,50 +15,50 @@ from unit_tests.tables.hive.orders import WIDE, columns, entry, ids, rewrite, sy
 def test_pending_overwrite_is_adopted_by_a_sync_that_appends(
     cloud: Cloud, acknowledged: int, format: FileFormat
 ) -> None:
-    """Its records were acknowledged: nobody will send them again."""
+    """Its records were acknowledged, so the platform will not send them again."""
     sync(cloud, generation=1, format=format).commit("old", 1)
-    sync(cloud, generation=2, replaces=True, format=format).commit("acknowledged", acknowledged)
+    sync(cloud, generation=2, overwrite=True, format=format).commit("acknowledged", acknowledged)
 
     appending = sync(cloud, generation=2, format=format)
     appending.commit("appended", 3)
     appending.publish()
 
     assert ids(cloud) == sorted([1, acknowledged, 3])
-    assert "airbyte.fencing-token" not in entry(cloud)["Parameters"]
+    assert "airbyte.fencing-token" not in glue_table(cloud)["Parameters"]
     if acknowledged == WIDE:
         assert ("id", "bigint", None) in columns(cloud)
 
 
 def test_adopted_rows_lower_the_lowest_generation_of_the_table(cloud: Cloud) -> None:
-    sync(cloud, generation=2, replaces=True).commit("acknowledged", 1)
+    sync(cloud, generation=2, overwrite=True).commit("acknowledged", 1)
     sync(cloud, generation=3).publish()
 
-    assert entry(cloud)["Parameters"]["airbyte.lowest-generation-id"] == "2"
-    resumed = sync(cloud, generation=2, replaces=True)
+    assert glue_table(cloud)["Parameters"]["airbyte.lowest-generation-id"] == "2"
+    resumed = sync(cloud, generation=2, overwrite=True)
     resumed.publish()
     assert ids(cloud) == [1]
-    assert f"s3://{BUCKET}/" in entry(cloud)["StorageDescriptor"]["Location"]
+    assert f"s3://{BUCKET}/" in glue_table(cloud)["StorageDescriptor"]["Location"]
 
 
 def test_running_overwrite_is_fenced_and_its_acknowledged_rows_are_adopted(cloud: Cloud) -> None:
-    """Its owner is stopped, and its rows are taken into the table, those that were committed and no others."""
+    """Rows whose commit failed are not adopted."""
     sync(cloud, generation=1).commit("old", 1)
-    replacing = sync(cloud, generation=2, replaces=True)
-    replacing.commit("acknowledged", 2)
+    overwriting = sync(cloud, generation=2, overwrite=True)
+    overwriting.commit("acknowledged", 2)
 
     appending = sync(cloud, generation=2)
     with pytest.raises(Fenced, match="another sync of the stream has taken over"):
-        replacing.table.commit([replacing.encode("late", 3)], rewrite)
+        overwriting.table.commit([overwriting.encode("late", 3)], rewrite)
     appending.commit("appended", 4)
     with pytest.raises(Fenced):
-        replacing.publish()
+        overwriting.publish()
 
     assert ids(cloud) == [1, 2, 4]
     assert cloud.unfinished_uploads() == []
 
 
 def test_sync_that_lost_the_token_leaves_the_adoption_to_the_other_and_appends(cloud: Cloud) -> None:
-    sync(cloud, generation=2, replaces=True).commit("acknowledged", 1)
+    sync(cloud, generation=2, overwrite=True).commit("acknowledged", 1)
     first, second = sync(cloud, generation=2), sync(cloud, generation=2)
 
     first.commit("first", 2)
@@ -72,7 +72,7 @@ def test_sync_that_lost_the_token_leaves_the_adoption_to_the_other_and_appends(c
 def test_rows_are_adopted_once_although_the_table_moves_meanwhile(cloud: Cloud) -> None:
     widening = sync(cloud, generation=1)
     widening.commit("old", 1)
-    sync(cloud, generation=2, replaces=True).commit("acknowledged", 2)
+    sync(cloud, generation=2, overwrite=True).commit("acknowledged", 2)
     access = another_client()
     adopting = sync(cloud, generation=2, access=access)
     before(access, "glue", "UpdateTable", lambda times: times == 1 and widening.commit("wide", WIDE))
@@ -84,7 +84,7 @@ def test_rows_are_adopted_once_although_the_table_moves_meanwhile(cloud: Cloud) 
 
 def test_narrow_rows_are_adopted_into_a_wider_table(cloud: Cloud) -> None:
     widening = sync(cloud, generation=1)
-    sync(cloud, generation=2, replaces=True).commit("acknowledged", 2)
+    sync(cloud, generation=2, overwrite=True).commit("acknowledged", 2)
     widening.commit("wide", WIDE)
 
     sync(cloud, generation=2).publish()
@@ -93,10 +93,10 @@ def test_narrow_rows_are_adopted_into_a_wider_table(cloud: Cloud) -> None:
 
 
 def test_file_deleted_by_the_fenced_sync_during_adoption_is_left_out(cloud: Cloud) -> None:
-    replacing = sync(cloud, generation=2, replaces=True)
-    for number, name in enumerate(["acknowledged", "withdrawn"]):
-        replacing.commit(name, number)
-    s3, key = cloud.access.client("s3"), f"{replacing.folder.removeprefix(f's3://{BUCKET}/')}/withdrawn"
+    overwriting = sync(cloud, generation=2, overwrite=True)
+    for number, name in enumerate(["acknowledged", "deleted"]):
+        overwriting.commit(name, number)
+    s3, key = cloud.access.client("s3"), f"{overwriting.folder.removeprefix(f's3://{BUCKET}/')}/deleted"
     access = another_client()
     adopting = sync(cloud, generation=2, access=access)
     before(access, "s3", "CopyObject", lambda times: times == 1 and s3.delete_object(Bucket=BUCKET, Key=key))
@@ -107,18 +107,18 @@ def test_file_deleted_by_the_fenced_sync_during_adoption_is_left_out(cloud: Clou
 
 
 def test_rows_stay_if_another_sync_has_adopted_them_and_deleted_their_folder(cloud: Cloud) -> None:
-    """Whoever was adopting them as well finds the folder empty, which does not mean that they were withdrawn."""
-    sync(cloud, generation=2, replaces=True).commit("acknowledged", 1)
+    """A concurrent adoption finds the folder empty, which does not mean that its files failed to be committed."""
+    sync(cloud, generation=2, overwrite=True).commit("acknowledged", 1)
     access = another_client()
     slow = sync(cloud, generation=2, access=access)
 
-    def adopt_and_sweep(times: int) -> None:
+    def adopt_and_delete_folder(times: int) -> None:
         if times == 1:
             fast = sync(cloud, generation=2)
             fast.commit("fast", 2)
             fast.publish()
 
-    before(access, "s3", "CopyObject", adopt_and_sweep)
+    before(access, "s3", "CopyObject", adopt_and_delete_folder)
     slow.commit("slow", 3)
 
     assert ids(cloud) == [1, 2, 3]

@@ -13,30 +13,28 @@ from unit_tests.tables.hive.orders import (
     ROOT,
     WIDE,
     columns,
-    create_with_files,
-    entry,
+    create_foreign_table_with_files,
+    during_rewrite,
+    glue_table,
     ids,
-    meanwhile,
     put,
     rewrite,
     sync,
-    update,
+    update_glue_table,
 )
 
 
 def folders(cloud: Cloud) -> set[str]:
-    """The folders in which the table's files lie, whoever sees them."""
+    """The folders that have files, whether or not readers see them."""
     return {f"s3://{BUCKET}/{key.rpartition('/')[0]}" for key in cloud.objects()}
 
 
 def location(cloud: Cloud) -> str:
-    found: str = entry(cloud)["StorageDescriptor"]["Location"]
+    found: str = glue_table(cloud)["StorageDescriptor"]["Location"]
     return found.removesuffix("/")
 
 
-def test_folder_that_the_table_has_left_is_kept_for_readers_until_the_next_sync(
-    cloud: Cloud,
-) -> None:
+def test_folder_that_the_table_has_left_is_kept_for_readers_until_the_next_sync(cloud: Cloud) -> None:
     widening = sync(cloud)
     widening.commit("narrow", 1)
     left = location(cloud)
@@ -47,7 +45,7 @@ def test_folder_that_the_table_has_left_is_kept_for_readers_until_the_next_sync(
     sync(cloud).publish()
 
     assert folders(cloud) == {location(cloud)}
-    assert "airbyte.other-locations" not in entry(cloud)["Parameters"]
+    assert "airbyte.other-locations" not in glue_table(cloud)["Parameters"]
 
 
 def test_copy_of_a_sync_that_died_while_widening_is_deleted(cloud: Cloud) -> None:
@@ -69,9 +67,9 @@ def test_copy_of_a_sync_that_died_while_widening_is_deleted(cloud: Cloud) -> Non
 
 
 def test_discarded_pending_overwrite_is_deleted(cloud: Cloud) -> None:
-    sync(cloud, generation=1, replaces=True).commit("never published", 1)
+    sync(cloud, generation=1, overwrite=True).commit("never published", 1)
 
-    newer = sync(cloud, generation=2, replaces=True)
+    newer = sync(cloud, generation=2, overwrite=True)
     newer.commit("new", 2)
     newer.publish()
 
@@ -80,7 +78,6 @@ def test_discarded_pending_overwrite_is_deleted(cloud: Cloud) -> None:
 
 
 def test_sync_that_widens_repeatedly_keeps_only_its_first_and_last_folder(cloud: Cloud) -> None:
-    """That of the beginning and the last one are kept for readers."""
     began = sync(cloud)
     began.commit("narrow", 1)
     began_in = location(cloud)
@@ -88,7 +85,6 @@ def test_sync_that_widens_repeatedly_keeps_only_its_first_and_last_folder(cloud:
     left = []
     for number in range(4):
         left.append(location(cloud))
-        # As a sync with five columns, which become wider one after the other: here the one is made narrow again.
         widening.commit(f"wide-{number}", WIDE + number)
         narrow_again(cloud)
 
@@ -96,24 +92,23 @@ def test_sync_that_widens_repeatedly_keeps_only_its_first_and_last_folder(cloud:
 
 
 def narrow_again(cloud: Cloud) -> None:
-    """Let the table hold a narrow column, as one that another stream writes next."""
-    storage = entry(cloud)["StorageDescriptor"]
+    """Make the column narrow, as if the stream had another one that becomes wider next."""
+    storage = glue_table(cloud)["StorageDescriptor"]
     (id,) = [column for column in storage["Columns"] if column["Name"] == "id"]
     id["Type"] = "int"
-    update(cloud, StorageDescriptor=storage)
+    update_glue_table(cloud, StorageDescriptor=storage)
 
 
 def test_folder_that_another_sync_is_writing_to_is_replaced_if_it_is_deleted(cloud: Cloud) -> None:
-    """That one notices, and begins its folder anew."""
     widening = sync(cloud)
     widening.commit("old", 1)
 
-    def sweep() -> None:
+    def complete_another_sync() -> None:
         other = sync(cloud)
         other.commit("other", 2)
         other.publish()
 
-    widening.commit("wide", WIDE, rewrite=meanwhile(sweep))
+    widening.commit("wide", WIDE, rewrite=during_rewrite(complete_another_sync))
 
     assert ids(cloud) == [1, 2, WIDE]
     assert ("id", "bigint", None) in columns(cloud)
@@ -125,30 +120,30 @@ def test_folders_that_the_glue_table_does_not_list_are_kept(cloud: Cloud) -> Non
         put(cloud, f"shop/orders/{name}", b"theirs")
 
     for generation in (1, 2, 3):
-        replacing = sync(cloud, generation=generation, replaces=True)
-        replacing.commit(f"new-{generation}", generation)
-        replacing.publish()
+        overwriting = sync(cloud, generation=generation, overwrite=True)
+        overwriting.commit(f"new-{generation}", generation)
+        overwriting.publish()
 
     assert {f"shop/orders/{name}" for name in others} <= cloud.objects().keys()
     assert ids(cloud) == [3]
 
 
 def test_folder_of_another_writer_is_kept_when_the_table_has_left_it(cloud: Cloud) -> None:
-    create_with_files(cloud)
+    create_foreign_table_with_files(cloud)
     before = {key: body for key, body in cloud.objects().items() if key.startswith("elsewhere/")}
 
     for id in range(3):
         syncing = sync(cloud)
         syncing.commit(f"new-{id}", WIDE + id)
         syncing.publish()
-    sync(cloud, replaces=True).publish()
+    sync(cloud, overwrite=True).publish()
     sync(cloud).publish()
 
     assert before.items() <= cloud.objects().items()
 
 
 def forbid(service: str, operation: str) -> Any:
-    """Clients that may not do something."""
+    """Access without permission for an operation."""
     access = another_client()
 
     def refuse(_times: int) -> None:
@@ -159,24 +154,24 @@ def forbid(service: str, operation: str) -> Any:
 
 
 def test_failed_deletion_after_publishing_is_only_a_warning(cloud: Cloud, caplog: pytest.LogCaptureFixture) -> None:
-    sync(cloud, generation=1, replaces=True).commit("old", 1)
-    replacing = sync(cloud, generation=2, replaces=True, access=forbid("s3", "DeleteObject"))
-    replacing.commit("new", 2)
+    sync(cloud, generation=1, overwrite=True).commit("old", 1)
+    overwriting = sync(cloud, generation=2, overwrite=True, access=forbid("s3", "DeleteObject"))
+    overwriting.commit("new", 2)
 
     with caplog.at_level(logging.WARNING):
-        replacing.publish()
+        overwriting.publish()
 
     assert ids(cloud) == [2]
-    (said,) = caplog.messages
-    assert said.startswith("Cannot remove old files of table shop.orders (S3, DeleteObject): ")
-    assert f"The next one tries again: {ROOT}/generation-1-" in said
+    (message,) = caplog.messages
+    assert message.startswith("Cannot remove old files of table shop.orders (S3, DeleteObject): ")
+    assert f"The next one tries again: {ROOT}/generation-1-" in message
 
     sync(cloud, generation=2).publish()
     assert folders(cloud) == {location(cloud)}
 
 
 def test_sync_that_left_no_folder_reads_the_glue_table_once_at_its_end(cloud: Cloud) -> None:
-    """To publish, which also says that there is nothing to sweep."""
+    """Publishing also finds out that there is nothing to delete."""
     access, asked = another_client(), list[int]()
     syncing = sync(cloud, access=access)
     before(access, "glue", "GetTable", asked.append)

@@ -9,14 +9,14 @@ import pytest
 from destination_datalake.files.plan import FileFormat
 from destination_datalake.tables.table import TableConflict
 from unit_tests.cloud import BUCKET, Cloud
-from unit_tests.tables.hive.orders import JSON, PARQUET, create, entry, ids, sync, theirs
+from unit_tests.tables.hive.orders import JSON, PARQUET, create_foreign_table, descriptor, glue_table, ids, sync
 
 HIVE = "org.apache.hadoop.hive.ql.io"
 BUCKETED = {"BucketColumns": ["id"], "NumberOfBuckets": 4}
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "reason"),
     [
         ({"Parameters": {"table_type": "iceberg"}}, "it is an Iceberg table and table_type is HIVE"),
         ({"Parameters": {"table_type": "DELTA"}}, "its parameter table_type is DELTA"),
@@ -29,36 +29,47 @@ BUCKETED = {"BucketColumns": ["id"], "NumberOfBuckets": 4}
         ({"TableType": "GOVERNED"}, "it is a governed table"),
         ({"TargetTable": {"CatalogId": "1", "DatabaseName": "a", "Name": "b"}}, "a resource link (TargetTable) to a.b"),
         ({"PartitionKeys": [{"Name": "day", "Type": "date"}]}, "it is partitioned"),
-        (theirs(SerdeInfo={"SerializationLibrary": JSON}), f"its files are read by {JSON}, not as parquet"),
+        (descriptor(SerdeInfo={"SerializationLibrary": JSON}), f"its files are read by {JSON}, not as parquet"),
         ({"StorageDescriptor": {}}, "its files are read by no SerDe, not as parquet"),
-        (theirs(InputFormat=f"{HIVE}.SymlinkTextInputFormat"), f"its InputFormat is {HIVE}.SymlinkTextInputFormat"),
-        (theirs(InputFormat="org.apache.hudi.hadoop.HoodieParquetInputFormat"), "its InputFormat is org.apache.hudi"),
-        (theirs(**BUCKETED), "it is bucketed by id (BucketColumns)"),
-        (theirs(StoredAsSubDirectories=True), "(StoredAsSubDirectories)"),
-        (theirs(Location=""), "it has no location"),
-        (theirs(Location="hdfs://cluster/orders"), "its location hdfs://cluster/orders is not in S3"),
-        (theirs(Location=f"s3://{BUCKET}"), f"its location s3://{BUCKET} is a whole bucket"),
-        (theirs(Location=f"s3://{BUCKET}/"), "is a whole bucket"),
-        (theirs(Location=f"s3://{BUCKET}/a//b"), "has a folder without a name"),
-        (theirs(Location=f"s3://{BUCKET}/a//"), "has a folder without a name"),
-        (theirs(Location=f"s3://{BUCKET}/a/../b"), "or one called . or .."),
-        (theirs(Columns=[{"Name": "_airbyte_meta", "Type": "string"}]), "its column _airbyte_meta has another type"),
         (
-            theirs(SerdeInfo={"SerializationLibrary": PARQUET, "Parameters": {"Parquet.Column.Index.Access": "TRUE"}}),
+            descriptor(InputFormat=f"{HIVE}.SymlinkTextInputFormat"),
+            f"its InputFormat is {HIVE}.SymlinkTextInputFormat",
+        ),
+        (
+            descriptor(InputFormat="org.apache.hudi.hadoop.HoodieParquetInputFormat"),
+            "its InputFormat is org.apache.hudi",
+        ),
+        (descriptor(**BUCKETED), "it is bucketed by id (BucketColumns)"),
+        (descriptor(StoredAsSubDirectories=True), "(StoredAsSubDirectories)"),
+        (descriptor(Location=""), "it has no location"),
+        (descriptor(Location="hdfs://cluster/orders"), "its location hdfs://cluster/orders is not in S3"),
+        (descriptor(Location=f"s3://{BUCKET}"), f"its location s3://{BUCKET} is a whole bucket"),
+        (descriptor(Location=f"s3://{BUCKET}/"), "is a whole bucket"),
+        (descriptor(Location=f"s3://{BUCKET}/a//b"), "has a folder without a name"),
+        (descriptor(Location=f"s3://{BUCKET}/a//"), "has a folder without a name"),
+        (descriptor(Location=f"s3://{BUCKET}/a/../b"), "or one called . or .."),
+        (
+            descriptor(Columns=[{"Name": "_airbyte_meta", "Type": "string"}]),
+            "its column _airbyte_meta has another type",
+        ),
+        (
+            descriptor(
+                SerdeInfo={"SerializationLibrary": PARQUET, "Parameters": {"Parquet.Column.Index.Access": "TRUE"}}
+            ),
             "its property parquet.column.index.access is TRUE",
         ),
     ],
 )
-def test_incompatible_table_is_refused_and_left_unchanged(cloud: Cloud, changes: dict[str, Any], said: str) -> None:
-    create(cloud, **({"StorageDescriptor": changes} if "SerdeInfo" in changes else changes))
-    before = entry(cloud)
+def test_incompatible_table_is_refused_and_left_unchanged(cloud: Cloud, changes: dict[str, Any], reason: str) -> None:
+    create_foreign_table(cloud, **({"StorageDescriptor": changes} if "SerdeInfo" in changes else changes))
+    before = glue_table(cloud)
 
     with pytest.raises(TableConflict) as refused:
         sync(cloud)
 
     assert str(refused.value).startswith("Cannot write stream shop.Orders to table shop.orders: ")
-    assert said in str(refused.value)
-    assert entry(cloud) == before
+    assert reason in str(refused.value)
+    assert glue_table(cloud) == before
 
 
 @pytest.mark.parametrize(
@@ -73,7 +84,7 @@ def test_table_whose_properties_would_misread_json_lines_is_refused(
     cloud: Cloud, parameters: dict[str, str], serde: dict[str, str], property: str
 ) -> None:
     reading = {"SerializationLibrary": JSON, "Parameters": serde}
-    create(cloud, Parameters=parameters, StorageDescriptor=theirs(SerdeInfo=reading))
+    create_foreign_table(cloud, Parameters=parameters, StorageDescriptor=descriptor(SerdeInfo=reading))
 
     with pytest.raises(TableConflict, match=f"its property {property} is .*Remove that property"):
         sync(cloud, format="jsonl")
@@ -97,7 +108,7 @@ def test_table_whose_properties_would_misread_json_lines_is_refused(
 def test_tables_as_other_tools_create_them_are_written_to(
     cloud: Cloud, format: FileFormat, parameters: dict[str, str], storage: dict[str, Any]
 ) -> None:
-    create(cloud, Parameters=parameters, StorageDescriptor=theirs(**storage))
+    create_foreign_table(cloud, Parameters=parameters, StorageDescriptor=descriptor(**storage))
 
     sync(cloud, format=format).commit("one", 1)
 
@@ -105,9 +116,9 @@ def test_tables_as_other_tools_create_them_are_written_to(
 
 
 def test_partitions_of_a_refused_table_are_left_unchanged(cloud: Cloud) -> None:
-    create(cloud, PartitionKeys=[{"Name": "day", "Type": "date"}])
+    create_foreign_table(cloud, PartitionKeys=[{"Name": "day", "Type": "date"}])
     glue = cloud.access.client("glue")
-    theirs: Any = {
+    partition: Any = {
         "Values": ["2024-02-29"],
         "Parameters": {"theirs": "yes"},
         "StorageDescriptor": {
@@ -116,7 +127,7 @@ def test_partitions_of_a_refused_table_are_left_unchanged(cloud: Cloud) -> None:
             "SerdeInfo": {"SerializationLibrary": PARQUET, "Parameters": {"serialization.format": "1"}},
         },
     }
-    glue.create_partition(DatabaseName="shop", TableName="orders", PartitionInput=theirs)
+    glue.create_partition(DatabaseName="shop", TableName="orders", PartitionInput=partition)
     before = glue.get_partitions(DatabaseName="shop", TableName="orders")["Partitions"]
 
     with pytest.raises(TableConflict):

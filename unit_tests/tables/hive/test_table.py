@@ -24,17 +24,17 @@ from unit_tests.tables.hive.orders import (
     ROOT,
     WIDE,
     columns,
-    create,
-    entry,
+    create_foreign_table,
+    descriptor,
+    glue_table,
     ids,
     no_rewrite,
     parquet_of,
     put,
     rewrite,
     sync,
-    theirs,
-    update,
-    visible,
+    update_glue_table,
+    visible_files,
 )
 
 META = "struct<sync_id:bigint,changes:array<struct<field:string,change:string,reason:string>>>"
@@ -63,7 +63,7 @@ def test_new_table_has_metadata_columns_then_the_streams(
 ) -> None:
     sync(cloud, format=format, columns=COLUMNS)
 
-    made = entry(cloud)
+    made = glue_table(cloud)
     assert columns(cloud)[4:] == [
         ("id", "bigint", None),
         ("lines", "array<struct<sku:string,unit_price:bigint>>", None),
@@ -95,8 +95,8 @@ def test_field_keeps_its_column_when_another_field_gets_the_same_name(cloud: Clo
 
 
 def test_table_of_another_writer_gets_missing_columns_and_keeps_everything_else(cloud: Cloud) -> None:
-    create(cloud)
-    before = entry(cloud)
+    create_foreign_table(cloud)
+    before = glue_table(cloud)
 
     opened = sync(cloud, columns=COLUMNS)
     sync(cloud, columns=COLUMNS)
@@ -111,7 +111,7 @@ def test_table_of_another_writer_gets_missing_columns_and_keeps_everything_else(
         ("id", "bigint", None),
         ("placed_at", "string", "placedAt"),
     ]
-    after = entry(cloud)
+    after = glue_table(cloud)
     for each in map(without_what_changes, (before, after)):
         del each["StorageDescriptor"]["Columns"]
     assert after == before
@@ -119,12 +119,12 @@ def test_table_of_another_writer_gets_missing_columns_and_keeps_everything_else(
 
 
 def test_preparation_updates_the_glue_table_at_most_once(cloud: Cloud) -> None:
-    create(cloud)
-    versions = [entry(cloud)["VersionId"]]
+    create_foreign_table(cloud)
+    versions = [glue_table(cloud)["VersionId"]]
 
-    for generation, replaces in [(1, False), (1, False), (2, True), (2, True), (3, False), (3, False)]:
-        sync(cloud, generation=generation, replaces=replaces)
-        versions.append(entry(cloud)["VersionId"])
+    for generation, overwrite in [(1, False), (1, False), (2, True), (2, True), (3, False), (3, False)]:
+        sync(cloud, generation=generation, overwrite=overwrite)
+        versions.append(glue_table(cloud)["VersionId"])
 
     # Columns are added and the generation noted; then each sync takes the replacement over from the one before it.
     assert versions == ["1", "2", "2", "3", "4", "5", "6"]
@@ -134,17 +134,17 @@ def test_preparation_updates_the_glue_table_at_most_once(cloud: Cloud) -> None:
     "location", ["s3://lake/a/b", "s3a://lake/a/b", "s3n://lake/a/b/", "s3://lake/a b+c=%20?#/京都/"]
 )
 def test_location_is_written_to_however_it_is_spelled(cloud: Cloud, location: str) -> None:
-    create(cloud, StorageDescriptor=theirs(Location=location))
+    create_foreign_table(cloud, StorageDescriptor=descriptor(Location=location))
 
     assert sync(cloud).commit("one", 1) == 1
 
-    assert visible(cloud) == ["one"]
-    assert entry(cloud)["StorageDescriptor"]["Location"] == location
+    assert visible_files(cloud) == ["one"]
+    assert glue_table(cloud)["StorageDescriptor"]["Location"] == location
 
 
 @pytest.mark.parametrize("format", ["parquet", "jsonl"])
 def test_redirected_column_is_reused_by_every_later_sync(cloud: Cloud, format: FileFormat) -> None:
-    """Wall clocks, too, of which the catalog cannot tell that they are none in UTC."""
+    """Also timestamps without a zone, which Glue's type does not tell from those in UTC."""
     sync(cloud, format=format, columns=(Field("x", "x", String()),))
     for _ in range(3):
         opened = sync(cloud, format=format, columns=(Field("x", "x", Timestamp(zoned=False)),))
@@ -178,7 +178,7 @@ def test_table_created_again_after_a_drop_is_empty(cloud: Cloud) -> None:
 
 @pytest.mark.parametrize("key", ["data/part-0.parquet", "part-0.parquet", "metadata/part-0.parquet"])
 def test_new_table_shows_no_files_that_lie_in_its_folder_already(cloud: Cloud, key: str) -> None:
-    """An Iceberg table may have been there, or another writer's files."""
+    """They may be of a dropped Iceberg table, or of another writer."""
     put(cloud, f"shop/orders/{key}", parquet_of(1))
 
     sync(cloud)
@@ -189,12 +189,12 @@ def test_new_table_shows_no_files_that_lie_in_its_folder_already(cloud: Cloud, k
 def test_files_are_visible_only_after_their_commit(cloud: Cloud) -> None:
     opened = sync(cloud)
     files = [opened.encode("a", 1), opened.encode("b", 2)]
-    assert visible(cloud) == []
+    assert visible_files(cloud) == []
 
     assert opened.table.commit(files, no_rewrite) == Committed()
     opened.publish(no_rewrite)
 
-    assert visible(cloud) == ["a", "b"]
+    assert visible_files(cloud) == ["a", "b"]
     assert cloud.unfinished_uploads() == []
 
 
@@ -217,7 +217,7 @@ def test_no_file_is_visible_if_one_cannot_be_committed(cloud: Cloud, position: i
     with pytest.raises(ClientError):
         opened.table.commit([*files[:position], broken, *files[position:]], no_rewrite)
 
-    assert visible(cloud) == []
+    assert visible_files(cloud) == []
     assert cloud.unfinished_uploads() == [upload.key]
 
 
@@ -246,7 +246,7 @@ def test_batch_planned_for_a_folder_that_the_table_has_left_is_encoded_again(clo
 
 
 def test_files_copied_by_a_concurrent_widening_are_committed_without_encoding_again(cloud: Cloud) -> None:
-    """The table moves between the completion of the files and the commit's word in the catalog."""
+    """The table moves after the uploads are completed and before the commit is recorded."""
     access = another_client()
     appending, widening = sync(cloud, access=access), sync(cloud)
     widening.commit("before", 1)
@@ -280,7 +280,7 @@ def test_batch_is_encoded_again_if_a_concurrent_widening_copied_only_some_of_its
 
 def wait_until_visible(cloud: Cloud, *names: str) -> None:
     for _ in range(500):
-        if any(name in each for each in visible(cloud) for name in names):
+        if any(name in each for each in visible_files(cloud) for name in names):
             return
         time.sleep(0.01)
     raise AssertionError(f"{names} are not there")
@@ -289,9 +289,9 @@ def wait_until_visible(cloud: Cloud, *names: str) -> None:
 def test_column_dropped_by_another_writer_is_added_by_the_next_commit(cloud: Cloud) -> None:
     syncing = sync(cloud)
     syncing.commit("one", 1)
-    storage = entry(cloud)["StorageDescriptor"]
+    storage = glue_table(cloud)["StorageDescriptor"]
     storage["Columns"] = [each for each in storage["Columns"] if each["Name"] != "id"]
-    update(cloud, StorageDescriptor=storage)
+    update_glue_table(cloud, StorageDescriptor=storage)
 
     syncing.commit("two", 2)
 
@@ -310,11 +310,11 @@ def test_table_dropped_and_created_again_during_a_sync_takes_its_next_commit(clo
 
 
 def test_failed_commit_raises_its_cause_even_if_rolling_back_fails_too(cloud: Cloud) -> None:
-    replacing = sync(cloud, generation=2, replaces=True)
-    planned = replacing.encode("late", 1)
+    overwriting = sync(cloud, generation=2, overwrite=True)
+    planned = overwriting.encode("late", 1)
     sync(cloud, generation=2)
 
     with cloud.refusing("DeleteObject"), pytest.raises(Fenced):
-        replacing.table.commit([planned], rewrite)
+        overwriting.table.commit([planned], rewrite)
 
     assert cloud.unfinished_uploads() == []

@@ -14,14 +14,14 @@ from unit_tests.cloud import BUCKET, Cloud, another_client, before
 from unit_tests.tables.hive.orders import (
     WIDE,
     columns,
-    create_with_files,
-    entry,
+    create_foreign_table_with_files,
+    during_rewrite,
+    glue_table,
     ids,
-    meanwhile,
     rewrite,
     sync,
-    update,
-    visible,
+    update_glue_table,
+    visible_files,
 )
 
 
@@ -35,7 +35,7 @@ def test_columns_become_wider_from_batch_to_batch(cloud: Cloud, format: FileForm
 
     assert ids(cloud) == [1, 2, WIDE, WIDE + 1]
     if format == "jsonl":
-        assert len(visible(cloud)) == 4
+        assert len(visible_files(cloud)) == 4
 
 
 def test_two_successive_widenings_keep_the_rows_of_both_syncs(cloud: Cloud) -> None:
@@ -54,7 +54,7 @@ def test_two_concurrent_widenings_keep_the_rows_of_both_syncs(cloud: Cloud) -> N
     first, second = sync(cloud), sync(cloud)
     first.commit("first-1", 1)
 
-    first.commit("first-2", WIDE, rewrite=meanwhile(lambda: second.commit("second", WIDE + 1)))
+    first.commit("first-2", WIDE, rewrite=during_rewrite(lambda: second.commit("second", WIDE + 1)))
 
     assert ids(cloud) == [1, WIDE, WIDE + 1]
 
@@ -74,23 +74,23 @@ def test_files_committed_during_a_widening_are_rewritten_too(cloud: Cloud) -> No
     appending, widening = sync(cloud), sync(cloud)
     appending.commit("before", 1)
 
-    widening.commit("wide", WIDE, rewrite=meanwhile(lambda: appending.commit("meanwhile", 2)))
+    widening.commit("wide", WIDE, rewrite=during_rewrite(lambda: appending.commit("meanwhile", 2)))
     appending.commit("after", 3)
 
     assert ids(cloud) == [1, 2, 3, WIDE]
 
 
 def test_widening_succeeds_although_others_keep_changing_the_glue_table(cloud: Cloud) -> None:
-    """Every other update finds a column, a parameter or a comment of theirs."""
+    """Every other update meets a column that another writer has just added."""
     access = another_client()
     syncing = sync(cloud, access=access)
     syncing.commit("narrow", 1)
 
     def add_a_column(times: int) -> None:
         if times % 2:
-            storage = entry(cloud)["StorageDescriptor"]
+            storage = glue_table(cloud)["StorageDescriptor"]
             storage["Columns"].append({"Name": f"theirs_{times}", "Type": "map<string,int>"})
-            update(cloud, StorageDescriptor=storage)
+            update_glue_table(cloud, StorageDescriptor=storage)
 
     before(access, "glue", "UpdateTable", add_a_column)
     syncing.commit("wide", WIDE)
@@ -100,26 +100,27 @@ def test_widening_succeeds_although_others_keep_changing_the_glue_table(cloud: C
 
 
 def test_file_deleted_during_a_widening_is_left_out(cloud: Cloud) -> None:
-    """Its commit has failed, so it must not come along, and the others must."""
+    """Its commit has failed, so it must not be copied."""
     syncing = sync(cloud)
     syncing.commit("kept", 1)
-    syncing.commit("withdrawn", 2)
-    s3, key = cloud.access.client("s3"), f"{syncing.folder.removeprefix(f's3://{BUCKET}/')}/withdrawn"
+    syncing.commit("deleted", 2)
+    s3, key = cloud.access.client("s3"), f"{syncing.folder.removeprefix(f's3://{BUCKET}/')}/deleted"
 
-    syncing.commit("wide", WIDE, rewrite=meanwhile(lambda: s3.delete_object(Bucket=BUCKET, Key=key)))
+    syncing.commit("wide", WIDE, rewrite=during_rewrite(lambda: s3.delete_object(Bucket=BUCKET, Key=key)))
 
     assert ids(cloud) == [1, WIDE]
+
+
+def lose_executors() -> None:
+    raise RuntimeError("the executors are gone")
 
 
 def test_failed_widening_leaves_the_table_unchanged(cloud: Cloud) -> None:
     syncing = sync(cloud)
     syncing.commit("one", 1)
 
-    def fail() -> None:
-        raise RuntimeError("the executors are gone")
-
     with suppress(RuntimeError):
-        syncing.commit("wide", WIDE, rewrite=meanwhile(fail))
+        syncing.commit("wide", WIDE, rewrite=during_rewrite(lose_executors))
 
     assert ids(cloud) == [1]
     syncing.commit("two", 2)
@@ -131,29 +132,23 @@ def test_failed_widening_fails_the_batch_and_leaves_none_of_its_files(cloud: Clo
     opened.commit("narrow", 1)
 
     with pytest.raises(RuntimeError):
-        opened.table.commit([opened.encode("wide", WIDE)], meanwhile(_fail))
+        opened.table.commit([opened.encode("wide", WIDE)], during_rewrite(lose_executors))
 
     assert ids(cloud) == [1]
     assert cloud.unfinished_uploads() == []
 
 
-def _fail() -> None:
-    raise RuntimeError("the executors are gone")
-
-
-def test_files_of_one_name_in_several_folders_are_all_rewritten(
-    cloud: Cloud,
-) -> None:
-    create_with_files(cloud)
+def test_files_of_one_name_in_several_folders_are_all_rewritten(cloud: Cloud) -> None:
+    create_foreign_table_with_files(cloud)
 
     sync(cloud).commit("wide", WIDE)
 
     assert ids(cloud) == [1, 2, 3, WIDE]
-    assert visible(cloud) == ["a b+%20/part-0.parquet", "a/part-0.parquet", "part-0.parquet", "wide"]
+    assert visible_files(cloud) == ["a b+%20/part-0.parquet", "a/part-0.parquet", "part-0.parquet", "wide"]
 
 
 def test_rewritten_files_of_other_writers_keep_their_rows(cloud: Cloud) -> None:
-    create_with_files(cloud)
+    create_foreign_table_with_files(cloud)
 
     syncing = sync(cloud)
     syncing.commit("wide", WIDE)

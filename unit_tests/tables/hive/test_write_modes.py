@@ -10,15 +10,15 @@ from unit_tests.cloud import BUCKET, Cloud, another_client, before
 from unit_tests.tables.hive.orders import (
     WIDE,
     Sync,
-    create,
-    entry,
+    create_foreign_table,
+    descriptor,
+    glue_table,
     ids,
     parquet_of,
     put,
     rewrite,
     sync,
-    theirs,
-    visible,
+    visible_files,
 )
 
 
@@ -27,36 +27,34 @@ def test_overwrite_becomes_visible_as_a_whole_when_it_is_published(
     cloud: Cloud, generations: tuple[int | None, ...]
 ) -> None:
     first, second, third = generations
-    old = sync(cloud, generation=first, replaces=True)
+    old = sync(cloud, generation=first, overwrite=True)
     old.commit("old", 1)
     old.publish()
 
-    new = sync(cloud, generation=second, replaces=True)
+    new = sync(cloud, generation=second, overwrite=True)
     new.commit("new-1", 2)
     new.commit("new-2", 3)
     assert ids(cloud) == [1]
     new.publish()
 
-    assert visible(cloud) == ["new-1", "new-2"]
-    # Who was reading the old files can read on; the next replacement takes them away.
+    assert visible_files(cloud) == ["new-1", "new-2"]
+    # Readers of the old files are not disturbed; the next overwrite deletes them.
     assert any(key.endswith("/old") for key in cloud.objects())
-    sync(cloud, generation=third, replaces=True).publish()
-    assert visible(cloud) == []
+    sync(cloud, generation=third, overwrite=True).publish()
+    assert visible_files(cloud) == []
     assert not any(key.endswith("/old") for key in cloud.objects())
 
 
-def test_overwrite_of_another_writers_table_changes_only_its_location(
-    cloud: Cloud,
-) -> None:
-    create(cloud, StorageDescriptor=theirs())
+def test_overwrite_of_another_writers_table_changes_only_its_location(cloud: Cloud) -> None:
+    create_foreign_table(cloud, StorageDescriptor=descriptor())
     sync(cloud)
-    before = entry(cloud)
+    before = glue_table(cloud)
 
-    new = sync(cloud, replaces=True)
+    new = sync(cloud, overwrite=True)
     new.commit("new", 1)
     new.publish()
 
-    after = entry(cloud)
+    after = glue_table(cloud)
     assert after["StorageDescriptor"].pop("Location") != before["StorageDescriptor"].pop("Location")
     assert after["Parameters"].pop("airbyte.last-commit")
     for each in (before, after):
@@ -66,25 +64,25 @@ def test_overwrite_of_another_writers_table_changes_only_its_location(
 
 
 def test_overwrite_of_a_table_around_our_folder_is_not_visible_before_it_is_published(cloud: Cloud) -> None:
-    """Its readers would see the replacement before it is published."""
-    create(cloud, StorageDescriptor=theirs(Location=f"s3://{BUCKET}/shop"))
+    """Readers would see the files of a folder inside the table's location."""
+    create_foreign_table(cloud, StorageDescriptor=descriptor(Location=f"s3://{BUCKET}/shop"))
     put(cloud, "shop/theirs.parquet", parquet_of(1))
 
-    replacing = sync(cloud, replaces=True)
-    replacing.commit("new", 2)
+    overwriting = sync(cloud, overwrite=True)
+    overwriting.commit("new", 2)
 
     assert ids(cloud) == [1]
-    replacing.publish()
+    overwriting.publish()
     assert ids(cloud) == [2]
 
 
 def test_pending_overwrite_is_continued_by_the_same_generation(cloud: Cloud) -> None:
-    old = sync(cloud, generation=1, replaces=True)
+    old = sync(cloud, generation=1, overwrite=True)
     old.commit("old", 1)
     old.publish()
-    sync(cloud, generation=2, replaces=True).commit("before the failure", 2)
+    sync(cloud, generation=2, overwrite=True).commit("before the failure", 2)
 
-    again = sync(cloud, generation=2, replaces=True)
+    again = sync(cloud, generation=2, overwrite=True)
     again.commit("after the failure", 3)
     assert ids(cloud) == [1]
     again.publish()
@@ -93,9 +91,9 @@ def test_pending_overwrite_is_continued_by_the_same_generation(cloud: Cloud) -> 
 
 
 def test_pending_overwrite_is_discarded_by_a_newer_generation(cloud: Cloud) -> None:
-    sync(cloud, generation=1, replaces=True).commit("never published", 1)
+    sync(cloud, generation=1, overwrite=True).commit("never published", 1)
 
-    new = sync(cloud, generation=2, replaces=True)
+    new = sync(cloud, generation=2, overwrite=True)
     new.commit("new", 2)
     new.publish()
 
@@ -104,12 +102,12 @@ def test_pending_overwrite_is_discarded_by_a_newer_generation(cloud: Cloud) -> N
 
 def test_pending_overwrite_that_became_wider_is_published_with_all_its_rows(cloud: Cloud) -> None:
     sync(cloud, generation=1).commit("old", 1)
-    first = sync(cloud, generation=2, replaces=True)
+    first = sync(cloud, generation=2, overwrite=True)
     first.commit("narrow", 2)
     first.commit("wide", WIDE)
     assert ids(cloud) == [1]
 
-    again = sync(cloud, generation=2, replaces=True)
+    again = sync(cloud, generation=2, overwrite=True)
     again.commit("more", 3)
     again.publish()
 
@@ -117,12 +115,12 @@ def test_pending_overwrite_that_became_wider_is_published_with_all_its_rows(clou
 
 
 def test_table_with_rows_of_the_generation_only_is_appended_to(cloud: Cloud) -> None:
-    """The protocol's truncate refresh that was interrupted and then resumed in the same generation."""
-    done = sync(cloud, generation=2, replaces=True)
+    """As in a truncate refresh that was interrupted after publishing and is resumed in the same generation."""
+    done = sync(cloud, generation=2, overwrite=True)
     done.commit("done", 1)
     done.publish()
 
-    resumed = sync(cloud, generation=2, replaces=True)
+    resumed = sync(cloud, generation=2, overwrite=True)
     resumed.commit("more", 2)
     resumed.publish()
 
@@ -130,14 +128,14 @@ def test_table_with_rows_of_the_generation_only_is_appended_to(cloud: Cloud) -> 
 
 
 def test_overwrite_without_ids_leaves_no_generation_that_a_refresh_could_resume(cloud: Cloud) -> None:
-    numbered = sync(cloud, generation=5, replaces=True)
+    numbered = sync(cloud, generation=5, overwrite=True)
     numbered.commit("numbered", 1)
     numbered.publish()
-    without = sync(cloud, replaces=True)
+    without = sync(cloud, overwrite=True)
     without.commit("without", 2)
     without.publish()
 
-    refresh = sync(cloud, generation=5, replaces=True)
+    refresh = sync(cloud, generation=5, overwrite=True)
     refresh.commit("refreshed", 3)
     refresh.publish()
 
@@ -145,24 +143,22 @@ def test_overwrite_without_ids_leaves_no_generation_that_a_refresh_could_resume(
 
 
 def test_rows_of_other_writers_have_no_generation_that_a_refresh_could_resume(cloud: Cloud) -> None:
-    create(cloud)
+    create_foreign_table(cloud)
     cloud.access.client("s3").put_object(Bucket=BUCKET, Key="elsewhere/theirs", Body=b"")
     sync(cloud, generation=5)
 
-    sync(cloud, generation=5, replaces=True).publish()
+    sync(cloud, generation=5, overwrite=True).publish()
 
-    assert visible(cloud) == []
+    assert visible_files(cloud) == []
 
 
-def test_published_overwrite_replaces_rows_appended_before_and_not_after_it(
-    cloud: Cloud,
-) -> None:
+def test_published_overwrite_replaces_rows_appended_before_and_not_after_it(cloud: Cloud) -> None:
     appending = sync(cloud, generation=1)
     appending.commit("old", 1)
-    replacing = sync(cloud, generation=2, replaces=True)
-    replacing.commit("new", 2)
+    overwriting = sync(cloud, generation=2, overwrite=True)
+    overwriting.commit("new", 2)
     planned = appending.encode("late", 3)
-    replacing.publish()
+    overwriting.publish()
 
     assert isinstance(appending.table.commit([planned], rewrite), Reencode)
     appending.commit("late", 3)
@@ -172,9 +168,9 @@ def test_published_overwrite_replaces_rows_appended_before_and_not_after_it(
 
 def test_second_attempt_continues_the_overwrite_and_fences_the_first(cloud: Cloud) -> None:
     sync(cloud, generation=1).commit("old", 1)
-    older = sync(cloud, generation=2, replaces=True)
+    older = sync(cloud, generation=2, overwrite=True)
     older.commit("acknowledged", 2)
-    newer = sync(cloud, generation=2, replaces=True)
+    newer = sync(cloud, generation=2, overwrite=True)
     for step in (lambda: older.table.commit([older.encode("late", 3)], rewrite), older.publish):
         with pytest.raises(Fenced):
             step()
@@ -185,50 +181,46 @@ def test_second_attempt_continues_the_overwrite_and_fences_the_first(cloud: Clou
     assert ids(cloud) == [2, 4]
 
 
-def test_overwrite_fenced_during_a_commit_leaves_no_unacknowledged_files(
-    cloud: Cloud,
-) -> None:
+def test_overwrite_fenced_during_a_commit_leaves_no_unacknowledged_files(cloud: Cloud) -> None:
     access = another_client()
-    replacing = sync(cloud, generation=2, replaces=True, access=access)
-    replacing.commit("acknowledged", 1)
+    overwriting = sync(cloud, generation=2, overwrite=True, access=access)
+    overwriting.commit("acknowledged", 1)
     taken: list[Sync] = []
 
     def take_over(times: int) -> None:
         if times == 1:
-            taken.append(sync(cloud, generation=2, replaces=True))
+            taken.append(sync(cloud, generation=2, overwrite=True))
             taken[0].commit("wide", WIDE)
 
     before(access, "glue", "UpdateTable", take_over)
     with pytest.raises(Fenced):
-        replacing.table.commit([replacing.encode("late", 3)], rewrite)
+        overwriting.table.commit([overwriting.encode("late", 3)], rewrite)
     taken[0].publish()
 
     assert ids(cloud) == [1, WIDE]
 
 
-def test_published_overwrite_keeps_its_narrow_columns_although_the_table_became_wider(
-    cloud: Cloud,
-) -> None:
+def test_published_overwrite_keeps_its_narrow_columns_although_the_table_became_wider(cloud: Cloud) -> None:
     appending = sync(cloud, generation=1)
-    replacing = sync(cloud, generation=2, replaces=True)
-    replacing.commit("new", 1)
+    overwriting = sync(cloud, generation=2, overwrite=True)
+    overwriting.commit("new", 1)
     appending.commit("wide", WIDE)
 
-    replacing.publish()
+    overwriting.publish()
 
     assert ids(cloud) == [1]
 
 
 @pytest.mark.parametrize("other_commits", [1, 3])
 def test_publishing_again_after_a_lost_answer_changes_nothing(cloud: Cloud, other_commits: int) -> None:
-    replacing = sync(cloud, generation=2, replaces=True)
-    replacing.commit("new", 1)
-    replacing.publish()
+    overwriting = sync(cloud, generation=2, overwrite=True)
+    overwriting.commit("new", 1)
+    overwriting.publish()
     appending = sync(cloud, generation=2)
     for number in range(other_commits):
         appending.commit(f"other-{number}", 10 + number)
     appending.commit("wide", WIDE)
 
-    replacing.publish()
+    overwriting.publish()
 
     assert ids(cloud) == [1, *range(10, 10 + other_commits), WIDE]
