@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from destination_datalake.protocol.stdout import Stdout, StdoutClosedError, route_logging
 from destination_datalake.spark.pyspark_internals import import_arrow
-from destination_datalake.sync.termination import Termination
+from destination_datalake.termination import Termination
 
 if TYPE_CHECKING:
     from destination_datalake.errors import FailureType

@@ -34,7 +34,7 @@ from destination_datalake.errors import ConfigError, ConnectorError, Failure
 from destination_datalake.protocol.stdout import Stdout
 from destination_datalake.spark.engine import Engine
 from destination_datalake.spark.settings import EngineSettings
-from destination_datalake.sync.termination import Termination
+from destination_datalake.termination import Termination
 
 if TYPE_CHECKING:
     from argparse import Namespace

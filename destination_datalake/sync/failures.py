@@ -1,4 +1,4 @@
-"""What keeps a stream, or the whole sync, from success: the sentence for the user, the detail, and whose turn it is."""
+"""What is reported about a failure of a stream or of the whole sync, whatever raised it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ from destination_datalake.files.plan import RewriteFailed
 from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict
 
 if TYPE_CHECKING:
+    from destination_datalake.buffer.batches import SealFailed
     from destination_datalake.buffer.disk import DiskFailed
     from destination_datalake.protocol.catalog import StreamId
     from destination_datalake.protocol.messages import MalformedLine
+    from destination_datalake.sync.intake import RefusedMessage
+
+# --- What was raised --------------------------------------------------------------------------------------------------
 
 
 def failure_of(error: BaseException, stream: StreamId, doing: str) -> Failure:
-    """Say what an exception means for a stream. `doing` completes "Cannot … stream …"."""
-    trace = trace_of(error)
+    """Return the failure of a stream for which `error` was raised. `doing` completes "Cannot … stream …"."""
+    trace = _stack_trace(error)
     match error:
         case TableConflict():
             return Failure(str(error), trace, "config_error")
@@ -34,7 +38,7 @@ def failure_of(error: BaseException, stream: StreamId, doing: str) -> Failure:
     return Failure(f"Cannot {doing} stream {stream}: {type(error).__name__}.", trace, "system_error")
 
 
-def malformed_input(error: MalformedLine) -> Failure:
+def malformed_line(error: MalformedLine) -> Failure:
     """The input is not the Airbyte protocol."""
     message = (
         f"{error}. The source or the platform sent something that is not the Airbyte protocol; the records "
@@ -43,56 +47,69 @@ def malformed_input(error: MalformedLine) -> Failure:
     return Failure(message, str(error), "system_error")
 
 
+def refused_message(error: RefusedMessage) -> Failure:
+    """A message of the protocol does not belong to this sync."""
+    return Failure(str(error), str(error), "system_error")
+
+
 def disk_failed(error: DiskFailed) -> Failure:
-    """Nothing more can wait on the disk."""
+    """The local disk takes no more records."""
     message = (
         f"{error} What was received before that is in its tables, and acknowledged where the source asked for it; the "
         "next sync goes on from there."
     )
-    return Failure(message, trace_of(error), "transient_error")
+    return Failure(message, _stack_trace(error), "transient_error")
+
+
+def seal_failed(error: SealFailed) -> Failure:
+    """A stream's buffered records cannot be handed to Spark."""
+    return Failure(str(error), _stack_trace(error), "transient_error")
+
+
+def states_not_written(reason: str, error: BaseException) -> Failure:
+    """States cannot be written, so nothing more can be acknowledged. `reason` begins the sentence."""
+    message = f"{reason}: no state can be acknowledged any more. The next sync goes on from the last one that was."
+    return Failure(message, _stack_trace(error), "system_error")
 
 
 def unexpected(doing: str, error: BaseException) -> Failure:
-    """Something that nobody has thought of. `doing` completes "Cannot …"."""
+    """An error that no other function here covers. `doing` completes "Cannot …"."""
     message = f"Cannot {doing}: an unexpected {type(error).__name__}. The next sync goes on from the last state."
-    return Failure(message, trace_of(error), "system_error")
+    return Failure(message, _stack_trace(error), "system_error")
 
 
-def no_states(what: str, error: BaseException) -> Failure:
-    """States cannot be written, so that nothing more can be acknowledged. `what` is the sentence's beginning."""
-    message = f"{what}: no state can be acknowledged any more. The next sync goes on from the last one that was."
-    return Failure(message, trace_of(error), "system_error")
+# --- What is missing at the end ---------------------------------------------------------------------------------------
 
 
-def spark_gone(stream: StreamId) -> Failure:
-    """Records of the stream were waiting when Spark died."""
-    message = f"Stream {stream}: Spark has gone, and records were waiting for it. The next sync sends them again."
-    return Failure(message, "Spark has gone", "transient_error")
+def spark_ended(stream: StreamId) -> Failure:
+    """Spark ended while records of the stream were waiting for it."""
+    message = f"Stream {stream}: Spark has ended, and records were waiting for it. The next sync sends them again."
+    return Failure(message, "Spark has ended", "transient_error")
 
 
-def unread() -> Failure:
-    """Spark died when no records were waiting, but more were to come."""
-    message = "Spark has gone before the input had ended: the rest was not read. The next sync goes on from there."
-    return Failure(message, "Spark has gone", "transient_error")
+def input_not_read() -> Failure:
+    """Spark ended when no records were waiting, and before the input did."""
+    message = "Spark has ended before the input had: the rest was not read. The next sync goes on from there."
+    return Failure(message, "Spark has ended", "transient_error")
 
 
 def unacknowledgeable(stream: StreamId, failed: StreamId) -> Failure:
-    """Records of the stream were not written because another one has failed and they share their states."""
+    """Records of the stream were not committed because another stream has failed and states are for all streams."""
     message = (
         f"Stream {stream} was stopped: stream {failed} has failed, and this source's states speak for all streams at "
         "once: nothing more could be acknowledged. The next sync sends its records again."
     )
-    return Failure(message, "no state can speak for the records any more", "transient_error")
+    return Failure(message, "no state can acknowledge the records any more", "transient_error")
 
 
 def uncommitted(stream: StreamId, received: int, committed: int) -> Failure:
-    """Records were lost, and nobody knows where."""
+    """Records are missing, for a reason that is not known."""
     message = f"Stream {stream}: {received} records were received and {committed} committed."
     return Failure(message, "records and rows do not match", "system_error")
 
 
 def incomplete(stream: StreamId) -> Failure:
-    """The source did not finish the stream."""
+    """The source sent no COMPLETE status for the stream."""
     message = (
         f"Stream {stream} is incomplete: the source ended without saying that all its records were sent. "
         "What was received is committed; nothing was replaced. The next sync goes on from there."
@@ -100,6 +117,5 @@ def incomplete(stream: StreamId) -> Failure:
     return Failure(message, "no COMPLETE status", "transient_error")
 
 
-def trace_of(error: BaseException) -> str:
-    """The stack trace, for the log."""
+def _stack_trace(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))

@@ -1,4 +1,4 @@
-"""Landing: batches are encoded by Spark, committed to their tables, and their states released. Several at a time."""
+"""Landing: batches are encoded by Spark and committed to their tables, several at a time."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from destination_datalake.errors import Failure
-from destination_datalake.files.plan import DataFile
+from destination_datalake.files.plan import DataFile, RewriteTask, Rewritten
 from destination_datalake.files.tasks import (
     Encoded,
+    EncodeTask,
     NotEncoded,
     StagedBatch,
     StagedSegment,
@@ -22,9 +22,9 @@ from destination_datalake.files.tasks import (
 )
 from destination_datalake.records.undeclared import undeclared_warning
 from destination_datalake.rejects.counts import RejectCounts
-from destination_datalake.spark.engine import Engine
 from destination_datalake.sync.failures import failure_of
-from destination_datalake.sync.workers import Workers
+from destination_datalake.sync.outcome import BatchCommitted, BatchFailed, BatchOutcome, BatchSkipped
+from destination_datalake.sync.thread_pool import ThreadPool
 from destination_datalake.tables.table import Committed, Reencode, Table
 
 if TYPE_CHECKING:
@@ -34,72 +34,77 @@ if TYPE_CHECKING:
     from destination_datalake.protocol.catalog import StreamId
     from destination_datalake.rejects.ledger import RejectLedger
     from destination_datalake.rejects.location import RejectFile
-    from destination_datalake.sync.report import Activities
+    from destination_datalake.spark.failure import SparkFailed
+    from destination_datalake.sync.report import ActiveStages
 
 _logger = logging.getLogger(__name__)
 
-JOBS_AT_ONCE = 2
-"""While one job's files are committed the next one keeps the executors busy."""
+MAX_COMMITS = 8
+"""Tables that are prepared, committed to or published at the same time."""
 
-COMMITS_AT_ONCE = 8
-
-ENCODINGS = 5
+MAX_ENCODINGS = 5
 """How often a batch is encoded before its stream is given up, because its table has changed under each of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchOutcome:
-    """What became of a batch: its records are in the table or among the rejects, or its stream has failed.
+class Executors(Protocol):
+    """What landing asks of Spark. Jobs may raise SparkFailed."""
 
-    Or else nobody wanted it any more: it was `skipped`, and nothing of it is left.
-    """
+    @property
+    def error(self) -> SparkFailed | None:
+        """Why no job can run any more; None as long as one may."""
 
-    batch: Batch
-    failure: Failure | None
-    skipped: bool = False
-    files: int = 0
-    bytes: int = 0
-    counts: RejectCounts = field(default_factory=RejectCounts)
+    def is_starting(self) -> bool:
+        """Whether no job can run yet."""
+
+    def parallelism(self) -> int:
+        """Return the number of tasks that run at the same time. Waits for Spark's start."""
+
+    def encode(self, tasks: Sequence[EncodeTask]) -> Sequence[UnitResult]:
+        """Encode the tasks' units in one job; return a result for each."""
+
+    def rewrite(self, tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
+        """Rewrite data files in one job. Raises RewriteFailed if one of them cannot be rewritten."""
 
 
 class Landing:
-    """Lands batches on threads of its own and tells `on_landed` of each, from those threads.
+    """Lands batches: stage, encode, commit, and `settle` with the outcome, on the committing thread.
 
-    Tables are opened and prepared at once, all of them, while Spark is starting and records are being read. A batch
-    that is not `wanted` any more when it could be committed is not: no state can speak for it.
+    All tables are opened and prepared at once, while Spark is starting and records are being read. A batch is committed
+    only if `can_acknowledge` says so when its turn has come: otherwise no state could ever speak for its records.
     """
 
     def __init__(
         self,
-        openers: Mapping[StreamId, Callable[[], Table]],
-        engine: Engine,
+        factories: Mapping[StreamId, Callable[[], Table]],
+        executors: Executors,
         staging: Staging,
         access: AwsAccess,
         file_prefix: str,
         rejects: RejectLedger,
-        on_landed: Callable[[BatchOutcome], None],
-        wanted: Callable[[Batch], bool],
-        activities: Activities,
+        settle: Callable[[BatchOutcome], None],
+        can_acknowledge: Callable[[Batch], bool],
+        stages: ActiveStages,
     ) -> None:
-        self._engine = engine
+        """Begin to prepare the tables. The names of all data files and rejects begin with `file_prefix`."""
+        self._executors = executors
         self._staging = staging
         self._access = access
         self._file_prefix = file_prefix
         self._rejects = rejects
-        self._on_landed = on_landed
-        self._wanted = wanted
-        self._activities = activities
+        self._settle = settle
+        self._can_acknowledge = can_acknowledge
+        self._stages = stages
         self._with_undeclared: set[StreamId] = set()
-        self._table_locks = {stream: threading.Lock() for stream in openers}
-        self._commits = Workers(COMMITS_AT_ONCE, "commit")
+        self._table_locks = {stream: threading.Lock() for stream in factories}
+        self._commits = ThreadPool(MAX_COMMITS, "commit")
         self._tables: dict[StreamId, Future[Table]] = {
-            stream: self._commits.submit(_prepared, opener) for stream, opener in openers.items()
+            stream: self._commits.submit(_prepared, factory) for stream, factory in factories.items()
         }
 
     def land(self, batches: Sequence[Batch]) -> None:
-        """Encode the batches in one Spark job and commit each to its table. Returns when all are through.
+        """Encode the batches in one Spark job and commit each to its table. Returns when all are settled.
 
-        Whatever is raised for one of them fails its stream, and no other.
+        An error raised for one of them fails its stream and no other.
         """
         staged: dict[StreamId, tuple[Batch, StagedBatch]] = {}
         for batch in batches:
@@ -110,38 +115,38 @@ class Landing:
                     continue
                 except Exception as error:
                     failure = failure_of(error, batch.stream, "stage records of")
-            self._on_landed(BatchOutcome(batch, failure))
+            self._settle(BatchFailed(batch, failure))
         if not staged:
             return
         try:
             results = self._encode([stage for _, stage in staged.values()])
         except Exception as error:
             for batch, _ in staged.values():
-                self._on_landed(BatchOutcome(batch, failure_of(error, batch.stream, "encode records of")))
+                self._settle(BatchFailed(batch, failure_of(error, batch.stream, "encode records of")))
             return
         commits = [self._commits.submit(self._commit, batch, results[batch.stream]) for batch, _ in staged.values()]
         wait(commits)
         for commit in commits:
             commit.result()
 
-    def spark_is_starting(self) -> bool:
-        """Whether nothing can be encoded yet."""
-        return self._engine.is_starting()
+    def engine_is_starting(self) -> bool:
+        """Whether no batch can be encoded yet."""
+        return self._executors.is_starting()
 
-    def spark_has_gone(self) -> bool:
-        """Whether nothing can be encoded any more."""
-        return self._engine.error is not None
+    def engine_failed(self) -> bool:
+        """Whether no batch can be encoded any more."""
+        return self._executors.error is not None
 
     def preparation_failure(self, stream: StreamId) -> Failure | None:
-        """Why the stream's table could not be made ready; None if it is. Waits until that is known."""
+        """Return why the stream's table could not be prepared, or None. Waits until that is known."""
         error = self._tables[stream].exception()
         return None if error is None else failure_of(error, stream, "prepare the table of")
 
     def publish(self, streams: Sequence[StreamId]) -> dict[StreamId, Failure]:
-        """Publish the tables of streams that are complete; return what went wrong."""
-        rewrite = self._engine.rewrite
+        """Publish the tables of streams that are complete; return the failures."""
+        rewrite = self._executors.rewrite
         published = {stream: self._commits.submit(self._tables[stream].result().publish, rewrite) for stream in streams}
-        with self._activities.during("publishing"):
+        with self._stages.active("publishing"):
             errors = {stream: future.exception() for stream, future in published.items()}
         return {
             stream: failure_of(error, stream, "publish the new content of")
@@ -150,14 +155,14 @@ class Landing:
         }
 
     def close(self, given_up: Callable[[], bool]) -> None:
-        """End the threads: begin nothing more, and wait for what has begun until it is `given_up`."""
+        """End the threads: start nothing more, and wait until what runs has ended, or `given_up` returns true."""
         self._commits.close(given_up)
 
     def _encode(self, staged: Sequence[StagedBatch]) -> Mapping[StreamId, list[UnitResult]]:
         try:
-            tasks = split_into_tasks(staged, self._engine.parallelism(), self._access)
-            with self._activities.during("encoding"):
-                results = self._engine.encode(tasks)
+            tasks = split_into_tasks(staged, self._executors.parallelism(), self._access)
+            with self._stages.active("encoding"):
+                results = self._executors.encode(tasks)
         finally:
             self._clear(segment for batch in staged for segment in batch.segments)
         by_stream: dict[StreamId, list[UnitResult]] = {batch.stream: [] for batch in staged}
@@ -187,46 +192,46 @@ class Landing:
     def _commit(self, batch: Batch, results: Sequence[UnitResult]) -> None:
         """Commit what was encoded; encode again if the table answers Reencode."""
         table = self._tables[batch.stream].result()
-        with self._table_locks[batch.stream], self._activities.during("committing"):
+        with self._table_locks[batch.stream], self._stages.active("committing"):
             try:
-                landed = self._into_table(table, batch, results)
+                outcome = self._into_table(table, batch, results)
             except Exception as error:
-                # Whether the commit took place may be unknown, so its files stay: a file too many is harmless.
+                # The commit may have been made, so its files must stay; a file that no table holds is harmless.
                 doing = f"commit to table {table.name} the records of"
-                landed = BatchOutcome(batch, failure_of(error, batch.stream, doing))
-            # Still under the lock: the stream's next batch must find out that this one has failed.
-            self._on_landed(landed)
+                outcome = BatchFailed(batch, failure_of(error, batch.stream, doing))
+            # Under the lock: after a failure the stream's next batch must not be committed.
+            self._settle(outcome)
 
     def _into_table(self, table: Table, batch: Batch, results: Sequence[UnitResult]) -> BatchOutcome:
-        if not self._wanted(batch):
+        if not self._can_acknowledge(batch):
             self._discard(table, _files(results), _rejects(results))
-            return BatchOutcome(batch, None, skipped=True)
-        self._tell_undeclared(batch.stream, results)
+            return BatchSkipped(batch)
+        self._warn_of_undeclared(batch.stream, results)
         if _encoding_failure(batch, results) is None:
             self._rejects.register(_rejects(results))
             exceeded = self._rejects.add(batch.stream, _counts(results))
             if exceeded is not None:
                 self._discard(table, _files(results), ())  # the rejects stay: they are the evidence
-                return BatchOutcome(batch, Failure(exceeded, "the limit of rejects is exceeded", "config_error"))
+                return BatchFailed(batch, Failure(exceeded, "the limit of rejects is exceeded", "config_error"))
         reason = ""
-        for attempt in range(ENCODINGS):
+        for attempt in range(MAX_ENCODINGS):
             if attempt:
                 _logger.info("Table %s: batch %d is encoded again, as %s.", table.name, batch.number, reason)
                 results = self._encode([self._stage(batch)])[batch.stream]
             files = _files(results)
             if (failure := _encoding_failure(batch, results)) is not None:
                 self._discard(table, files, _rejects(results))
-                return BatchOutcome(batch, failure)
-            match table.commit(files, self._engine.rewrite):
+                return BatchFailed(batch, failure)
+            match table.commit(files, self._executors.rewrite):
                 case Committed():
                     size = sum(file.size for file in files)
-                    return BatchOutcome(batch, None, files=len(files), bytes=size, counts=_counts(results))
+                    return BatchCommitted(batch, len(files), size, _counts(results))
                 case Reencode(reason=reason):
                     # Encoded again, the batch may be cut into other units, whose rejects go by other names.
                     self._rejects.withdraw(_rejects(results))
-        return BatchOutcome(batch, _too_many_encodings(table, batch, reason))
+        return BatchFailed(batch, _too_many_encodings(table, batch, reason))
 
-    def _tell_undeclared(self, stream: StreamId, results: Sequence[UnitResult]) -> None:
+    def _warn_of_undeclared(self, stream: StreamId, results: Sequence[UnitResult]) -> None:
         """Warn, once for a stream, of fields that its records have and its schema has not."""
         places = {place for result in results if isinstance(result, Encoded) for place in result.undeclared}
         if places and stream not in self._with_undeclared:
@@ -245,14 +250,14 @@ class Landing:
 def _too_many_encodings(table: Table, batch: Batch, reason: str) -> Failure:
     message = (
         f"Cannot commit to table {table.name} the records of stream {batch.stream}: {reason}, at the last of "
-        f"{ENCODINGS} attempts as before. Nothing that was acknowledged is lost. Run the sync again when no other "
+        f"{MAX_ENCODINGS} attempts as before. Nothing that was acknowledged is lost. Run the sync again when no other "
         "writer changes the table."
     )
-    return Failure(message, f"a batch was encoded {ENCODINGS} times", "transient_error")
+    return Failure(message, f"a batch was encoded {MAX_ENCODINGS} times", "transient_error")
 
 
 def _prepared(opener: Callable[[], Table]) -> Table:
-    """Open a table and make it ready. On a thread, as libraries that take seconds to import come along."""
+    """Open a table and prepare it, on a pool's thread: that may import libraries for seconds."""
     table = opener()
     table.prepare()
     return table

@@ -1,84 +1,98 @@
-"""The outcome of a sync: what has failed, what is published because it has not, and how that is told."""
+"""Outcomes: what became of a batch, and what has failed in a sync."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from destination_datalake.buffer.batches import Batch
 from destination_datalake.errors import Failure
-from destination_datalake.sync.failures import incomplete, spark_gone, unacknowledgeable, uncommitted
+from destination_datalake.rejects.counts import RejectCounts
 
 if TYPE_CHECKING:
     from destination_datalake.protocol.catalog import StreamId
-    from destination_datalake.protocol.ledger import StateLedger
-    from destination_datalake.protocol.statuses import Statuses
     from destination_datalake.protocol.stdout import Stdout
-    from destination_datalake.sync.landing import Landing
 
 
-class Outcome:
-    """What has failed so far: streams, and what has ended the whole sync. The first failure of each counts.
+@dataclass(frozen=True, slots=True)
+class BatchCommitted:
+    """Every record of the batch is in the table, or refused and among the rejects. `files` and `bytes` were written."""
 
-    Not thread-safe: its owner locks.
-    """
+    batch: Batch
+    files: int
+    bytes: int
+    counts: RejectCounts
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFailed:
+    """The batch is not known to be in the table: its stream has failed."""
+
+    batch: Batch
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSkipped:
+    """No state can acknowledge the batch any more, so it was not committed. Its files are deleted."""
+
+    batch: Batch
+
+
+BatchOutcome = BatchCommitted | BatchFailed | BatchSkipped
+
+
+class SyncOutcome:
+    """The failures of a sync: of its streams, and one that ends all of it. The first of each counts. Thread-safe."""
 
     def __init__(self, streams: Iterable[StreamId]) -> None:
-        self._streams = tuple(streams)
+        self._streams = frozenset(streams)
+        self._lock = threading.Lock()
         self._failures: dict[StreamId, Failure] = {}
-        self.fatal: Failure | None = None
+        self._fatal: Failure | None = None
 
     @property
     def is_failure(self) -> bool:
-        """Whether anything has failed."""
-        return bool(self._failures) or self.fatal is not None
+        """Whether a stream or the sync has failed."""
+        return self.is_stopped or bool(self._failures)
 
     @property
-    def nothing_is_left(self) -> bool:
-        """Whether all streams have failed, or the sync has."""
-        return len(self._failures) == len(self._streams) or self.fatal is not None
+    def is_stopped(self) -> bool:
+        """Whether the sync has failed as a whole."""
+        return self._fatal is not None
+
+    @property
+    def all_failed(self) -> bool:
+        """Whether the sync has failed as a whole, or every one of its streams has."""
+        return self.is_stopped or len(self._failures) == len(self._streams)
+
+    @property
+    def first_failed(self) -> StreamId | None:
+        """The stream that failed first."""
+        return next(iter(self._failures), None)
 
     def has_failed(self, stream: StreamId) -> bool:
-        """Whether the stream has."""
+        """Whether the stream has failed."""
         return stream in self._failures
 
-    def fail(self, stream: StreamId, failure: Failure) -> None:
-        """Note that a stream has failed."""
-        self._failures.setdefault(stream, failure)
+    def fail(self, stream: StreamId, failure: Failure) -> bool:
+        """Record that a stream has failed. Return False if it had already."""
+        with self._lock:
+            return self._failures.setdefault(stream, failure) is failure
 
     def stop(self, failure: Failure) -> None:
-        """Note that the sync has."""
-        self.fatal = self.fatal or failure
+        """Record that the sync has failed as a whole."""
+        with self._lock:
+            self._fatal = self._fatal or failure
 
-    def account(self, ledger: StateLedger, *, spark_has_gone: bool) -> None:
-        """Fail every stream of which something was received and not committed: nothing is dropped without a word."""
-        for stream in self._streams:
-            received, committed = ledger.received(stream), ledger.committed(stream)
-            if received == committed or stream in self._failures:
-                continue
-            if spark_has_gone:
-                self.fail(stream, spark_gone(stream))
-            elif ledger.is_blocked:
-                self.fail(stream, unacknowledgeable(stream, next(iter(self._failures))))
-            else:
-                self.fail(stream, uncommitted(stream, received, committed))
-
-    def publish(self, landing: Landing, statuses: Statuses) -> None:
-        """Publish the streams that are complete, and note what keeps the others from it."""
-        for stream in self._streams:
-            failure = landing.preparation_failure(stream)
-            if failure is not None:
-                self.fail(stream, failure)
-        complete = [s for s in self._streams if s not in self._failures and statuses.is_complete(s)]
-        for stream, failure in landing.publish(complete).items():
-            self.fail(stream, failure)
-        for stream in self._streams:
-            if not statuses.is_complete(stream):
-                self.fail(stream, incomplete(stream))
-
-    def tell(self, out: Stdout) -> None:
+    def write_traces(self, out: Stdout) -> None:
         """Write a TRACE ERROR for each failure."""
-        for stream, failure in list(self._failures.items()):
+        with self._lock:
+            failures = list(self._failures.items())
+        for stream, failure in failures:
             descriptor = (stream.namespace, stream.name)
             out.trace_error(failure.message, failure.detail, failure.type, descriptor)
-        if self.fatal is not None:
-            out.trace_error(self.fatal.message, self.fatal.detail, self.fatal.type)
+        if self._fatal is not None:
+            out.trace_error(self._fatal.message, self._fatal.detail, self._fatal.type)

@@ -1,4 +1,4 @@
-"""What a sync does, for people: progress while it runs, a summary when it ends."""
+"""The user's view of a sync: its progress while it runs, a summary when it ends."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ if TYPE_CHECKING:
 LOG_EVERY_SECONDS = 5.0
 
 BUSIEST = 10
-"""Streams that a sync of many tells of by name while it runs."""
+"""How many streams the progress of a sync of many names."""
 
 
-class Activities:
-    """What is going on, on whichever threads."""
+class ActiveStages:
+    """The stages that are at work on some thread. Thread-safe."""
 
     ALL = ("reading", "encoding", "committing", "publishing")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._running: Counter[str] = Counter()
+        self._threads: Counter[str] = Counter()
 
     @contextmanager
-    def during(self, activity: str) -> Iterator[None]:
-        """Tell of it for as long as the block takes."""
+    def active(self, stage: str) -> Iterator[None]:
+        """Count the stage as active while the block runs."""
         with self._lock:
-            self._running[activity] += 1
+            self._threads[stage] += 1
         try:
             yield
         finally:
             with self._lock:
-                self._running[activity] -= 1
+                self._threads[stage] -= 1
 
     def now(self) -> tuple[str, ...]:
-        """All that goes on, in the order of the way of the data."""
-        return tuple(activity for activity in self.ALL if self._running[activity])
+        """Return the active stages, in the order in which data passes them."""
+        return tuple(stage for stage in self.ALL if self._threads[stage])
 
 
 @dataclass(slots=True)
 class StreamProgress:
-    """One stream's counts so far."""
+    """The counts of one stream so far."""
 
     stream: StreamId
     received: int = 0
@@ -66,35 +66,35 @@ class StreamProgress:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A moment of a sync."""
+    """The counts of a sync at one moment."""
 
     streams: tuple[StreamProgress, ...]
     seconds: float
     buffered_bytes: int
     states_released: int
     states_held: int
-    activities: tuple[str, ...] = ()
+    stages: tuple[str, ...] = ()
 
 
 class Reporter:
-    """Tells how a sync goes: as LOG messages every few seconds, and live on stderr where that is a terminal."""
+    """Reports progress: LOG messages every few seconds, and a live display on stderr if that is a terminal."""
 
-    def __init__(self, out: Stdout, look: Callable[[], Progress]) -> None:
+    def __init__(self, out: Stdout, progress: Callable[[], Progress]) -> None:
         self._out = out
-        self._look = look
+        self._progress = progress
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="report", daemon=True)
 
     def __enter__(self) -> Reporter:
-        """Begin."""
+        """Start."""
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Say how it ended."""
+        """Log the summary."""
         self._ended.set()
         self._thread.join()
-        for line in summary(self._look()):
+        for line in summary(self._progress()):
             self._out.log("INFO", line)
 
     def _run(self) -> None:
@@ -105,7 +105,7 @@ class Reporter:
 
     def _log_regularly(self) -> None:
         while not self._ended.wait(LOG_EVERY_SECONDS):
-            for line in progress_lines(self._look()):
+            for line in progress_lines(self._progress()):
                 self._out.log("INFO", line)
 
     def _show_live(self) -> None:
@@ -114,24 +114,24 @@ class Reporter:
 
         console = Console(stderr=True)
         logged = time.monotonic()
-        with Live(progress_table(self._look()), console=console, refresh_per_second=4) as live:
+        with Live(progress_table(self._progress()), console=console, refresh_per_second=4) as live:
             while not self._ended.wait(0.25):
-                progress = self._look()
+                progress = self._progress()
                 live.update(progress_table(progress))
                 if time.monotonic() - logged >= LOG_EVERY_SECONDS:
                     logged = time.monotonic()
                     for line in progress_lines(progress):
                         self._out.log("INFO", line)
-            live.update(progress_table(self._look()))
+            live.update(progress_table(self._progress()))
 
 
 def progress_lines(progress: Progress) -> Iterable[str]:
-    """One line on the whole, one for each of the busiest streams, and one on the others together."""
+    """Yield a line on the sync, one for each of the busiest streams, and one on all others together."""
     received_bytes = sum(stream.received_bytes for stream in progress.streams)
     rate = received_bytes / progress.seconds / 1e6 if progress.seconds else 0.0
-    doing = f" ({', '.join(progress.activities)})" if progress.activities else ""
+    stages = f" ({', '.join(progress.stages)})" if progress.stages else ""
     yield (
-        f"Progress after {progress.seconds:.0f} s{doing}: {rate:.1f} MB/s received, "
+        f"Progress after {progress.seconds:.0f} s{stages}: {rate:.1f} MB/s received, "
         f"{progress.buffered_bytes / 1e6:.1f} MB buffered, {progress.states_released} states released, "
         f"{progress.states_held} held."
     )
@@ -149,14 +149,14 @@ def progress_lines(progress: Progress) -> Iterable[str]:
 
 
 def _busiest(streams: Sequence[StreamProgress]) -> tuple[list[StreamProgress], list[StreamProgress]]:
-    """The streams of which most has been received, in the order of the catalog, and the others."""
+    """Return the streams with the most bytes received, in the order of the catalog, and the others."""
     by_size = sorted(streams, key=lambda stream: -stream.received_bytes)
     shown = {stream.stream for stream in by_size[:BUSIEST]}
     return [s for s in streams if s.stream in shown], [s for s in streams if s.stream not in shown]
 
 
 def summary(progress: Progress) -> Iterable[str]:
-    """One line for each stream, then one on the whole."""
+    """Yield a line for each stream, then one on the sync."""
     for stream in progress.streams:
         failed = ", FAILED" if stream.failed else ""
         yield (
@@ -173,16 +173,16 @@ def summary(progress: Progress) -> Iterable[str]:
 
 def _rejected(stream: StreamProgress) -> str:
     counts = {"records": stream.rejected_records, "values": stream.rejected_values}
-    said = " and ".join(f"{count} {what}" for what, count in counts.items() if count)
-    return f", {said} rejected (see _errors/)" if said else ""
+    text = " and ".join(f"{count} {what}" for what, count in counts.items() if count)
+    return f", {text} rejected (see _errors/)" if text else ""
 
 
 def progress_table(progress: Progress) -> Table:
-    """The same as a table for the terminal."""
+    """Return the progress as a table for the terminal."""
     from rich.table import Table
 
     title = (
-        f"{', '.join(progress.activities)} · {progress.seconds:.0f} s · {progress.buffered_bytes / 1e6:.1f} MB "
+        f"{', '.join(progress.stages)} · {progress.seconds:.0f} s · {progress.buffered_bytes / 1e6:.1f} MB "
         f"buffered · {progress.states_released} states released, {progress.states_held} held"
     )
     shown, others = _busiest(progress.streams)

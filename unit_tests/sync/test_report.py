@@ -13,7 +13,7 @@ from rich.console import Console
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.protocol.stdout import Stdout
 from destination_datalake.sync.report import (
-    Activities,
+    ActiveStages,
     Progress,
     Reporter,
     StreamProgress,
@@ -37,12 +37,12 @@ def test_progress_is_told_for_the_whole_and_for_each_stream_that_has_received_an
 
 
 def test_progress_tells_what_is_going_on() -> None:
-    activities = Activities()
-    with activities.during("encoding"), activities.during("reading"), activities.during("encoding"):
-        doing = activities.now()
+    stages = ActiveStages()
+    with stages.active("encoding"), stages.active("reading"), stages.active("encoding"):
+        active = stages.now()
 
-    assert (doing, activities.now()) == (("reading", "encoding"), ())
-    line = next(iter(progress_lines(replace(PROGRESS, activities=doing))))
+    assert (active, stages.now()) == (("reading", "encoding"), ())
+    line = next(iter(progress_lines(replace(PROGRESS, stages=active))))
     assert line.startswith("Progress after 2 s (reading, encoding): ")
 
 

@@ -32,7 +32,8 @@ HALVES = ((1, 2), (3, 4))
 NEW = [id for half in HALVES for id in half]
 
 LANDING = "destination_datalake.sync.landing:Landing"
-SYNC = "destination_datalake.sync.conductor:_Sync"
+CONDUCTOR = "destination_datalake.sync.conductor:Conductor"
+IN_FLIGHT = "destination_datalake.sync.in_flight:InFlight"
 ICEBERG = "destination_datalake.tables.iceberg.table:IcebergTable"
 PROMOTION = "destination_datalake.tables.iceberg.promotion:Promotion"
 BRANCHES = "destination_datalake.tables.iceberg.branches"
@@ -48,13 +49,13 @@ EVERYWHERE = (
     KillPoint("after", f"{LANDING}._encode"),
     KillPoint("before", f"{LANDING}._encode", 2),
     KillPoint("after", f"{LANDING}._commit"),
-    KillPoint("before", f"{SYNC}._on_landed"),
-    KillPoint("after", f"{SYNC}._on_landed"),
-    KillPoint("before", f"{SYNC}._on_landed", 4),
-    KillPoint("after", f"{SYNC}._on_landed", 6),
+    KillPoint("before", f"{IN_FLIGHT}.settle"),
+    KillPoint("after", f"{IN_FLIGHT}.settle"),
+    KillPoint("before", f"{IN_FLIGHT}.settle", 4),
+    KillPoint("after", f"{IN_FLIGHT}.settle", 6),
     KillPoint("before", f"{LANDING}.publish"),
     KillPoint("after", f"{LANDING}.publish"),
-    KillPoint("before", f"{SYNC}._conclude"),
+    KillPoint("before", f"{CONDUCTOR}._conclude"),
 )
 """Between the stages of a batch, and of the end of a sync."""
 

@@ -1,0 +1,261 @@
+"""What is in flight between stdin and stdout: records not yet committed and states not yet released.
+
+The threads of a sync meet here and nowhere else: the main thread adds what it reads, job threads take batches and
+settle them, the releasing thread takes states. One lock guards it all; no I/O to AWS or to stdout is done under it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, assert_never
+
+from destination_datalake.buffer.batches import Batch, SealFailed
+from destination_datalake.errors import Failure
+from destination_datalake.protocol.ledger import DueState, StateLedger
+from destination_datalake.sync.failures import seal_failed, spark_ended, unacknowledgeable, uncommitted
+from destination_datalake.sync.intake import RecordRuns
+from destination_datalake.sync.outcome import BatchCommitted, BatchFailed, BatchOutcome, BatchSkipped, SyncOutcome
+from destination_datalake.sync.report import Progress, StreamProgress
+
+if TYPE_CHECKING:
+    from destination_datalake.buffer.backlog import Backlog
+    from destination_datalake.protocol.catalog import StreamId
+    from destination_datalake.protocol.states import State
+    from destination_datalake.termination import Termination
+
+_POLL_SECONDS = 0.2
+"""SIGTERM cannot notify a condition: whoever waits here looks that often whether it has arrived."""
+
+
+class InFlight:
+    """The backlog and the state ledger of one sync, shared by its threads. `outcome` has what failed.
+
+    Methods whose names end in `_locked` need the lock held; the others take it.
+    """
+
+    def __init__(
+        self, streams: Iterable[StreamId], backlog: Backlog, outcome: SyncOutcome, termination: Termination
+    ) -> None:
+        self._backlog = backlog
+        self._buffer = backlog.buffer
+        self._outcome = outcome
+        self._termination = termination
+        self._progress = {stream: StreamProgress(stream) for stream in streams}
+        self._ledger = StateLedger(self._progress, backlog.states.keep)
+        self._started = time.monotonic()
+        lock = threading.RLock()
+        self._changed = threading.Condition(lock)
+        self._state_due = threading.Condition(lock)
+        self._input_ended = False
+        self._engine_failed = False
+        self._jobs_running = 0
+        self._finished = False
+        self._states_failed = False
+
+    # Reading.
+
+    def add_records(self, runs: RecordRuns) -> None:
+        """Buffer records, except those of streams that have failed, and count them. Raises DiskFailed."""
+        with self._changed:
+            due = False
+            for stream, records in runs.streams.items():
+                lines = records.pieces[0] if len(records.pieces) == 1 else b"".join(records.pieces)
+                first = self._ledger.received(stream)
+                if not self._outcome.has_failed(stream):
+                    due |= self._buffer.append(stream, lines, records.count, first)
+                self._ledger.record(stream, records.count)
+                progress = self._progress[stream]
+                progress.received += records.count
+                progress.received_bytes += len(lines)
+            if due:
+                self._changed.notify_all()
+
+    def add_state(self, state: State) -> None:
+        """Hold a state until the records before it are committed. Raises DiskFailed."""
+        with self._changed:
+            self._ledger.hold(state)
+            self._notify_of_states_locked()
+
+    def wait_for_room(self) -> bool:
+        """Apply back-pressure: wait while the backlog is full or has enough for Spark.
+
+        Returns False if nothing that may still come could be landed and acknowledged. SIGTERM ends the wait.
+        """
+        with self._changed:
+            while not (self._termination.requested or self._is_pointless_locked()) and (
+                self._is_full_locked() or self._backlog.is_ahead_of_spark(self._jobs_running)
+            ):
+                self._changed.notify_all()
+                self._changed.wait(0.5)
+            return not self._is_pointless_locked()
+
+    def end_input(self) -> None:
+        """Make everything that waits due: no more will come."""
+        with self._changed:
+            self._input_ended = True
+            self._changed.notify_all()
+
+    def free_space(self) -> None:
+        """Free disk space, so that what is buffered can land although the disk is full."""
+        with self._changed:
+            self._backlog.free_space()
+
+    def stop(self, failure: Failure) -> None:
+        """Fail the sync as a whole: reading ends, and what was read still lands."""
+        with self._changed:
+            self._outcome.stop(failure)
+            self._changed.notify_all()
+
+    def _is_pointless_locked(self) -> bool:
+        return self._outcome.all_failed or self._engine_failed or self._ledger.is_blocked
+
+    def _is_full_locked(self) -> bool:
+        return self._backlog.is_full(self._ledger.held, self._ledger.needs)
+
+    # Landing.
+
+    def next_batches(self) -> list[Batch] | None:
+        """Wait for batches that are due, to be landed by one job, which `end_job` ends.
+
+        None if the input has ended and no batch is left, or no Spark to encode it.
+        """
+        with self._changed:
+            while True:
+                if not self._engine_failed and (batches := self._due_batches_locked()):
+                    self._jobs_running += 1
+                    self._changed.notify_all()
+                    return batches
+                if self._input_ended:
+                    return None
+                self._changed.wait(None if self._engine_failed else self._backlog.seconds_until_due())
+
+    def end_job(self, *, engine_failed: bool) -> None:
+        """End a job that `next_batches` began."""
+        with self._changed:
+            self._engine_failed |= engine_failed
+            self._jobs_running -= 1
+            self._changed.notify_all()
+
+    def can_acknowledge(self, batch: Batch) -> bool:
+        """Whether a state may yet acknowledge some record of the batch: if not, it must not be committed."""
+        with self._changed:
+            return self._ledger.can_acknowledge(batch.stream, batch.first_record)
+
+    def settle(self, outcome: BatchOutcome) -> None:
+        """Take a batch out of flight. Committed, it makes states due; failed, it fails its stream."""
+        batch = outcome.batch
+        with self._changed:
+            self._buffer.release(batch.segments)
+            match outcome:
+                case BatchCommitted(counts=counts):
+                    self._ledger.commit(batch.stream, batch.first_record, batch.records, counts.refused)
+                    progress = self._progress[batch.stream]
+                    progress.committed += batch.records - counts.refused
+                    progress.files += outcome.files
+                    progress.file_bytes += outcome.bytes
+                    progress.rejected_records += counts.refused
+                    progress.rejected_values += counts.values
+                    self._notify_of_states_locked()
+                case BatchFailed(failure=failure):
+                    self._fail_locked(batch.stream, failure)
+                case BatchSkipped():
+                    pass
+                case _:
+                    assert_never(outcome)
+            self._changed.notify_all()
+
+    def _due_batches_locked(self) -> list[Batch]:
+        """Return the batches that are due and can be acknowledged; release the others."""
+        while True:
+            try:
+                batches = self._backlog.next_batches(everything=self._input_ended or self._is_full_locked())
+            except SealFailed as error:
+                self._fail_locked(error.stream, seal_failed(error))
+                continue
+            landable = [batch for batch in batches if self.can_acknowledge(batch)]
+            for batch in batches:
+                if batch not in landable:
+                    self._buffer.release(batch.segments)
+            if landable or not batches:
+                return landable
+
+    def _fail_locked(self, stream: StreamId, failure: Failure) -> None:
+        if self._outcome.fail(stream, failure):
+            self._ledger.fail(stream)
+            self._buffer.release_stream(stream)
+
+    # Releasing.
+
+    def next_state(self) -> DueState | None:
+        """Wait for the next state that is due, the same one until it is released; None once all is finished."""
+        with self._state_due:
+            while (state := self._ledger.due()) is None and not self._finished:
+                self._state_due.wait()
+            return state
+
+    def release_state(self) -> None:
+        """Take the state that was due out of flight: it is written."""
+        with self._state_due:
+            self._ledger.release()
+            if self._ledger.due() is None:
+                self._changed.notify_all()
+
+    def fail_states(self, failure: Failure) -> None:
+        """Fail the sync as a whole, because no state can be written any more."""
+        with self._changed:
+            self._states_failed = True
+            self.stop(failure)
+
+    def _notify_of_states_locked(self) -> None:
+        if self._ledger.due() is not None:
+            self._state_due.notify()
+
+    # The end.
+
+    def fail_uncommitted(self) -> None:
+        """Fail every stream of which some record is neither committed nor rejected. All jobs must have ended."""
+        with self._changed:
+            for stream in self._progress:
+                received, committed = self._ledger.received(stream), self._ledger.committed(stream)
+                if received == committed or self._outcome.has_failed(stream):
+                    continue
+                if self._engine_failed:
+                    failure = spark_ended(stream)
+                elif self._ledger.is_blocked and (failed := self._outcome.first_failed) is not None:
+                    failure = unacknowledgeable(stream, failed)
+                else:
+                    failure = uncommitted(stream, received, committed)
+                self._outcome.fail(stream, failure)
+
+    def finish(self) -> None:
+        """Record that nothing more will be committed or published; states that are due are yet released."""
+        with self._changed:
+            self._finished = True
+            self._state_due.notify()
+            self._changed.notify_all()
+
+    def wait_until_finished(self, patience: float) -> None:
+        """Wait for `finish` and for all states that are due; after SIGTERM for `patience` seconds at most."""
+        deadline: float | None = None
+        with self._changed:
+            while not (self._finished and (self._states_failed or self._ledger.due() is None)):
+                if self._termination.requested:
+                    deadline = deadline or time.monotonic() + patience
+                    if time.monotonic() >= deadline:
+                        return
+                self._changed.wait(_POLL_SECONDS)
+
+    def progress(self, stages: tuple[str, ...]) -> Progress:
+        """Return the counts as they are now."""
+        with self._changed:
+            return Progress(
+                tuple(replace(p, failed=self._outcome.has_failed(p.stream)) for p in self._progress.values()),
+                time.monotonic() - self._started,
+                self._buffer.buffered_bytes,
+                self._ledger.released,
+                self._ledger.held,
+                stages,
+            )

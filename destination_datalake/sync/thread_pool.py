@@ -1,0 +1,70 @@
+"""A pool of daemon threads that are all started at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any, ParamSpec, TypeVar
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+_POLL_SECONDS = 0.2
+
+
+class ThreadPool:
+    """Runs submitted calls in order on at most `max_threads` threads.
+
+    Unlike `concurrent.futures.ThreadPoolExecutor` it starts all threads at the beginning, so that a machine that runs
+    out of threads later fails no call, and it does not wait at exit for threads that wait for AWS.
+    """
+
+    def __init__(self, max_threads: int, name: str) -> None:
+        """Start the threads, or as many as the system has. Raises RuntimeError if it has not even one."""
+        self._queue: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._closed = False
+        self._threads: list[threading.Thread] = []
+        for number in range(max_threads):
+            thread = threading.Thread(target=self._run, name=f"{name}_{number}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                if not self._threads:
+                    raise
+                break
+            self._threads.append(thread)
+
+    @property
+    def size(self) -> int:
+        """The number of threads."""
+        return len(self._threads)
+
+    def submit(self, call: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> Future[_R]:
+        """Queue a call; return the future of its result or exception."""
+        future: Future[_R] = Future()
+        self._queue.put(lambda: _complete(future, call, args, kwargs))
+        return future
+
+    def close(self, given_up: Callable[[], bool]) -> None:
+        """Start no further call; wait until the running ones have ended, or `given_up` returns true."""
+        self._closed = True
+        for _ in self._threads:
+            self._queue.put(lambda: None)
+        while any(thread.is_alive() for thread in self._threads) and not given_up():
+            for thread in self._threads:
+                thread.join(_POLL_SECONDS / len(self._threads))
+
+    def _run(self) -> None:
+        while not self._closed:
+            call = self._queue.get()
+            if not self._closed:
+                call()
+
+
+def _complete(future: Future[_R], call: Callable[..., _R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    try:
+        future.set_result(call(*args, **kwargs))
+    except BaseException as error:
+        future.set_exception(error)
