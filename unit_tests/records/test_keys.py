@@ -17,7 +17,7 @@ from destination_datalake.records.record import record_coercer
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.narrowest import widest
 from destination_datalake.schema.types import ColumnType, Field, Int32, Int64, Json, List, String, Struct
-from unit_tests.schema.strategies import ONE_OF_EACH
+from unit_tests.strategies import ONE_OF_EACH
 
 ESCAPED = ['a"b', "back\\slash", "line\nfeed", "tab\t", "nul\0", "\x1f", "\x7f", "é/€/😀", "\u2028"]
 WORDS_OF_OURS = ["rows", "v", "data", "record", "meta", "emitted_at", "changes", "f0", "f1", "Data", "stream", "type"]

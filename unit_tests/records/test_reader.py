@@ -33,7 +33,7 @@ from destination_datalake.schema.types import (
     Struct,
     Timestamp,
 )
-from unit_tests.schema.strategies import column_types, json_values
+from unit_tests.strategies import column_types, json_values
 
 ID = Field("id", "id", Int64())
 VALUE = Field("value", "Value", String())

@@ -37,7 +37,7 @@ from destination_datalake.schema.types import (
     Struct,
     Timestamp,
 )
-from unit_tests.schema.strategies import ONE_OF_EACH, column_types, json_values
+from unit_tests.strategies import ONE_OF_EACH, column_types, json_values
 
 WRONG_TYPE = (ValueChange("", "NULLED", "DESTINATION_SERIALIZATION_ERROR"),)
 OUT_OF_RANGE = (ValueChange("", "NULLED", "DESTINATION_FIELD_SIZE_LIMITATION"),)

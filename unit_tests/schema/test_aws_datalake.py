@@ -1,4 +1,4 @@
-"""Streams that go on writing to columns that AWS Datalake made."""
+"""Streams that continue columns that AWS Datalake created."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from destination_datalake.schema.types import (
     Struct,
     Timestamp,
 )
-from unit_tests.schema.strategies import json_values
+from unit_tests.strategies import json_values
 
 STRING = {"type": "string"}
 INTEGER = {"type": "integer"}
@@ -50,8 +50,8 @@ def a_struct(**fields: ColumnType) -> Struct:
     return Struct(tuple(Field(name, name, type_) for name, type_ in fields.items()))
 
 
-# A JSON schema, the Glue type of the column that AWS Datalake 0.1.35 made of it, and the type in which it is written.
-MADE: list[tuple[dict[str, Any], str, ColumnType]] = [
+# A JSON schema, the Glue type that AWS Datalake 0.1.35 derived from it, and the column type in which it is written.
+DERIVED: list[tuple[dict[str, Any], str, ColumnType]] = [
     (STRING, "string", String()),
     ({"type": ["null", "string"]}, "string", String()),
     (DATE_TIME, "timestamp", Timestamp(zoned=True)),
@@ -71,7 +71,7 @@ MADE: list[tuple[dict[str, Any], str, ColumnType]] = [
     ({"type": "boolean"}, "boolean", Boolean()),
     ({"type": "null"}, "string", String()),
     ({}, "string", String()),
-    # Unions, references and what names no type are text there, and no JSON text: strings have no quotes.
+    # Unions, references and schemas without a type are text, not JSON text: strings have no quotes.
     ({"type": ["string", "integer"]}, "string", String()),
     ({"type": ["string", "integer"], "format": "date-time"}, "timestamp", Timestamp(zoned=True)),
     ({"oneOf": [INTEGER, {"type": "null"}]}, "string", String()),
@@ -87,7 +87,7 @@ MADE: list[tuple[dict[str, Any], str, ColumnType]] = [
     (an_object(a=an_array(DATE)), "struct<a:array<string>>", a_struct(a=List(String()))),
     ({"type": "object"}, "string", Json()),
     (an_object(), "string", Json()),
-    # One open place inside makes text of the whole object.
+    # An open schema anywhere inside makes the whole object text.
     (an_object(a=INTEGER, b={"type": "object"}), "string", Json()),
     (an_object(a={"type": ["string", "integer"]}), "string", Json()),
     (an_object(a={"oneOf": [STRING, INTEGER]}), "string", Json()),
@@ -115,66 +115,66 @@ MADE: list[tuple[dict[str, Any], str, ColumnType]] = [
 
 
 @pytest.mark.parametrize("numeric", NumericTypes)
-@pytest.mark.parametrize(("schema", "made", "written"), MADE)
-def test_a_column_that_aws_datalake_made_goes_on_as_it_is(
-    schema: dict[str, Any], made: str, written: ColumnType, numeric: NumericTypes
+@pytest.mark.parametrize(("schema", "derived", "written"), DERIVED)
+def test_a_column_of_aws_datalake_is_continued_in_its_type(
+    schema: dict[str, Any], derived: str, written: ColumnType, numeric: NumericTypes
 ) -> None:
-    """Whatever `numeric_types` is: the table's own column says how it is written, and none begins beside it."""
+    """Whatever `numeric_types` is: the table's column decides, and no second one is added."""
     json_schema = {"properties": {"value": schema}}
     [column] = stream_columns(json_schema, numeric, AWS_DATALAKE)
-    there = {"value": parse_glue_type(made)}
+    existing = {"value": parse_glue_type(derived)}
 
-    [now] = inherit_types([column], json_schema, there)
+    [now] = inherit_types([column], json_schema, existing)
 
     assert now == Field("value", "value", written)
-    there = {"value": parse_glue_type(made)}
-    assert evolve(there, [now]).changes == ()
-    assert evolve(there, [now]).columns == (now,)
+    existing = {"value": parse_glue_type(derived)}
+    assert evolve(existing, [now]).changes == ()
+    assert evolve(existing, [now]).columns == (now,)
 
 
-def test_a_field_inside_keeps_the_source_s_spelling_beside_the_catalog_s() -> None:
+def test_a_struct_field_keeps_its_source() -> None:
     json_schema = {"properties": {"x": an_object(unitPrice=NUMBER)}}
     columns = stream_columns(json_schema, NumericTypes.INT_FLOAT, AWS_DATALAKE)
-    there = {"x": parse_glue_type("struct<unitPrice:double>")}
+    existing = {"x": parse_glue_type("struct<unitPrice:double>")}
 
-    [column] = inherit_types(columns, json_schema, there)
+    [column] = inherit_types(columns, json_schema, existing)
 
     assert column.type == Struct((Field("unitprice", "unitPrice", Float64()),))
-    assert evolve(there, [column]).changes == ()
+    assert evolve(existing, [column]).changes == ()
 
 
 @pytest.mark.parametrize(
-    ("schema", "there"),
+    ("schema", "existing"),
     [
         (INTEGER, None),
         (INTEGER, String()),
         (DATE, Timestamp(zoned=True)),
         (STRING, Int64()),
-        # A number with more digits than a double has goes to a column of text beside it.
+        # A number with more digits than a double is redirected to a string column.
         ({"type": "number", "airbyte_type": "big_number"}, Float64()),
         (an_object(a=INTEGER), Int64()),
         (an_array(INTEGER), String()),
     ],
 )
-def test_a_column_that_is_not_what_aws_datalake_made_of_the_schema_is_met_as_any_other(
-    schema: dict[str, Any], there: ColumnType | None
+def test_a_column_that_aws_datalake_would_not_have_created_is_like_any_other(
+    schema: dict[str, Any], existing: ColumnType | None
 ) -> None:
     json_schema = {"properties": {"x": schema}}
     columns = stream_columns(json_schema, NumericTypes.INT_FLOAT, AWS_DATALAKE)
 
-    assert inherit_types(columns, json_schema, {"x": there}) == columns
+    assert inherit_types(columns, json_schema, {"x": existing}) == columns
     assert inherit_types(columns, json_schema, {}) == columns
 
 
 @given(
-    json_values | st.sampled_from([schema for schema, _, _ in MADE]),
+    json_values | st.sampled_from([schema for schema, _, _ in DERIVED]),
     st.sampled_from(NumericTypes),
-    st.sampled_from([made for _, made, _ in MADE]),
+    st.sampled_from([derived for _, derived, _ in DERIVED]),
 )
-def test_any_schema_can_meet_any_column(schema: object, numeric: NumericTypes, made: str) -> None:
+def test_no_schema_and_column_raise_an_error(schema: object, numeric: NumericTypes, derived: str) -> None:
     json_schema = {"properties": {"x": schema}}
     columns = stream_columns(json_schema, numeric, AWS_DATALAKE)
 
-    [now] = inherit_types(columns, json_schema, {"x": parse_glue_type(made)})
+    [now] = inherit_types(columns, json_schema, {"x": parse_glue_type(derived)})
 
     assert (now.name, now.source) == ("x", "x")

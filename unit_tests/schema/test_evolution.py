@@ -1,10 +1,17 @@
+"""The changes that let a stream be written to a table, and the columns that take its values."""
+
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import count
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from destination_datalake.schema.evolution import AddColumn, SchemaChange, Widen, apply_changes, evolve, widen_columns
+from destination_datalake.schema.glue import glue_type, parse_glue_type
+from destination_datalake.schema.iceberg import from_iceberg, iceberg_type
 from destination_datalake.schema.types import (
     Boolean,
     ColumnType,
@@ -21,7 +28,7 @@ from destination_datalake.schema.types import (
     Struct,
     Timestamp,
 )
-from unit_tests.schema.strategies import ONE_OF_EACH, column_types, names
+from unit_tests.strategies import ONE_OF_EACH, column_types, names
 
 
 def column(name: str, type_: ColumnType) -> Field:
@@ -33,20 +40,20 @@ def a_struct(**fields: ColumnType) -> Struct:
 
 
 @pytest.mark.parametrize("type_", ONE_OF_EACH)
-def test_a_table_that_is_as_the_stream_needs_it_stays(type_: ColumnType) -> None:
+def test_a_table_with_the_stream_s_columns_needs_no_change(type_: ColumnType) -> None:
     evolution = evolve({"x": type_, "theirs": None}, [column("x", type_)])
     assert evolution.changes == ()
     assert evolution.columns == (column("x", type_),)
 
 
-def test_a_column_the_table_lacks_is_added_at_the_end() -> None:
+def test_a_new_column_is_added_at_the_end() -> None:
     evolution = evolve({"id": Int64()}, [column("new", String()), column("id", Int64())])
     assert evolution.changes == (AddColumn((), column("new", String())),)
     assert evolution.columns == (column("new", String()), column("id", Int64()))
     assert list(apply_changes({"id": Int64()}, evolution.changes)) == ["id", "new"]
 
 
-def test_a_column_the_stream_lacks_stays_in_the_table() -> None:
+def test_a_column_that_the_stream_lacks_is_kept() -> None:
     evolution = evolve({"gone": String(), "id": Int64()}, [column("id", Int64())])
     assert evolution.changes == ()
 
@@ -89,7 +96,7 @@ def test_a_narrower_table_is_widened_and_a_wider_one_is_written_in_its_own_type(
         (None, String(), "x__string"),
     ],
 )
-def test_values_a_column_cannot_hold_get_a_column_of_their_own(
+def test_values_that_a_column_cannot_hold_are_redirected_to_a_new_one(
     table: ColumnType | None, stream: ColumnType, redirected: str
 ) -> None:
     evolution = evolve({"x": table}, [column("x", stream)])
@@ -99,7 +106,7 @@ def test_values_a_column_cannot_hold_get_a_column_of_their_own(
 
 
 @pytest.mark.parametrize(
-    ("there", "stream", "home", "changes"),
+    ("existing", "stream", "target", "changes"),
     [
         ({"x__int": Int32()}, Int32(), Field("x__int", "X", Int32()), ()),
         ({"x__int": Int64()}, Int32(), Field("x__int", "X", Int64()), ()),
@@ -113,15 +120,15 @@ def test_values_a_column_cannot_hold_get_a_column_of_their_own(
         ),
     ],
 )
-def test_values_that_went_elsewhere_once_go_there_again(
-    there: dict[str, ColumnType | None], stream: ColumnType, home: Field, changes: tuple[SchemaChange, ...]
+def test_values_are_redirected_to_the_column_of_earlier_syncs(
+    existing: dict[str, ColumnType | None], stream: ColumnType, target: Field, changes: tuple[SchemaChange, ...]
 ) -> None:
-    evolution = evolve({"x": String(), **there}, [column("x", stream)])
-    assert evolution.columns == (home,)
+    evolution = evolve({"x": String(), **existing}, [column("x", stream)])
+    assert evolution.columns == (target,)
     assert evolution.changes == changes
 
 
-def test_a_column_of_the_stream_is_not_taken_for_another_ones_values() -> None:
+def test_values_are_not_redirected_to_another_column_of_the_stream() -> None:
     stream = [column("x", Int32()), column("x__int", Int32())]
     evolution = evolve({"x": String()}, stream)
     assert [field.name for field in evolution.columns] == ["x__int__int", "x__int"]
@@ -129,7 +136,7 @@ def test_a_column_of_the_stream_is_not_taken_for_another_ones_values() -> None:
     assert [field.name for field in evolution.columns] == ["x__int__int", "x__int"]
 
 
-def test_names_are_the_same_whatever_the_case_of_their_letters_and_stay_as_they_are_spelled() -> None:
+def test_names_are_compared_without_regard_to_case_and_keep_the_table_s_spelling() -> None:
     """At any depth, and where a column cannot hold what the stream sends."""
     table: dict[str, ColumnType | None] = {"Id": Int32(), "Email": Int64(), "Line": a_struct(unitPrice=Int32())}
     line = a_struct(unitprice=Int64(), sku=String())
@@ -148,18 +155,18 @@ def test_names_are_the_same_whatever_the_case_of_their_letters_and_stay_as_they_
     assert again.columns == evolution.columns
 
 
-def test_text_and_json_text_share_a_column_since_no_catalog_tells_them_apart() -> None:
+def test_text_and_json_text_share_a_column() -> None:
     assert evolve({"x": String()}, [column("x", Json())]).columns == (column("x", Json()),)
     assert evolve({"x": Json()}, [column("x", String())]).changes == ()
 
 
-def test_a_long_column_name_is_still_one_after_it_is_redirected() -> None:
-    (home,) = evolve({"x" * 255: String()}, [column("x" * 255, Int32())]).columns
-    assert len(home.name) == 255
-    assert home.name != "x" * 255
+def test_the_name_of_a_redirected_column_is_bounded() -> None:
+    (target,) = evolve({"x" * 255: String()}, [column("x" * 255, Int32())]).columns
+    assert len(target.name) == 255
+    assert target.name != "x" * 255
 
 
-def test_a_structs_fields_are_added_and_widened_by_path() -> None:
+def test_fields_of_structs_are_added_and_widened_by_path() -> None:
     table = {"order": a_struct(id=Int32(), gone=String(), buyer=a_struct(age=Int32()))}
     stream = [column("order", a_struct(id=Int64(), note=String(), buyer=a_struct(age=Int32(), name=String())))]
     evolution = evolve(table, stream)
@@ -180,7 +187,7 @@ def test_a_wider_field_of_a_struct_is_written_in_the_tables_type() -> None:
     assert evolution.columns == (column("o", a_struct(x=Float64(), id=Int64())),)
 
 
-def test_a_lists_elements_change_under_the_word_element() -> None:
+def test_the_elements_of_a_list_have_the_path_element() -> None:
     table: dict[str, ColumnType | None] = {"ids": List(Int32()), "items": List(a_struct(n=Float32()))}
     stream = [column("ids", List(Int64())), column("items", List(a_struct(n=Float64(), sku=String())))]
     evolution = evolve(table, stream)
@@ -192,7 +199,7 @@ def test_a_lists_elements_change_under_the_word_element() -> None:
     assert apply_changes(table, evolution.changes) == {field.name: field.type for field in stream}
 
 
-def test_a_conflict_inside_a_struct_leaves_the_whole_column_alone() -> None:
+def test_a_conflict_inside_a_struct_redirects_the_whole_column() -> None:
     evolution = evolve({"o": a_struct(a=Int32(), b=Int32())}, [column("o", a_struct(a=Int64(), b=String(), c=Date()))])
     assert evolution.changes == (AddColumn((), Field("o__struct", "O", a_struct(a=Int64(), b=String(), c=Date()))),)
 
@@ -201,7 +208,7 @@ unique_columns = st.lists(st.builds(column, names, column_types), max_size=6, un
 
 
 @given(st.dictionaries(names, st.none() | column_types, max_size=6), unique_columns)
-def test_an_evolved_table_needs_no_further_change_and_has_lost_nothing(
+def test_evolution_is_idempotent_and_keeps_every_column(
     table: dict[str, ColumnType | None], stream: list[Field]
 ) -> None:
     evolution = evolve(table, stream)
@@ -224,7 +231,7 @@ def test_an_evolved_table_needs_no_further_change_and_has_lost_nothing(
         (("o", "deep", "element", "n"), Int64(), column("o", a_struct(deep=List(a_struct(n=Int64()))))),
     ],
 )
-def test_what_the_data_needs_widens_the_column_at_its_path(
+def test_a_column_is_widened_at_the_path_that_needs_it(
     path: tuple[str, ...], needed: ColumnType, expected: Field
 ) -> None:
     columns = [
@@ -238,7 +245,7 @@ def test_what_the_data_needs_widens_the_column_at_its_path(
     assert evolution.columns == tuple(expected if each.name == expected.name else each for each in columns)
 
 
-def test_widening_twice_is_widening_once_whatever_the_order_of_the_batches() -> None:
+def test_widening_is_idempotent_and_independent_of_order() -> None:
     once = widen_columns([column("n", Int32())], {("n",): Int64()})
     assert widen_columns(once.columns, {("n",): Int64()}).changes == ()
     assert widen_columns(once.columns, {("n",): Int32()}) == widen_columns(once.columns, {})
@@ -257,7 +264,7 @@ def test_widening_twice_is_widening_once_whatever_the_order_of_the_batches() -> 
         (("o",), a_struct(n=Int64()), "cannot become"),
     ],
 )
-def test_a_widening_that_values_would_not_survive_is_refused(
+def test_a_widening_that_would_change_values_is_an_error(
     path: tuple[str, ...], needed: ColumnType, message: str
 ) -> None:
     columns = [column("n", Int32()), column("list", List(Int32())), column("o", a_struct(n=Int32()))]
@@ -265,5 +272,41 @@ def test_a_widening_that_values_would_not_survive_is_refused(
         widen_columns(columns, {path: needed})
 
 
-def test_changes_to_columns_that_are_not_there_change_nothing() -> None:
+def test_changes_to_missing_columns_have_no_effect() -> None:
     assert apply_changes({"x": None}, [Widen(("x",), Int64()), Widen(("y",), Int64())]) == {"x": None}
+
+
+def a_struct_of(type_: ColumnType) -> Struct:
+    return Struct((Field("inner", "Inner", type_),))
+
+
+SCALARS = [type_ for type_ in ONE_OF_EACH if not isinstance(type_, List | Struct)]
+TYPES: list[ColumnType] = [
+    *SCALARS,
+    *map(List, SCALARS),
+    *map(a_struct_of, SCALARS),
+    *(List(a_struct_of(type_)) for type_ in SCALARS),
+    *(a_struct_of(List(type_)) for type_ in SCALARS),
+]
+
+CATALOGS: Mapping[str, Callable[[ColumnType], ColumnType | None]] = {
+    "Glue": lambda type_: parse_glue_type(glue_type(type_)),
+    "Iceberg": lambda type_: from_iceberg(iceberg_type(type_, count(1).__next__)),
+}
+
+
+@pytest.mark.parametrize("catalog", CATALOGS)
+@pytest.mark.parametrize("existing", TYPES, ids=glue_type)
+def test_evolution_is_idempotent_with_the_types_that_a_catalog_returns(catalog: str, existing: ColumnType) -> None:
+    """For every type of a table's column, and every type that a stream has for it; three syncs long."""
+    returned = CATALOGS[catalog]
+    for sent in TYPES:
+        stream = [Field("x", "X", sent), Field("y", "Y", sent)]
+        table: dict[str, ColumnType | None] = {"x": returned(existing)}
+        first = evolve(table, stream)
+        for _ in range(2):
+            table = {name: type_ and returned(type_) for name, type_ in apply_changes(table, first.changes).items()}
+            again = evolve(table, stream)
+            assert again.changes == (), f"{glue_type(sent)} into {glue_type(existing)}"
+            assert again.columns == first.columns
+            first = again

@@ -1,4 +1,4 @@
-"""The narrowest types that hold what was sent exactly."""
+"""The narrowest types that hold a block's values exactly, and the widest."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def is_single(value: float) -> bool:
 
 
 @given(values=st.lists(st.none() | INTEGERS))
-def test_integers_stay_narrow_exactly_as_long_as_all_of_them_fit(values: list[int | None]) -> None:
+def test_integers_are_32_bit_if_and_only_if_all_fit(values: list[int | None]) -> None:
     all_fit = all(value is None or -(2**31) <= value < 2**31 for value in values)
 
     assert fitted(values, Int32()) == (Int32() if all_fit else Int64())
 
 
 @given(values=st.lists(st.none() | FLOATS))
-def test_floats_stay_narrow_exactly_as_long_as_none_would_change(values: list[float | None]) -> None:
+def test_floats_are_32_bit_if_and_only_if_none_would_change(values: list[float | None]) -> None:
     all_fit = all(value is None or is_single(value) for value in values)
 
     assert fitted(values, Float32()) == (Float32() if all_fit else Float64())
@@ -72,7 +72,7 @@ def test_floats_stay_narrow_exactly_as_long_as_none_would_change(values: list[fl
         ([1e-46], False),
     ],
 )
-def test_a_float_is_narrow_when_it_is_the_same_in_32_bits(values: list[float | None], narrow: bool) -> None:
+def test_a_float_is_narrow_if_it_is_equal_in_32_bits(values: list[float | None], narrow: bool) -> None:
     assert fitted(values, Float32()) == (Float32() if narrow else Float64())
 
 
@@ -89,11 +89,11 @@ def nested(integer: ColumnType, number: ColumnType) -> Struct:
         ({"id": 1, "lines": [{"count": 1, "price": 0.5}, None]}, nested(Int32(), Float32())),
     ],
 )
-def test_numbers_inside_structures_stay_narrow_too(value: object, expected: ColumnType) -> None:
+def test_numbers_inside_structs_and_lists_stay_narrow(value: object, expected: ColumnType) -> None:
     assert fitted([value], nested(Int32(), Float32())) == expected
 
 
-def test_numbers_inside_structures_widen_each_for_itself() -> None:
+def test_numbers_inside_structs_and_lists_widen_independently() -> None:
     before = nested(Int32(), Float32())
     values = [{"id": 2**31, "lines": []}, {"id": 1, "lines": [{"count": 1, "price": 0.5}, {"count": 1, "price": 0.1}]}]
 
@@ -111,5 +111,5 @@ def test_only_the_rows_of_a_slice_count() -> None:
     "column_type",
     [Int64(), Float64(), Decimal(38, 18), String(), Date(), Timestamp(zoned=True), List(String())],
 )
-def test_other_types_are_what_they_are(column_type: ColumnType) -> None:
+def test_other_types_are_unchanged(column_type: ColumnType) -> None:
     assert fitted([None], column_type) == column_type

@@ -67,7 +67,7 @@ from destination_datalake.schema.types import (
 )
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.cloud import cloud as an_account
-from unit_tests.schema.strategies import ONE_OF_EACH, column_types, decimals, everyday_types, json_texts, strange_texts
+from unit_tests.strategies import ONE_OF_EACH, column_types, decimals, everyday_types, json_texts, strange_texts
 
 EPOCH = datetime(1970, 1, 1)
 A = Field("a", "a", Float64())

@@ -1,3 +1,5 @@
+"""Identifiers: how each style spells a name, what bounds it, and how names that collide are told apart."""
+
 from __future__ import annotations
 
 import re
@@ -23,9 +25,8 @@ from destination_datalake.schema.names import (
 )
 
 STYLES = (SNAKE_CASE, SNAKE_CASE_NUMBERS, PRESERVE, AWS_DATALAKE)
-NAMES = ["snake_case", "split_numbers", "preserve", "aws_datalake"]
-style = pytest.mark.parametrize("naming", STYLES, ids=NAMES)
-romanised_or_preserved = pytest.mark.parametrize("naming", STYLES[:3], ids=NAMES[:3])
+style = pytest.mark.parametrize("naming", STYLES, ids=lambda naming: naming.style)
+own_style = pytest.mark.parametrize("naming", STYLES[:3], ids=lambda naming: naming.style)
 
 any_text = (
     st.text()
@@ -36,7 +37,7 @@ any_text = (
 )
 
 
-# RudderStack's own (reference: seeds-systems.md 1.6): input, its name, its name with underscoreDivideNumbers.
+# RudderStack's own: input, its name, its name with underscoreDivideNumbers.
 @pytest.mark.parametrize(
     ("text", "expected", "divided"),
     [
@@ -53,7 +54,7 @@ any_text = (
         ("k3_namespace", "k3_namespace", "k_3_namespace"),
     ],
 )
-def test_the_vectors_of_rudderstack(text: str, expected: str, divided: str) -> None:
+def test_vectors_of_rudderstack(text: str, expected: str, divided: str) -> None:
     assert SNAKE_CASE.identifier(text) == expected
     assert SNAKE_CASE_NUMBERS.identifier(text) == divided
 
@@ -63,12 +64,12 @@ def test_the_vectors_of_rudderstack(text: str, expected: str, divided: str) -> N
     [
         ("Cízǔ", "c_z", "cizu"),  # letters are romanised, not dropped
         ("@#$%", "", "unnamed_1a483835"),  # no column is dropped
-        ("___", "stringempty", "unnamed_bda25155"),  # two empty namespaces do not meet
+        ("___", "stringempty", "unnamed_bda25155"),  # two empty namespaces do not collide
         ("group", "_group", "group"),  # every catalog takes reserved words
         ("timestamp", "_timestamp", "timestamp"),
     ],
 )
-def test_the_vectors_of_rudderstack_that_were_decided_otherwise(text: str, theirs: str, ours: str) -> None:
+def test_vectors_of_rudderstack_that_differ_by_decision(text: str, theirs: str, ours: str) -> None:
     assert SNAKE_CASE.identifier(text) == SNAKE_CASE_NUMBERS.identifier(text) == ours != theirs
 
 
@@ -94,7 +95,7 @@ def test_the_vectors_of_rudderstack_that_were_decided_otherwise(text: str, their
         ("🎉", "tada"),
     ],
 )
-def test_a_name_becomes_snake_case(text: str, expected: str) -> None:
+def test_snake_case_splits_words_and_romanises_letters(text: str, expected: str) -> None:
     assert SNAKE_CASE.identifier(text) == expected
 
 
@@ -115,18 +116,18 @@ def test_a_name_becomes_snake_case(text: str, expected: str) -> None:
         ("京都", "京都", "京都"),
         ("m²", "m_", "m_"),
         ("id🎉", "id_", "id_"),
-        # A type such as struct<1e5:int> is parsed by engines that take less there than in a column's name.
+        # Engines that parse a type such as struct<1e5:int> allow less there than in a column's name.
         ("1e5", "1e5", "_1e5"),
         ("हिन्दी", "हिन्दी", "ह_न_द_"),
         ("𠮷野", "𠮷野", "_野"),
     ],
 )
-def test_a_name_is_preserved_as_far_as_catalogs_take_it(text: str, column: str, field: str) -> None:
+def test_preserve_keeps_the_characters_that_catalogs_allow(text: str, column: str, field: str) -> None:
     assert PRESERVE.identifiers([text]) == (column,)
     assert PRESERVE.inside.identifiers([text]) == (field,)
 
 
-# What AWS Datalake 0.1.35 with awswrangler 3.7.1 made of them.
+# Names that AWS Datalake 0.1.35 with awswrangler 3.7.1 gave.
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -145,17 +146,17 @@ def test_a_name_is_preserved_as_far_as_catalogs_take_it(text: str, column: str, 
         ("\u212aelvin", "kelvin"),
     ],
 )
-def test_a_name_is_the_one_that_aws_datalake_gave(text: str, expected: str) -> None:
+def test_aws_datalake_names_are_that_connector_s(text: str, expected: str) -> None:
     assert AWS_DATALAKE.identifier(text) == expected
     assert AWS_DATALAKE.identifiers([text]) == (expected,)
 
 
 @given(any_text)
-def test_a_name_is_the_one_that_awswrangler_gives(text: str) -> None:
-    """Its functions are what AWS Datalake named tables and columns by, the same in 3.7.1 as in the one here."""
+def test_aws_datalake_names_are_those_of_awswrangler(text: str) -> None:
+    """AWS Datalake named tables and columns with these functions, unchanged since awswrangler 3.7.1."""
     theirs = sanitize_table_name(text)
     assert sanitize_column_name(text) == theirs
-    if theirs and len(theirs) <= 255:  # Glue takes no others
+    if theirs and len(theirs) <= 255:  # Glue allows no others
         assert AWS_DATALAKE.identifier(text) == theirs
     else:
         assert 0 < len(AWS_DATALAKE.identifier(text).encode()) <= 255
@@ -170,31 +171,27 @@ def test_a_name_is_the_one_that_awswrangler_gives(text: str) -> None:
         ("público", "público"),
         ("My Shop", "my shop"),
         ("a/b.c#d?e%f", "a_b_c_d_e_f"),
+        *((relative, "unnamed_[0-9a-f]{8}") for relative in ("..", ".", "///", "")),
     ],
 )
-def test_a_database_is_named_like_its_namespace_as_far_as_a_folder_on_s3_can_be(namespace: str, expected: str) -> None:
-    assert AWS_DATALAKE.database(namespace) == expected
+def test_an_aws_datalake_database_is_a_name_that_an_s3_folder_can_have(namespace: str, expected: str) -> None:
+    assert re.fullmatch(expected, AWS_DATALAKE.database(namespace))
 
 
-@pytest.mark.parametrize("namespace", ["..", ".", "///", ""])
-def test_a_namespace_that_could_be_a_way_out_of_its_folder_gets_another_name(namespace: str) -> None:
-    assert re.fullmatch(r"unnamed_[0-9a-f]{8}", AWS_DATALAKE.database(namespace))
-
-
-@romanised_or_preserved
-def test_other_styles_name_databases_like_tables(naming: Naming) -> None:
+@own_style
+def test_own_styles_name_databases_like_tables(naming: Naming) -> None:
     assert naming.database("Web-Shop 9") == naming.identifier("Web-Shop 9")
 
 
-@romanised_or_preserved
+@own_style
 @pytest.mark.parametrize("text", ["", "@#$%", "___", "\ud800", "\u0301"])
-def test_a_name_that_leaves_nothing_gets_a_stable_one(naming: Naming, text: str) -> None:
+def test_a_name_that_leaves_nothing_is_unnamed_and_stable(naming: Naming, text: str) -> None:
     assert re.fullmatch(r"unnamed_[0-9a-f]{8}", naming.identifier(text))
     assert naming.identifier(text) == naming.identifier(text)
 
 
-@romanised_or_preserved
-def test_unnamed_names_differ_like_their_sources(naming: Naming) -> None:
+@own_style
+def test_unnamed_names_differ_if_their_sources_do(naming: Naming) -> None:
     assert naming.identifier("@#$%") != naming.identifier("$%")
     assert naming.identifier("@#$%") == "unnamed_1a483835"  # the same in every release: tables depend on it
 
@@ -203,7 +200,7 @@ def test_unnamed_names_differ_like_their_sources(naming: Naming) -> None:
     ("naming", "letter"),
     [*((naming, letter) for naming in STYLES[:3] for letter in ("x", "京")), (AWS_DATALAKE, "x")],
 )
-def test_a_long_name_is_cut_to_255_bytes_and_told_from_its_like(naming: Naming, letter: str) -> None:
+def test_a_long_name_is_cut_to_255_bytes_and_stays_distinct(naming: Naming, letter: str) -> None:
     one, other = naming.identifier(letter * 300), naming.identifier(letter * 301)
     assert one != other
     assert {len(name.encode()) for name in (one, other)} <= {253, 254, 255}
@@ -218,7 +215,7 @@ def test_a_suffix_fits_into_the_bound() -> None:
 
 
 @given(any_text)
-def test_a_snake_case_identifier_is_one_that_needs_no_quotes(text: str) -> None:
+def test_a_snake_case_identifier_needs_no_quotes(text: str) -> None:
     for naming in (SNAKE_CASE, SNAKE_CASE_NUMBERS):
         assert re.fullmatch(r"[a-z_][a-z0-9_]{0,254}", naming.identifier(text))
 
@@ -237,28 +234,27 @@ def test_a_preserved_identifier_is_made_of_lower_case_letters_and_digits(text: s
 
 
 @given(any_text)
-def test_an_identifier_stays_what_it_is(text: str) -> None:
-    for naming in (SNAKE_CASE, PRESERVE, AWS_DATALAKE):  # numbers in a hash are words too, where numbers are words
+def test_an_identifier_s_identifier_is_itself(text: str) -> None:
+    for naming in (SNAKE_CASE, PRESERVE, AWS_DATALAKE):  # with split_numbers, a hash is split too
         assert naming.identifier(naming.identifier(text)) == naming.identifier(text)
 
 
 @style
-def test_of_colliding_names_the_one_spelled_so_keeps_the_identifier(naming: Naming) -> None:
+def test_of_colliding_names_the_one_spelled_like_the_identifier_keeps_it(naming: Naming) -> None:
     plain, spaced, dashed = naming.identifiers(["a_b", "a b", "a-b"])
     assert plain == "a_b"
-    assert re.fullmatch(r"a_b_[0-9a-f]{8}", spaced)
-    assert re.fullmatch(r"a_b_[0-9a-f]{8}", dashed)
+    assert all(re.fullmatch(r"a_b_[0-9a-f]{8}", name) for name in {spaced, dashed})
     assert spaced != dashed
     assert naming.inside.identifiers(["a_b", "a b", "a-b"]) == (plain, spaced, dashed)
 
 
 @style
-def test_names_that_collide_with_no_other_have_no_suffix(naming: Naming) -> None:
+def test_names_that_do_not_collide_have_no_suffix(naming: Naming) -> None:
     assert naming.identifiers(["id", "created_at"]) == ("id", "created_at")
 
 
 @pytest.mark.parametrize("naming", [SNAKE_CASE, PRESERVE, AWS_DATALAKE])
-def test_a_suffixed_name_that_somebody_else_spells_out_is_suffixed_again(naming: Naming) -> None:
+def test_a_suffixed_name_that_collides_is_suffixed_again(naming: Naming) -> None:
     _, spaced, _ = naming.identifiers(["a_b", "a b", "a-b"])
     names = naming.identifiers(["a_b", "a b", "a-b", spaced])
     assert names[3] == spaced
@@ -266,7 +262,7 @@ def test_a_suffixed_name_that_somebody_else_spells_out_is_suffixed_again(naming:
 
 
 @style
-def test_metadata_names_are_never_given_away(naming: Naming) -> None:
+def test_no_column_gets_a_metadata_name(naming: Naming) -> None:
     given_names = naming.identifiers([*METADATA_NAMES, "_airbyte_Meta", "_airbyte_raw-id"])
     assert not set(given_names) & set(METADATA_NAMES)
     assert len(set(given_names)) == 6
@@ -277,51 +273,51 @@ def test_metadata_names_are_never_given_away(naming: Naming) -> None:
     "reserved",
     ["_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number", "_change_type"],
 )
-def test_no_column_takes_a_name_that_engines_reserve_in_iceberg_tables(naming: Naming, reserved: str) -> None:
+def test_no_new_column_gets_a_name_that_iceberg_reserves(naming: Naming, reserved: str) -> None:
     [name] = naming.identifiers([reserved])
 
     assert re.fullmatch(rf"{reserved}_[0-9a-f]{{8}}", name)
     assert naming.identifiers(["id", reserved], {name: reserved}) == ("id", name)
-    # A column that is there stays.
+    # An existing column keeps its name.
     assert naming.identifiers([reserved], {reserved: reserved}) == (reserved,)
 
 
 @pytest.mark.parametrize(
-    ("there", "sources", "expected"),
+    ("existing", "sources", "expected"),
     [
-        # The first to come keeps the name, though somebody comes who is spelled like it, or like nobody.
+        # The first source keeps the name, even if a newer one is spelled like it.
         ({"a_b": "aB"}, ["aB", "a_b"], ("a_b", "a_b_648fa9b3")),
         ({"a_b": "aB"}, ["a b", "aB"], ("a_b_c8687a08", "a_b")),
-        # Who has a suffix keeps it when the others have gone.
+        # A source with a suffix keeps it when the others are gone.
         ({"a_b": "a_b", "a_b_042ac5b8": "aB"}, ["aB"], ("a_b_042ac5b8",)),
-        # What somebody has written about a column is no source of it.
+        # A comment that a user has written is not a source.
         ({"a_b": "A and B"}, ["aB"], ("a_b",)),
         ({"a_b": "a-b"}, ["aB"], ("a_b",)),
         ({"a_b": "c"}, ["aB", "c"], ("a_b", "c")),
     ],
 )
-def test_a_column_that_is_there_stays_with_its_field(
-    there: Mapping[str, str], sources: list[str], expected: tuple[str, ...]
+def test_an_existing_column_stays_with_its_source(
+    existing: Mapping[str, str], sources: list[str], expected: tuple[str, ...]
 ) -> None:
-    assert SNAKE_CASE.identifiers(sources, there) == expected
+    assert SNAKE_CASE.identifiers(sources, existing) == expected
 
 
 colliding = st.lists(st.text("aB_ -", max_size=4), unique=True, max_size=8)
 
 
 @given(st.lists(colliding, max_size=4))
-def test_whatever_comes_and_goes_a_field_keeps_its_column(syncs: list[list[str]]) -> None:
-    there: dict[str, str] = {}
+def test_a_source_keeps_its_column_whatever_others_come_and_go(syncs: list[list[str]]) -> None:
+    existing: dict[str, str] = {}
     for sources in syncs:
-        had = {source: name for name, source in there.items() if source in sources}
-        names = SNAKE_CASE.identifiers(sources, there)
+        before = {source: name for name, source in existing.items() if source in sources}
+        names = SNAKE_CASE.identifiers(sources, existing)
         assert len(set(names)) == len(sources)
-        assert {source: name for source, name in zip(sources, names, strict=True) if source in had} == had
+        assert {source: name for source, name in zip(sources, names, strict=True) if source in before} == before
         for source, name in zip(sources, names, strict=True):
-            there.setdefault(name, source)
+            existing.setdefault(name, source)
 
 
-def test_a_name_given_twice_is_refused() -> None:
+def test_a_duplicate_source_is_an_error() -> None:
     with pytest.raises(ValueError, match="the same name is given twice: 'a'"):
         SNAKE_CASE.identifiers(["a", "b", "a"])
 

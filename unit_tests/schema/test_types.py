@@ -1,11 +1,20 @@
+"""The column type that a JSON schema has, and the maps of the whole set of types."""
+
 from __future__ import annotations
 
-from typing import Any
+from itertools import count
+from typing import Any, get_args
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from destination_datalake.records.record import COERCERS
+from destination_datalake.schema.arrow import ARROW, arrow_type
+from destination_datalake.schema.evolution import TYPE_SUFFIX
+from destination_datalake.schema.glue import GLUE, glue_type
+from destination_datalake.schema.iceberg import ICEBERG, iceberg_type
 from destination_datalake.schema.types import (
     WELL_KNOWN,
     Boolean,
@@ -25,7 +34,7 @@ from destination_datalake.schema.types import (
     Timestamp,
     column_type,
 )
-from unit_tests.schema.strategies import json_values
+from unit_tests.strategies import ONE_OF_EACH, json_values
 
 
 def read(schema: object, root: object = None) -> ColumnType:
@@ -58,7 +67,7 @@ def a_struct(**fields: ColumnType) -> Struct:
         ),
     ],
 )
-def test_a_plain_type_becomes_the_column_of_its_kind(schema: object, expected: ColumnType) -> None:
+def test_a_simple_schema_has_the_type_that_it_names(schema: object, expected: ColumnType) -> None:
     assert read(schema) == expected
 
 
@@ -76,7 +85,7 @@ def test_a_plain_type_becomes_the_column_of_its_kind(schema: object, expected: C
         {"type": "string", "oneOf": [{"pattern": "a"}, {"enum": ["NaN"]}]},
     ],
 )
-def test_what_no_catalog_type_holds_exactly_is_text(schema: object) -> None:
+def test_a_schema_that_no_catalog_type_holds_exactly_is_a_string(schema: object) -> None:
     assert read(schema) == String()
 
 
@@ -88,14 +97,14 @@ def test_what_no_catalog_type_holds_exactly_is_text(schema: object) -> None:
         (NumericTypes.DECIMAL, Int64(), Decimal(38, 18)),
     ],
 )
-def test_the_option_decides_how_wide_numbers_start(
+def test_numeric_types_chooses_the_initial_types_of_numbers(
     numeric: NumericTypes, integer: ColumnType, number: ColumnType
 ) -> None:
     assert column_type({"type": "integer"}, numeric) == integer
     assert column_type({"type": "number"}, numeric) == number
 
 
-def test_every_choice_of_the_option_has_its_value_in_the_configuration() -> None:
+def test_numeric_types_has_the_values_of_the_option() -> None:
     assert [each.value for each in NumericTypes] == ["int/float", "bigint/double", "decimal"]
 
 
@@ -112,10 +121,10 @@ def test_every_choice_of_the_option_has_its_value_in_the_configuration() -> None
         ("Number", Float32()),
         ("Integer", Int32()),
         ("Boolean", Boolean()),
-        ("SomethingOfTheFuture", Json()),
+        ("SomethingOfALaterVersion", Json()),
     ],
 )
-def test_a_well_known_type_of_protocol_v1_is_the_same_column_as_in_v0(definition: str, expected: ColumnType) -> None:
+def test_a_well_known_type_of_protocol_v1_has_the_type_that_it_has_in_v0(definition: str, expected: ColumnType) -> None:
     assert read({"$ref": f"WellKnownTypes.json#/definitions/{definition}"}) == expected
     assert read({"type": ["null", "string"], "$ref": f"WellKnownTypes.json#/definitions/{definition}"}) == expected
 
@@ -170,7 +179,7 @@ def test_a_union_with_one_type_left_is_that_type(schema: object, expected: Colum
         [1, 2],
     ],
 )
-def test_what_is_open_or_unknown_is_kept_as_json_text(schema: object) -> None:
+def test_an_open_or_unknown_schema_is_json_text(schema: object) -> None:
     assert read(schema) == Json()
 
 
@@ -194,7 +203,7 @@ def test_closed_objects_and_arrays_keep_their_structure(schema: object, expected
     assert read(schema) == expected
 
 
-def test_a_structs_fields_have_identifiers_and_remember_their_keys() -> None:
+def test_the_fields_of_a_struct_have_identifiers_and_sources() -> None:
     schema = {"type": "object", "properties": {"firstName": {"type": "string"}, "9lives": {"type": "boolean"}}}
     assert read(schema) == Struct((Field("first_name", "firstName", String()), Field("_9lives", "9lives", Boolean())))
 
@@ -222,7 +231,7 @@ def test_a_schema_may_use_a_definition_twice() -> None:
     assert read(twice, root) == a_struct(home=a_struct(street=String()), work=a_struct(street=String()))
 
 
-def test_a_schema_that_contains_itself_is_json_from_there_on() -> None:
+def test_a_recursive_schema_is_json_text_where_it_recurs() -> None:
     node = {
         "type": "object",
         "properties": {"name": {"type": "string"}, "children": {"type": "array", "items": {"$ref": "#/definitions/N"}}},
@@ -233,7 +242,7 @@ def test_a_schema_that_contains_itself_is_json_from_there_on() -> None:
     assert read({"$ref": "#/definitions/L"}, {"definitions": {"L": {"$ref": "#/definitions/L"}}}) == Json()
 
 
-def test_a_schema_nested_without_end_ends_in_json() -> None:
+def test_a_schema_nested_too_deeply_is_json_text_at_the_limit() -> None:
     schema: Any = {"type": "string"}
     for _ in range(200):
         schema = {"type": "array", "items": schema}
@@ -244,6 +253,46 @@ def test_a_schema_nested_without_end_ends_in_json() -> None:
 
 
 @given(json_values, st.sampled_from(NumericTypes))
-def test_no_schema_however_odd_is_an_error(schema: object, numeric: NumericTypes) -> None:
+def test_no_schema_raises_an_error(schema: object, numeric: NumericTypes) -> None:
     column_type(schema, numeric)
     column_type({"type": schema, "properties": schema, "items": schema, "$ref": schema, "oneOf": schema}, numeric)
+
+
+ORDER = Struct((Field("id", "Id", Int64()), Field("tags", "tags", List(String()))))
+
+
+@pytest.mark.parametrize("rules", [ARROW, GLUE, ICEBERG, TYPE_SUFFIX, COERCERS])
+def test_every_map_covers_the_whole_set_of_types(rules: dict[type, object]) -> None:
+    assert set(rules) == set(get_args(ColumnType)) == {type(each) for each in ONE_OF_EACH}
+
+
+@pytest.mark.parametrize(
+    ("column_type", "arrow", "glue", "iceberg"),
+    [
+        (Boolean(), pa.bool_(), "boolean", "boolean"),
+        (Int32(), pa.int32(), "int", "int"),
+        (Int64(), pa.int64(), "bigint", "long"),
+        (Float32(), pa.float32(), "float", "float"),
+        (Float64(), pa.float64(), "double", "double"),
+        (Decimal(38, 18), pa.decimal128(38, 18), "decimal(38,18)", "decimal(38, 18)"),
+        (String(), pa.string(), "string", "string"),
+        (Json(), pa.string(), "string", "string"),
+        (Date(), pa.date32(), "date", "date"),
+        (Timestamp(zoned=True), pa.timestamp("us", tz="UTC"), "timestamp", "timestamptz"),
+        (Timestamp(zoned=False), pa.timestamp("us"), "timestamp", "timestamp"),
+        (
+            ORDER,
+            pa.struct([("id", pa.int64()), ("tags", pa.list_(pa.field("element", pa.string())))]),
+            "struct<id:bigint,tags:array<string>>",
+            "struct<1: id: optional long (Id), 2: tags: optional list<string>>",
+        ),
+        (List(Int32()), pa.list_(pa.field("element", pa.int32())), "array<int>", "list<int>"),
+    ],
+)
+def test_a_type_maps_to_arrow_glue_and_iceberg(
+    column_type: ColumnType, arrow: pa.DataType, glue: str, iceberg: str
+) -> None:
+    ids = count(1)
+    assert arrow_type(column_type) == arrow
+    assert glue_type(column_type) == glue
+    assert str(iceberg_type(column_type, lambda: next(ids))) == iceberg
