@@ -15,38 +15,6 @@ LOWEST = "airbyte.lowest-generation-id"
 # --- What a commit did
 
 
-@pytest.mark.parametrize("others", [1, 2, 5])
-def test_a_commit_whose_answer_is_lost_is_found_however_many_commits_of_others_follow(lake: Lake, others: int) -> None:
-    ours = lake.open()
-    lake.commit(ours, 1)
-    files = [lake.write(ours, 2)]
-
-    def follow() -> None:
-        for number in range(others):
-            lake.append(-number - 1)
-
-    lake.at_the_next_update(follow, lost=True)
-    assert ours.commit(files, no_rewrite) == Committed()
-
-    assert lake.ids() == sorted([1, 2, *(-number - 1 for number in range(others))])
-
-
-def test_a_publish_whose_answer_is_lost_is_found_however_many_commits_of_others_follow(lake: Lake) -> None:
-    lake.commit(lake.open(), 1)
-    ours = lake.open(2, replaces=True)
-    lake.commit(ours, 2)
-
-    def follow() -> None:
-        for number in (1, 2, 3):
-            lake.append(-number)
-
-    lake.at_the_next_update(follow, lost=True)
-    ours.publish(no_rewrite)
-
-    assert lake.ids() == [-3, -2, -1, 2]
-    assert TOKEN_PROPERTY not in lake.properties()
-
-
 def test_a_commit_whose_answer_never_comes_is_found(lake: Lake) -> None:
     ours = lake.open()
     events = lake.access.client("glue").meta.events
@@ -82,16 +50,6 @@ def test_nothing_is_deleted_when_nobody_can_tell_whether_a_commit_was_made(lake:
 
     assert before <= lake.objects()
     assert lake.ids() == [1, 2]
-
-
-def test_a_commit_is_planned_anew_when_another_writer_was_faster(lake: Lake) -> None:
-    ours = lake.open()
-    files = [lake.write(ours, 1)]
-
-    lake.at_the_next_update(lambda: lake.append(-1), lost=False)
-    assert ours.commit(files, no_rewrite) == Committed()
-
-    assert lake.ids() == [-1, 1]
 
 
 def test_preparing_a_table_commits_once_and_only_if_it_must(lake: Lake) -> None:
@@ -174,79 +132,6 @@ def test_a_sync_that_appends_takes_an_unfinished_replacement_over(lake: Lake, *,
     assert lake.branches() == []
     assert TOKEN_PROPERTY not in lake.properties()
     assert not any(key in late.uri for key in lake.objects()), "what will not be committed leaves nothing"
-
-
-def test_a_sync_of_the_same_generation_takes_a_replacement_over_with_its_rows(lake: Lake) -> None:
-    lake.commit(lake.open(), 1)
-    old = lake.open(2, replaces=True)
-    lake.commit(old, 2)
-
-    new = lake.open(2, replaces=True)
-    with pytest.raises(Fenced):
-        lake.commit(old, 3)
-    lake.commit(new, 4)
-    new.publish(no_rewrite)
-    with pytest.raises(Fenced):
-        old.publish(no_rewrite)
-
-    assert lake.ids() == [2, 4]
-
-
-@pytest.mark.parametrize("generations", [(2, 3), (None, None)])
-def test_a_sync_of_another_generation_takes_a_replacement_over_and_drops_its_rows(
-    lake: Lake, generations: tuple[int | None, int | None]
-) -> None:
-    lake.commit(lake.open(), 1)
-    old = lake.open(generations[0], replaces=True)
-    lake.commit(old, 2)
-
-    new = lake.open(generations[1], replaces=True)
-    with pytest.raises(Fenced):
-        lake.commit(old, 3)
-    lake.commit(new, 4)
-    new.publish(no_rewrite)
-
-    assert lake.ids() == [4]
-
-
-def test_syncs_that_append_do_not_hinder_one_another(lake: Lake) -> None:
-    first, second = lake.open(), lake.open()
-
-    lake.commit(first, 1)
-    lake.commit(second, 2)
-    lake.commit(first, 3)
-
-    assert lake.ids() == [1, 2, 3]
-
-
-def test_a_token_that_is_taken_in_the_very_moment_of_a_commit_stops_it(lake: Lake) -> None:
-    """The commit is conditional on all of the table's metadata, properties too."""
-    old = lake.open(2, replaces=True)
-    files = [lake.write(old, 1)]
-
-    lake.at_the_next_update(lambda: lake.open(2, replaces=True), lost=False)
-    with pytest.raises(Fenced):
-        old.commit(files, no_rewrite)
-
-    assert lake.ids("airbyte_generation_2") == []
-
-
-def test_what_a_sync_is_to_do_is_decided_anew_when_another_one_was_faster(lake: Lake) -> None:
-    """The generation was published meanwhile: there is nothing to replace, and no branch to write to."""
-    lake.commit(lake.open(), 1)
-
-    def publish() -> None:
-        faster = lake.open(2, replaces=True)
-        lake.commit(faster, 2)
-        faster.publish(no_rewrite)
-
-    lake.at_the_next_update(publish, lost=False)
-    slower = lake.open(2, replaces=True)
-    lake.commit(slower, 3)
-    slower.publish(no_rewrite)
-
-    assert lake.ids() == [2, 3]
-    assert lake.branches() == []
 
 
 def test_a_branch_that_somebody_dropped_is_not_published_as_nothing(lake: Lake) -> None:

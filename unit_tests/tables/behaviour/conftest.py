@@ -1,0 +1,34 @@
+"""The table types that the behaviours are tried on, and the two ways of writing to them."""
+
+from pathlib import Path
+
+import pytest
+
+from integration_tests.harness.aws_server import AwsServer
+from integration_tests.harness.lake import Lake
+from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
+from unit_tests.tables.behaviour.shop import Shop
+
+
+@pytest.fixture(params=TABLE_KINDS, ids=lambda kind: str(kind.name))
+def kind(request: pytest.FixtureRequest) -> TableKind:
+    found: TableKind = request.param
+    return found
+
+
+@pytest.fixture(scope="session")
+def readers_lake(server: AwsServer) -> Lake:
+    """Shared, as making clients of AWS takes longer than a test."""
+    return Lake(server.endpoint_url)
+
+
+@pytest.fixture
+def shop(kind: TableKind, readers_lake: Lake, tmp_path: Path) -> Shop:
+    return Shop(readers_lake, kind, tmp_path)
+
+
+@pytest.fixture(params=[False, True], ids=["append", "replace"])
+def replaces(request: pytest.FixtureRequest) -> bool:
+    """Whether the sync replaces what the table holds."""
+    found: bool = request.param
+    return found

@@ -1,0 +1,159 @@
+"""A lake with one table, `orders`, and the syncs into it, each as far as the executors and the table go."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from destination_datalake.aws.access import AccessKeys, AwsAccess
+from destination_datalake.config.options import Config
+from destination_datalake.files.encode import encode
+from destination_datalake.files.plan import DataFile, RewriteTask, Rewritten
+from destination_datalake.files.rewrite import rewrite
+from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit
+from destination_datalake.protocol.catalog import Stream, StreamId
+from destination_datalake.rejects.location import RejectLocation
+from destination_datalake.schema.names import SNAKE_CASE
+from destination_datalake.tables.factory import open_table
+from destination_datalake.tables.glue.database import Databases
+from destination_datalake.tables.table import Committed, Table, TableName
+from integration_tests.harness.aws_server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
+from integration_tests.harness.lake import PREFIX, Lake
+from integration_tests.harness.table_kinds import TableKind
+from unit_tests.tables.behaviour.promises import PROMISES, Promises
+
+Record = Mapping[str, Any]
+
+SCHEMA: Mapping[str, Any] = {"id": {"type": "integer"}}
+WIDE = 2**40
+"""An id that only a bigint column holds."""
+
+
+class Executors:
+    """Rewrites files as the executors do, and counts them."""
+
+    def __init__(self) -> None:
+        self.rewritten = 0
+
+    def rewrite(self, tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
+        answers = [answer for answer in rewrite(tasks) if isinstance(answer, Rewritten)]
+        assert len(answers) == len(tasks)
+        self.rewritten += sum(answer.target != answer.source for answer in answers)
+        return answers
+
+
+@dataclass
+class Sync:
+    """A sync of the stream whose table is prepared."""
+
+    stream: StreamId
+    table: Table
+    access: AwsAccess
+    folder: Path
+    executors: Executors = field(default_factory=Executors)
+
+    def encode(self, *records: Record) -> list[DataFile]:
+        """Return a data file with the records, as the executors leave it."""
+        batch = self.folder / uuid4().hex
+        batch.write_bytes(b"".join(self._line(record) for record in records))
+        rejects = RejectLocation("s3://no-such-bucket", "run", "2026-01-01", *self.table.name)
+        unit = EncodeUnit(self.stream, batch.name, (str(batch),), self.table.plan(), rejects)
+        [result] = encode([EncodeTask((unit,), self.access)])
+        assert isinstance(result, Encoded), result
+        assert not result.rejects
+        return [*result.files]
+
+    def commit(self, *records: Record) -> int:
+        """Encode and commit the records as often as the table asks for it; return how often that was."""
+        for encodings in range(1, 4):
+            if self.table.commit(self.encode(*records), self.executors.rewrite) == Committed():
+                return encodings
+        raise AssertionError("the batch was encoded three times and is not committed")
+
+    def publish(self) -> None:
+        self.table.publish(self.executors.rewrite)
+
+    def _line(self, record: Record) -> bytes:
+        stream = {"stream": self.stream.name, "namespace": self.stream.namespace}
+        message = {"type": "RECORD", "record": {**stream, "data": record, "emitted_at": 1_700_000_000_000}}
+        return json.dumps(message).encode() + b"\n"
+
+
+class Shop:
+    """A table of one type in a database of its own."""
+
+    def __init__(self, lake: Lake, kind: TableKind, folder: Path) -> None:
+        self.lake = lake
+        self.kind = kind
+        self.name = TableName(lake.name(f"shop_{uuid4().hex[:8]}"), "orders")
+        self._stream = StreamId(self.name.database, "orders")
+        self._access = AwsAccess(REGION, AccessKeys(ACCESS_KEY_ID, SECRET_ACCESS_KEY), lake.endpoint_url)
+        self._folder = folder
+
+    @property
+    def promises(self) -> Promises:
+        return PROMISES[self.kind.name]
+
+    def sync(
+        self,
+        generation: int | None = 1,
+        *,
+        replaces: bool = False,
+        schema: Mapping[str, Any] = SCHEMA,
+        kind: TableKind | None = None,
+        **options: object,
+    ) -> Sync:
+        """Begin a sync that appends or replaces. Without a generation it replaces as a plain `overwrite` does."""
+        minimum = None if generation is None else generation if replaces else 0
+        json_schema = {"type": "object", "properties": schema}
+        stream = Stream(self._stream, json_schema, replaces and generation is None, generation, minimum, None)
+        config = Config.parse(self.lake.config(**{**(kind or self.kind).options, **options}))
+        databases = Databases(self._access)
+        table = open_table(config, SNAKE_CASE, uuid4().hex, stream, self.name, self._access, databases)
+        table.prepare()
+        return Sync(self._stream, table, self._access, self._folder)
+
+    # What readers find
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the rows that a reader finds, without the connector's own columns, in the order of their ids."""
+        rows = self.lake.rows(*self.name)
+        shown = [{name: row[name] for name in row if not name.startswith("_airbyte_")} for row in rows]
+        return sorted(shown, key=lambda row: str(row["id"]))
+
+    def ids(self) -> list[int]:
+        return sorted(row["id"] for row in self.lake.rows(*self.name))
+
+    def types(self) -> dict[str, str]:
+        """Return the Glue types of the table's columns, without the connector's own."""
+        columns = self.lake.columns(*self.name).items()
+        return {name: type_ for name, type_ in columns if not name.startswith("_airbyte_")}
+
+    def objects(self) -> set[str]:
+        """Return the keys of the database's objects, and of its uploads that were neither completed nor aborted."""
+        folder = f"{PREFIX}/{self.name.database}/"
+        uploads = {key for key in self.lake.unfinished_uploads() if key.startswith(folder)}
+        return {*self.lake.objects(folder), *uploads}
+
+    # What happens meanwhile
+
+    def at_the_next_update(self, act: Callable[[], object], *, response_lost: bool = False) -> None:
+        """Call `act` just before the next update of the Glue table; or after it, and lose the update's response."""
+        events: Any = self._access.client("glue").meta.events
+        event = "needs-retry.glue.UpdateTable" if response_lost else "before-send.glue.UpdateTable"
+
+        def once(**_: Any) -> float | None:
+            events.unregister(event, once)
+            act()
+            return 0 if response_lost else None
+
+        events.register_first(event, once)
+
+    def drop(self) -> None:
+        self.lake.glue.delete_table(DatabaseName=self.name.database, Name=self.name.table)
+
+
+def ids(*numbers: int) -> list[Record]:
+    return [{"id": number} for number in numbers]

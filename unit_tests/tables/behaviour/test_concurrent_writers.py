@@ -1,0 +1,223 @@
+"""Other writers between the steps of a sync: what was committed on either side is there, once."""
+
+from __future__ import annotations
+
+import pytest
+from botocore.exceptions import ClientError
+from pyiceberg.exceptions import NoSuchTableError
+
+from destination_datalake.tables.fencing import Fenced
+from destination_datalake.tables.table import Committed, Reencode
+from unit_tests.tables.behaviour import other_engines
+from unit_tests.tables.behaviour.shop import WIDE, Shop, Sync, ids
+
+
+def test_syncs_that_append_do_not_hinder_one_another(shop: Shop) -> None:
+    first, second = shop.sync(), shop.sync()
+
+    first.commit(*ids(1))
+    second.commit(*ids(2))
+    first.commit(*ids(3))
+    second.publish()
+    first.publish()
+
+    assert shop.ids() == [1, 2, 3]
+
+
+def test_two_syncs_may_promote_the_same_column(shop: Shop) -> None:
+    first, second = shop.sync(), shop.sync()
+    first.commit(*ids(1))
+    second.commit(*ids(2))
+
+    first.commit(*ids(WIDE))
+    second.commit(*ids(WIDE + 1))
+
+    assert shop.ids() == [1, 2, WIDE, WIDE + 1]
+
+
+# --- Compare-and-set: the table changes between plan and commit
+
+
+def test_a_commit_is_retried_on_what_another_sync_has_committed(shop: Shop) -> None:
+    sync = shop.sync()
+    files = sync.encode(*ids(1))
+
+    shop.at_the_next_update(lambda: shop.sync().commit(*ids(2)))
+    assert sync.table.commit(files, sync.executors.rewrite) == Committed()
+
+    assert shop.ids() == [1, 2]
+
+
+def test_a_commit_keeps_what_another_engine_writes_into_the_table_meanwhile(shop: Shop, *, replaces: bool) -> None:
+    other_engines.create(shop)
+    sync = shop.sync(2, replaces=replaces)
+
+    def write() -> None:
+        other_engines.append(shop, id=1, theirs="kept")
+        other_engines.set_property(shop, "8")
+
+    shop.at_the_next_update(write)
+    sync.commit(*ids(2))
+    kept = [{"id": 1, "theirs": "kept"}]
+    assert shop.rows() == (kept if replaces else [*kept, {"id": 2, "theirs": None}])
+    sync.publish()
+
+    assert {"id": 2, "theirs": None} in shop.rows()
+    assert other_engines.property_of(shop) == "8"
+
+
+def test_a_publish_keeps_the_properties_that_another_engine_sets_meanwhile(shop: Shop) -> None:
+    other_engines.create(shop)
+    sync = shop.sync(2, replaces=True)
+    sync.commit(*ids(2))
+
+    shop.at_the_next_update(lambda: other_engines.set_property(shop, "8"))
+    sync.publish()
+
+    assert shop.ids() == [2]
+    assert other_engines.property_of(shop) == "8"
+
+
+def test_what_a_sync_is_to_do_is_decided_again_on_what_another_sync_has_published(shop: Shop) -> None:
+    """The generation is published meanwhile, so that there is nothing to replace any more."""
+    shop.sync().commit(*ids(1))
+
+    def publish() -> None:
+        faster = shop.sync(2, replaces=True)
+        faster.commit(*ids(2))
+        faster.publish()
+
+    shop.at_the_next_update(publish)
+    slower = shop.sync(2, replaces=True)
+    slower.commit(*ids(3))
+    slower.publish()
+
+    assert shop.ids() == [2, 3]
+
+
+def test_a_replacement_that_is_taken_over_at_the_moment_of_its_commit_is_fenced(shop: Shop) -> None:
+    sync = shop.sync(2, replaces=True)
+    files, taken = sync.encode(*ids(1)), list[Sync]()
+
+    shop.at_the_next_update(lambda: taken.append(shop.sync(2, replaces=True)))
+    with pytest.raises(Fenced):
+        sync.table.commit(files, sync.executors.rewrite)
+
+    taken[0].commit(*ids(2))
+    taken[0].publish()
+    assert shop.ids() == [2]
+
+
+def test_preparing_a_table_keeps_a_column_that_another_sync_adds_meanwhile(shop: Shop) -> None:
+    shop.sync()
+    with_name = {"id": {"type": "integer"}, "name": {"type": "string"}}
+    with_price = {"id": {"type": "integer"}, "price": {"type": "number"}}
+
+    shop.at_the_next_update(lambda: shop.sync(schema=with_name))
+    shop.sync(schema=with_price)
+
+    assert shop.types() == {"id": "int", "name": "string", "price": "float"}
+
+
+# --- Responses that are lost
+
+
+def test_a_commit_whose_response_is_lost_is_found_and_not_repeated(shop: Shop, *, replaces: bool) -> None:
+    shop.sync().commit(*ids(1))
+    sync = shop.sync(2, replaces=replaces)
+
+    shop.at_the_next_update(lambda: None, response_lost=True)
+    sync.commit(*ids(2))
+    sync.publish()
+
+    assert shop.ids() == ([2] if replaces else [1, 2])
+
+
+@pytest.mark.parametrize("others", [1, 3])
+def test_a_commit_whose_response_is_lost_is_found_behind_later_commits_of_others(shop: Shop, others: int) -> None:
+    sync = shop.sync()
+
+    def follow() -> None:
+        for number in range(others):
+            shop.sync().commit(*ids(10 + number))
+
+    shop.at_the_next_update(follow, response_lost=True)
+    sync.commit(*ids(1))
+
+    assert shop.ids() == [1, *(10 + number for number in range(others))]
+
+
+def test_a_publish_whose_response_is_lost_is_found_behind_later_commits_of_others(shop: Shop) -> None:
+    shop.sync().commit(*ids(1))
+    sync = shop.sync(2, replaces=True)
+    sync.commit(*ids(2))
+
+    def follow() -> None:
+        for number in (3, 4, 5):
+            shop.sync(2).commit(*ids(number))
+
+    shop.at_the_next_update(follow, response_lost=True)
+    sync.publish()
+
+    assert shop.ids() == [2, 3, 4, 5]
+
+
+def test_preparing_a_table_survives_a_lost_response(shop: Shop) -> None:
+    shop.sync().commit(*ids(1))
+
+    shop.at_the_next_update(lambda: None, response_lost=True)
+    sync = shop.sync(2, replaces=True)
+    sync.commit(*ids(2))
+    sync.publish()
+
+    assert shop.ids() == [2]
+
+
+# --- Tables that are dropped or made again
+
+
+def test_a_commit_to_a_table_that_was_dropped_raises_and_creates_none(shop: Shop) -> None:
+    sync = shop.sync()
+    files = sync.encode(*ids(1))
+    shop.drop()
+
+    with pytest.raises((NoSuchTableError, ClientError)):
+        sync.table.commit(files, sync.executors.rewrite)
+
+    assert (shop.name.database, shop.name.table) not in shop.lake.tables()
+
+
+def test_a_table_that_is_made_again_shows_nothing_of_the_one_that_was_dropped(shop: Shop) -> None:
+    shop.sync().commit(*ids(1))
+    shop.drop()
+
+    sync = shop.sync()
+    assert shop.ids() == []
+    sync.commit(*ids(2))
+
+    assert shop.ids() == [2]
+
+
+def test_a_batch_planned_for_a_dropped_table_is_committed_to_the_one_made_since(shop: Shop) -> None:
+    late = shop.sync()
+    files = late.encode(*ids(1))
+    shop.drop()
+    shop.sync().commit(*ids(2))
+
+    if isinstance(late.table.commit(files, late.executors.rewrite), Reencode):
+        assert shop.ids() == [2]
+        late.commit(*ids(1))
+
+    assert shop.ids() == [1, 2]
+
+
+def test_a_replacement_is_fenced_where_its_table_was_made_again(shop: Shop) -> None:
+    sync = shop.sync(2, replaces=True)
+    sync.commit(*ids(1))
+    shop.drop()
+    shop.sync().commit(*ids(2))
+
+    with pytest.raises(Fenced):
+        sync.publish()
+
+    assert shop.ids() == [2]

@@ -1,0 +1,175 @@
+"""Replacing what a table holds: what readers see when, and what becomes of a replacement that was not published."""
+
+from __future__ import annotations
+
+import pytest
+
+from destination_datalake.tables.fencing import Fenced
+from destination_datalake.tables.table import TableConflict
+from unit_tests.tables.behaviour.shop import WIDE, Shop, Sync, ids
+
+
+def published(shop: Shop, generation: int | None, number: int) -> None:
+    sync = shop.sync(generation, replaces=True)
+    sync.commit(*ids(number))
+    sync.publish()
+
+
+@pytest.mark.parametrize("generation", [2, None], ids=["refresh", "overwrite"])
+def test_readers_see_the_old_rows_until_the_new_ones_are_published(shop: Shop, generation: int | None) -> None:
+    shop.sync().commit(*ids(1))
+
+    sync = shop.sync(generation, replaces=True)
+    sync.commit(*ids(2))
+    sync.commit(*ids(3))
+    assert shop.ids() == [1]
+    sync.publish()
+
+    assert shop.ids() == [2, 3]
+
+
+def test_a_replacement_without_records_empties_the_table(shop: Shop) -> None:
+    shop.sync().commit(*ids(1))
+
+    shop.sync(2, replaces=True).publish()
+
+    assert shop.ids() == []
+
+
+def test_each_replacement_replaces_the_one_before(shop: Shop) -> None:
+    for generation in (1, 2, 3):
+        published(shop, generation, generation)
+
+    assert shop.ids() == [3]
+
+
+def test_rows_appended_while_a_replacement_is_under_way_are_replaced(shop: Shop) -> None:
+    appending = shop.sync()
+    replacing = shop.sync(2, replaces=True)
+    replacing.commit(*ids(2))
+
+    appending.commit(*ids(1))
+    assert shop.ids() == [1]
+    replacing.publish()
+
+    assert shop.ids() == [2]
+
+
+def test_a_generation_that_was_published_is_not_replaced_by_itself(shop: Shop) -> None:
+    """The platform resumes a truncate refresh in the same generation: the rows until then stay."""
+    published(shop, 2, 1)
+
+    published(shop, 2, 2)
+
+    assert shop.ids() == [1, 2]
+
+
+def test_an_overwrite_without_generations_leaves_none_that_a_refresh_could_take_for_its_own(shop: Shop) -> None:
+    published(shop, 5, 1)
+    published(shop, None, 2)
+
+    published(shop, 5, 3)
+
+    assert shop.ids() == [3]
+
+
+# --- Replacements that were abandoned
+
+
+def abandoned(shop: Shop, generation: int | None, number: int = 2) -> Sync:
+    """Return a sync that has committed and will not publish. The table has a row of before."""
+    shop.sync().commit(*ids(1))
+    sync = shop.sync(generation, replaces=True)
+    sync.commit(*ids(number))
+    return sync
+
+
+def test_a_later_sync_of_the_generation_continues_an_abandoned_replacement(shop: Shop) -> None:
+    """Its rows were acknowledged, so the platform does not send them again."""
+    abandoned(shop, 2)
+
+    again = shop.sync(2, replaces=True)
+    again.commit(*ids(3))
+    assert shop.ids() == [1]
+    again.publish()
+
+    assert shop.ids() == [2, 3]
+
+
+@pytest.mark.parametrize("generations", [(2, 3), (None, None)], ids=["refresh", "overwrite"])
+def test_a_replacement_of_another_generation_drops_an_abandoned_one(
+    shop: Shop, generations: tuple[int | None, int | None]
+) -> None:
+    abandoned(shop, generations[0])
+
+    published(shop, generations[1], 3)
+
+    assert shop.ids() == [3]
+
+
+@pytest.mark.parametrize("number", [2, WIDE], ids=["int", "bigint"])
+def test_a_sync_that_appends_merges_the_rows_of_an_abandoned_replacement(shop: Shop, number: int) -> None:
+    """Acknowledged rows are kept also when the refresh is cancelled."""
+    abandoned(shop, 2, number)
+
+    appending = shop.sync(3)
+    appending.commit(*ids(3))
+    appending.publish()
+
+    assert shop.ids() == sorted([1, 3, number])
+    assert shop.types() == {"id": "bigint" if number == WIDE else "int"}
+
+
+def test_a_sync_that_appends_no_record_merges_them_when_it_publishes(shop: Shop) -> None:
+    abandoned(shop, 2)
+
+    shop.sync(3).publish()
+
+    assert shop.ids() == [1, 2]
+
+
+def test_merged_rows_keep_their_generation(shop: Shop) -> None:
+    """So that a replacement of that generation knows them for its own."""
+    shop.sync(2, replaces=True).commit(*ids(1))
+    shop.sync(3).publish()
+
+    shop.sync(2, replaces=True).publish()
+
+    assert shop.ids() == [1]
+
+
+# --- Fencing
+
+
+@pytest.mark.parametrize(
+    ("generation", "successor", "kept"),
+    [(2, (2, True), [2, 4]), (2, (3, True), [4]), (None, (None, True), [4]), (2, (3, False), [1, 2, 4])],
+    ids=["same generation", "later generation", "overwrite", "append"],
+)
+def test_a_replacement_that_was_taken_over_is_fenced_and_loses_nothing_acknowledged(
+    shop: Shop, generation: int | None, successor: tuple[int | None, bool], kept: list[int]
+) -> None:
+    fenced = abandoned(shop, generation)
+    late = fenced.encode(*ids(3))
+    sync = shop.sync(successor[0], replaces=successor[1])
+
+    for step in (lambda: fenced.table.commit(late, fenced.executors.rewrite), fenced.publish):
+        with pytest.raises(Fenced, match="another sync of the stream has taken over this table") as raised:
+            step()
+        assert isinstance(raised.value, TableConflict)
+        assert str(raised.value).startswith(f"Table {shop.name}: ")
+    sync.commit(*ids(4))
+    sync.publish()
+
+    assert shop.ids() == kept
+    assert not any(key in late[0].uri for key in shop.objects())
+
+
+def test_a_sync_that_appends_is_not_fenced_by_a_replacement(shop: Shop) -> None:
+    appending = shop.sync()
+    shop.sync(2, replaces=True).commit(*ids(2))
+
+    appending.commit(*ids(1))
+    appending.publish()
+
+    assert shop.ids() == [1]
