@@ -1,4 +1,4 @@
-"""spec.json says the same as `Config`, in the form Airbyte's platform and user interface want."""
+"""spec.json describes the same options as `Config`, in the form that Airbyte's platform and user interface require."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from destination_datalake.destination import DestinationDatalake
 SPEC: dict[str, Any] = json.loads((resources.files("destination_datalake") / "spec.json").read_text("utf-8"))
 CONNECTION: dict[str, Any] = SPEC["connectionSpecification"]
 
-# Options whose default depends on another option have none in the spec: a form would fill it in as if it were chosen.
+# Options whose default depends on another one have none in the spec: a form would send it as the user's choice.
 DEPENDENT = {"format", "table_type", "numeric_types", "compression_codec"}
 SMALLEST = {
     "credentials": {
@@ -48,11 +48,11 @@ RULES = ("type", "pattern", "enum", "const", "minimum", "maximum", "minLength", 
 
 
 def rules_of(model: type[BaseModel]) -> tuple[dict[str, dict[str, Any]], set[str]]:
-    """What the model demands of each field, in the spec's terms, and which fields it cannot do without."""
+    """The model's rules for each field, in the spec's terms, and the required fields."""
     schema = model.model_json_schema()
     fields = {}
     for name, field in schema["properties"].items():
-        # `X | None` means that the option may be left out; in the spec, being optional says that.
+        # `X | None` is an option that may be left out; in the spec, it is not required.
         chosen = next((kind for kind in field.get("anyOf", []) if kind.get("type") != "null"), field)
         merged = {**chosen, "default": field.get("default")}
         fields[name] = {rule: merged[rule] for rule in RULES if merged.get(rule) is not None}
@@ -89,7 +89,7 @@ def test_the_spec_and_the_configuration_have_the_same_options_rules_and_defaults
     assert rules_in(spec) == rules_of(model)
 
 
-def test_json_lines_differ_from_the_configuration_only_in_a_default_that_depends_on_nothing_else() -> None:
+def test_jsonl_differs_only_in_the_default_of_its_codec() -> None:
     written, required = rules_in(variants("format")[1])
     assert written["compression_codec"].pop("default") == "UNCOMPRESSED"
 
@@ -107,7 +107,7 @@ def test_the_top_level_of_the_spec_and_the_configuration_agree() -> None:
     assert list(CONNECTION["properties"]) == list(Config.model_fields)
 
 
-def test_options_stand_in_order_in_groups_that_exist_each_with_title_and_description() -> None:
+def test_options_are_ordered_in_existing_groups_with_title_and_description() -> None:
     groups = [group["id"] for group in CONNECTION["groups"]]
     options_in_order = list(CONNECTION["properties"].values())
 
@@ -121,7 +121,7 @@ def test_options_stand_in_order_in_groups_that_exist_each_with_title_and_descrip
             assert option.get("description") or "const" in option, name
 
 
-def test_choices_are_one_of_with_a_constant_that_tells_them_apart() -> None:
+def test_choices_are_one_of_with_a_constant_discriminator() -> None:
     text = json.dumps(CONNECTION)
 
     assert '"anyOf"' not in text
@@ -134,20 +134,20 @@ def test_choices_are_one_of_with_a_constant_that_tells_them_apart() -> None:
     assert [variant["properties"]["format_type"]["const"] for variant in variants("format")] == ["Parquet", "JSONL"]
 
 
-def test_the_spec_is_a_valid_schema_whose_secrets_the_cdk_finds_marked() -> None:
+def test_the_spec_is_a_valid_schema_with_its_secrets_marked() -> None:
     jsonschema.Draft7Validator.check_schema(CONNECTION)
 
     assert find_secret_marking_errors(CONNECTION) == []
 
 
-def test_the_spec_says_what_the_platform_asks() -> None:
+def test_the_spec_names_sync_modes_documentation_and_protocol_version() -> None:
     assert SPEC["supported_destination_sync_modes"] == ["overwrite", "append"]
     assert SPEC["supportsIncremental"] is True
     assert SPEC["documentationUrl"].startswith("https://")
     assert SPEC["protocol_version"].count(".") == 2
 
 
-def test_the_quick_answer_to_spec_is_the_class_s_answer() -> None:
+def test_the_spec_message_is_that_of_the_cdk_s_class() -> None:
     answer = DestinationDatalake().spec(logging.getLogger(__name__))
 
     assert json.loads(spec_message()) == AirbyteMessageSerializer.dump(AirbyteMessage(type=Type.SPEC, spec=answer))
@@ -166,7 +166,7 @@ def test_the_quick_answer_to_spec_is_the_class_s_answer() -> None:
         {"table_prefix": "", "naming": {"split_numbers": True}},
     ],
 )
-def test_what_the_configuration_accepts_the_spec_accepts(given_options: dict[str, Any]) -> None:
+def test_options_that_the_configuration_accepts_are_valid_by_the_spec(given_options: dict[str, Any]) -> None:
     given = {**SMALLEST, **given_options}
     Config.parse(given)
 

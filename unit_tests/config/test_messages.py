@@ -1,0 +1,115 @@
+"""Messages about invalid options."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from destination_datalake.config.options import Config
+from unit_tests.config.examples import KEYS, ROLE, options, refusal
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"region": ...}, "region is missing. It must be the code of the bucket's region, such as eu-west-1."),
+        ({"region": ""}, "region is missing."),
+        ({"region": "Ireland"}, 'region "Ireland" is not valid. It must be the code'),
+        ({"bucket_name": "s3://lake"}, 'bucket_name "s3://lake" is not valid. It must be the bucket'),
+        ({"bucket_name": "Lake"}, 'bucket_name "Lake" is not valid. It must be the bucket'),
+        ({"bucket_name": "Lake"}, "3 to 63 lower-case letters, digits, dots and hyphens."),
+        ({"bucket_name": "my..lake"}, 'bucket_name "my..lake" is not valid.'),
+        ({"bucket_prefix": "s3://lake/raw"}, 'bucket_prefix "s3://lake/raw" is not valid. It must be folders'),
+        ({"bucket_prefix": "raw/*"}, 'bucket_prefix "raw/*" is not valid.'),
+        *(
+            ({"bucket_prefix": prefix}, f"bucket_prefix {json.dumps(prefix)} is not valid. It must be folders inside")
+            for prefix in ("..", ".", "../other", "raw/./lake", "raw/..", "a\\b", "a%20b", "a?b", "a#b")
+        ),
+        ({"follow_table_location": "yes"}, 'follow_table_location "yes" is not valid. It must be true or false.'),
+        ({"aws_account_id": "1234"}, 'aws_account_id "1234" is not valid. It must be an AWS account id of 12 digits.'),
+        ({"aws_account_id": 123456789012}, "aws_account_id 123456789012 is not valid."),
+        ({"lakeformation_database_name": "a.b"}, 'lakeformation_database_name "a.b" is not valid.'),
+        ({"credentials": ...}, "credentials is missing. It must be an object whose credentials_title is IAM Role"),
+        ({"credentials": {}}, "credentials says no kind. It must be an object whose credentials_title"),
+        ({"credentials": {"credentials_title": "Root"}}, "credentials is not valid. It must be an object whose"),
+        (
+            {"credentials": {"credentials_title": "IAM Role"}},
+            "credentials.role_arn is missing. It must be a role's ARN",
+        ),
+        (
+            {"credentials": {**ROLE, "role_arn": "airbyte"}},
+            "credentials.role_arn is not valid. It must be a role's ARN",
+        ),
+        (
+            {"credentials": {**ROLE, "session_duration_seconds": 60}},
+            "credentials.session_duration_seconds is not valid.",
+        ),
+        ({"format": {"format_type": "CSV"}}, "format is not valid. It must be an object whose format_type is"),
+        (
+            {"format": {"format_type": "JSONL", "compression_codec": "ZSTD"}},
+            'format.compression_codec "ZSTD" is not valid. It must be one of UNCOMPRESSED, GZIP.',
+        ),
+        ({"format": "Parquet"}, 'format "Parquet" is not valid.'),
+        ({"table_type": "DELTA"}, 'table_type "DELTA" is not valid. It must be ICEBERG or HIVE.'),
+        ({"numeric_types": "int"}, 'numeric_types "int" is not valid.'),
+        ({"database_strategy": "one"}, 'database_strategy "one" is not valid. It must be namespace or single.'),
+        ({"table_prefix": "raw-"}, 'table_prefix "raw-" is not valid. It must be at most 64 letters, digits and'),
+        ({"table_prefix": "1_"}, 'table_prefix "1_" is not valid.'),
+        ({"naming": "preserve"}, 'naming "preserve" is not valid. It must be an object with style and split_numbers.'),
+        (
+            {"naming": {"style": "camel"}},
+            'naming.style "camel" is not valid. It must be snake_case, preserve or aws_datalake.',
+        ),
+        ({"naming": {"split_numbers": "no"}}, 'naming.split_numbers "no" is not valid. It must be true or false.'),
+        ({"naming": {"style": "preserve", "split_numbers": True}}, "naming.split_numbers true cuts names into words"),
+        (
+            {"naming": {"style": "aws_datalake", "split_numbers": True}},
+            "naming.split_numbers true cuts names into words, which naming.style aws_datalake does not.",
+        ),
+        ({"batch_size_mb": 0}, "batch_size_mb 0 is not valid. It must be a whole number of megabytes from 1 to 4096."),
+        ({"batch_size_mb": "256"}, 'batch_size_mb "256" is not valid. It must be a whole number'),
+        ({"flush_interval_seconds": 0}, "flush_interval_seconds 0 is not valid."),
+        ({"target_file_size_mb": -1}, "target_file_size_mb -1 is not valid."),
+        ({"buffer_size_mb": 1}, "buffer_size_mb 1 is"),
+        (
+            {"rejects": {"max_ratio": 5}},
+            "rejects.max_ratio 5 is not valid. It must be a number from 0 to 1, such as 0.05 for five in a hundred.",
+        ),
+        ({"rejects": {"max_count": 0.5}}, "rejects.max_count 0.5 is not valid. It must be a whole number of records"),
+        ({"spark": {"master": "mesos://x"}}, "spark.master is not valid. It must be local[*]"),
+        ({"spark": {"conf": {"spark.ui.port": 4040}}}, "spark.conf.spark.ui.port is not valid."),
+        ({"endpoint_url": "localhost:9000"}, "endpoint_url is not valid. It must be the address"),
+        ({"endpoint_url": "http://user:pass@localhost"}, "endpoint_url is not valid."),
+        (
+            {"format": {"format_type": "JSONL"}, "table_type": "ICEBERG"},
+            "table_type ICEBERG cannot hold format_type JSONL: Iceberg tables are made of Parquet files. Set",
+        ),
+        (
+            {"numeric_types": "int/float", "glue_catalog_float_as_decimal": True},
+            "glue_catalog_float_as_decimal true asks for decimal columns, numeric_types int/float for others.",
+        ),
+        ({"batch_size_mb": 512, "buffer_size_mb": 256}, "buffer_size_mb 256 is smaller than batch_size_mb 512"),
+    ],
+)
+def test_a_message_names_the_option_its_value_and_what_it_must_be(changes: dict[str, Any], sentence: str) -> None:
+    assert sentence in refusal(options(**changes))
+
+
+def test_a_long_value_is_truncated() -> None:
+    assert 'region "' + "x" * 79 + "… is not valid." in refusal(options(region="x" * 400))
+
+
+def test_all_problems_are_in_one_message() -> None:
+    said = refusal({"region": "Ireland", "partitioning": "DAY"})
+
+    for option in ("credentials", 'region "', "bucket_name", "lakeformation_database_name", 'partitioning "DAY"'):
+        assert f"\n{option}" in said
+
+
+@pytest.mark.parametrize("wrong", [{"region": 1}, {"credentials": {**KEYS, "aws_access_key_id": 12}}])
+def test_no_message_and_no_repr_shows_a_secret(wrong: dict[str, Any]) -> None:
+    config = Config.parse(options())
+
+    assert KEYS["aws_secret_access_key"] not in repr(config) + str(config) + refusal(options(**wrong))

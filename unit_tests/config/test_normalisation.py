@@ -1,0 +1,115 @@
+"""Options as users write them: their canonical form, defaults that depend on others, unsupported ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from destination_datalake.config.options import Config, IamRole
+from unit_tests.config.examples import ROLE, options, refusal
+
+
+@pytest.mark.parametrize(
+    ("given_options", "table_type", "codec"),
+    [
+        ({"format": {"format_type": "Parquet"}}, "ICEBERG", "ZSTD"),
+        ({"format": {"format_type": "Parquet"}, "table_type": "HIVE"}, "HIVE", "SNAPPY"),
+        ({"table_type": "HIVE"}, "HIVE", "SNAPPY"),
+        ({"format": {"format_type": "JSONL"}}, "HIVE", "UNCOMPRESSED"),
+        ({"format": {"format_type": "JSONL", "compression_codec": "GZIP"}}, "HIVE", "GZIP"),
+        ({"format": {"format_type": "Parquet", "compression_codec": "SNAPPY"}}, "ICEBERG", "SNAPPY"),
+        ({"format": {"format_type": "Parquet", "compression_codec": None}}, "ICEBERG", "ZSTD"),
+    ],
+)
+def test_table_type_and_codec_default_by_format(given_options: dict[str, Any], table_type: str, codec: str) -> None:
+    config = Config.parse(options(**given_options))
+
+    assert (config.table_type, config.format.compression_codec) == (table_type, codec)
+
+
+def test_a_configuration_of_aws_datalake_is_accepted() -> None:
+    older = {
+        "aws_account_id": "123456789012",
+        "credentials": ROLE,
+        "region": "eu-central-1",
+        "bucket_name": "my-lake",
+        "bucket_prefix": "/airbyte/raw/",
+        "lakeformation_database_name": "Raw_Data",
+        "lakeformation_database_default_tag_key": "",
+        "lakeformation_database_default_tag_values": "private,public",
+        "lakeformation_governed_tables": False,
+        "format": {"format_type": "Parquet", "compression_codec": "SNAPPY"},
+        "partitioning": "NO PARTITIONING",
+        "glue_catalog_float_as_decimal": True,
+    }
+
+    config = Config.parse(older)
+
+    assert config.uri("raw_data", "orders") == "s3://my-lake/airbyte/raw/raw_data/orders"
+    assert config.lakeformation_database_name == "raw_data"
+    assert config.numeric_types == "decimal"
+    assert config.unknown_options() == ()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"partitioning": "DATE"},
+        {"partitioning": "YEAR/MONTH/DAY"},
+        {"lakeformation_governed_tables": True},
+        {"lakeformation_database_default_tag_key": "pii_level"},
+    ],
+)
+def test_an_unsupported_option_is_refused_if_it_would_have_an_effect(changes: dict[str, Any]) -> None:
+    said = refusal(options(**changes))
+
+    assert said.startswith(next(iter(changes)))
+    assert "not supported yet by this version" in said
+
+
+@pytest.mark.parametrize(
+    ("prefix", "key"),
+    [
+        (None, "db/t"),
+        ("", "db/t"),
+        ("/", "db/t"),
+        ("raw", "raw/db/t"),
+        ("/raw/", "raw/db/t"),
+        (" lake//raw ", "lake/raw/db/t"),
+        (".hidden/..raw/a.", ".hidden/..raw/a./db/t"),
+        ("My Lake/größe+1", "My Lake/größe+1/db/t"),
+    ],
+)
+def test_superfluous_slashes_of_the_prefix_are_removed(prefix: str | None, key: str) -> None:
+    assert Config.parse(options(bucket_prefix=prefix)).key("db", "t") == key
+
+
+@given(st.text(alphabet=st.sampled_from("ab/ "), max_size=12))
+def test_normalising_a_prefix_is_idempotent(prefix: str) -> None:
+    once = Config.parse(options(bucket_prefix=prefix)).bucket_prefix
+
+    assert Config.parse(options(bucket_prefix=once)).bucket_prefix == once
+
+
+@pytest.mark.parametrize("blank", ["", "  ", None])
+def test_empty_values_inside_objects_count_as_not_set(blank: str | None) -> None:
+    config = Config.parse(
+        options(
+            credentials={**ROLE, "external_id": blank, "session_duration_seconds": blank},
+            format={"format_type": "Parquet", "compression_codec": blank},
+            rejects={"max_count": blank},
+        )
+    )
+
+    assert isinstance(config.credentials, IamRole)
+    assert (config.credentials.external_id, config.credentials.session_duration_seconds) == (None, 3600)
+    assert (config.format.compression_codec, config.rejects.max_count) == ("ZSTD", None)
+
+
+def test_settings_of_spark_stay_as_they_are() -> None:
+    conf = {"spark.jars": "", "spark.driver.extraJavaOptions": " -Da=b"}
+
+    assert Config.parse(options(spark={"conf": conf})).spark.conf == conf
