@@ -1,0 +1,105 @@
+"""Arrow: its JSON parser, INT96, statistics, and pandas at the first conversion."""
+
+from __future__ import annotations
+
+import io
+import signal
+import subprocess
+import sys
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.json as pj
+import pyarrow.parquet as pq
+import pytest
+
+
+def parse(value: bytes, type_: pa.DataType) -> Any:
+    """What Arrow's JSON parser makes of `{"v": value}`."""
+    options = pj.ParseOptions(explicit_schema=pa.schema([pa.field("v", type_)]))
+    return pj.read_json(io.BytesIO(b'{"v":%b}\n' % value), parse_options=options).column("v")
+
+
+PARSE = """
+import pyarrow as pa
+import pyarrow.json as pj
+options = pj.ParseOptions(explicit_schema=pa.schema([pa.field("v", pa.decimal256(38, 38))]))
+pj.read_json(pa.BufferReader(b'{"v":1e-2000000000}'), parse_options=options)
+"""
+
+
+def test_a_decimal_with_a_far_negative_exponent_ends_the_process() -> None:
+    ended = subprocess.run([sys.executable, "-c", PARSE], capture_output=True, timeout=60)
+
+    assert ended.returncode == -signal.SIGSEGV
+
+
+def test_a_decimal_of_128_bits_wraps_around_when_its_scale_adds_too_many_digits() -> None:
+    array = parse(b"99", pa.decimal128(38, 38))
+
+    array.validate(full=True)
+    assert array.to_pylist() != [Decimal(99)]
+
+
+def test_strings_of_json_are_not_checked_to_be_utf_8() -> None:
+    array = parse(b'"\xff"', pa.string())
+
+    with pytest.raises(pa.ArrowInvalid, match="Invalid UTF8"):
+        array.validate(full=True)
+
+
+def test_nan_is_taken_for_json() -> None:
+    assert str(parse(b"NaN", pa.float64())[0]) == "nan"
+
+
+def test_dates_cannot_be_parsed_from_json() -> None:
+    with pytest.raises(pa.ArrowInvalid):
+        parse(b'"2024-02-29"', pa.date32())
+
+
+def test_the_offset_of_a_timestamp_is_applied_where_the_column_has_no_zone() -> None:
+    assert parse(b'"2024-02-29T01:00:00+02:00"', pa.timestamp("us")).to_pylist() == [datetime(2024, 2, 28, 23)]
+
+
+def test_int96_timestamps_after_2262_overflow_unless_their_unit_is_given() -> None:
+    moments: Any = pa.array([datetime(9999, 1, 1)], pa.timestamp("us"))
+    file = io.BytesIO()
+    pq.write_table(pa.table({"at": moments}), file, use_deprecated_int96_timestamps=True, store_schema=False)
+
+    default = pq.ParquetFile(pa.BufferReader(file.getvalue())).read().column("at")
+    given = pq.ParquetFile(pa.BufferReader(file.getvalue()), coerce_int96_timestamp_unit="us").read().column("at")
+
+    assert default.cast(pa.timestamp("us"), safe=False)[0].as_py() != moments[0].as_py()
+    assert given.chunk(0).equals(moments)
+
+
+PEAK = """
+import io
+import sys
+import pyarrow as pa
+import pyarrow.parquet as pq
+rows = pa.table({"text": ["x" * (32 * 1024 * 1024)]})
+before = pa.total_allocated_bytes()
+pq.write_table(rows, io.BytesIO(), use_dictionary=False, write_statistics=sys.argv[1] == "statistics")
+print((pa.default_memory_pool().max_memory() - before) / (32 * 1024 * 1024))
+"""
+
+
+def test_statistics_of_huge_values_take_several_copies_of_them() -> None:
+    without, with_statistics = (
+        float(subprocess.run([sys.executable, "-c", PEAK, mode], capture_output=True, text=True, timeout=60).stdout)
+        for mode in ("none", "statistics")
+    )
+
+    assert with_statistics >= without + 2
+
+
+IMPORTED = "import sys, pyarrow; pyarrow.array([1]); print('pandas' in sys.modules)"
+
+
+def test_pandas_is_imported_at_the_first_conversion_of_a_value() -> None:
+    ended = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, timeout=60)
+
+    assert ended.stdout == "True\n", ended.stderr

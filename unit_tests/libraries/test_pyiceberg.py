@@ -1,0 +1,112 @@
+"""PyIceberg's Glue catalog: what a commit changes, checks and asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.glue import GlueCatalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import LongType, NestedField
+
+from unit_tests.cloud import cloud
+
+ID = ("shop", "orders")
+SCHEMA = Schema(NestedField(1, "id", LongType()))
+
+
+@pytest.fixture
+def glue() -> Iterator[Any]:
+    """A client of an emulated Glue with one database."""
+    with cloud() as account:
+        client = account.access.client("glue")
+        client.create_database(DatabaseInput={"Name": "shop"})
+        yield client
+
+
+@pytest.fixture
+def table(glue: Any, tmp_path: Path) -> Table:
+    return GlueCatalog("glue", client=glue).create_table(ID, SCHEMA, f"file://{tmp_path}", properties={"ours": "1"})
+
+
+def requests(glue: Any, operation: str) -> list[str]:
+    """The requests of one operation from now on."""
+    made: list[str] = []
+    glue.meta.events.register(f"before-call.glue.{operation}", lambda **_: made.append(operation))
+    return made
+
+
+def entry(glue: Any) -> dict[str, Any]:
+    found: dict[str, Any] = glue.get_table(DatabaseName="shop", Name="orders")["Table"]
+    return found
+
+
+def test_a_commit_drops_what_others_have_set_in_the_glue_table(glue: Any, table: Table) -> None:
+    storage = entry(glue)["StorageDescriptor"]
+    storage["Columns"][0]["Comment"] = "the order's number"
+    storage["SerdeInfo"] = {"SerializationLibrary": "theirs"}
+    described = {
+        "Name": "orders",
+        "Description": "theirs",
+        "Owner": "them",
+        "Parameters": entry(glue)["Parameters"],
+        "StorageDescriptor": storage,
+    }
+    glue.update_table(DatabaseName="shop", TableInput=described)
+
+    table.transaction().set_properties(ours="2").commit_transaction()
+
+    assert "Description" not in entry(glue)
+    assert "Owner" not in entry(glue)
+    assert "Comment" not in entry(glue)["StorageDescriptor"]["Columns"][0]
+    assert "SerdeInfo" not in entry(glue)["StorageDescriptor"]
+
+
+def test_a_removed_property_stays_a_parameter_of_the_glue_table(glue: Any, table: Table) -> None:
+    table.transaction().remove_properties("ours").commit_transaction()
+
+    assert entry(glue)["Parameters"]["ours"] == "1"
+
+
+def test_a_change_of_properties_is_committed_over_another_writer_s(glue: Any, table: Table) -> None:
+    GlueCatalog("other", client=glue).load_table(ID).transaction().set_properties(owner="other").commit_transaction()
+
+    table.transaction().set_properties(owner="this").commit_transaction()
+
+    assert entry(glue)["Parameters"]["owner"] == "this"
+
+
+def test_each_commit_requests_the_database(glue: Any, table: Table) -> None:
+    made = requests(glue, "GetDatabase")
+
+    table.transaction().set_properties(ours="2").commit_transaction()
+
+    assert made == ["GetDatabase"]
+
+
+def test_an_append_is_retried_on_whatever_schema_another_writer_has_made(glue: Any, table: Table) -> None:
+    conflicts: list[int] = []
+
+    def conflict_once(**_: Any) -> None:
+        if not conflicts:
+            conflicts.append(1)
+            raise CommitFailedException("another writer")
+
+    glue.meta.events.register("before-call.glue.UpdateTable", conflict_once)
+    updates = requests(glue, "UpdateTable")
+
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append():
+        pass
+
+    assert (len(conflicts), len(updates)) == (1, 1)
+
+
+def test_a_branch_cannot_be_created_in_a_table_without_snapshots(table: Table) -> None:
+    update = table.transaction().update_snapshot(branch="new").fast_append()
+
+    with pytest.raises(CommitFailedException, match="no snapshots"):
+        update.commit()

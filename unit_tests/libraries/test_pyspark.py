@@ -1,0 +1,120 @@
+"""PySpark and py4j, without a JVM: converters, printed errors, and what is imported from where."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from zipfile import ZipFile
+
+import pyspark
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+
+
+CONVERTERS = """
+import sys
+from py4j import protocol
+import pyspark
+before = "pandas" in sys.modules
+for converter in protocol.INPUT_CONVERTER:
+    converter.can_convert({})
+print(before, "pandas" in sys.modules, "pyspark.testing" in sys.modules)
+"""
+
+
+def test_a_converter_for_sql_imports_pandas_at_the_first_value_of_any_type() -> None:
+    ended = run(CONVERTERS)
+
+    assert ended.stdout == "False True True\n", ended.stderr
+
+
+LOST_CONNECTION = """
+import socket
+from pyspark import accumulators
+server = accumulators._start_update_server("token", False, None)
+with socket.create_connection(server.server_address) as connection:
+    connection.sendall(b"token")
+    connection.shutdown(socket.SHUT_WR)
+    connection.recv(1)
+server.shutdown()
+"""
+
+
+def test_the_accumulator_server_prints_a_stack_trace_when_the_jvm_is_gone() -> None:
+    ended = run(LOST_CONNECTION)
+
+    assert "Traceback" in ended.stderr
+    assert "EOFError" in ended.stderr
+
+
+LOST_JVM = """
+import logging, socket, threading
+socket.setdefaulttimeout(10)
+from py4j.java_gateway import GatewayParameters, JavaGateway
+
+logging.getLogger("py4j").setLevel(logging.CRITICAL)
+logging.getLogger("py4j").propagate = False
+listener = socket.create_server(("127.0.0.1", 0))
+
+def end_at_each_command():
+    for _ in range(2):  # py4j tries a second time.
+        connection, _ = listener.accept()
+        connection.recv(1000)
+        connection.close()
+
+threading.Thread(target=end_at_each_command).start()
+gateway = JavaGateway(gateway_parameters=GatewayParameters(port=listener.getsockname()[1]))
+try:
+    gateway.jvm.System.currentTimeMillis()
+except Exception:
+    pass
+"""
+
+
+def test_py4j_reports_a_lost_jvm_to_the_root_logger_whatever_its_own_level_is() -> None:
+    ended = run(LOST_JVM)
+
+    assert "ERROR:root:Exception while sending command." in ended.stderr
+
+
+def test_the_zip_files_that_workers_import_pyspark_from_have_no_byte_code() -> None:
+    archives = [*Path(pyspark.__path__[0], "python", "lib").glob("*.zip")]
+
+    assert {archive.name.partition("-")[0] for archive in archives} == {"py4j", "pyspark.zip"}
+    for archive in archives:
+        assert not [name for name in ZipFile(archive).namelist() if name.endswith(".pyc")]
+
+
+SUBMIT_ARGUMENTS = """
+import inspect
+from pyspark.java_gateway import launch_gateway
+print([*inspect.signature(launch_gateway).parameters], "PYSPARK_SUBMIT_ARGS" in inspect.getsource(launch_gateway))
+"""
+
+
+def test_arguments_of_spark_submit_are_taken_from_the_environment_only() -> None:
+    assert run(SUBMIT_ARGUMENTS).stdout == "['conf', 'popen_kwargs'] True\n"
+
+
+COMMAND_LINE = """
+import subprocess
+from pyspark import SparkConf, java_gateway
+
+class Popen:
+    def __init__(self, command, **_):
+        print([argument for argument in command if "secret" in argument])
+        raise OSError
+
+java_gateway.Popen = Popen
+try:
+    java_gateway.launch_gateway(SparkConf(loadDefaults=False).set("spark.key", "secret"))
+except OSError:
+    pass
+"""
+
+
+def test_properties_given_to_the_launch_are_on_the_command_line() -> None:
+    assert run(COMMAND_LINE).stdout == "['spark.key=secret']\n"
