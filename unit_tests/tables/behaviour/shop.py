@@ -1,8 +1,10 @@
 """A lake with one table, `orders`, and the syncs into it, each as far as the executors and the table go."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -150,6 +152,25 @@ class Shop:
             return 0 if response_lost else None
 
         events.register_first(event, once)
+
+    @contextmanager
+    def before_catalog_call(self, number: int, act: Callable[[], object]) -> Iterator[None]:
+        """Call `act` just before the request to Glue of this number, from 1. Fails if there are not as many."""
+        events: Any = self._access.client("glue").meta.events
+        numbers = count(1)
+        done: list[bool] = []
+
+        def notice(**_: Any) -> None:
+            if not done and next(numbers) == number:
+                done.append(True)
+                act()
+
+        events.register("before-call.glue", notice)
+        try:
+            yield
+        finally:
+            events.unregister("before-call.glue", notice)
+        assert done, f"there were fewer than {number} requests"
 
     def drop(self) -> None:
         self.lake.glue.delete_table(DatabaseName=self.name.database, Name=self.name.table)

@@ -37,13 +37,17 @@ def test_two_syncs_may_promote_the_same_column(shop: Shop) -> None:
 
 # --- Compare-and-set: the table changes between plan and commit
 
+each_catalog_call = pytest.mark.parametrize("call", [1, 2, 3])
+"""The requests to Glue of a commit that no other writer disturbs."""
 
-def test_a_commit_is_retried_on_what_another_sync_has_committed(shop: Shop) -> None:
-    sync = shop.sync()
+
+@each_catalog_call
+def test_a_commit_is_retried_on_what_another_sync_has_committed(shop: Shop, call: int) -> None:
+    sync, other = shop.sync(), shop.sync()
     files = sync.encode(*ids(1))
 
-    shop.at_the_next_update(lambda: shop.sync().commit(*ids(2)))
-    assert sync.table.commit(files, sync.executors.rewrite) == Committed()
+    with shop.before_catalog_call(call, lambda: other.commit(*ids(2))):
+        assert sync.table.commit(files, sync.executors.rewrite) == Committed()
 
     assert shop.ids() == [1, 2]
 
@@ -95,12 +99,15 @@ def test_what_a_sync_is_to_do_is_decided_again_on_what_another_sync_has_publishe
     assert shop.ids() == [2, 3]
 
 
-def test_a_replacement_that_is_taken_over_at_the_moment_of_its_commit_is_fenced(shop: Shop) -> None:
+@each_catalog_call
+def test_a_replacement_that_is_taken_over_during_its_commit_is_fenced(shop: Shop, call: int) -> None:
     sync = shop.sync(2, replaces=True)
     files, taken = sync.encode(*ids(1)), list[Sync]()
 
-    shop.at_the_next_update(lambda: taken.append(shop.sync(2, replaces=True)))
-    with pytest.raises(Fenced):
+    with (
+        shop.before_catalog_call(call, lambda: taken.append(shop.sync(2, replaces=True))),
+        pytest.raises(Fenced),
+    ):
         sync.table.commit(files, sync.executors.rewrite)
 
     taken[0].commit(*ids(2))
