@@ -37,7 +37,7 @@ class WriteMode(WriteTarget, Protocol):
         """Save in the table's parameters what this sync, which writes `columns`, is about to do."""
 
     def adopt_pending(self, rewrite: Rewrite) -> None:
-        """Move the rows of an overwrite that was never published to where they belong. Raises RewriteFailed."""
+        """Adopt the rows of a pending overwrite, if this sync must do that. Raises RewriteFailed."""
 
     def publish(self, table_input: TableInput) -> None:
         """Let readers see what was written, instead of the old content or beside it. Raises Fenced."""
@@ -97,15 +97,17 @@ class Overwrite:
     """Writes to a folder of its own, which publishing makes the table's location. Holds the table's fencing token.
 
     `attempt` is the generation by which attempts at the same overwrite recognise each other, None if they cannot;
-    `fresh` is an unused folder for an overwrite that continues no earlier one.
+    `new_folder` is an unused folder for an overwrite that continues no earlier one.
     """
 
-    def __init__(self, table: TableName, generation: int | None, attempt: int | None, sync: str, fresh: str) -> None:
+    def __init__(
+        self, table: TableName, generation: int | None, attempt: int | None, sync: str, new_folder: str
+    ) -> None:
         self._table = table
         self._generation = generation
         self._attempt = attempt
         self._sync = sync
-        self._fresh = fresh
+        self._new_folder = new_folder
         self._token = FencingToken.after({}, sync)
         self._published = ""
 
@@ -117,7 +119,7 @@ class Overwrite:
             if pending is not None:
                 list_folder(table_input, pending.location, FolderState.DEAD)
             types = Content.published(table_input).widened(columns).types
-            self._save(table_input, Content(self._fresh, types), self._generation)
+            self._save(table_input, Content(self._new_folder, types), self._generation)
         self._token.write_to(table_input["Parameters"])
 
     def adopt_pending(self, rewrite: Rewrite) -> None:
@@ -150,7 +152,7 @@ class Overwrite:
         if pending is None:
             return False
         same_attempt = self._attempt is not None and pending.generation == self._attempt
-        return same_attempt or pending.location == self._fresh
+        return same_attempt or pending.location == self._new_folder
 
     def _pending(self, table_input: TableInput) -> PendingOverwrite:
         self._token.require(table_input["Parameters"], self._table)
