@@ -1,4 +1,4 @@
-"""New Hive tables: their entries in the catalog, names as they are."""
+"""Creation of Hive tables in the Glue Data Catalog, with names in any script."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def cloud() -> Iterator[Cloud]:
 def created(cloud: Cloud, format: FileFormat, codec: str, columns: tuple[Field, ...] = COLUMNS) -> dict[str, Any]:
     plan = FilePlan(format, codec, (), {}, "", True, 1, None, None)
     create_hive_table(NAME, columns, f"s3://{BUCKET}/t/data/", {"owner": "us"}, plan, cloud.access)
-    entry: dict[str, Any] = cloud.access.client("glue").get_table(DatabaseName=NAME.database, Name=NAME.table)["Table"]  # type: ignore[assignment]
-    return entry
+    table: dict[str, Any] = cloud.access.client("glue").get_table(DatabaseName=NAME.database, Name=NAME.table)["Table"]  # type: ignore[assignment]
+    return table
 
 
 @pytest.mark.parametrize(
@@ -46,28 +46,28 @@ def created(cloud: Cloud, format: FileFormat, codec: str, columns: tuple[Field, 
         ("jsonl", "UNCOMPRESSED", "json", "none"),
     ],
 )
-def test_a_table_says_how_its_files_are_read(
+def test_new_table_describes_its_files(
     cloud: Cloud, format: FileFormat, codec: str, classification: str, compression: str
 ) -> None:
-    entry = created(cloud, format, codec)
+    table = created(cloud, format, codec)
 
-    assert (entry["TableType"], entry["PartitionKeys"]) == ("EXTERNAL_TABLE", [])
-    assert entry["Parameters"] == {
+    assert (table["TableType"], table["PartitionKeys"]) == ("EXTERNAL_TABLE", [])
+    assert table["Parameters"] == {
         "classification": classification,
         "compressionType": compression,
         "typeOfData": "file",
         "projection.enabled": "false",
         "owner": "us",
     }
-    assert entry["StorageDescriptor"]["Compressed"] == (compression != "none")
+    assert table["StorageDescriptor"]["Compressed"] == (compression != "none")
 
 
-def test_names_are_as_they_are_given_and_comments_what_they_were(cloud: Cloud) -> None:
-    entry = created(cloud, "parquet", "SNAPPY")
+def test_columns_have_their_names_and_the_keys_in_the_record_as_comments(cloud: Cloud) -> None:
+    table = created(cloud, "parquet", "SNAPPY")
 
-    assert entry["Name"] == "京都"
+    assert table["Name"] == "京都"
     columns = [
-        (column["Name"], column["Type"], column.get("Comment")) for column in entry["StorageDescriptor"]["Columns"]
+        (column["Name"], column["Type"], column.get("Comment")) for column in table["StorageDescriptor"]["Columns"]
     ]
     assert columns == [
         ("id", "int", None),
@@ -76,7 +76,7 @@ def test_names_are_as_they_are_given_and_comments_what_they_were(cloud: Cloud) -
     ]
 
 
-def test_a_table_that_is_there_already_stays_as_it_is(cloud: Cloud) -> None:
+def test_existing_table_is_left_unchanged(cloud: Cloud) -> None:
     before = created(cloud, "parquet", "SNAPPY")
 
     assert created(cloud, "jsonl", "GZIP", COLUMNS[:1]) == before

@@ -1,4 +1,4 @@
-"""The Glue table over the rejects: there from the first one on, and no obstacle to anybody."""
+"""The Glue table over the rejects: created with the first one, and shared by all syncs."""
 
 from __future__ import annotations
 
@@ -52,30 +52,30 @@ def test_each_member_of_a_line_has_a_column_or_a_partition_key() -> None:
     assert not set(Partition._fields) & set(COLUMNS)
 
 
-def test_the_first_reject_makes_database_table_and_partition(cloud: Cloud) -> None:
+def test_first_reject_creates_database_table_and_partition(cloud: Cloud) -> None:
     a_table(cloud).register([a_file(unit="a"), a_file(unit="b"), a_file(reason="S")])
 
-    entry = cloud.access.client("glue").get_table(DatabaseName="landing", Name=REJECTS_TABLE)["Table"]
-    assert [(key["Name"], key["Type"]) for key in entry["PartitionKeys"]] == [
+    table = cloud.access.client("glue").get_table(DatabaseName="landing", Name=REJECTS_TABLE)["Table"]
+    assert [(key["Name"], key["Type"]) for key in table["PartitionKeys"]] == [
         ("reason", "string"),
         ("stream", "string"),
         ("dt", "string"),
     ]
-    assert {each["Name"]: each["Type"] for each in entry["StorageDescriptor"]["Columns"]} == COLUMNS
-    assert entry["StorageDescriptor"]["Location"] == f"{ROOT}/"
+    assert {each["Name"]: each["Type"] for each in table["StorageDescriptor"]["Columns"]} == COLUMNS
+    assert table["StorageDescriptor"]["Location"] == f"{ROOT}/"
     assert partitions(cloud) == {
         ("R", "shop.orders", "2026-11-21"): f"{ROOT}/R/shop.orders/dt=2026-11-21/",
         ("S", "shop.orders", "2026-11-21"): f"{ROOT}/S/shop.orders/dt=2026-11-21/",
     }
 
 
-def test_no_reject_makes_nothing(cloud: Cloud) -> None:
+def test_nothing_is_created_without_rejects(cloud: Cloud) -> None:
     a_table(cloud).register([])
 
     assert cloud.access.client("glue").get_databases()["DatabaseList"] == []
 
 
-def test_what_others_have_made_already_is_used(cloud: Cloud) -> None:
+def test_table_and_partitions_of_other_syncs_are_used(cloud: Cloud) -> None:
     first, second = a_table(cloud), a_table(cloud)
 
     for table in (first, second, first):
@@ -85,13 +85,13 @@ def test_what_others_have_made_already_is_used(cloud: Cloud) -> None:
     assert len(partitions(cloud)) == 2
 
 
-def test_more_partitions_than_glue_takes_at_once_are_registered(cloud: Cloud) -> None:
+def test_more_partitions_than_one_glue_request_takes_are_registered(cloud: Cloud) -> None:
     a_table(cloud).register([a_file(table=f"t{number}") for number in range(101)])
 
     assert len(partitions(cloud)) == 101
 
 
-def test_another_table_of_that_name_is_left_alone(cloud: Cloud) -> None:
+def test_foreign_table_of_that_name_is_refused_and_left_unchanged(cloud: Cloud) -> None:
     glue = cloud.access.client("glue")
     glue.create_database(DatabaseInput={"Name": "landing"})
     glue.create_table(DatabaseName="landing", TableInput={"Name": REJECTS_TABLE})
