@@ -10,7 +10,8 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
-from destination_datalake.records.block import CHANGES_TYPE, Decoded
+from destination_datalake.records.block import Decoded
+from destination_datalake.records.changes import CHANGES_TYPE
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.columns import CHANGE, METADATA_COLUMNS
 

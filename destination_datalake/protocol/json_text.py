@@ -1,123 +1,61 @@
-"""JSON that msgspec refuses though nobody looks at what it stumbles over: NaN, lone surrogates, nesting without end.
+"""JSON text taken apart without touching the values, also where decoders refuse it.
 
-Python's sources spell NaN and lone surrogates, and any source may nest a free-form value deeper than a recursive
-decoder can follow. What is read here is only the frame of a message; what is inside keeps its bytes.
+Sources written in Python send NaN, Infinity and lone surrogates, some send bytes that are not UTF-8, and any of them
+may nest a value deeper than a recursive decoder follows. msgspec reads nearly all texts; what it refuses is scanned
+here once more, with Python's own scanner. Only the frame is read: what is inside keeps its bytes.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import msgspec
+from msgspec import Raw
 
 _T = TypeVar("_T")
 
-_LEVELS = 16
-"""How deep `readable` goes. What a destination reads of a message lies within the first five levels."""
+NULL = b"null"
 
-# Possessive, so that a long string takes no memory for ways back.
-_TOKENS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{},:]')
-_OPENING, _CLOSING = frozenset(b"[{"), frozenset(b"]}")
-_PARTNER = {ord("["): ord("]"), ord("{"): ord("}")}
-
-_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_OBJECT = msgspec.json.Decoder(dict[str, Raw])
+_ARRAY = msgspec.json.Decoder(list[Raw])
+_STRING = msgspec.json.Decoder(str)
+_REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-def decode(text: bytes | msgspec.Raw, type: type[_T]) -> _T:
-    """Read what `type` names of a JSON text, whatever the rest of it holds.
+# --- Messages: any depth, but UTF-8. Errors are raised --------------------------------------------------------------
 
-    Raises msgspec.ValidationError if it does not have that shape, msgspec.DecodeError if it is no JSON.
+
+def decode(text: bytes | Raw, type: type[_T]) -> _T:
+    """Return what `type` names of a JSON text, whatever the rest of the text holds.
+
+    Raises msgspec.ValidationError if the text does not have that shape, msgspec.DecodeError if it is not JSON.
     """
     try:
         return msgspec.json.decode(text, type=type)
     except msgspec.ValidationError:
         raise
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except _REFUSALS:
         return msgspec.json.decode(readable(bytes(text)), type=type)
 
 
-def members(text: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
-    """The members of a JSON object, every value spelled as received. Raises as `decode` does."""
+def members(text: bytes | Raw) -> dict[str, Raw]:
+    """Return the members of a JSON object, every value spelled as received. Raises as `decode` does."""
     try:
-        return _members.decode(text)
+        return _OBJECT.decode(text)
     except msgspec.ValidationError:
         raise
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except _REFUSALS:
         octets = bytes(text)
-        _members.decode(readable(octets))  # Raises unless it is an object.
-        return _cut_out(octets)
+        _OBJECT.decode(readable(octets))  # Raises unless it is an object.
+        return {key: Raw(value) for key, value in _scan(octets.decode("utf-8-sig"), "{}", _past_deep_value)}
 
 
-def object_of(members: dict[str, msgspec.Raw]) -> bytes:
-    """The JSON object that has these members."""
+def object_of(members: dict[str, Raw]) -> bytes:
+    """Return the JSON object that has these members."""
     return b"{" + b",".join(b"%b:%b" % (_key(key), bytes(value)) for key, value in members.items()) + b"}"
-
-
-def readable(text: bytes) -> bytes:
-    """A JSON text of the same shape that every decoder takes: strings and keys are kept, numbers are not.
-
-    Lone surrogates become U+FFFD, and what is nested deeper than a message's frame becomes null. Raises
-    msgspec.DecodeError.
-    """
-    try:
-        try:
-            value = _loaded(text)
-        except RecursionError:
-            value = _loaded(_frame(text))
-    except ValueError:
-        raise msgspec.DecodeError("JSON is malformed") from None
-    spelled = json.dumps(value, ensure_ascii=False)
-    return spelled.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
-
-
-def _loaded(text: bytes) -> object:
-    # As decoded texts, numbers may have more digits than Python turns into one.
-    return json.loads(text.decode("utf-8-sig"), parse_int=_zero, parse_float=_zero, parse_constant=_zero)
-
-
-def _zero(_: str) -> int:
-    return 0
-
-
-def _frame(text: bytes) -> bytes:
-    """The text with null in place of each value deeper than _LEVELS. Raises ValueError if brackets do not match."""
-    kept: list[bytes] = []
-    closings = bytearray()
-    start = 0
-    for token in _TOKENS.finditer(text):
-        sign = text[token.start()]
-        if sign in _OPENING:
-            closings.append(_PARTNER[sign])
-            if len(closings) == _LEVELS + 1:
-                kept += (text[start : token.start()], b"null")
-        elif sign in _CLOSING:
-            if not closings or closings.pop() != sign:
-                raise ValueError("brackets do not match")
-            if len(closings) == _LEVELS:
-                start = token.end()
-    if closings:
-        raise ValueError("brackets do not match")
-    return b"".join([*kept, text[start:]])
-
-
-def _cut_out(text: bytes) -> dict[str, msgspec.Raw]:
-    """The members of a text that is known to be an object."""
-    found: dict[str, msgspec.Raw] = {}
-    depth = start = 0
-    key: bytes | None = None
-    for token in _TOKENS.finditer(text):
-        sign = text[token.start()]
-        if depth == 1 and key is None and sign == ord('"'):
-            key = token.group()
-        elif depth == 1 and not start and sign == ord(":"):
-            start = token.end()
-        elif depth == 1 and key is not None and sign in b",}":
-            found[json.loads(key)] = msgspec.Raw(text[start : token.start()].strip())
-            key, start = None, 0
-        depth += (sign in _OPENING) - (sign in _CLOSING)
-    return found
 
 
 def _key(key: str) -> bytes:
@@ -125,3 +63,181 @@ def _key(key: str) -> bytes:
         return msgspec.json.encode(key)
     except UnicodeEncodeError:
         return json.dumps(key).encode()  # A lone surrogate has no bytes, but an escape.
+
+
+def readable(text: bytes) -> bytes:
+    """Return a JSON text of the same shape that every decoder takes: strings and keys are kept, numbers are not.
+
+    Lone surrogates become U+FFFD, and values deeper than a message's frame become null. Raises msgspec.DecodeError.
+    """
+    try:
+        decoded = text.decode("utf-8-sig")
+        try:
+            value = _loaded(decoded)
+        except RecursionError:
+            value = _loaded(_frame(decoded))
+    except ValueError:
+        raise msgspec.DecodeError("JSON is malformed") from None
+    spelled = json.dumps(value, ensure_ascii=False)
+    return spelled.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
+def _loaded(text: str) -> object:
+    # A number may have more digits than Python turns into one.
+    return json.loads(text, parse_int=_zero, parse_float=_zero, parse_constant=_zero)
+
+
+def _zero(_: str) -> int:
+    return 0
+
+
+# --- Values of records: any bytes, but no deeper than Python's scanner follows. None where a text is not JSON ------
+
+
+def members_or_none(raw: bytes) -> dict[str, bytes] | None:
+    """Return the JSON text of each member of an object, the last of equal keys; None if it is not an object."""
+    try:
+        return {key: bytes(value) for key, value in _OBJECT.decode(raw).items()}
+    except msgspec.ValidationError:
+        return None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        found = _scan_or_none(raw, "{}")
+        return None if found is None else dict(found)
+    except RecursionError:
+        return None
+
+
+def elements_or_none(raw: bytes) -> list[bytes] | None:
+    """Return the JSON texts of an array's elements; None if it is not an array."""
+    try:
+        return [bytes(value) for value in _ARRAY.decode(raw)]
+    except msgspec.ValidationError:
+        return None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        found = _scan_or_none(raw, "[]")
+        return None if found is None else [element for _, element in found]
+    except RecursionError:
+        return None
+
+
+def string_or_none(raw: bytes) -> str | None:
+    """Return the content of a JSON string; None if it is not a string, or one that UTF-8 cannot encode."""
+    try:
+        return _STRING.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def can_be_member_name(key: str) -> bool:
+    """Whether a member of a msgspec struct can be renamed to the key."""
+    return _NOT_IN_A_NAME.search(key) is None
+
+
+_NOT_IN_A_NAME = re.compile(r'["\\\x00-\x1f\ud800-\udfff]')
+
+
+def _scan_or_none(raw: bytes, brackets: str) -> list[tuple[str, bytes]] | None:
+    try:
+        return _scan(raw.decode("utf-8", "surrogateescape"), brackets, _past_value)
+    except (ValueError, StopIteration, RecursionError):
+        return None
+
+
+# --- The scanner ----------------------------------------------------------------------------------------------------
+
+
+def _scan(text: str, brackets: str, past_value: Callable[[str, int], int]) -> list[tuple[str, bytes]]:
+    """Return key and JSON text of an object's members (`{}`), or the texts of an array's elements (`[]`), in order.
+
+    Raises ValueError or StopIteration, as Python's own scanner does, where the text is not such JSON.
+    """
+    opening, closing = brackets[0], brackets[1]
+    found: list[tuple[str, bytes]] = []
+    at = _past_token(text, _past_space(text, 0), opening)
+    if text[at : at + 1] == closing:
+        at += 1
+    else:
+        while True:
+            key = ""
+            if opening == "{":
+                key, at = _value_at(text, at)
+                if not isinstance(key, str):
+                    raise ValueError("a key is not a string")
+                at = _past_token(text, _past_space(text, at), ":")
+            start = at
+            at = past_value(text, at)
+            found.append((key, text[start:at].encode("utf-8", "surrogateescape")))
+            at = _past_space(text, at)
+            if text[at : at + 1] == closing:
+                at += 1
+                break
+            at = _past_token(text, at, ",")
+    if _past_space(text, at) != len(text):
+        raise ValueError("text follows the value")
+    return found
+
+
+def _past_token(text: str, at: int, token: str) -> int:
+    """Return the position behind the token and the white space that follows it."""
+    if text[at : at + 1] != token:
+        raise ValueError(f"{token} is missing")
+    return _past_space(text, at + 1)
+
+
+def _past_space(text: str, at: int) -> int:
+    while at < len(text) and text[at] in _SPACE:
+        at += 1
+    return at
+
+
+_SPACE = " \t\n\r"
+# Only where a value ends is of interest, so numbers of any length cost nothing.
+_value_at: Callable[[str, int], tuple[Any, int]] = cast(Any, json.JSONDecoder(parse_int=len, parse_float=len)).scan_once
+
+
+def _past_value(text: str, at: int) -> int:
+    """Return the position behind a value. Raises RecursionError if it is nested too deeply for Python's scanner."""
+    return _value_at(text, at)[1]
+
+
+def _past_deep_value(text: str, at: int) -> int:
+    """Return the position behind a value of any depth, in a text whose brackets are known to match."""
+    try:
+        return _past_value(text, at)
+    except RecursionError:
+        depth = 0
+        for token in _TOKENS.finditer(text, at):
+            depth += (token[0] in _PARTNER) - (token[0] in _CLOSING)
+            if not depth:
+                return token.end()
+        raise ValueError("brackets do not match") from None
+
+
+_LEVELS = 16
+"""How deep `readable` goes. What a destination reads of a message lies within the first five levels."""
+
+# Possessive, so that a long string takes no memory for ways back.
+_TOKENS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]')
+_PARTNER = {"[": "]", "{": "}"}
+_CLOSING = frozenset(_PARTNER.values())
+
+
+def _frame(text: str) -> str:
+    """Return the text with null in place of each value deeper than _LEVELS. Raises ValueError unless brackets match."""
+    kept: list[str] = []
+    closings: list[str] = []
+    start = 0
+    for token in _TOKENS.finditer(text):
+        sign = token[0]
+        if sign in _PARTNER:
+            closings.append(_PARTNER[sign])
+            if len(closings) == _LEVELS + 1:
+                kept += (text[start : token.start()], "null")
+        elif sign in _CLOSING:
+            if not closings or closings.pop() != sign:
+                raise ValueError("brackets do not match")
+            if len(closings) == _LEVELS:
+                start = token.end()
+    if closings:
+        raise ValueError("brackets do not match")
+    return "".join([*kept, text[start:]])

@@ -1,118 +1,136 @@
-"""The lines of a block, and the JSON texts in them: what msgspec cuts out for those who need more than Arrow gives."""
+"""The envelope of a RECORD line: the structs by which msgspec reads it, and its members beside the data.
+
+`emitted_at` and `meta` are read twice: for one record from their JSON texts, and for a block from what Arrow read.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache, partial
-from operator import attrgetter
-from typing import Any
+from typing import Annotated, Any, Generic, TypeVar, cast
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import Raw
+from msgspec import Meta, Raw
+
+from destination_datalake.protocol.json_text import NULL
+from destination_datalake.records.changes import CHANGES_TYPE, Floats, ValueChange, bounded
+from destination_datalake.records.values.numbers import exact_number
+from destination_datalake.records.values.registry import rules_for
+from destination_datalake.records.values.rules import require
+from destination_datalake.schema.columns import CHANGE
+from destination_datalake.schema.types import Field, List, Struct
+
+RECORD_UNREADABLE = "DESTINATION_RECORD_UNREADABLE"
+RECORD_TIME_OUT_OF_RANGE = "DESTINATION_RECORD_TIME_OUT_OF_RANGE"
+
+LATEST_EMITTED = 253_402_300_799_999
+"""9999-12-31T23:59:59.999Z in milliseconds."""
+
+_SECONDS_BELOW = 100_000_000_000
+"""An `emitted_at` below this many "milliseconds" (March 1973) is in seconds (year 5138), as PyAirbyte sends it."""
+
+_USUAL_DIGITS = 13  # milliseconds from 2001 to 2286
 
 
-class BlockRefused(Exception):
-    """A block holds something that cannot be read in this way."""
+class RecordRefused(Exception):
+    """A line holds no record that could be written. `reason` is a code; the message quotes nothing of the line."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
-def require(condition: bool) -> None:
-    """Raise BlockRefused unless the condition holds."""
-    if not condition:
-        raise BlockRefused
+# --- Structs --------------------------------------------------------------------------------------------------------
+
+Data = TypeVar("Data")
+Record = TypeVar("Record")
 
 
-class Lines:
-    """The lines of a block by row, looked for when the first is asked for: most blocks are never asked."""
+class RecordLine(msgspec.Struct, Generic[Record], gc=False):
+    """A RECORD line, of which only `record` is read."""
 
-    def __init__(self, block: bytes | memoryview, rows: int) -> None:
-        self._block = memoryview(block)
-        self._rows = rows
-
-    @cached_property
-    def _bounds(self) -> Any:
-        text = np.frombuffer(self._block, np.uint8)
-        ends = np.flatnonzero(text == _NEWLINE)
-        starts = np.concatenate([[0], ends[:-1] + 1])
-        return (starts, ends) if len(ends) == self._rows and (text[starts] == _BRACE).all() else None
-
-    @cached_property
-    def _documents(self) -> Sequence[bytes]:
-        # A line may be blank, and another hold two records: white space is all that JSON needs between them.
-        documents = [bytes(text) for text in _ANY_JSON.decode_lines(self._block)]
-        require(len(documents) == self._rows)
-        return documents
-
-    def __getitem__(self, row: int) -> bytes:
-        if self._bounds is None:
-            return self._documents[row]
-        starts, ends = self._bounds
-        return bytes(self._block[starts[row] : ends[row]])
+    record: Record
 
 
-_NEWLINE, _BRACE = b"\n{"
-_ANY_JSON = msgspec.json.Decoder(Raw)
+class RawRecord(msgspec.Struct, Generic[Data], gc=False):
+    """A record with the members beside its data as JSON texts. `Data` says what is read of the data."""
+
+    data: Data
+    emitted_at: Raw = Raw(NULL)
+    meta: Raw = Raw(NULL)
 
 
-class RawValueDecoder:
-    """Cuts the JSON texts of some keys of `record.data`, and the envelope around them, out of record lines."""
-
-    def __init__(self, sources: Sequence[str]) -> None:
-        if all(map(can_be_renamed, sources)):
-            members = [(f"f{i}", Raw, msgspec.field(name=source, default=Raw())) for i, source in enumerate(sources)]
-            data: Any = msgspec.defstruct("Data", members, gc=False)
-            self._getters: dict[str, Callable[[Any], Raw]] = {
-                source: attrgetter(f"data.f{i}") for i, source in enumerate(sources)
-            }
-        else:
-            data = dict[str, Raw]
-            self._getters = {source: partial(_member, source) for source in sources}
-        null = Raw(b"null")
-        record = msgspec.defstruct("Record", [("data", data), ("emitted_at", Raw, null), ("meta", Raw, null)], gc=False)
-        self._decoder: Any = msgspec.json.Decoder(msgspec.defstruct("Line", [("record", record)], gc=False))
-
-    def records(self, block: bytes | memoryview) -> list[Any]:
-        """The records of whole lines, with `emitted_at` and `meta` as JSON texts. Raises what msgspec does."""
-        return [line.record for line in self._decoder.decode_lines(block)]
-
-    def texts(self, records: Sequence[Any], source: str) -> list[Raw]:
-        """The JSON texts of one key of these records, empty where it is absent."""
-        return [*map(self._getters[source], records)]
+class AnyObject(msgspec.Struct, gc=False):
+    """An object whose members are skipped."""
 
 
-def can_be_renamed(key: str) -> bool:
-    """Whether msgspec takes the key as the name that a struct's member goes by."""
-    return _NOT_IN_A_NAME.search(key) is None
+_Milliseconds = Meta(ge=-LATEST_EMITTED, le=LATEST_EMITTED)
 
 
-_NOT_IN_A_NAME = re.compile(r'["\\\x00-\x1f\ud800-\udfff]')
-_ABSENT = Raw()
+class RegularRecord(msgspec.Struct, gc=False):
+    """A record as it has to be for a block of such records to be read by Arrow or by RAW_JSON."""
+
+    data: AnyObject
+    emitted_at: Annotated[int, _Milliseconds] | Annotated[float, _Milliseconds]
 
 
-def _member(source: str, record: Any) -> Raw:
-    text: Raw = record.data.get(source, _ABSENT)
-    return text
+# --- emitted_at -----------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=4096)
-def _cutter_of_one(source: str) -> RawValueDecoder:
-    return RawValueDecoder([source])
+def emitted_at(raw: bytes) -> int:
+    """Return a record's `emitted_at` in milliseconds; a number too small for those is in seconds.
+
+    Raises RecordRefused if it is not a number, or beyond the years 1 to 9999.
+    """
+    if len(raw) == _USUAL_DIGITS and raw.isdigit():
+        return int(raw)
+    number = exact_number(raw.decode("ascii", "replace"))
+    if number is None:
+        raise RecordRefused(RECORD_UNREADABLE, "the record has no emitted_at")
+    milliseconds = number * 1000 if -_SECONDS_BELOW < number < _SECONDS_BELOW else number
+    if not -LATEST_EMITTED <= milliseconds <= LATEST_EMITTED:
+        raise RecordRefused(RECORD_TIME_OUT_OF_RANGE, "the record's emitted_at is out of range")
+    return int(milliseconds)
 
 
-def text_of(source: str, line: bytes) -> bytes:
-    """The JSON text of one value of a record."""
-    cutter = _cutter_of_one(source)
-    return bytes(cutter.texts(cutter.records(line), source)[0])
+def extracted_at(emitted: Any) -> pa.Array[Any]:
+    """Return an array of `emitted_at` (int64) as timestamp[us, UTC]. Raises BlockRefused if one is irregular."""
+    bounds = pc.min_max(emitted)
+    low, high = bounds["min"].as_py(), bounds["max"].as_py()
+    require(emitted.null_count == 0 and low > -_SECONDS_BELOW and high <= LATEST_EMITTED)
+    if low < _SECONDS_BELOW:
+        in_seconds = pc.less(emitted, pa.scalar(_SECONDS_BELOW))
+        emitted = pc.if_else(in_seconds, pc.multiply(emitted, pa.scalar(1000)), emitted)
+    return timestamps(emitted)
 
 
-def texts_of(raws: Sequence[Any]) -> Any:
-    """JSON texts as strings; one that is absent, or null, is null. Raises ArrowInvalid if one is not UTF-8."""
-    offsets = np.zeros(len(raws) + 1, np.int32)
-    np.cumsum(np.fromiter(map(len, raws), np.int32, len(raws)), out=offsets[1:])
-    array: Any = pa.StringArray.from_buffers(len(raws), pa.py_buffer(offsets.data), pa.py_buffer(b"".join(raws)))
-    array.validate(full=True)
-    nothing = pc.or_(pc.equal(array, pa.scalar("")), pc.equal(array, pa.scalar("null")))
-    return pc.if_else(nothing, None, array) if pc.any(nothing).as_py() else array
+def timestamps(milliseconds: pa.Array[Any]) -> pa.Array[Any]:
+    """Return milliseconds since 1970 (int64) as timestamp[us, UTC]."""
+    return milliseconds.cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC"))
+
+
+# --- meta.changes ---------------------------------------------------------------------------------------------------
+
+
+def source_changes(raw: bytes) -> list[ValueChange]:
+    """Return what the source itself reports in a record's `meta.changes`, without what is not an entry of that list."""
+    if raw == NULL:
+        return []
+    meta = cast(dict[str, Any], _meta(raw, []) or {})
+    entries = cast(list[dict[str, Any] | None], meta.get("changes") or [])
+    return [ValueChange(**entry) for entry in entries if entry is not None]
+
+
+_meta = bounded(rules_for(Struct((Field("changes", "changes", List(CHANGE)),)), Floats.ANY).coerce)
+
+
+# --- What Arrow's JSON parser is asked for ------------------------------------------------------------------------
+
+
+def record_type(data: pa.StructType, with_envelope: bool) -> pa.StructType:
+    """Return the type of `record`: its data, and the members beside it if Arrow is to read them."""
+    fields: list[pa.Field[Any]] = [pa.field("data", data)]
+    if with_envelope:
+        meta = pa.struct([pa.field("changes", CHANGES_TYPE)])
+        fields += [pa.field("emitted_at", pa.int64()), pa.field("meta", meta)]
+    return pa.struct(fields)

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from destination_datalake.records.changes import path_step
+from destination_datalake.records.envelope import RawRecord, RecordLine
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.types import ColumnType, Field, List, Struct
 
@@ -43,7 +44,7 @@ def undeclared_fields(block: bytes | memoryview, columns: Sequence[Field]) -> tu
     found: Found = {}
     shape = Struct(tuple(columns))
     for line in _first_lines(block):
-        record = _decoded(_RECORD, line)
+        record = _decoded(_LINE, line)
         if record is not None:
             _look(record.record.data, shape, "", found)
     return tuple(sorted(_places(found)))
@@ -60,15 +61,7 @@ def undeclared_warning(stream: object, places: Iterable[str]) -> str:
     )
 
 
-class _Record(msgspec.Struct, gc=False):
-    data: Raw
-
-
-class _Line(msgspec.Struct, gc=False):
-    record: _Record
-
-
-_RECORD = msgspec.json.Decoder(_Line)
+_LINE = msgspec.json.Decoder(RecordLine[RawRecord[Raw]])
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _ARRAY = msgspec.json.Decoder(list[Raw])
 

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from destination_datalake.records.changes import Floats
-from destination_datalake.records.record import coerce_value
+from destination_datalake.records.values.registry import coerce_value
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.evolution import TYPE_SUFFIX, WIDER, AddColumn, Widen, evolve
 from destination_datalake.schema.glue import describe_type, glue_type

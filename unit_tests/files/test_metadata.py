@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from destination_datalake.files.metadata import metadata_columns, raw_ids
-from destination_datalake.records.block import CHANGES_TYPE, Decoded
+from destination_datalake.records.block import Decoded
+from destination_datalake.records.changes import CHANGES_TYPE
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.columns import METADATA_COLUMNS
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from destination_datalake.records.block import BLOCK_CHANGES, BlockReader, Decoded
+from destination_datalake.records.changes import MOST_CHANGES
 from destination_datalake.records.reader import BlockDecoder
-from destination_datalake.records.record import MOST_CHANGES, record_coercer
+from destination_datalake.records.record import record_coercer
 from destination_datalake.schema.types import Field, Int32, Int64, Json, List, Struct
 
 OPEN = Struct((Field("o", "o", Json()), Field("n", "n", List(Int64()))))

@@ -3,6 +3,7 @@ from __future__ import annotations
 import decimal
 import json
 import math
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -12,14 +13,9 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from destination_datalake.records.changes import Floats, ValueChange
-from destination_datalake.records.record import (
-    CoercedRecord,
-    RecordRefused,
-    coerce_record,
-    coerce_value,
-    coercers,
-    record_coercer,
-)
+from destination_datalake.records.envelope import RecordRefused
+from destination_datalake.records.record import CoercedRecord, record_coercer
+from destination_datalake.records.values.registry import coerce_value, coercers
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.types import (
     Boolean,
@@ -527,6 +523,11 @@ def test_what_is_nested_too_deeply_to_be_read_is_nulled() -> None:
 
 
 # --- Records
+
+
+def coerce_record(line: bytes, columns: Sequence[Field]) -> CoercedRecord:
+    return record_coercer(columns)(line)
+
 
 COLUMNS = [
     Field("id", "id", Int64()),

@@ -1,22 +1,26 @@
-"""Numbers, read with care: integers of 64 bits, doubles, decimals. `plain` has the texts that need none."""
+"""Integers of 64 bits, doubles and decimals. 32-bit columns are read as wide as they can become."""
 
 from __future__ import annotations
 
 import decimal
 import re
 from math import inf, isinf, nan
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from destination_datalake.protocol.json_text import NULL, string_or_none
 from destination_datalake.records.changes import (
     FIELD_SIZE_LIMITATION,
     SERIALIZATION_ERROR,
     TRUNCATED,
-    Coercer,
     Floats,
     Value,
     ValueChange,
     nulled,
 )
-from destination_datalake.records.raw_json import NULL, text_of_string
+from destination_datalake.records.values.rules import ScalarRules, require
 from destination_datalake.schema.types import Decimal
 
 # No two repeats stand side by side that take the same characters: a text of any length is judged in linear time.
@@ -27,8 +31,118 @@ _INT64_DIGITS = 19
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 
 
+class IntegerRules(ScalarRules):
+    """Integers of 64 bits, which are exact or null."""
+
+    native_type = pa.int64()
+    text_type = pa.string()
+    shape = int
+    canonical = r"^-?[0-9]{1,18}$"
+
+    def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
+        """Return the integer that a number is, or the text of a string."""
+        if len(raw) < _INT64_DIGITS and (raw.isdigit() or (raw[:1] == b"-" and raw[1:].isdigit())):
+            return int(raw)
+        if raw == NULL:
+            return None
+        number = exact_number(_number_text(raw))
+        if number is None:
+            return nulled(raw, changes, SERIALIZATION_ERROR)
+        if not number:
+            return 0
+        if number.adjusted() >= _INT64_DIGITS:
+            return nulled(raw, changes, FIELD_SIZE_LIMITATION)
+        whole = int(number)
+        if whole != number:
+            return nulled(raw, changes, SERIALIZATION_ERROR)
+        return whole if _SMALLEST <= whole <= _LARGEST else nulled(raw, changes, FIELD_SIZE_LIMITATION)
+
+
+class FloatRules(ScalarRules):
+    """Doubles: the nearest to what was sent, null beyond their range."""
+
+    native_type = pa.float64()
+    text_type = pa.string()
+    shape = float
+    # Exponents that neither overflow nor round to zero.
+    canonical = r"^-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,2})?$"
+
+    def verified(self, array: Any) -> Any:
+        """Raises BlockRefused if a number is not finite: NaN is not JSON, but Arrow takes it."""
+        require(pc.all(pc.is_finite(array)).as_py() is not False)
+        return array
+
+    def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
+        """Return the double nearest to a number, or to the text of a string."""
+        if raw == NULL:
+            return None
+        if raw[0] in b"-0123456789" and raw != b"-Infinity":
+            number = float(raw)
+        else:
+            text = _number_text(raw)
+            if text in _NOT_FINITE and self.floats is Floats.ANY:
+                return _NOT_FINITE[text]
+            if text is None or not _NUMBER.fullmatch(text):
+                return nulled(raw, changes, SERIALIZATION_ERROR)
+            number = float(text)
+        return nulled(raw, changes, FIELD_SIZE_LIMITATION) if isinf(number) else number
+
+
+class DecimalRules(ScalarRules):
+    """Decimals, which are exact, cut where they are finer than the type, or null.
+
+    Arrow's JSON parser lets a decimal of 128 bits wrap around when the digits that the scale adds are too many. In 256
+    bits all of them have room, and `verified` finds those that are too many.
+    """
+
+    text_type = pa.string()
+    shape = Any
+
+    def __init__(self, type_: Decimal, floats: Floats) -> None:
+        super().__init__(type_, floats)
+        self._whole_digits = whole = type_.precision - type_.scale
+        self.native_type = pa.decimal256(type_.precision, type_.scale)
+        self.canonical = f"^-?{f'[0-9]{{1,{whole}}}' if whole else '0'}{_fraction(type_.scale)}$"
+        self._unit = decimal.Decimal(1).scaleb(-type_.scale)
+        self._exact = decimal.Context(
+            prec=type_.precision,
+            rounding=decimal.ROUND_HALF_EVEN,
+            Emin=decimal.MIN_EMIN,
+            Emax=decimal.MAX_EMAX,
+            traps=[decimal.InvalidOperation],
+        )
+
+    def verified(self, array: Any) -> Any:
+        """Return the decimals in 128 bits. Raises ArrowInvalid if one has too many digits."""
+        array.validate(full=True)
+        return array.cast(self.arrow_type)
+
+    def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
+        """Return the decimal that a number is, or the text of a string."""
+        if raw == NULL:
+            return None
+        number = exact_number(_number_text(raw))
+        if number is None:
+            return nulled(raw, changes, SERIALIZATION_ERROR)
+        if not number:
+            return decimal.Decimal(0)
+        if number.adjusted() >= self._whole_digits:
+            return nulled(raw, changes, FIELD_SIZE_LIMITATION)
+        try:
+            kept = number.quantize(self._unit, context=self._exact)
+        except decimal.InvalidOperation:  # rounded up to one digit too many
+            return nulled(raw, changes, FIELD_SIZE_LIMITATION)
+        if kept != number:
+            changes.append(ValueChange("", TRUNCATED, FIELD_SIZE_LIMITATION, raw))
+        return kept
+
+
+def _fraction(scale: int) -> str:
+    return rf"(?:\.[0-9]{{1,{scale}}})?" if scale else ""
+
+
 def exact_number(text: str | None) -> decimal.Decimal | None:
-    """The number that a text is, with all its digits; None if it is none (`NaN` and `Infinity` are none)."""
+    """Return the number that a text is, with all its digits; None if it is not one, as `NaN` and `Infinity` are not."""
     found = _NUMBER.fullmatch(text) if text is not None else None
     if found is None:
         return None
@@ -39,78 +153,6 @@ def exact_number(text: str | None) -> decimal.Decimal | None:
     return decimal.Decimal(f"{digits}e{sign}{power if len(power) <= _FARTHEST_EXPONENT else '9' * 9}")
 
 
-def number_text(raw: bytes) -> str | None:
-    """The text of a number, or of a string that may hold one; None for everything else."""
-    return text_of_string(raw) if raw[:1] == b'"' else raw.decode("ascii", "replace")
-
-
-def integer(raw: bytes, changes: list[ValueChange]) -> Value:
-    """A coercer for integers of 64 bits, which are exact or null."""
-    if len(raw) < _INT64_DIGITS and (raw.isdigit() or (raw[:1] == b"-" and raw[1:].isdigit())):
-        return int(raw)
-    if raw == NULL:
-        return None
-    number = exact_number(number_text(raw))
-    if number is None:
-        return nulled(raw, changes, SERIALIZATION_ERROR)
-    if not number:
-        return 0
-    if number.adjusted() >= _INT64_DIGITS:
-        return nulled(raw, changes, FIELD_SIZE_LIMITATION)
-    whole = int(number)
-    if whole != number:
-        return nulled(raw, changes, SERIALIZATION_ERROR)
-    return whole if _SMALLEST <= whole <= _LARGEST else nulled(raw, changes, FIELD_SIZE_LIMITATION)
-
-
-def float_coercer(floats: Floats) -> Coercer:
-    """A coercer for doubles: the nearest to what was sent, null beyond their range."""
-
-    def coerce(raw: bytes, changes: list[ValueChange]) -> Value:
-        if raw == NULL:
-            return None
-        if raw[0] in b"-0123456789" and raw != b"-Infinity":
-            number = float(raw)
-        else:
-            text = number_text(raw)
-            if text in _NOT_FINITE and floats is Floats.ANY:
-                return _NOT_FINITE[text]
-            if text is None or not _NUMBER.fullmatch(text):
-                return nulled(raw, changes, SERIALIZATION_ERROR)
-            number = float(text)
-        return nulled(raw, changes, FIELD_SIZE_LIMITATION) if isinf(number) else number
-
-    return coerce
-
-
-def decimal_coercer(column_type: Decimal) -> Coercer:
-    """A coercer for decimals, which are exact, cut where they are finer than the type, or null."""
-    whole_digits = column_type.precision - column_type.scale
-    unit = decimal.Decimal(1).scaleb(-column_type.scale)
-    exact = decimal.Context(
-        prec=column_type.precision,
-        rounding=decimal.ROUND_HALF_EVEN,
-        Emin=decimal.MIN_EMIN,
-        Emax=decimal.MAX_EMAX,
-        traps=[decimal.InvalidOperation],
-    )
-
-    def coerce(raw: bytes, changes: list[ValueChange]) -> Value:
-        if raw == NULL:
-            return None
-        number = exact_number(number_text(raw))
-        if number is None:
-            return nulled(raw, changes, SERIALIZATION_ERROR)
-        if not number:
-            return decimal.Decimal(0)
-        if number.adjusted() >= whole_digits:
-            return nulled(raw, changes, FIELD_SIZE_LIMITATION)
-        try:
-            kept = number.quantize(unit, context=exact)
-        except decimal.InvalidOperation:  # rounded up to one digit too many
-            return nulled(raw, changes, FIELD_SIZE_LIMITATION)
-        if kept != number:
-            changes.append(ValueChange("", TRUNCATED, FIELD_SIZE_LIMITATION, raw))
-        return kept
-
-    return coerce
+def _number_text(raw: bytes) -> str | None:
+    """Return the text of a number, or of a string that may hold one; None for everything else."""
+    return string_or_none(raw) if raw[:1] == b'"' else raw.decode("ascii", "replace")

@@ -1,22 +1,131 @@
-"""Days and moments, read with care. `plain` has the texts that need none."""
+"""Dates and timestamps: days, and microseconds, since 1970-01-01."""
 
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from datetime import date
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from destination_datalake.protocol.json_text import NULL, string_or_none
 from destination_datalake.records.changes import (
     FIELD_SIZE_LIMITATION,
     SERIALIZATION_ERROR,
     TRUNCATED,
-    Coercer,
+    Floats,
     Value,
     ValueChange,
     nulled,
 )
-from destination_datalake.records.raw_json import NULL, text_of_string
+from destination_datalake.records.values.rules import ScalarRules
 from destination_datalake.schema.types import Timestamp
+
+_EPOCH = date(1970, 1, 1).toordinal()
+_FIRST_YEAR, _LAST_YEAR = 1, 9999  # beyond them engines disagree
+_FIRST_DAY, _LAST_DAY = date.min.toordinal() - _EPOCH, date.max.toordinal() - _EPOCH
+_SECOND = 1_000_000
+_DAY = 86_400 * _SECOND
+_EARLIEST, _LATEST = _FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1
+
+# Years whose every moment is of a year from 1 to 9999 in any zone; the days that each month has in every year.
+_CANONICAL_DAY = (
+    r"(?:[1-8][0-9]{3}|9[0-8][0-9]{2})-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])"
+    r"|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)"
+)
+_CANONICAL_TIME = r"[T ](?:[01][0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]{1,6})?)?"
+_CANONICAL_ZONE = r"(?:Z|[+-](?:[01][0-9]|2[0-3]):?[0-5][0-9])"
+_WITH_ZONE = rf"({_CANONICAL_TIME}){_CANONICAL_ZONE}$"
+
+
+class _TemporalRules(ScalarRules):
+    """What dates and timestamps share.
+
+    Arrow's JSON parser is asked for strings: dates it does not read, and of a wall clock it would apply the offset.
+    """
+
+    native_type = text_type = pa.string()
+    shape = str
+    _casts: tuple[pa.DataType, ...]
+    """Types that Arrow casts texts to in no other way than `coerce` reads them."""
+
+    def parse_all(self, texts: Any) -> Any:
+        """Return the values if one cast takes all texts; None if none does, or if one is beyond the years 1 to 9999."""
+        for type_ in self._casts:
+            try:
+                array = texts.cast(type_)
+            except pa.ArrowInvalid:
+                continue
+            return array.cast(self.arrow_type) if _within_calendar(array) else None
+        return None
+
+    def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
+        """Return the value of the moment that a string names, cut if the text is finer than the type."""
+        if raw == NULL:
+            return None
+        try:
+            value, is_cut = self._value_of(_moment(raw))
+        except ValueError:
+            return nulled(raw, changes, SERIALIZATION_ERROR)
+        except OverflowError:
+            return nulled(raw, changes, FIELD_SIZE_LIMITATION)
+        if is_cut:
+            changes.append(ValueChange("", TRUNCATED, FIELD_SIZE_LIMITATION, raw))
+        return value
+
+    @abstractmethod
+    def _value_of(self, moment: _Moment) -> tuple[int, bool]:
+        """Return a moment's value, and whether the moment is finer. Raises OverflowError if it is out of range."""
+
+
+class DateRules(_TemporalRules):
+    """Days since 1970-01-01. A time of day other than midnight is cut off."""
+
+    canonical = f"^{_CANONICAL_DAY}$"
+    _casts = (pa.date32(),)
+
+    def _value_of(self, moment: _Moment) -> tuple[int, bool]:
+        return moment.day, bool(moment.time or moment.is_finer)
+
+
+class TimestampRules(_TemporalRules):
+    """Microseconds since 1970-01-01T00:00; in UTC when the type is zoned, by the wall clock otherwise."""
+
+    canonical = f"^{_CANONICAL_DAY}(?:{_CANONICAL_TIME}{_CANONICAL_ZONE}?)?$"
+
+    def __init__(self, type_: Timestamp, floats: Floats) -> None:
+        super().__init__(type_, floats)
+        self._zoned = type_.zoned
+        self._casts = (pa.timestamp("us", "UTC"), pa.timestamp("us")) if type_.zoned else (pa.timestamp("us"),)
+
+    def cast(self, texts: Any) -> Any:
+        """Return the values of canonical texts, of which some have a zone."""
+        if not self._zoned:
+            return pc.replace_substring_regex(texts, _WITH_ZONE, r"\1").cast(self.arrow_type)
+        with_zone = pc.match_substring_regex(texts, _WITH_ZONE)
+        instants = pc.if_else(with_zone, texts, None).cast(pa.timestamp("us", "UTC"))
+        clocks = pc.if_else(with_zone, None, texts).cast(pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))
+        return pc.coalesce(instants, clocks)
+
+    def _value_of(self, moment: _Moment) -> tuple[int, bool]:
+        instant = moment.day * _DAY + moment.time - (moment.ahead if self._zoned else 0)
+        if not _EARLIEST <= instant <= _LATEST:
+            raise OverflowError("a year before 1 or after 9999")
+        return instant, moment.is_finer
+
+
+def _within_calendar(array: Any) -> bool:
+    """Whether all dates or timestamps (microseconds) are of the years 1 to 9999."""
+    is_date = pa.types.is_date32(array.type)
+    bounds = pc.min_max(array.view(pa.int32() if is_date else pa.int64()))
+    low, high = bounds["min"].as_py(), bounds["max"].as_py()
+    first, last = (_FIRST_DAY, _LAST_DAY) if is_date else (_EARLIEST, _LATEST)
+    return low is None or (low >= first and high <= last)
+
+
+# --- The moment that a text names -----------------------------------------------------------------------------------
 
 _MOMENT = re.compile(
     r"(?P<year>[+-]?\d{4,})(?P<sep>[-/. ])(?P<month>\d\d?|[A-Za-z]{3})(?P=sep)(?P<day>\d\d?)"
@@ -31,13 +140,8 @@ _MONTHS = {
         ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"), start=1
     )
 }
-_EPOCH = date(1970, 1, 1).toordinal()
 _LEAP_CYCLE = 400  # years after which the Gregorian calendar repeats itself
-_FIRST_YEAR, _LAST_YEAR = 1, 9999  # beyond them engines disagree
 _LONGEST_YEAR, _FAR_YEAR = 8, 10**8
-_MICROSECONDS = 1_000_000
-_DAY = 86_400 * _MICROSECONDS
-_EARLIEST, _LATEST = -62_135_596_800 * _MICROSECONDS, 253_402_300_800 * _MICROSECONDS - 1
 
 
 class _Moment(NamedTuple):
@@ -46,15 +150,15 @@ class _Moment(NamedTuple):
     day: int  # since 1970-01-01, in the Gregorian calendar, also before it was introduced
     time: int  # microseconds since midnight
     ahead: int  # microseconds that this clock is ahead of UTC; 0 where the text does not say
-    finer: bool  # the text says more than microseconds
+    is_finer: bool  # the text says more than microseconds
 
 
 def _moment(raw: bytes) -> _Moment:
-    """The moment that a JSON string names.
+    """Return the moment that a JSON string names.
 
     Raises ValueError if it names none, OverflowError if that is before the year 1 or after 9999.
     """
-    text = text_of_string(raw) if raw[:1] == b'"' else None
+    text = string_or_none(raw) if raw[:1] == b'"' else None
     found = _MOMENT.fullmatch(text) if text is not None else None
     if found is None:
         raise ValueError("not a date or time")
@@ -70,7 +174,7 @@ def _moment(raw: bytes) -> _Moment:
 
 
 def _astronomical(year: str, era: str | None) -> int:
-    """The year as a number that has a year 0, which is 1 BC."""
+    """Return the year as a number that has a year 0, which is 1 BC."""
     number = int(year) if len(year) <= _LONGEST_YEAR else _FAR_YEAR
     if era != "BC":
         return number
@@ -80,7 +184,7 @@ def _astronomical(year: str, era: str | None) -> int:
 
 
 def _day(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01, Gregorian; raises ValueError for no day, OverflowError for one out of range."""
+    """Return days since 1970-01-01, Gregorian. Raises ValueError for no day, OverflowError for one out of range."""
     if _FIRST_YEAR <= year <= _LAST_YEAR:
         return date(year, month, day).toordinal() - _EPOCH
     date(_LEAP_CYCLE + year % _LEAP_CYCLE, month, day)  # such days exist; MySQL's 0000-00-00 does not
@@ -90,41 +194,4 @@ def _day(year: int, month: int, day: int) -> int:
 def _clock(hour: int, minute: int, second: int) -> int:
     if hour > 23 or minute > 59 or second > 59:
         raise ValueError("no such time")
-    return (hour * 3600 + minute * 60 + second) * _MICROSECONDS
-
-
-def day(raw: bytes, changes: list[ValueChange]) -> Value:
-    """A coercer for dates: days since 1970-01-01."""
-    if raw == NULL:
-        return None
-    try:
-        moment = _moment(raw)
-    except ValueError:
-        return nulled(raw, changes, SERIALIZATION_ERROR)
-    except OverflowError:
-        return nulled(raw, changes, FIELD_SIZE_LIMITATION)
-    if moment.time or moment.finer:
-        changes.append(ValueChange("", TRUNCATED, FIELD_SIZE_LIMITATION, raw))
-    return moment.day
-
-
-def timestamp_coercer(column_type: Timestamp) -> Coercer:
-    """A coercer for timestamps: microseconds since 1970-01-01T00:00."""
-
-    def coerce(raw: bytes, changes: list[ValueChange]) -> Value:
-        if raw == NULL:
-            return None
-        try:
-            moment = _moment(raw)
-        except ValueError:
-            return nulled(raw, changes, SERIALIZATION_ERROR)
-        except OverflowError:
-            return nulled(raw, changes, FIELD_SIZE_LIMITATION)
-        instant = moment.day * _DAY + moment.time - (moment.ahead if column_type.zoned else 0)
-        if not _EARLIEST <= instant <= _LATEST:
-            return nulled(raw, changes, FIELD_SIZE_LIMITATION)
-        if moment.finer:
-            changes.append(ValueChange("", TRUNCATED, FIELD_SIZE_LIMITATION, raw))
-        return instant
-
-    return coerce
+    return (hour * 3600 + minute * 60 + second) * _SECOND

@@ -43,7 +43,8 @@ from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.records.changes import Floats, ValueChange
 from destination_datalake.records.reader import BlockDecoder
-from destination_datalake.records.record import coerce_value, record_coercer
+from destination_datalake.records.record import record_coercer
+from destination_datalake.records.values.registry import coerce_value
 from destination_datalake.rejects.location import RejectLocation
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.columns import METADATA_COLUMNS

@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from destination_datalake.records.reader import BlockDecoder
-from destination_datalake.records.record import coerce_value
 from destination_datalake.records.values.exponents import far_exponent
+from destination_datalake.records.values.registry import coerce_value
 from destination_datalake.schema.types import ColumnType, Decimal, Field, Float64, Int64, Json, List, Struct
 
 FAR = ["1e-39", "1E-99", "-1.5e100", "1e+100", "0e-500", "1e-10000000", "1000000000000000000e-232", "1.e999"]
