@@ -1,12 +1,13 @@
 """The test world: an AWS account, a lake in it, the platform, and the kinds of table that a sync can end in."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from integration_tests.harness.aws_server import AwsServer
 from integration_tests.harness.lake import Lake
+from integration_tests.harness.runs.launch import Launch, launch_command
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.runs.warm import SharedSpark, WarmLaunch
 from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
@@ -49,9 +50,35 @@ def lake(aws: AwsServer) -> Lake:
 
 
 @pytest.fixture
-def platform(tmp_path: Path) -> Platform:
-    """Airbyte, about to run the connector."""
-    return Platform(tmp_path)
+def platform(tmp_path: Path, launch: WarmLaunch) -> Platform:
+    """Airbyte, about to run the connector in a process that starts at once."""
+    return Platform(tmp_path, launch)
+
+
+COLD_STARTS: Mapping[str, str] = {
+    "test_get_spec": "the console script answers before anything is loaded",
+    "test_spec_answers_with_exactly_one_message": "the same, as the platform first meets the connector",
+    "test_a_configuration_that_works_succeeds_and_leaves_only_the_database_behind": "the console script checks",
+    "test_a_spark_that_dies_ends_the_sync_with_what_was_acknowledged_safe": "kills the connector's own JVM",
+    "test_with_spark_dead_reading_stops_long_before_the_input_ends": "kills the connector's own JVM",
+    "test_a_sync_outlives_the_credentials_of_its_role": "workers take the role with keys they find",
+    "test_a_session_token_that_aws_repeats_is_not_repeated_by_us": "workers take the role with keys they find",
+    "test_an_endpoint_in_the_environment_is_every_client_s": "workers find the endpoint in their environment",
+}
+"""The tests that run the console script with a Spark of its own, each with its reason: it takes ten times as long."""
+
+
+@pytest.fixture
+def launch_cold(request: pytest.FixtureRequest) -> Launch:
+    """How the console script is started, as an image's container does it; for the tests in `COLD_STARTS` only."""
+    assert request.function.__name__ in COLD_STARTS, "say in COLD_STARTS why this test needs a cold start"
+    return launch_command
+
+
+@pytest.fixture
+def container(tmp_path: Path, launch_cold: Launch) -> Platform:
+    """Airbyte, about to run the console script with a Spark of its own, as an image's container does."""
+    return Platform(tmp_path, launch_cold)
 
 
 @pytest.fixture(params=TABLE_KINDS, ids=lambda kind: kind.name)

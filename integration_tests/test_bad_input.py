@@ -1,7 +1,6 @@
 """Bad input through the command line: what is said, what has been acknowledged, and what is in the lake afterwards."""
 
 import json
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ import pytest
 
 from integration_tests.harness.lake import PREFIX, Lake
 from integration_tests.harness.messages import configured_catalog, configured_stream, record, state, status
-from integration_tests.harness.runs.launch import COMMAND
 from integration_tests.harness.runs.output import Run, record_count
 from integration_tests.harness.runs.platform import Platform
 
@@ -111,22 +109,17 @@ def test_a_line_that_cannot_be_understood_fails_the_sync_after_what_stood_before
     ids=["broken", "endless", "deep", "many digits"],
 )
 def test_a_catalog_that_cannot_be_is_a_sentence_and_no_stack_trace(
-    lake: Lake, tmp_path: Path, catalog: str, said: str
+    lake: Lake, platform: Platform, tmp_path: Path, catalog: str, said: str
 ) -> None:
     config, streams = tmp_path / "c.json", tmp_path / "s.json"
     config.write_text(json.dumps(lake.config()))
     streams.write_text(catalog)
-    command = [COMMAND, "write", "--config", str(config), "--catalog", str(streams)]
 
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    run = platform.run("write", "--config", str(config), "--catalog", str(streams))
 
-    assert done.returncode == 1
-    messages = [json.loads(line) for line in done.stdout.splitlines()]
-    [error] = [message["trace"]["error"] for message in messages if message["type"] == "TRACE"]
-    assert said in error["message"]
-    assert error["failure_type"] == "config_error"
-    assert "Traceback" not in done.stdout + done.stderr
-    assert sum(message["type"] == "LOG" for message in messages) == 1
+    assert said in assert_failed_once(run, "config_error")
+    assert "Traceback" not in str(run.messages) + run.stderr
+    assert len(run.logs) == 1
 
 
 # --- Lines that do not

@@ -3,21 +3,19 @@
 import fcntl
 import json
 import os
-import resource
 import signal
-import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_catalog, configured_stream, record, state, status
-from integration_tests.harness.runs.launch import COMMAND
 from integration_tests.harness.runs.output import record_count
 from integration_tests.harness.runs.platform import Platform
+from integration_tests.harness.runs.warm import WarmLaunch, WarmProcess
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"id": {"type": "integer"}}}
 
@@ -78,63 +76,64 @@ def test_sigterm_before_anything_has_come_ends_at_once(lake: Lake, platform: Pla
     assert (stopped.exit_code, stopped.states, stopped.errors) == (143, [], []), stopped.report()
 
 
-def start(lake: Lake, folder: Path, stdout: int, prepare: Callable[[], None] | None = None) -> subprocess.Popen[bytes]:
+def start(lake: Lake, folder: Path, launch: WarmLaunch, stdout: int) -> WarmProcess:
     """Start a sync that writes to this descriptor, in a temporary directory of its own under `folder`."""
     config, configured = folder / "config.json", folder / "catalog.json"
     config.write_text(json.dumps(lake.config()))
     configured.write_text(json.dumps(catalog(1)))
     (folder / "tmp").mkdir()
+    arguments = ["write", "--config", str(config), "--catalog", str(configured)]
     with (folder / "stderr").open("wb") as log:
-        return subprocess.Popen(
-            [COMMAND, "write", "--config", str(config), "--catalog", str(configured)],
-            stdin=subprocess.PIPE,
-            stdout=stdout,
-            stderr=log,
-            env=os.environ | {"TMPDIR": str(folder / "tmp")},
-            preexec_fn=prepare,
-        )
+        return launch.with_stdout(stdout)(arguments, {**os.environ, "TMPDIR": str(folder / "tmp")}, log)
 
 
-def test_a_platform_that_no_longer_listens_ends_the_sync_with_nothing_acknowledged(lake: Lake, tmp_path: Path) -> None:
+def finish(connector: WarmProcess, lines: list[bytes]) -> int:
+    """Send these lines, end the input, and return the exit code."""
+    with suppress(BrokenPipeError):
+        connector.stdin.write(b"\n".join(lines))
+        connector.stdin.close()
+    return connector.wait(120)
+
+
+def test_a_platform_that_no_longer_listens_ends_the_sync_with_nothing_acknowledged(
+    lake: Lake, launch: WarmLaunch, tmp_path: Path
+) -> None:
     """What was received is in the table all the same: it will be sent, and be there, again."""
     read_end, write_end = os.pipe()
-    connector = start(lake, tmp_path, write_end)
-    os.close(write_end)
-    os.close(read_end)
+    with start(lake, tmp_path, launch, write_end) as connector:
+        os.close(write_end)
+        os.close(read_end)
+        exit_code = finish(connector, [*records("orders", 1, 2), state("orders", 1), *complete()])
 
-    connector.communicate(b"\n".join([*records("orders", 1, 2), state("orders", 1), *complete()]), timeout=120)
-
-    assert connector.returncode == 1, (tmp_path / "stderr").read_text()
+    assert exit_code == 1, (tmp_path / "stderr").read_text()
     assert ids(lake, "orders") == [1, 2]
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_a_state_that_finds_no_room_on_the_disk_of_stdout_fails_the_sync(lake: Lake, tmp_path: Path) -> None:
-    with Path("/dev/full").open("wb") as full:
-        connector = start(lake, tmp_path, full.fileno())
+def test_a_state_that_finds_no_room_on_the_disk_of_stdout_fails_the_sync(
+    lake: Lake, launch: WarmLaunch, tmp_path: Path
+) -> None:
+    with Path("/dev/full").open("wb") as full, start(lake, tmp_path, launch, full.fileno()) as connector:
+        exit_code = finish(connector, [*records("orders", 1, 2), state("orders", 1), *complete()])
 
-    connector.communicate(b"\n".join([*records("orders", 1, 2), state("orders", 1), *complete()]), timeout=120)
-
-    assert connector.returncode == 1, (tmp_path / "stderr").read_text()
+    assert exit_code == 1, (tmp_path / "stderr").read_text()
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_sigterm_ends_a_sync_whose_output_nobody_reads(lake: Lake, tmp_path: Path) -> None:
+def test_sigterm_ends_a_sync_whose_output_nobody_reads(lake: Lake, launch: WarmLaunch, tmp_path: Path) -> None:
     """Within the platform's patience of 60 seconds; what was read is in the table all the same."""
     read_end, write_end = os.pipe()
-    connector = start(lake, tmp_path, write_end)
-    os.close(write_end)
-    assert connector.stdin is not None
     states = [state("orders", number) for number in range(2000)]
-    connector.stdin.write(b"\n".join([*states, *records("orders", 1, 2), b""]))
-    connector.stdin.flush()
-    while unread(read_end) < 60_000 or unread(connector.stdin.fileno()):
-        time.sleep(0.1)
+    with start(lake, tmp_path, launch, write_end) as connector:
+        os.close(write_end)
+        connector.stdin.write(b"\n".join([*states, *records("orders", 1, 2), b""]))
+        connector.stdin.flush()
+        while unread(read_end) < 60_000 or unread(connector.stdin.fileno()):
+            time.sleep(0.1)
 
-    connector.send_signal(signal.SIGTERM)
+        connector.send_signal(signal.SIGTERM)
 
-    assert connector.wait(60) == 143, (tmp_path / "stderr").read_text()
-    connector.stdin.close()
+        assert connector.wait(60) == 143, (tmp_path / "stderr").read_text()
     os.close(read_end)
     assert ids(lake, "orders") == [1, 2]
 
@@ -144,22 +143,19 @@ def unread(pipe: int) -> int:
     return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
-def test_a_disk_that_is_full_ends_the_sync_with_all_that_was_read_safe(lake: Lake, tmp_path: Path) -> None:
+def test_a_disk_that_is_full_ends_the_sync_with_all_that_was_read_safe(
+    lake: Lake, launch: WarmLaunch, tmp_path: Path
+) -> None:
     """A limit on the size of files stands for it."""
-
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (6 * 1024 * 1024, 6 * 1024 * 1024))
-
-    connector = start(lake, tmp_path, subprocess.PIPE, limit)
+    platform = Platform(tmp_path, launch.with_files_of(6 * 1024 * 1024))
     padded = [record("orders", {"id": id_, "padding": "x" * 1000}) for id_ in range(10_000)]
 
-    said, _ = connector.communicate(b"\n".join([*records("users", 1), state("users", 1), *padded]), timeout=120)
+    run = platform.write(lake.config(), catalog(1), [*records("users", 1), state("users", 1), *padded])
 
-    messages = [json.loads(line) for line in said.splitlines()]
-    (error,) = [message["trace"]["error"] for message in messages if message["type"] == "TRACE"]
-    assert (connector.returncode, error["failure_type"]) == (1, "transient_error")
+    (error,) = run.errors
+    assert (run.exit_code, error["failure_type"]) == (1, "transient_error")
     assert "TMPDIR" in error["message"]
-    assert [message["type"] for message in messages].count("STATE") == 1
+    assert len(run.states) == 1
     landed = ids(lake, "orders")
     assert landed == list(range(len(landed)))
     assert 1000 < len(landed) < 10_000

@@ -25,6 +25,7 @@ from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_catalog, configured_stream, record
 from integration_tests.harness.runs.output import Run, same_text, without_stats
 from integration_tests.harness.runs.platform import Platform
+from integration_tests.harness.runs.warm import WarmLaunch
 
 STREAM_STATE = (
     b'{"type":"STATE","state":{"type":"STREAM","stream":{"stream_descriptor":{"name":"orders"},"stream_state":null,'
@@ -59,10 +60,10 @@ class Landed:
 
 
 @pytest.fixture(scope="module")
-def landed(aws: AwsServer, tmp_path_factory: pytest.TempPathFactory) -> Landed:
+def landed(aws: AwsServer, launch: WarmLaunch, tmp_path_factory: pytest.TempPathFactory) -> Landed:
     lake = Lake(aws.endpoint_url)
     lines = [record("orders", {"id": 1}), STREAM_STATE, *ODD_BUT_VALID, EXACT, HUGE, GLOBAL_STATE]
-    run = Platform(tmp_path_factory.mktemp("sync")).write(
+    run = Platform(tmp_path_factory.mktemp("sync"), launch).write(
         lake.config(), catalog_without_supported_sync_modes(), [*lines]
     )
     return Landed(run, lake.rows(lake.database, "orders"))

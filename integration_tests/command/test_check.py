@@ -1,7 +1,6 @@
 """`check` through the command line: it tries everything out, leaves nothing behind, and says what to mend."""
 
 import json
-import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -11,14 +10,15 @@ import pytest
 
 from integration_tests.harness.aws_server import ACCESS_KEY_ID, ACCOUNT_ID, REGION, SECRET_ACCESS_KEY
 from integration_tests.harness.lake import Lake
-from integration_tests.harness.runs.launch import COMMAND
+from integration_tests.harness.runs.launch import COMMAND, with_variables
 from integration_tests.harness.runs.platform import Platform
+from integration_tests.harness.runs.warm import WarmLaunch
 
 
 def test_a_configuration_that_works_succeeds_and_leaves_only_the_database_behind(
-    platform: Platform, lake: Lake
+    container: Platform, lake: Lake
 ) -> None:
-    run = platform.check(lake.config())
+    run = container.check(lake.config())
 
     assert run.connection_status == {"status": "SUCCEEDED"}
     assert run.exit_code == 0
@@ -36,20 +36,20 @@ def test_two_checks_at_once_do_not_disturb_each_other(platform: Platform, lake: 
     assert (lake.objects(), lake.tables()) == ({}, [])
 
 
-def test_a_role_is_assumed_with_the_credentials_of_the_environment(lake: Lake, tmp_path: Path) -> None:
+def test_a_role_is_assumed_with_the_credentials_of_the_environment(
+    lake: Lake, tmp_path: Path, launch: WarmLaunch
+) -> None:
     role = {
         "credentials_title": "IAM Role",
         "role_arn": f"arn:aws:iam::{ACCOUNT_ID}:role/airbyte",
         "external_id": "airbyte-1",
         "session_duration_seconds": 900,
     }
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps(lake.config(credentials=role)))
-    environment = {"AWS_ACCESS_KEY_ID": ACCESS_KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET_ACCESS_KEY}
+    keys = {"AWS_ACCESS_KEY_ID": ACCESS_KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET_ACCESS_KEY}
 
-    done = subprocess.run([COMMAND, "check", "--config", str(config)], capture_output=True, check=True, env=environment)
+    run = Platform(tmp_path, with_variables(launch, **keys)).check(lake.config(credentials=role))
 
-    assert json.loads(done.stdout.splitlines()[-1])["connectionStatus"] == {"status": "SUCCEEDED"}
+    assert run.connection_status == {"status": "SUCCEEDED"}
 
 
 def test_a_bucket_that_is_missing_is_named_with_what_to_do(platform: Platform, lake: Lake) -> None:
@@ -115,38 +115,33 @@ def test_an_option_nobody_knows_is_a_warning(platform: Platform, lake: Lake) -> 
         (None, "cannot be read: No such file"),
     ],
 )
-def test_a_configuration_file_that_is_none_is_an_answer_too(tmp_path: Path, content: str | None, said: str) -> None:
+def test_a_configuration_file_that_is_none_is_an_answer_too(
+    platform: Platform, tmp_path: Path, content: str | None, said: str
+) -> None:
     config = tmp_path / "config.json"
     if content is not None:
         config.write_text(content)
 
-    done = subprocess.run([COMMAND, "check", "--config", str(config)], capture_output=True, text=True, check=True)
+    run = platform.run("check", "--config", str(config))
 
-    answer = json.loads(done.stdout.splitlines()[-1])["connectionStatus"]
-    assert answer["status"] == "FAILED"
-    assert said in answer["message"]
-    assert "not json" not in done.stdout
+    assert said in run.refusal
+    assert "not json" not in str(run.messages)
 
 
 @pytest.mark.parametrize("version", [None, "11"])
 def test_a_java_that_spark_cannot_run_on_is_named_without_starting_spark(
-    lake: Lake, tmp_path: Path, version: str | None
+    lake: Lake, tmp_path: Path, launch: WarmLaunch, version: str | None
 ) -> None:
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     if version is not None:
         java.write_text(f"#!/bin/sh\necho '    java.specification.version = {version}' >&2\n")
         java.chmod(0o755)
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps(lake.config()))
-    environment = {**os.environ, "JAVA_HOME": str(tmp_path)}
 
-    done = subprocess.run([COMMAND, "check", "--config", str(config)], capture_output=True, check=True, env=environment)
+    said = Platform(tmp_path, with_variables(launch, JAVA_HOME=str(tmp_path))).check(lake.config()).refusal
 
-    answer = json.loads(done.stdout.splitlines()[-1])["connectionStatus"]
-    assert answer["status"] == "FAILED"
-    assert str(java) in answer["message"]
-    assert "Install a Java runtime 17 or newer" in answer["message"]
+    assert str(java) in said
+    assert "Install a Java runtime 17 or newer" in said
     assert lake.objects() == {}
 
 

@@ -8,8 +8,8 @@ from integration_tests.harness.runs.launch import COMMAND
 from integration_tests.harness.runs.platform import Platform
 
 
-def test_spec_answers_with_exactly_one_message(platform: Platform) -> None:
-    run = platform.spec()
+def test_spec_answers_with_exactly_one_message(container: Platform) -> None:
+    run = container.spec()
 
     assert run.exit_code == 0
     assert [message.type for message in run.messages] == ["SPEC"]

@@ -4,10 +4,9 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import IO
 
 import pytest
 
@@ -15,7 +14,7 @@ from integration_tests.harness.aws_proxy import Answer, AwsProxy, Request
 from integration_tests.harness.aws_server import ACCESS_KEY_ID, ACCOUNT_ID, SECRET_ACCESS_KEY
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_stream, record, state, status
-from integration_tests.harness.runs.launch import Process, launch_command
+from integration_tests.harness.runs.launch import Launch, with_variables
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
 from integration_tests.harness.warehouse import INTEGER, Warehouse, object_schema
@@ -84,14 +83,16 @@ def _expired(request: Request) -> Answer:
     return Answer(400, {}, f"<Error><Code>ExpiredToken</Code><Message>{message}</Message></Error>".encode())
 
 
-def launch_with_a_user_s_keys(arguments: Sequence[str], environment: Mapping[str, str], stderr: IO[bytes]) -> Process:
-    """Start the connector where the default chain finds keys that may do nothing but assume the role."""
-    keys = {"AWS_ACCESS_KEY_ID": ACCESS_KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET_ACCESS_KEY}
-    return launch_command(arguments, {**environment, **keys}, stderr)
+@pytest.fixture
+def launch_with_a_user_s_keys(launch_cold: Launch) -> Launch:
+    """The connector is started where the default chain finds keys that may do nothing but assume the role."""
+    return with_variables(launch_cold, AWS_ACCESS_KEY_ID=ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY=SECRET_ACCESS_KEY)
 
 
 @pytest.mark.parametrize("table_kind", TABLE_KINDS[:2], ids=lambda kind: kind.name)
-def test_a_sync_outlives_the_credentials_of_its_role(lake: Lake, tmp_path: Path, table_kind: TableKind) -> None:
+def test_a_sync_outlives_the_credentials_of_its_role(
+    lake: Lake, tmp_path: Path, launch_with_a_user_s_keys: Launch, table_kind: TableKind
+) -> None:
     """Whoever reaches AWS takes new ones in time: the driver for Glue and for commits, the executors for uploads."""
     warehouse = Warehouse(lake, Platform(tmp_path, launch_with_a_user_s_keys), table_kind)
     streams = [configured_stream("orders", object_schema(id=INTEGER), generation=1, minimum=1)]
@@ -142,7 +143,7 @@ class IndiscreetAws(AwsProxy):
 @pytest.mark.parametrize("table_kind", TABLE_KINDS[:1], ids=lambda kind: kind.name)
 @pytest.mark.parametrize("who", ["driver", "executor", "metadata"])
 def test_a_session_token_that_aws_repeats_is_not_repeated_by_us(
-    lake: Lake, tmp_path: Path, table_kind: TableKind, who: str
+    lake: Lake, tmp_path: Path, launch_with_a_user_s_keys: Launch, table_kind: TableKind, who: str
 ) -> None:
     warehouse = Warehouse(lake, Platform(tmp_path, launch_with_a_user_s_keys), table_kind)
     meets: Mapping[str, Callable[[Request], bool]] = {
@@ -166,12 +167,11 @@ def test_a_session_token_that_aws_repeats_is_not_repeated_by_us(
 
 
 @pytest.mark.parametrize("table_kind", TABLE_KINDS[:1], ids=lambda kind: kind.name)
-def test_an_endpoint_in_the_environment_is_every_client_s(lake: Lake, tmp_path: Path, table_kind: TableKind) -> None:
+def test_an_endpoint_in_the_environment_is_every_client_s(
+    lake: Lake, tmp_path: Path, launch_cold: Launch, table_kind: TableKind
+) -> None:
     """The driver's, that of Iceberg's metadata, and those of the executors."""
-
-    def launch(arguments: Sequence[str], environment: Mapping[str, str], stderr: IO[bytes]) -> Process:
-        return launch_command(arguments, {**environment, "AWS_ENDPOINT_URL": lake.endpoint_url}, stderr)
-
+    launch = with_variables(launch_cold, AWS_ENDPOINT_URL=lake.endpoint_url)
     warehouse = Warehouse(lake, Platform(tmp_path, launch), table_kind)
     lines = [record("orders", {"id": 1}), state("orders", 1), status("orders", "COMPLETE")]
 

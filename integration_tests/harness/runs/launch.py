@@ -32,6 +32,15 @@ class Launch(Protocol):
     def __call__(self, arguments: Sequence[str], environment: Mapping[str, str], stderr: IO[bytes]) -> Process: ...
 
 
+def with_variables(launch: Launch, **variables: str) -> Launch:
+    """Return the same way to start the connector, with these variables in its environment too."""
+
+    def launch_with(arguments: Sequence[str], environment: Mapping[str, str], stderr: IO[bytes]) -> Process:
+        return launch(arguments, {**environment, **variables}, stderr)
+
+    return launch_with
+
+
 def launch_command(arguments: Sequence[str], environment: Mapping[str, str], stderr: IO[bytes]) -> Process:
     """Run the console script, as the image's entry point does."""
     return subprocess.Popen(

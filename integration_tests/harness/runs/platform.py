@@ -18,10 +18,14 @@ class Platform:
         self._folder = folder
         self._launch = launch
 
+    def run(self, *arguments: str) -> Run:
+        """Run the connector with these arguments and no input."""
+        with self._start(arguments, {}) as running:
+            return running.close()
+
     def spec(self) -> Run:
         """Run `spec`."""
-        with self._start(["spec"], {}) as running:
-            return running.close()
+        return self.run("spec")
 
     def check(self, config: Mapping[str, object]) -> Run:
         """Run `check`."""

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
@@ -70,6 +70,7 @@ class WarmLaunch:
 
     With `file_bytes` the kernel lets no file that they write grow beyond it (setrlimit(2): RLIMIT_FSIZE): a write stops
     short and the next one fails, as on a full disk, but with EFBIG. A disk that is really full takes root to make.
+    With `stdout` they write to this descriptor, and their `stdout` is an empty pipe.
     With `descriptors` they begin with this soft and hard limit of open files (RLIMIT_NOFILE); the JVM is not theirs.
     """
 
@@ -77,6 +78,7 @@ class WarmLaunch:
     kill_point: KillPoint | None = None
     file_bytes: int | None = None
     descriptors: tuple[int, int] | None = None
+    stdout: int | None = None
 
     def killed_at(self, point: KillPoint) -> "WarmLaunch":
         return replace(self, kill_point=point)
@@ -87,9 +89,13 @@ class WarmLaunch:
     def with_descriptors(self, soft: int, hard: int) -> "WarmLaunch":
         return replace(self, descriptors=(soft, hard))
 
+    def with_stdout(self, descriptor: int) -> "WarmLaunch":
+        return replace(self, stdout=descriptor)
+
     def __call__(self, arguments: Sequence[str], environment: Mapping[str, str], stderr: IO[bytes]) -> "WarmProcess":
         stdin, to_stdin = _context.Pipe(duplex=False)
-        from_stdout, stdout = _context.Pipe(duplex=False)
+        from_stdout, pipe = _context.Pipe(duplex=False)
+        stdout = pipe if self.stdout is None else Connection(os.dup(self.stdout), readable=False)
         errors = Connection(os.dup(stderr.fileno()), readable=False)
         settings = {**environment, **self.gateway.environment()}
         process = _context.Process(
@@ -97,13 +103,13 @@ class WarmLaunch:
             args=(list(arguments), settings, stdin, stdout, errors, self.kill_point, self.file_bytes, self.descriptors),
             daemon=True,
         )
-        with stdin, stdout, errors, to_stdin, from_stdout:
+        with stdin, pipe, stdout, errors, to_stdin, from_stdout:
             process.start()
             return WarmProcess(process, os.dup(to_stdin.fileno()), os.dup(from_stdout.fileno()))
 
 
 class WarmProcess:
-    """A run that was started so; a `platform.Process`."""
+    """A run that was started so; a `Process`. Leaving the `with` block kills it and closes its pipes."""
 
     def __init__(self, process: ForkServerProcess, stdin: int, stdout: int) -> None:
         assert process.pid is not None
@@ -111,6 +117,18 @@ class WarmProcess:
         self.stdin: IO[bytes] = os.fdopen(stdin, "wb")
         self.stdout: IO[bytes] = os.fdopen(stdout, "rb")
         self._process = process
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+        self._process.join()
+        self.stdout.close()
+        with suppress(BrokenPipeError):
+            self.stdin.close()
 
     @property
     def returncode(self) -> int | None:
