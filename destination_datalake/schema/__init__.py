@@ -1,1 +1,1 @@
-"""What a stream looks like as a table: types, names, evolution. Pure functions, no I/O."""
+"""Column types, names and schema evolution. Pure functions, no I/O."""

@@ -1,4 +1,4 @@
-"""Column types as Arrow stores them in a data file."""
+"""Column types as Arrow types, as data files have them."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ ARROW: Mapping[type[ColumnType], Callable[[Any], pa.DataType]] = {
     Date: lambda _: pa.date32(),
     Timestamp: lambda t: pa.timestamp("us", tz="UTC" if t.zoned else None),
     Struct: lambda t: pa.struct([arrow_field(field) for field in t.fields]),
-    # Parquet's own word for it, so that a file's paths are those of the table.
+    # `element` as in Parquet's specification, so that paths in a file equal those in the table.
     List: lambda t: pa.list_(pa.field("element", arrow_type(t.element))),
 }
 
 
 def arrow_type(column_type: ColumnType) -> pa.DataType:
-    """The Arrow type of a column's array; every level takes nulls."""
+    """Return the Arrow type of a column, nullable at every level."""
     return ARROW[type(column_type)](column_type)
 
 
 def arrow_field(field: Field) -> pa.Field[pa.DataType]:
-    """The column or struct field under its name in the catalog, nullable."""
+    """Return a column or a field of a struct under its name in the catalog, nullable."""
     return pa.field(field.name, arrow_type(field.type))

@@ -1,8 +1,8 @@
-"""The columns of a table that Airbyte's AWS Datalake destination made, as a stream goes on writing to them.
+"""Column types of Airbyte's AWS Datalake destination, for streams that continue its tables.
 
-That connector had a rule of its own from a JSON schema to a column's type: wide numbers from the start, text where a
-schema leaves anything open, no dates in arrays. Where a table's column is what that rule made, the stream takes the
-column's type instead of the one that it would have in a new table, so that no second column begins beside the first.
+That connector had its own rules from JSON schema to column type: 64-bit numbers from the start, text for every open
+schema, no dates in arrays. A column whose type follows from those rules is continued in that type, so that no second
+column is added beside it.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ from destination_datalake.schema.types import (
     Timestamp,
 )
 
-Schema = Mapping[str, object]
+JsonSchema = Mapping[str, object]
 
-_Made = Literal["text", "JSON", "timestamp", "date", "integer", "number", "boolean", "struct", "array"]
-"""What that connector made of a schema (AWS Datalake 0.1.35, stream_writer.py)."""
+_Derived = Literal["text", "JSON", "timestamp", "date", "integer", "number", "boolean", "struct", "array"]
+"""The kinds of columns that it derived from schemas (AWS Datalake 0.1.35, stream_writer.py)."""
 
-_SCALARS: Mapping[str, _Made] = {"integer": "integer", "number": "number", "boolean": "boolean"}
-_TIMES: Mapping[object, _Made] = {"date-time": "timestamp", "date": "date"}
+_SCALARS: Mapping[str, _Derived] = {"integer": "integer", "number": "number", "boolean": "boolean"}
+_TIMES: Mapping[object, _Derived] = {"date-time": "timestamp", "date": "date"}
 
 
 def inherit_types(
-    columns: Sequence[Field], json_schema: Schema, there: Mapping[str, ColumnType | None]
+    columns: Sequence[Field], json_schema: JsonSchema, existing: Mapping[str, ColumnType | None]
 ) -> tuple[Field, ...]:
-    """The stream's columns, those of them in the types of the table's columns that AWS Datalake made for them.
+    """Return the stream's columns, with the table's type where AWS Datalake has derived it from the stream's schema.
 
-    `there` has the table's columns by name. Values that do not fit such a type are null and rejects, as ever.
+    `existing` has the types of the table's columns by name. Values that do not fit such a type are null and rejected.
     """
     properties = json_schema.get("properties")
     if not _is_schema(properties):
         return tuple(columns)
     return tuple(
-        replace(column, type=_continued(properties.get(column.source), there.get(column.name), column.type))
+        replace(column, type=_inherited_type(properties.get(column.source), existing.get(column.name), column.type))
         for column in columns
     )
 
 
-def _continued(schema: object, there: ColumnType | None, ours: ColumnType) -> ColumnType:
-    if there is None or not _is_schema(schema):
-        return ours
-    match _made_of(schema), there, ours:
+def _inherited_type(schema: object, existing: ColumnType | None, own: ColumnType) -> ColumnType:
+    if existing is None or not _is_schema(schema):
+        return own
+    match _derived_from(schema), existing, own:
         case "text", String() | Json(), _:
             return String()
         case "JSON", String() | Json(), _:
@@ -62,31 +62,31 @@ def _continued(schema: object, there: ColumnType | None, ours: ColumnType) -> Co
         case "timestamp", Timestamp(), _:
             return Timestamp(zoned=schema.get("airbyte_type") != "timestamp_without_timezone")
         case ("date", Date(), _) | ("integer", Int64(), _) | ("boolean", Boolean(), _):
-            return there
+            return existing
         case "number", Decimal(), _:
-            return there
-        case "number", Float64(), _ if schema.get("airbyte_type") != "big_number":  # which a double would round
-            return there
+            return existing
+        case "number", Float64(), _ if schema.get("airbyte_type") != "big_number":  # a double would round it
+            return existing
         case "struct", Struct(), Struct(fields):
-            return _struct(schema, there, fields)
-        case "array", List(element), List(wanted):
-            return List(_continued(_item(schema), element, wanted))
-    return ours
+            return _struct(schema, existing, fields)
+        case "array", List(element), List(own_element):
+            return List(_inherited_type(_item(schema), element, own_element))
+    return own
 
 
-def _struct(schema: Schema, there: Struct, fields: Sequence[Field]) -> Struct:
+def _struct(schema: JsonSchema, existing: Struct, fields: Sequence[Field]) -> Struct:
     properties = schema["properties"]
     assert _is_schema(properties)
-    inside = {field.name: field.type for field in there.fields}
+    inside = {field.name: field.type for field in existing.fields}
     return Struct(
         tuple(
-            replace(field, type=_continued(properties[field.source], inside.get(field.name), field.type))
+            replace(field, type=_inherited_type(properties[field.source], inside.get(field.name), field.type))
             for field in fields
         )
     )
 
 
-def _made_of(schema: Schema) -> _Made:
+def _derived_from(schema: JsonSchema) -> _Derived:
     declared = _only_type(schema.get("type"))
     if declared == "object":
         properties = schema.get("properties")
@@ -100,7 +100,7 @@ def _made_of(schema: Schema) -> _Made:
     return _SCALARS.get(declared, "text")
 
 
-def _array(schema: Schema) -> _Made:
+def _array(schema: JsonSchema) -> _Derived:
     item = _item(schema)
     if not item or _is_mixed(item.get("type")):
         return "JSON"
@@ -108,8 +108,8 @@ def _array(schema: Schema) -> _Made:
     return "array" if not _is_schema(properties) or _closed(properties) else "JSON"
 
 
-def _item(schema: Schema) -> Schema:
-    """The schema of an array's items as far as it was looked at: not for dates, and for one way to say integer."""
+def _item(schema: JsonSchema) -> JsonSchema:
+    """Return what that connector read of the schema of an array's items: no formats, `airbyte_type` of numbers only."""
     items = schema.get("items")
     first = items[0] if isinstance(items, list) and items else items
     if not _is_schema(first) or not first:
@@ -120,12 +120,12 @@ def _item(schema: Schema) -> Schema:
     return {"type": "string", **{key: first[key] for key in seen if key in first}}
 
 
-def _closed(properties: Schema) -> bool:
-    """Whether a struct could be made of them: nothing inside that is open or of more than one type."""
+def _closed(properties: JsonSchema) -> bool:
+    """Whether the properties made a struct: none of them open, none of more than one type, at any depth."""
     return all(_is_schema(schema) and _is_closed(schema) for schema in properties.values())
 
 
-def _is_closed(schema: Schema) -> bool:
+def _is_closed(schema: JsonSchema) -> bool:
     if schema.get("oneOf") or _is_mixed(schema.get("type")):
         return False
     declared, properties = _only_type(schema.get("type")), schema.get("properties")
@@ -139,7 +139,7 @@ def _is_closed(schema: Schema) -> bool:
 
 
 def _only_type(declared: object) -> str:
-    """The one type beside null; `string` where there are several or none."""
+    """Return the one type beside null; `string` if there are several or none."""
     if isinstance(declared, list):
         others = [each for each in declared if each != "null"]
         declared = others[0] if len(others) == 1 else None
@@ -150,5 +150,5 @@ def _is_mixed(declared: object) -> bool:
     return isinstance(declared, list) and len([each for each in declared if each != "null"]) > 1
 
 
-def _is_schema(schema: object) -> TypeGuard[Schema]:
+def _is_schema(schema: object) -> TypeGuard[JsonSchema]:
     return isinstance(schema, Mapping)

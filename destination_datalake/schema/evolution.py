@@ -1,6 +1,6 @@
-"""How a table must change so that a stream fits into it: compare, decide, and hand the changes over as values.
+"""Schema evolution: the changes, as values, that a table needs before a stream can be written to it.
 
-Nothing here drops, renames or narrows anything. `tables/` applies the changes.
+No change drops, renames or narrows a column. `tables/` applies them.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from destination_datalake.schema.types import (
 )
 
 Path = tuple[str, ...]
-"""Names from a column down to a place inside it; `ELEMENT` stands for the elements of a list."""
+"""The names from a column down to a field inside it; `ELEMENT` is the step into a list."""
 
 ELEMENT = "element"
 
 WIDER: Mapping[ColumnType, ColumnType] = {Int32(): Int64(), Float32(): Float64()}
-"""What a type may become without a single value changing. (Decimals too: more digits before the point.)"""
+"""The widening of a type that changes no value. Decimals can be widened too, to more digits before the point."""
 
 TYPE_SUFFIX: Mapping[type[ColumnType], str] = {
     Boolean: "boolean",
@@ -48,28 +48,28 @@ TYPE_SUFFIX: Mapping[type[ColumnType], str] = {
     Struct: "struct",
     List: "list",
 }
-"""The last part of `<column>__<type>`, where values go that the table's column cannot hold."""
+"""The suffix of a redirected column, `<column>__<suffix>`, which gets the values that `<column>` cannot hold."""
 
-# Where an earlier sync may have put the same values, when `numeric_types` was another.
+# The suffix under which an earlier sync may have redirected the same values with other `numeric_types`.
 _RELATED: Mapping[str, str] = {"int": "bigint", "bigint": "int", "float": "double", "double": "float"}
 
 
 @dataclass(frozen=True, slots=True)
 class AddColumn:
-    """A new last column (`parent` empty), or a new last field of the struct at `parent`."""
+    """Add a last column if `parent` is empty, otherwise a last field to the struct at `parent`."""
 
     parent: Path
     field: Field
 
     @property
     def path(self) -> Path:
-        """Where the new column is."""
+        """The path of the new column or field."""
         return (*self.parent, self.field.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Widen:
-    """The column or field at `path` becomes the wider `type`; every value in it stays what it is."""
+    """Widen the column or field at `path` to `type`; its values stay the same."""
 
     path: Path
     type: ColumnType
@@ -80,40 +80,43 @@ SchemaChange = AddColumn | Widen
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """What must happen to the table, in this order, and the stream's columns as they must then be written."""
+    """The changes that a table needs, in order, and the stream's columns as they are written after them."""
 
     changes: tuple[SchemaChange, ...]
     columns: tuple[Field, ...]
 
 
 def evolve(table: Mapping[str, ColumnType | None], stream: Sequence[Field]) -> Evolution:
-    """The changes that let `stream` be written to `table` (its columns by name; None is a type that is not ours).
+    """Return the changes that let `stream` be written to `table`.
 
-    A column the table lacks is added at the end. Where the table is narrower it is widened, where it is wider the
-    stream is written in the table's type. Where the two cannot meet, the stream's values go to a column
-    `<name>__<type>`, and the table's stays as it is, null from now on. A conflict inside a struct or a list is a
-    conflict of the whole column. A text column takes text and JSON text alike, because no catalog tells them apart, and
-    a timestamp of a catalog that has one word for both kinds takes both. Names are the same whatever the case of their
-    letters (Glue, Athena and Spark compare them so); what is there is written as it is spelled there.
+    `table` has its columns' types by name; None is a type that this connector never writes.
+
+    - A column that the table lacks is added at the end.
+    - A narrower column of the table is widened. For a wider one, the stream is written in the table's type.
+    - If there is no common supertype, the stream's values are redirected to a column `<name>__<type>`; the table's own
+      column stays and is null in new rows. A conflict inside a struct or a list redirects the whole column.
+    - A text column accepts text and JSON text, because no catalog distinguishes them. A timestamp column accepts both
+      kinds if its catalog does not distinguish those.
+    - Names are compared without regard to case, as Glue, Athena and Spark do, and keep the table's spelling.
     """
-    spelled = {name.lower(): name for name in table}
-    fields = [replace(field, name=spelled.get(field.name.lower(), field.name)) for field in stream]
+    spelling = {name.lower(): name for name in table}
+    fields = [replace(field, name=spelling.get(field.name.lower(), field.name)) for field in stream]
     claimed = {field.name for field in fields}
     changes: list[SchemaChange] = []
     columns: list[Field] = []
     for field in fields:
-        home = _target_column(table, field, claimed)
-        claimed.add(home.column.name)
-        changes += home.changes
-        columns.append(home.column)
+        target = _target_column(table, field, claimed)
+        claimed.add(target.column.name)
+        changes += target.changes
+        columns.append(target.column)
     return Evolution(tuple(changes), tuple(columns))
 
 
 def widen_columns(columns: Sequence[Field], needs: Mapping[Path, ColumnType]) -> Evolution:
-    """The changes that the data needs: each path in `needs` becomes at least the type given for it.
+    """Return the changes after which the type at each path of `needs` is at least as wide as the one given for it.
 
-    What is wide enough stays, so the order in which batches report does not matter. Raises ValueError for a path that
-    is not there or a type that its values would not survive.
+    A type that is wide enough stays, so the order of batches does not matter. Raises ValueError for a path that does
+    not exist, or a type that would change values.
     """
     changes: list[SchemaChange] = []
     wide = list(columns)
@@ -132,7 +135,7 @@ def widen_columns(columns: Sequence[Field], needs: Mapping[Path, ColumnType]) ->
 def apply_changes(
     table: Mapping[str, ColumnType | None], changes: Iterable[SchemaChange]
 ) -> dict[str, ColumnType | None]:
-    """The table's columns once the changes are made: the same order, new ones last."""
+    """Return the table's columns after the changes: in the same order, new ones last."""
     columns = dict(table)
     for change in changes:
         name, *inside = change.path
@@ -146,7 +149,7 @@ def apply_changes(
 
 @dataclass(frozen=True, slots=True)
 class _TargetColumn:
-    """The column that takes a field's values, and what must happen for that."""
+    """The column that gets a field's values, and the changes that it needs."""
 
     column: Field
     changes: tuple[SchemaChange, ...]
@@ -155,19 +158,21 @@ class _TargetColumn:
 def _target_column(table: Mapping[str, ColumnType | None], field: Field, claimed: set[str]) -> _TargetColumn:
     name = field.name
     while name in table or (name != field.name and name in claimed):
-        meeting = _common_supertype(table.get(name), field.type, (name,))
-        if meeting and (name == field.name or name not in claimed):
-            return _TargetColumn(replace(field, name=name, type=meeting.type), meeting.changes)
+        common = _common_supertype(table.get(name), field.type, (name,))
+        if common and (name == field.name or name not in claimed):
+            return _TargetColumn(replace(field, name=name, type=common.type), common.changes)
         name = _redirected(table, name, field.type, claimed)
     column = replace(field, name=name)
     return _TargetColumn(column, (AddColumn((), column),))
 
 
 def _redirected(table: Mapping[str, ColumnType | None], name: str, column_type: ColumnType, claimed: set[str]) -> str:
-    """`<name>__<type>`, or the kindred column that already holds such values."""
-    word = TYPE_SUFFIX[type(column_type)]
-    own, *kin = (bounded(f"{name.lower()}__{each}", f"{name}__{each}") for each in (word, _RELATED.get(word)) if each)
-    for other in kin:
+    """Return `<name>__<type>`, or the existing column that an earlier sync has redirected such values to."""
+    suffix = TYPE_SUFFIX[type(column_type)]
+    own, *related = (
+        bounded(f"{name.lower()}__{each}", f"{name}__{each}") for each in (suffix, _RELATED.get(suffix)) if each
+    )
+    for other in related:
         if own not in table and other not in claimed and _common_supertype(table.get(other), column_type, (other,)):
             return other
     return own
@@ -175,7 +180,7 @@ def _redirected(table: Mapping[str, ColumnType | None], name: str, column_type: 
 
 @dataclass(frozen=True, slots=True)
 class _Supertype:
-    """The type in which a stream's values can be written to a table, and what must happen for that."""
+    """The type in which a stream's values are written to a table, and the changes that the table needs."""
 
     type: ColumnType
     changes: tuple[SchemaChange, ...] = ()
@@ -195,38 +200,38 @@ def _common_supertype(table: ColumnType | None, stream: ColumnType, path: Path) 
             wide = table.precision >= stream.precision
             return _Supertype(table) if wide else _Supertype(stream, (Widen(path, stream),))
         case List(), List():
-            meeting = _common_supertype(table.element, stream.element, (*path, ELEMENT))
-            return meeting and _Supertype(List(meeting.type), meeting.changes)
+            common = _common_supertype(table.element, stream.element, (*path, ELEMENT))
+            return common and _Supertype(List(common.type), common.changes)
         case Struct(), Struct():
             return _common_struct(table, stream, path)
     return _Supertype(stream) if table == stream else None
 
 
 def _common_struct(table: Struct, stream: Struct, path: Path) -> _Supertype | None:
-    there = {field.name.lower(): field for field in table.fields}
+    existing = {field.name.lower(): field for field in table.fields}
     fields: list[Field] = []
     changes: list[SchemaChange] = []
     for field in stream.fields:
-        found = there.get(field.name.lower())
+        found = existing.get(field.name.lower())
         if found is None:
             fields.append(field)
             changes.append(AddColumn(path, field))
             continue
-        meeting = _common_supertype(found.type, field.type, (*path, found.name))
-        if meeting is None:
+        common = _common_supertype(found.type, field.type, (*path, found.name))
+        if common is None:
             return None
-        fields.append(replace(field, name=found.name, type=meeting.type))
-        changes += meeting.changes
+        fields.append(replace(field, name=found.name, type=common.type))
+        changes += common.changes
     return _Supertype(Struct(tuple(fields)), tuple(changes))
 
 
 def _widening(column_type: ColumnType, needed: ColumnType, path: Path, inside: Path) -> Widen | None:
     match column_type, inside:
         case _, ():
-            meeting = _common_supertype(column_type, needed, path)
-            if meeting is None or isinstance(needed, Struct | List):
+            common = _common_supertype(column_type, needed, path)
+            if common is None or isinstance(needed, Struct | List):
                 raise ValueError(f"{'.'.join(path)} is {column_type} and cannot become {needed}")
-            return Widen(path, meeting.type) if meeting.changes else None
+            return Widen(path, common.type) if common.changes else None
         case List(element), (step, *rest) if step == ELEMENT:
             return _widening(element, needed, path, tuple(rest))
         case Struct(fields), (step, *rest):
@@ -237,7 +242,7 @@ def _widening(column_type: ColumnType, needed: ColumnType, path: Path, inside: P
 
 
 def _changed(column_type: ColumnType, change: SchemaChange, inside: Path) -> ColumnType:
-    """The type after a change at `inside`, the rest of the change's path below this type."""
+    """Return the type after a change at `inside`, the rest of the change's path below this type."""
     match column_type, inside:
         case _, ():
             return change.type if isinstance(change, Widen) else column_type

@@ -1,4 +1,4 @@
-"""Column types in the words of the Glue Data Catalog (Hive's type language), and back."""
+"""Column types as types of the Glue Data Catalog (Hive's type language), and back."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ GLUE: Mapping[type[ColumnType], Callable[[Any], str]] = {
     List: lambda t: f"array<{glue_type(t.element)}>",
 }
 
-_PLAIN: Mapping[str, ColumnType] = {
+_SIMPLE: Mapping[str, ColumnType] = {
     "boolean": Boolean(),
     "int": Int32(),
     "integer": Int32(),
@@ -51,18 +51,18 @@ _PLAIN: Mapping[str, ColumnType] = {
     "timestamp": Timestamp(zoned=None),
     "decimal": Decimal(10, 0),  # Hive's default
 }
-_SIGN = re.compile(r"([<>(),:])")
+_PUNCTUATION = re.compile(r"([<>(),:])")
 _DECIMAL = re.compile(r"decimal\(([0-9]{1,3})(?:,([0-9]{1,3}))?\)")
 _FIELD = re.compile(r"([^:<>,()]+):")
 
 
 def glue_type(column_type: ColumnType) -> str:
-    """The type as Glue and Athena write it, for example `struct<id:bigint,tags:array<string>>`."""
+    """Return the type as Glue and Athena write it, for example `struct<id:bigint,tags:array<string>>`."""
     return GLUE[type(column_type)](column_type)
 
 
 def describe_type(column_type: ColumnType) -> str:
-    """The type in a catalog's words, and where Glue has one word for two, the one that tells them apart."""
+    """Return the type as messages and documentation name it: Glue's name, made unambiguous where two types share it."""
     match column_type:
         case Json():
             return "JSON text"
@@ -72,13 +72,13 @@ def describe_type(column_type: ColumnType) -> str:
 
 
 def parse_glue_type(text: str) -> ColumnType | None:
-    """The column type behind a Glue type, or None if this connector never writes it.
+    """Return the column type of a Glue type; None for one that this connector never writes.
 
-    Glue has one word for `String` and `Json`, read as `String`, and one for both kinds of `Timestamp`, read as one that
-    may be either; it keeps no sources, so a struct field's source is its name.
+    Glue has one name for `String` and `Json`, read as `String`, and one for both kinds of `Timestamp`, read as
+    `Timestamp(None)`. It keeps no sources, so the source of a struct's field is its name.
     """
-    # Blanks mean nothing around a sign. Inside a name, which somebody else has given, they are part of it.
-    parser = _Parser("".join(part.strip() for part in _SIGN.split(text.lower())))
+    # Blanks have no meaning beside punctuation. Inside a field's name, which others may have chosen, they belong to it.
+    parser = _Parser("".join(part.strip() for part in _PUNCTUATION.split(text.lower())))
     parsed = parser.type()
     if parsed is None or parser.rest:
         return None
@@ -86,7 +86,7 @@ def parse_glue_type(text: str) -> ColumnType | None:
 
 
 class _Parser:
-    """Reads one type from the front of `rest`, and leaves the remainder there."""
+    """Parses one type from the front of `rest` and leaves the remainder in it."""
 
     def __init__(self, text: str) -> None:
         self.rest = text
@@ -102,7 +102,7 @@ class _Parser:
             return Decimal(int(found[1]), int(found[2] or 0))
         word = "".join(takewhile(str.isalpha, self.rest))
         self.rest = self.rest[len(word) :]
-        return _PLAIN.get(word)
+        return _SIMPLE.get(word)
 
     def _struct(self) -> Struct | None:
         fields = []

@@ -1,9 +1,8 @@
-"""Names of streams and fields as identifiers of a catalog.
+"""Identifiers in catalogs for the names of streams and fields.
 
-Whatever the style, an identifier is lower-case, made of letters, digits and `_`, not empty and at most 255 bytes of
-UTF-8 long: what the Glue Data Catalog, Iceberg, Hive and Athena all take. A dot in particular is in none of them, so
-that dotted paths, in which Parquet and Iceberg name nested fields, are never ambiguous. (Databases that another
-connector named have their own rule: see `AWS_DATALAKE`.)
+In every style, an identifier is lower-case, consists of letters, digits and `_`, and is 1 to 255 bytes of UTF-8 long:
+the Glue Data Catalog, Iceberg, Hive and Athena all allow it. None contains a dot, so that the dotted paths of nested
+fields in Parquet and Iceberg are unambiguous. (Databases of `AWS_DATALAKE` have their own rule.)
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from types import MappingProxyType
 from anyascii import anyascii
 
 METADATA_NAMES = ("_airbyte_raw_id", "_airbyte_extracted_at", "_airbyte_meta", "_airbyte_generation_id")
-"""The columns this connector writes before a stream's own, in their order."""
+"""The names of the metadata columns, in order (Airbyte protocol)."""
 
 _RESERVED = frozenset(
     {
         *METADATA_NAMES,
-        # Iceberg's metadata columns (Iceberg spec: reserved field ids). Spark refuses a table that has one of its own.
+        # Iceberg's metadata columns (Iceberg spec: reserved field ids). Spark refuses tables that have such a column.
         "_file",
         "_pos",
         "_deleted",
@@ -38,69 +37,70 @@ _RESERVED = frozenset(
         "_commit_snapshot_id",
     }
 )
-"""Names that a stream's column cannot have: this connector or an engine means something else by them."""
+"""Names that a stream's column never gets, because they have another meaning here or to an engine."""
 
 MAX_BYTES = 255
-"""Bytes of the longest name that Glue takes for a database, table or column, and of the longest comment."""
+"""The longest database, table or column name that Glue allows, and the longest comment, in bytes of UTF-8."""
 
 Spelling = Callable[[str], str]
-"""A name from a source as a style spells it, however long; empty if it leaves nothing of the name."""
+"""A style's spelling of a source, of any length; empty if no character of the source is left."""
 
 _RUN = re.compile(r"[A-Za-z0-9]+")
-# Two places where a run of letters and digits is cut: "camelCase" before the C, "HTTPServer" before the S.
+# Where a run of letters and digits is split into words: "camelCase" before the C, "HTTPServer" before the S.
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-# And with `split_numbers` where digits begin and end.
+# With `split_numbers`, also where digits begin and end.
 _WORD_OR_NUMBER = re.compile(rf"{_WORD.pattern}|(?<=[A-Za-z])(?=[0-9])|(?<=[0-9])(?=[A-Za-z])")
 _LEADING_UNDERSCORES = re.compile("_*")
-_NOT_IN_A_LINE = re.compile("[\x00-\x08\x0a-\x1f\ud800-\udfff\ufffe\uffff]")
-"""What Glue's "single-line string pattern" leaves out."""
+_NOT_SINGLE_LINE = re.compile("[\x00-\x08\x0a-\x1f\ud800-\udfff\ufffe\uffff]")
+"""Characters that Glue's "single-line string pattern" excludes (Glue API)."""
 _SUFFIX_DIGITS = 8
-_NOTHING: Mapping[str, str] = MappingProxyType({})
+_NO_COLUMNS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """A style of identifiers: how it spells a name, and how inside a struct, whose type Hive and Spark must parse.
+    """A style of identifiers: its spelling of columns and tables, of fields inside structs, and of databases.
 
-    `style` is what tables remember it by.
+    Hive and Spark parse the types of structs, so fewer characters are allowed there. `style` is the name that tables
+    record (see `tables.ownership`).
     """
 
     style: str
     spelling: Spelling
     spelling_inside: Spelling
     spelling_of_databases: Spelling | None = None
-    """Where a database's name is spelled otherwise than a table's."""
+    """The spelling of databases; None if it is that of tables."""
 
     def identifier(self, source: str) -> str:
-        """The identifier of a table or a column.
+        """Return the identifier of a table or a column.
 
-        A source that leaves nothing becomes `unnamed_` and a hash of the source; one that leaves more than 255 bytes is
-        cut and ends in such a hash.
+        An empty spelling becomes `unnamed_` and a hash of the source; one of more than 255 bytes is cut and ends in
+        such a hash.
         """
         return _identifier(self.spelling, source)
 
     def database(self, namespace: str) -> str:
-        """The identifier of a database, with the same two exceptions."""
+        """Return the identifier of a database, with the same two exceptions."""
         return _identifier(self.spelling_of_databases or self.spelling, namespace)
 
-    def identifiers(self, sources: Sequence[str], there: Mapping[str, str] = _NOTHING) -> tuple[str, ...]:
-        """One identifier for each column of a table, no two alike, none reserved by this connector or an engine.
+    def identifiers(self, sources: Sequence[str], existing: Mapping[str, str] = _NO_COLUMNS) -> tuple[str, ...]:
+        """Return distinct identifiers for the columns of a table, none of them reserved.
 
-        Where several sources meet in one identifier, the one that is spelled like it keeps it and the others get a
-        suffix from a hash of their own spelling. A source's identifier therefore depends on which others are present,
-        never on their order. It does not depend on which come later: what a table has `there`, the sources of its
-        columns by their names, stays with them. Raises ValueError if two sources are the same text.
+        If sources collide in one identifier, the one that is spelled like it gets it and the others get a suffix, a
+        hash of the source. An identifier therefore depends on the other sources, but not on their order, nor on newer
+        ones: columns that a table has already, in `existing` with their sources by name, stay with their sources.
+        Raises ValueError for duplicate sources.
         """
-        return _distinct(sources, [self.identifier(source) for source in sources], there)
+        return _distinct(sources, [self.identifier(source) for source in sources], existing)
 
     @property
     def inside(self) -> Naming:
-        """The naming of a struct's fields."""
+        """The naming of fields inside structs."""
         return Naming(self.style, self.spelling_inside, self.spelling_inside)
 
 
 def _snake_case(text: str, cut: re.Pattern[str]) -> str:
-    """Romanise, join the words by `_`, keep leading underscores, put one before a leading digit."""
+    """Romanise, join words with `_`, keep leading underscores, put one before a leading digit."""
     words = "_".join(cut.sub("_", run) for run in _RUN.findall(anyascii(text))).lower()
     underscores = _LEADING_UNDERSCORES.match(text)
     assert underscores is not None
@@ -108,17 +108,17 @@ def _snake_case(text: str, cut: re.Pattern[str]) -> str:
 
 
 def _preserved(text: str) -> str:
-    """Lower the letters and keep them with digits and combining marks of all scripts; all else becomes `_`."""
+    """Lower-case, keep letters, digits and combining marks of all scripts, replace other characters by `_`."""
     lowered = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).lower())
     kept = "".join(c if unicodedata.category(c) in _LETTERS_DIGITS_MARKS else "_" for c in lowered)
     return kept if any(unicodedata.category(c) in _LETTERS_DIGITS for c in kept) else ""
 
 
 def _preserved_inside(text: str) -> str:
-    """The same with only those characters that Hive's type language takes, and no leading digit, for Spark's sake.
+    """Spell as `_preserved` with only the characters of Hive's type language and no leading digit.
 
-    Hive (TypeInfoUtils.isTypeChar), and Athena like it, take letters and digits of one UTF-16 unit and no marks. Spark
-    would read `1e5` in `struct<1e5:int>` as a number.
+    Hive (TypeInfoUtils.isTypeChar) and Athena allow letters and digits of one UTF-16 unit and no marks. Spark parses
+    `1e5` in `struct<1e5:int>` as a number.
     """
     kept = "".join(c if c <= "\uffff" and unicodedata.category(c) in _LETTERS_DIGITS else "_" for c in _preserved(text))
     if not kept.strip("_"):
@@ -127,16 +127,16 @@ def _preserved_inside(text: str) -> str:
 
 
 def _sanitised(text: str) -> str:
-    """Drop accents, lower the letters; each run of anything but a-z, 0-9 and `_` becomes one `_`.
+    """Drop accents, replace each run of other characters than a-z, 0-9 and `_` by one `_`, lower-case.
 
-    As awswrangler's `sanitize_table_name`, `sanitize_column_name` (3.7.1 and since); importing it takes seconds.
+    Equals awswrangler's `sanitize_table_name` and `sanitize_column_name` (3.7.1 and later), whose import takes seconds.
     """
-    plain = "".join(c for c in unicodedata.normalize("NFD", text) if unicodedata.category(c) != "Mn")
-    return _NOT_ASCII_WORD.sub("_", plain).lower()
+    without_accents = "".join(c for c in unicodedata.normalize("NFD", text) if unicodedata.category(c) != "Mn")
+    return _NOT_ASCII_WORD.sub("_", without_accents).lower()
 
 
 def _lowered(text: str) -> str:
-    """Lower the letters, as Glue does with a database's name, and keep what an S3 URI can have in a folder's name."""
+    """Lower-case, as Glue does with database names, and keep the characters that a folder in an S3 URI can have."""
     kept = "".join(c if c in "- " or unicodedata.category(c) in _LETTERS_DIGITS_MARKS else "_" for c in text.lower())
     return kept if any(unicodedata.category(c) in _LETTERS_DIGITS for c in kept) else ""
 
@@ -155,62 +155,63 @@ def _snake_case_numbers(text: str) -> str:
 
 
 SNAKE_CASE = Naming("snake_case", _snake_case_words, _snake_case_words)
-"""`camelCase` is cut into words, digits stay with the letters before them, letters outside ASCII are romanised."""
+"""`camelCase` is split into words, digits stay with the letters before them, other letters than ASCII are romanised."""
 
 SNAKE_CASE_NUMBERS = Naming("snake_case, split_numbers", _snake_case_numbers, _snake_case_numbers)
-"""The same, and numbers are words of their own."""
+"""As `SNAKE_CASE`, with numbers as words of their own."""
 
 PRESERVE = Naming("preserve", _preserved, _preserved_inside)
-"""Letters and digits of every script stay as they are, in lower case."""
+"""Letters and digits of every script are kept, in lower case."""
 
 AWS_DATALAKE = Naming("aws_datalake", _sanitised, _preserved_inside, _lowered)
-"""As Airbyte's AWS Datalake destination named: awswrangler's names, databases as Glue stores their namespaces."""
+"""The names of Airbyte's AWS Datalake destination: awswrangler's, and databases as Glue stores namespaces."""
 
 STYLES: Mapping[str, Naming] = {
     naming.style: naming for naming in (SNAKE_CASE, SNAKE_CASE_NUMBERS, PRESERVE, AWS_DATALAKE)
 }
-"""Every naming there is."""
+"""Every naming, by its style."""
 
 
 def suffixed(name: str, suffix: str) -> str:
-    """`name_suffix`, with the name cut, between two characters, so that the whole is at most 255 bytes of UTF-8."""
+    """Return `name_suffix`, with the name cut so that the whole is at most 255 bytes of UTF-8."""
     return f"{_cut(name, MAX_BYTES - len(suffix.encode()) - 1)}_{suffix}"
 
 
 def bounded(name: str, source: str) -> str:
-    """The name itself, or, if it is longer than 255 bytes, its beginning and a hash of the source."""
+    """Return the name; if it is longer than 255 bytes, its beginning and a hash of the source."""
     return name if len(name.encode()) <= MAX_BYTES else suffixed(name, _hash(source))
 
 
 def comment_of(source: str) -> str:
-    """The source as Glue takes it for a comment: one line of at most 255 bytes, an ellipsis where it is cut."""
-    line = _NOT_IN_A_LINE.sub("\ufffd", source)
+    """Return the source as a comment that Glue allows: one line of at most 255 bytes, with an ellipsis if it is cut."""
+    line = _NOT_SINGLE_LINE.sub("\ufffd", source)
     return line if len(line.encode()) <= MAX_BYTES else f"{_cut(line, MAX_BYTES - len('…'.encode()))}…"
 
 
-def _distinct(sources: Sequence[str], plain: Sequence[str], there: Mapping[str, str]) -> tuple[str, ...]:
+def _distinct(sources: Sequence[str], spelled: Sequence[str], existing: Mapping[str, str]) -> tuple[str, ...]:
     if len(set(sources)) != len(sources):
         repeated = sorted(source for source, times in Counter(sources).items() if times > 1)
         raise ValueError(f"the same name is given twice: {', '.join(map(repr, repeated))}")
-    takers = Counter(plain)
-    meeting = set(zip(sources, plain, strict=True))
+    uses = Counter(spelled)
+    candidates = set(zip(sources, spelled, strict=True))
 
     def keeps(source: str, name: str) -> bool:
-        holder = there.get(name)
-        if name in METADATA_NAMES or there.get(suffixed(name, _hash(source))) == source:
+        """Whether the source gets the name without a suffix."""
+        existing_source = existing.get(name)
+        if name in METADATA_NAMES or existing.get(suffixed(name, _hash(source))) == source:
             return False
         if name in _RESERVED:
-            # A column that is there already stays: a second one beside it would help nobody.
-            return holder == source
-        if holder is not None and (holder, name) in meeting:
-            return holder == source
-        return takers[name] == 1 or source == name
+            # An existing column keeps a reserved name: a second column beside it would not help.
+            return existing_source == source
+        if existing_source is not None and (existing_source, name) in candidates:
+            return existing_source == source
+        return uses[name] == 1 or source == name
 
-    # A suffixed name can meet a source that is spelled just so; hashing again parts them.
+    # A suffixed name can collide with a source of that very spelling: then all suffixes are hashed again.
     for rounds in count(1):
         names = tuple(
             name if keeps(source, name) else suffixed(name, _hash(source, rounds))
-            for source, name in zip(sources, plain, strict=True)
+            for source, name in zip(sources, spelled, strict=True)
         )
         if len(set(names)) == len(names):
             return names
@@ -227,7 +228,7 @@ def _cut(text: str, size: int) -> str:
 
 
 def _hash(text: str, rounds: int = 1) -> str:
-    """Eight hex digits that say `text` (which may hold lone surrogates) again on every machine and in every sync."""
+    """Return eight hex digits that depend on `text` alone, which may hold lone surrogates."""
     digest = text.encode("utf-8", "surrogatepass")
     for _ in range(rounds):
         digest = hashlib.sha256(digest).digest()

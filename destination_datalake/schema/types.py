@@ -1,6 +1,6 @@
-"""The closed set of column types, and the rule from a stream's JSON schema to it.
+"""The closed set of column types, and the rules that derive them from a stream's JSON schema.
 
-Every system we write to (Arrow, Glue, Iceberg) has one module beside this one that maps the whole set.
+A module for each system (Arrow, Glue, Iceberg) beside this one maps the whole set.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ class Boolean:
 
 @dataclass(frozen=True, slots=True)
 class Int32:
-    """An integer that fits 32 bits; widens to `Int64`."""
+    """A 32-bit integer; can be widened to `Int64`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Int64:
-    """An integer that fits 64 bits."""
+    """A 64-bit integer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Float32:
-    """A number that is exactly a 32-bit float; widens to `Float64`."""
+    """A number that a 32-bit float holds exactly; can be widened to `Float64`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Float64:
-    """A number as the nearest 64-bit float."""
+    """A number as the nearest 64-bit float (IEEE 754)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class String:
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """A value whose schema is open, kept as its JSON text exactly as received. A string column in every catalog."""
+    """A value with an open schema, kept as JSON text exactly as received. A string in every catalog."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,9 @@ class Date:
 
 @dataclass(frozen=True, slots=True)
 class Timestamp:
-    """A point in time in microseconds: UTC when `zoned`, a wall clock otherwise.
+    """A point in time in microseconds: in UTC if `zoned`, otherwise a local date and time.
 
-    None is the type of a table's column whose catalog has one word for both. A stream's column never has it.
+    `zoned` is None for an existing column in a catalog that does not distinguish the two, never for a stream's column.
     """
 
     zoned: bool | None
@@ -74,23 +74,23 @@ class Timestamp:
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """An object whose schema names all its properties."""
+    """An object with declared properties."""
 
     fields: tuple[Field, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class List:
-    """An array whose items have one type."""
+    """An array whose items have a declared type."""
 
     element: ColumnType
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column of a table, or a property of a `Struct`.
+    """A column of a table, or a field of a `Struct`.
 
-    `source` is the key in the record, `name` the identifier in the catalog.
+    `name` is its identifier in the catalog, `source` its key in the stream's records.
     """
 
     name: str
@@ -102,7 +102,7 @@ ColumnType = Boolean | Int32 | Int64 | Float32 | Float64 | Decimal | String | Js
 
 
 class NumericTypes(Enum):
-    """What `integer` and `number` start as; the option `numeric_types`."""
+    """The initial types of `integer` and `number`; the option `numeric_types`."""
 
     INT_FLOAT = "int/float"
     BIGINT_DOUBLE = "bigint/double"
@@ -136,14 +136,14 @@ WELL_KNOWN: Mapping[str, Mapping[str, object]] = {
     "Integer": {"type": "integer"},
     "Boolean": {"type": "boolean"},
 }
-"""Protocol v1's `WellKnownTypes.json#/definitions/…` in the words of v0."""
+"""Protocol v1's `WellKnownTypes.json#/definitions/…` as schemas of protocol v0."""
 
 _T = TypeVar("_T")
 _BIG = frozenset({"big_number", "big_integer"})
 _UNIONS = ("oneOf", "anyOf", "allOf")
 _WELL_KNOWN_REFERENCE = "WellKnownTypes.json#/definitions/"
-# Deeper than any source nests, and far from where Parquet readers and Python's own stack give up.
-_DEEPEST = 64
+# Deeper than sources nest, and below the limits of Parquet readers and of Python's stack.
+_MAX_DEPTH = 64
 
 
 def column_type(
@@ -152,30 +152,29 @@ def column_type(
     root: object = None,
     naming: Naming = SNAKE_CASE,
 ) -> ColumnType:
-    """The column type for one property's JSON schema; never fails: what it cannot read is `Json`.
+    """Return the column type of one property's JSON schema; `Json` for a schema without a meaning here.
 
-    `root` is the document in which `$ref`s of the form `#/…` are looked up (the stream's schema; by default
-    `json_schema` itself). `naming` is the table's. A schema that contains itself is `Json`
-    from where it does so.
+    `root` is the document in which `$ref`s of the form `#/…` are resolved: the stream's schema, by default
+    `json_schema` itself. `naming` is the table's. A recursive schema is `Json` where it recurs.
     """
     return _SchemaReader(json_schema if root is None else root, numeric, naming).type_of(json_schema, (), 0)
 
 
 @dataclass(frozen=True, slots=True)
 class _SchemaReader:
-    """One reading of a schema: what stays the same on the way down."""
+    """What stays the same in all schemas inside one schema."""
 
     root: object
     numeric: NumericTypes
     naming: Naming
 
     def type_of(self, schema: object, seen: tuple[str, ...], depth: int) -> ColumnType:
-        """`seen` holds the references followed on the way here, `depth` counts structs and lists around it."""
-        if not _is_object(schema) or depth > _DEEPEST:
+        """Return a schema's type. `seen` are the references followed to it, `depth` is that of structs and lists."""
+        if not _is_object(schema) or depth > _MAX_DEPTH:
             return Json()
         reference = schema.get("$ref")
-        if isinstance(reference, str):  # whatever stands beside a reference does not count
-            return self._referred(reference, seen, depth)
+        if isinstance(reference, str):  # JSON schema: keywords beside a reference are ignored
+            return self._referenced(reference, seen, depth)
         if "type" not in schema:
             return self._untyped(schema, seen, depth)
         declared = schema["type"]
@@ -191,13 +190,13 @@ class _SchemaReader:
                 return self._union(branches, seen, depth)
         return self.of_object(schema, seen, depth)
 
-    def _referred(self, reference: str, seen: tuple[str, ...], depth: int) -> ColumnType:
+    def _referenced(self, reference: str, seen: tuple[str, ...], depth: int) -> ColumnType:
         _, found, well_known = reference.partition(_WELL_KNOWN_REFERENCE)
         if found:
             return self.type_of(WELL_KNOWN.get(well_known), seen, depth)
         if reference in seen:
             return Json()
-        return self.type_of(_pointed(self.root, reference), (*seen, reference), depth)
+        return self.type_of(_resolve(self.root, reference), (*seen, reference), depth)
 
     def _union(self, branches: Sequence[object], seen: tuple[str, ...], depth: int) -> ColumnType:
         return _only(self.type_of(branch, seen, depth) for branch in branches if not _is_null(branch)) or Json()
@@ -209,7 +208,7 @@ class _SchemaReader:
                 return Date()
             case "date-time":
                 return Timestamp(zoned=airbyte_type != "timestamp_without_timezone")
-        # Times, base64 and formats nobody has told us about are text.
+        # Times, base64 and all other formats are text.
         return String()
 
     def of_number(self, schema: Mapping[str, object], seen: tuple[str, ...], depth: int) -> ColumnType:
@@ -263,24 +262,24 @@ def _is_null(schema: object) -> bool:
     return _is_object(schema) and schema.get("type") in ("null", ["null"])
 
 
-def _only(things: Iterable[_T]) -> _T | None:
-    """The one thing that all of `things` are, or None if they differ or there are none."""
-    remaining = iter(things)
+def _only(values: Iterable[_T]) -> _T | None:
+    """Return the value that all `values` are equal to; None if they differ or there are none."""
+    remaining = iter(values)
     first = next(remaining, None)
     return first if all(other == first for other in remaining) else None
 
 
-def _pointed(root: object, reference: str) -> object:
-    """What a local JSON pointer (`#/definitions/Address`) points to, or None if there is nothing there."""
+def _resolve(root: object, reference: str) -> object:
+    """Return what a local JSON pointer such as `#/definitions/Address` refers to; None if there is nothing."""
     if not reference.startswith("#"):
         return None
-    place = root
+    found = root
     for step in unquote(reference[1:]).split("/")[1:]:
         key = step.replace("~1", "/").replace("~0", "~")
-        if _is_object(place):
-            place = place.get(key)
-        elif isinstance(place, list) and key.isdecimal() and int(key) < len(place):
-            place = place[int(key)]
+        if _is_object(found):
+            found = found.get(key)
+        elif isinstance(found, list) and key.isdecimal() and int(key) < len(found):
+            found = found[int(key)]
         else:
             return None
-    return place
+    return found
