@@ -15,7 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from destination_datalake.protocol.stdout import Stdout, StdoutClosedError, route_logging
+from destination_datalake.protocol.logs import route_logging
+from destination_datalake.protocol.stdout import Stdout, StdoutClosedError
 from destination_datalake.spark.pyspark_internals import import_arrow
 from destination_datalake.termination import Termination
 

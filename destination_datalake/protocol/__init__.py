@@ -1,1 +1,1 @@
-"""The Airbyte protocol: messages in, states and logs out. Knows neither AWS nor Spark."""
+"""The Airbyte protocol: messages in, states and logs out. Imports neither AWS nor Spark."""

@@ -12,13 +12,25 @@ from destination_datalake.errors import SyncRefused
 
 
 class StreamId(NamedTuple):
-    """What tells two streams apart: the pair, with an absent namespace and an empty one being the same."""
+    """Identifies a stream. An absent namespace and an empty one are the same: None."""
 
     namespace: str | None
     name: str
 
     def __str__(self) -> str:
         return f"{self.namespace}.{self.name}" if self.namespace else self.name
+
+
+class StreamDescriptor(msgspec.Struct):
+    """A stream as messages name it (protocol: StreamDescriptor)."""
+
+    name: str
+    namespace: str | None = None
+
+    @property
+    def id(self) -> StreamId:
+        """The stream's id."""
+        return StreamId(self.namespace or None, self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,40 +49,40 @@ class Stream:
 
     @property
     def replaces(self) -> bool:
-        """Whether the records of this sync take the place of what the table held before (protocol: truncate refresh).
+        """Whether the records of this sync replace the content of the table (protocol: truncate refresh).
 
-        True for a literal `overwrite`, and for the pair of equal generation ids that the platform sends instead of it.
+        True for the sync mode `overwrite`, and for two equal generation ids, which the platform sends instead of it.
         """
         return self.overwrite or (self.minimum_generation or 0) > 0
 
     @property
     def replacement_generation(self) -> int | None:
-        """The generation by which attempts at one replacement know one another; None if none can know another.
+        """The generation that identifies a replacement over several syncs; None if nothing does.
 
-        None without ids, and where they are always 1: PyAirbyte sends those with a literal `overwrite`, every time.
+        None without ids, and if all ids are 1: PyAirbyte sends those with every `overwrite`.
         """
         constant = self.overwrite and self.generation == self.minimum_generation == self.sync_id == 1
         return self.generation if self.minimum_generation and not constant else None
 
     def outdates(self, lowest_generation: int | None) -> bool:
-        """Whether the rows of a table must go, the oldest of them being of `lowest_generation` (None: nobody knows).
+        """Whether the rows of a table are to be replaced; `lowest_generation` is that of the oldest (None: unknown).
 
-        Not if all of them are of the generation that replaces them: an earlier attempt has published it.
+        False if all rows have the generation of this replacement already: an earlier sync has published it.
         """
         generation = self.replacement_generation
         return self.replaces and (generation is None or lowest_generation is None or lowest_generation < generation)
 
 
 class UnknownStream(Exception):
-    """A message is for a stream that the catalog does not have. The text completes "a message for stream x, …"."""
+    """A message names a stream that is not in the catalog. The text completes "a message for stream x, …"."""
 
 
 class AmbiguousStream(UnknownStream):
-    """A message is for one of several streams of the catalog, and does not say which."""
+    """A message without a namespace could be for several streams of the catalog."""
 
 
 class StreamFinder:
-    """Which of a sync's streams a message means."""
+    """Finds the stream of the catalog that a message names."""
 
     def __init__(self, streams: Iterable[StreamId]) -> None:
         self._named: dict[str, list[StreamId]] = {}
@@ -78,9 +90,9 @@ class StreamFinder:
             self._named.setdefault(stream.name, []).append(stream)
 
     def find(self, namespace: str | None, name: str) -> StreamId:
-        """The exact pair, or, where the message has no namespace, the only stream of that name. Raises UnknownStream.
+        """Return the stream with this namespace and name or, without a namespace, the only one with this name.
 
-        Many sources leave the namespace out where the platform adds one to the catalog.
+        Many sources leave out the namespace that the platform adds to the catalog. Raises UnknownStream.
         """
         exact = StreamId(namespace or None, name)
         named = self._named.get(name, [])
@@ -106,7 +118,7 @@ class _StreamMessage(msgspec.Struct):
     namespace: str | None = None
 
 
-# Ids stand in columns of 64 bits.
+# Ids are written to columns of 64 bits.
 _Id = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
@@ -123,10 +135,10 @@ class _CatalogMessage(msgspec.Struct):
 
 
 def parse_catalog(catalog: object) -> tuple[Stream, ...]:
-    """The streams of a configured catalog, in its order; unknown keys are ignored.
+    """Return the streams of a configured catalog, in its order. Unknown keys are ignored.
 
-    Raises SyncRefused: config_error for a catalog a user can mend (no streams, duplicates, a sync mode this
-    connector does not offer), system_error for one that the platform must never send.
+    Raises SyncRefused: config_error for what a user can correct (no streams, duplicates, a sync mode that this
+    connector does not support), system_error for a hybrid refresh, which the platform must not request.
     """
     try:
         configured = msgspec.convert(catalog, _CatalogMessage).streams

@@ -1,8 +1,9 @@
-"""The state ledger: decides when a STATE may go out (protocol: State Principles).
+"""The state ledger: decides when a STATE may be emitted (protocol: State Principles).
 
-A STATE says "everything I sent before this is yours now". It may be echoed once all records before it are committed:
-of its own stream for STREAM, of all streams for GLOBAL and LEGACY. `record` counts what was read, `hold` keeps a state
-back, `due` gives the next one that a commit has made true, and `release` lets go of it once it is written.
+A STATE acknowledges every record before it: those of its own stream for STREAM, those of all streams for GLOBAL and
+LEGACY. It may be emitted once all of them are committed. `record` counts records read, `hold` keeps a state back,
+`commit` counts records committed, `due` returns the next state that may be emitted, and `release` removes it once it is
+written.
 """
 
 from __future__ import annotations
@@ -17,21 +18,22 @@ from destination_datalake.protocol.states import State
 
 
 class StoredLine(Protocol):
-    """A STATE line that is kept somewhere."""
+    """A STATE line that is stored somewhere."""
 
     def read(self) -> bytes:
         """Return the line."""
 
     def release(self) -> None:
-        """Give back its space; nobody will read it again."""
+        """Free its space; it is not read again."""
 
 
 @dataclass(slots=True, eq=False)
 class _Progress:
-    """One stream's records: how many were read, how many of the first of them are committed, and what waits.
+    """The records of one stream.
 
-    `rejected` of the committed ones are no rows, and no state has covered them yet. `marks` are what states wait for,
-    in order: a number of records, and the state.
+    `committed` are committed without a gap from the first one on; `ahead` has commits after a gap, as first record and
+    count. `acknowledged` are covered by a state that is due. `rejected` are committed but no rows, and not yet reported
+    by a state. `awaited` has a number of records, and the state that waits for so many, in order.
     """
 
     received: int = 0
@@ -39,23 +41,23 @@ class _Progress:
     acknowledged: int = 0
     rejected: int = 0
     failed: bool = False
-    waiting: dict[int, int] = field(default_factory=dict)
-    marks: deque[tuple[int, _Held]] = field(default_factory=deque)
+    ahead: dict[int, int] = field(default_factory=dict)
+    awaited: deque[tuple[int, _Held]] = field(default_factory=deque)
 
 
 @dataclass(slots=True, eq=False)
 class _Held:
-    """A state, the records it speaks for, by stream, and of how many streams some are not committed yet."""
+    """A state, the number of records that it covers of each stream, and of how many streams some are uncommitted."""
 
     line: StoredLine
     needs: list[tuple[_Progress, int]]
     pending: int = 0
-    announced: DueState | None = None
+    due: DueState | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DueState:
-    """A state that is true, and how many records it answers for that no earlier state has: written, and rejected."""
+    """A state that may be emitted, and how many records it is the first to cover: written, and rejected."""
 
     line: StoredLine
     written: int
@@ -63,22 +65,24 @@ class DueState:
 
 
 class StateLedger:
-    """Counts records per stream and holds states until they are true. Not thread-safe: its owner locks.
+    """Counts records per stream and holds states until all records that they cover are committed. Not thread-safe.
 
-    Every call costs as much as it changes, however many streams there are. It need not know how long a state waits:
-    whatever it waits for is records that came before it, so it is never older than the oldest record that is not
-    committed, and those are cut into batches by their age.
+    The cost of a call is proportional to what it changes, whatever the number of streams. The ledger needs no clock: a
+    state is never older than the oldest uncommitted record before it, and those are put into batches by their age.
+
+    `held` counts states, `needs` the streams that they wait for, over all held states; `released` counts states.
     """
 
-    def __init__(self, streams: Iterable[StreamId], keep: Callable[[bytes], StoredLine]) -> None:
+    def __init__(self, streams: Iterable[StreamId], store: Callable[[bytes], StoredLine]) -> None:
         self._progress = {stream: _Progress() for stream in streams}
-        self._keep = keep
+        self._store = store
         self._held: dict[StreamId | None, deque[_Held]] = {}
         self._read_since_global: dict[StreamId, _Progress] = {}
         self._due: deque[_Held] = deque()
         self._failed: list[_Progress] = []
         self._globals_seen = False
-        self._covered: dict[int, int] | None = None
+        # Set once no further global state can become due: the records, by stream, that the held ones cover.
+        self._last_covered: dict[int, int] | None = None
         self.released = 0
         self.held = 0
         self.needs = 0
@@ -89,101 +93,104 @@ class StateLedger:
         progress.received += count
         self._read_since_global[stream] = progress
         if progress.failed and not self.is_blocked:
-            self._end_globals()
+            self._drop_impossible_globals()
 
     def received(self, stream: StreamId) -> int:
-        """How many records of the stream were read so far."""
+        """Return the number of records read of the stream."""
         return self._progress[stream].received
 
     def committed(self, stream: StreamId) -> int:
-        """How many records of the stream are committed, counted from its first one without a gap."""
+        """Return the number of records committed of the stream, without a gap from its first one on."""
         return self._progress[stream].committed
 
     def hold(self, state: State) -> None:
-        """Keep a state until all records read before it are committed; drop one that cannot become true."""
+        """Hold a state until all records read before it are committed. One that never can be due is dropped.
+
+        Raises what the store raises.
+        """
         if state.stream is None:
-            # A state for all comes after the one before it: what was read before that need not be looked at again.
-            concerned = list(self._read_since_global.values())
+            # A global state follows the one before it, so streams that were not read since need not be considered.
+            covered = list(self._read_since_global.values())
             self._read_since_global.clear()
             self._globals_seen = True
-            if self._covered is None:
-                self._end_globals()
-            if self._covered is not None:
+            if self._last_covered is None:
+                self._drop_impossible_globals()
+            if self._last_covered is not None:
                 return
         else:
-            concerned = [self._progress[state.stream]]
-            if concerned[0].failed:
+            covered = [self._progress[state.stream]]
+            if covered[0].failed:
                 return
-        held = _Held(self._keep(state.line), [(progress, progress.received) for progress in concerned])
+        held = _Held(self._store(state.line), [(progress, progress.received) for progress in covered])
         for progress, needed in held.needs:
             if needed > progress.committed:
-                progress.marks.append((needed, held))
+                progress.awaited.append((needed, held))
                 held.pending += 1
         self.held += 1
         self.needs += len(held.needs)
         queue = self._held.setdefault(state.stream, deque())
         queue.append(held)
-        self._settle(queue)
+        self._move_due(queue)
 
     def commit(self, stream: StreamId, first: int, count: int, rejected: int = 0) -> None:
-        """Note that the stream's records number `first` (from 0) to `first + count - 1` are committed, in any order.
+        """Count the stream's records number `first` (from 0) to `first + count - 1` as committed, in any order.
 
-        `rejected` of them are no rows, but durable among the rejects.
+        `rejected` of them are not rows, but durable among the rejects.
         """
         progress = self._progress[stream]
         progress.rejected += rejected
-        progress.waiting[first] = count
-        while progress.committed in progress.waiting:
-            progress.committed += progress.waiting.pop(progress.committed)
-        while progress.marks and progress.marks[0][0] <= progress.committed:
-            progress.marks.popleft()[1].pending -= 1
+        progress.ahead[first] = count
+        while progress.committed in progress.ahead:
+            progress.committed += progress.ahead.pop(progress.committed)
+        while progress.awaited and progress.awaited[0][0] <= progress.committed:
+            progress.awaited.popleft()[1].pending -= 1
         for scope in (stream, None):
             if scope in self._held:
-                self._settle(self._held[scope])
+                self._move_due(self._held[scope])
 
     def fail(self, stream: StreamId) -> None:
-        """Note that no more of the stream will be committed: drop the states that cannot become true any more."""
+        """Drop the states that can never be due, as no more records of the stream will be committed."""
         progress = self._progress[stream]
         progress.failed = True
         self._failed.append(progress)
         self._drop(self._held.get(stream, deque()), 0)
-        self._end_globals()
+        self._drop_impossible_globals()
 
     @property
     def is_blocked(self) -> bool:
-        """Whether a stream has failed and the source's states speak for all streams: no further one can come true."""
-        return self._covered is not None and all(scope is None for scope in self._held)
+        """Whether no further state can ever be due: a stream has failed, and the source sends global states only."""
+        return self._last_covered is not None and all(scope is None for scope in self._held)
 
-    def can_acknowledge(self, stream: StreamId, first: int) -> bool:
-        """Whether a state may yet speak for the stream's record number `first` (from 0): if not, it need not land."""
+    def can_acknowledge(self, stream: StreamId, record: int) -> bool:
+        """Whether a state may still cover the stream's record with this number (from 0). If not, it need not land."""
         progress = self._progress[stream]
         if progress.failed:
             return False
-        return self._covered is None or stream in self._held or first < self._covered.get(id(progress), 0)
+        return self._last_covered is None or stream in self._held or record < self._last_covered.get(id(progress), 0)
 
     def due(self) -> DueState | None:
-        """The next state that is true, in order for each stream; the same one until it is released."""
+        """Return the next state to emit, in order for each stream; the same one until it is released."""
         if not self._due:
             return None
         held = self._due[0]
-        if held.announced is None:
-            held.announced = DueState(held.line, *self._acknowledge(held.needs))
-        return held.announced
+        if held.due is None:
+            held.due = DueState(held.line, *self._acknowledge(held.needs))
+        return held.due
 
     def release(self) -> None:
-        """Let go of the state that is due: it is written."""
+        """Remove the state that is due: it is written."""
         self._release(self._due.popleft())
         self.released += 1
 
-    def _settle(self, queue: deque[_Held]) -> None:
-        """Move the states that are true to those that are due."""
+    def _move_due(self, queue: deque[_Held]) -> None:
+        """Move the states that wait for nothing any more to those that are due."""
         while queue and not queue[0].pending:
             self._due.append(queue.popleft())
 
     def _acknowledge(self, needs: list[tuple[_Progress, int]]) -> tuple[int, int]:
-        """How many records these needs cover that no earlier state has covered: written, and rejected.
+        """Return how many records, written and rejected, these needs cover that no earlier state has covered.
 
-        Which of a batch's records were rejected nobody knows here, so the first states after it tell of them.
+        The ledger does not know which records of a batch were rejected, so the first states after it report them.
         """
         total = total_rejected = 0
         for progress, needed in needs:
@@ -195,16 +202,16 @@ class StateLedger:
             total_rejected += rejected
         return total - total_rejected, total_rejected
 
-    def _end_globals(self) -> None:
-        """Once a failed stream has records that will not land, drop the states for all that come after them."""
+    def _drop_impossible_globals(self) -> None:
+        """Drop the global states that cover records of failed streams that will not be committed, if there are any."""
         lost = [progress for progress in self._failed if progress.received > progress.committed]
         if not self._globals_seen or not lost:
             return
         queue = self._held.get(None, deque())
-        waiting_in_vain = {id(held) for progress in lost for _, held in progress.marks}
-        first = next((index for index, held in enumerate(queue) if id(held) in waiting_in_vain), len(queue))
+        impossible = {id(held) for progress in lost for _, held in progress.awaited}
+        first = next((index for index, held in enumerate(queue) if id(held) in impossible), len(queue))
         self._drop(queue, first)
-        self._covered = {id(progress): needed for held in queue for progress, needed in held.needs}
+        self._last_covered = {id(progress): needed for held in queue for progress, needed in held.needs}
 
     def _drop(self, queue: deque[_Held], first: int) -> None:
         while len(queue) > first:

@@ -1,7 +1,7 @@
-"""From bytes on stdin to message envelopes: only the envelope is decoded, a record's data stays bytes.
+"""From bytes on stdin to messages: only the envelope is decoded, the data of a record stays bytes.
 
-The hot path decodes a whole chunk of lines in one call. A chunk in which anything is odd is read again line by line,
-which finds the line to blame and accepts what the fast decoder is too strict for.
+The hot path decodes a whole chunk of lines in one call. A chunk with an irregular line is read again line by line, to
+accept what the strict decoder refuses without need, and to find the malformed line.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from destination_datalake.protocol.json_text import readable
 
 
 class MalformedLine(Exception):
-    """A line of stdin is not a message of the protocol. The text says where and why, never what the line held."""
+    """A line of stdin is not a message of the protocol. The text has its number and the reason, not its content."""
 
     def __init__(self, line_number: int, length: int, reason: str) -> None:
         super().__init__(f"Line {line_number} of the input ({length} bytes) is not an Airbyte message: {reason}")
 
 
 class _AnyObject(msgspec.Struct, gc=False):
-    """An object whose members nobody looks at: decoding checks that it is one and skips them all."""
+    """An object whose members are skipped: decoding checks only that it is one."""
 
 
 class _RecordHead(msgspec.Struct, gc=False):
@@ -45,9 +45,9 @@ class _Typed(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Consecutive RECORD lines of one stream: their bytes, each line ended by a newline, and how many they are.
+    """Consecutive RECORD lines of one stream: their bytes, each line ended by a newline, and their number.
 
-    `lines` may be a view of the chunk that was read, and is good for as long as that is.
+    `lines` may be a view of the chunk that was read, and is valid only as long as the chunk.
     """
 
     namespace: str | None
@@ -58,7 +58,7 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Any line that is not a RECORD, as the JSON object it is, with numbers and unknown members as received."""
+    """A line that is not a RECORD, as received, and its number in the input."""
 
     type: str
     line: bytes
@@ -69,22 +69,22 @@ _NEWLINE, _OPENING, _CLOSING = b"\n{}"
 
 _PIECE = 8 * 1024 * 1024
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-"""Says that a text is UTF-8. Some programs begin their output with it, and it is no part of the line."""
+"""Some programs begin their UTF-8 output with it; it is not part of the line."""
 
 _decoder = msgspec.json.Decoder(_Envelope)
 _typed = msgspec.json.Decoder(_Typed)
 
 
 class MessageReader:
-    """Turns chunks of whole lines into runs of records and single other messages, in order."""
+    """Splits chunks of whole lines into runs of records of one stream, and single other messages, in order."""
 
     def __init__(self) -> None:
         self.lines_read = 0
 
     def read(self, chunk: bytes | memoryview) -> Iterator[Records | Message]:
-        """Read whole lines; the last needs no newline.
+        """Yield the messages of whole lines; the last line needs no newline.
 
-        Raises MalformedLine at the first line that is no message, after all that stands before it was yielded.
+        Raises MalformedLine at the first line that is not a message, after yielding what precedes it.
         """
         if not chunk:
             return
@@ -102,7 +102,7 @@ class MessageReader:
     def _grouped(
         self, text: bytes | memoryview, octets: np.ndarray[Any, np.dtype[np.uint8]], envelopes: list[_Envelope]
     ) -> Iterator[Records | Message]:
-        """Cut the text wherever the stream changes or a message that is no record stands."""
+        """Split the text where the stream changes, and around messages that are not records."""
         runs = _runs(envelopes)
         first = envelopes[0]
         if len(runs) == 1 and first.type == "RECORD" and first.record is not None:
@@ -112,7 +112,7 @@ class MessageReader:
         ends = np.flatnonzero(octets == _NEWLINE) + 1
         starts = np.concatenate(([0], ends[:-1]))
         if not (np.all(octets[starts] == _OPENING) and np.all(octets[ends - 2] == _CLOSING)):
-            # As many messages as lines need not be one on each: two may share a line where another is blank.
+            # As many messages as lines: yet one line may have two messages, and another may be blank.
             yield from self._line_by_line(bytes(text))
             return
         for start, end in runs:
@@ -147,9 +147,9 @@ class MessageReader:
                 yield Records(envelope.record.namespace, envelope.record.stream, line + b"\n", 1)
 
     def _lenient(self, line: bytes, cause: Exception) -> _Envelope:
-        """Accept what only the strict decoder refuses (NaN, lone surrogates, deep nesting, a non-record's `record`).
+        """Accept what only the strict decoder refuses: NaN, lone surrogates, deep nesting, `record` in other messages.
 
-        What it accepts in a record's data is the careful row path's business later.
+        The values in a record's data are checked when it is encoded.
         """
         try:
             text = readable(line)
@@ -164,14 +164,14 @@ class MessageReader:
 
 
 def _lines_in(octets: np.ndarray[Any, np.dtype[np.uint8]]) -> int:
-    """How many newlines there are; a huge line is looked at in pieces, each of which takes as much memory again."""
+    """Return the number of newlines, counted in pieces: the comparison takes as much memory as its input."""
     return sum(
         int(np.count_nonzero(octets[start : start + _PIECE] == _NEWLINE)) for start in range(0, len(octets), _PIECE)
     )
 
 
 def _runs(envelopes: list[_Envelope]) -> list[tuple[int, int]]:
-    """Half-open ranges of neighbours that are records of one stream, or that are no records."""
+    """Return half-open ranges of consecutive records of one stream, or of consecutive other messages."""
     runs: list[tuple[int, int]] = []
     start = 0
     stream: str | None = None

@@ -1,4 +1,4 @@
-"""STATE messages: whom they are for, and how they come back. Their content is a black box."""
+"""STATE messages: which streams they cover, and how they are emitted. Their content is opaque."""
 
 from __future__ import annotations
 
@@ -7,39 +7,32 @@ from dataclasses import dataclass
 
 import msgspec
 
-from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.protocol.catalog import StreamDescriptor, StreamId
 from destination_datalake.protocol.json_text import decode, members, object_of
 
 
 class InvalidState(Exception):
-    """A STATE message without what the protocol requires of it. The text never holds the state."""
+    """A STATE message without what the protocol requires. The text never contains the state."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A STATE line as received, and the stream it is for; None when it speaks for all of them."""
+    """A STATE line as received, and the stream that it covers; None if it covers all streams."""
 
     line: bytes
     stream: StreamId | None
 
 
-class _Descriptor(msgspec.Struct):
-    name: str
-    namespace: str | None = None
-
-
 def parse_state(line: bytes) -> State:
-    """Read whom a STATE line is for. `stream_state`, `shared_state` and `data` are black boxes and stay so.
+    """Read which stream a STATE line covers. `stream_state`, `shared_state` and `data` are not decoded.
 
-    A state without a type is LEGACY, which speaks for all streams, unless it carries a stream or a global member.
-    Raises InvalidState.
+    A state without a type is LEGACY, which covers all streams, unless it has a `stream` member. Raises InvalidState.
     """
     try:
         state = members(members(line)["state"])
         kind = decode(state["type"], str | None) if "type" in state else None  # type: ignore[arg-type]
         if kind == "STREAM" or (kind is None and _present(state, "stream")):
-            descriptor = decode(members(state["stream"])["stream_descriptor"], _Descriptor)
-            return State(line, StreamId(descriptor.namespace or None, descriptor.name))
+            return State(line, decode(members(state["stream"])["stream_descriptor"], StreamDescriptor).id)
     except msgspec.DecodeError as error:
         raise InvalidState(f"a STATE that cannot be read: {error}") from None
     except KeyError as error:
@@ -54,11 +47,11 @@ def _present(state: Mapping[str, msgspec.Raw], key: str) -> bool:
 
 
 def with_statistics(line: bytes, written: int, rejected: int = 0) -> bytes:
-    """The STATE line with `destinationStats` added; every other byte of the state's members is as received.
+    """Return the STATE line with `destinationStats` added; the other members of the state keep every byte.
 
-    `recordCount` is of records that were written, `rejectedRecordCount`, where there are any, of those that were not:
-    the platform compares the sum with what the source sent. Both are floats, as the protocol's schema has them.
-    Statistics another destination left are replaced.
+    `recordCount` counts records that were written, `rejectedRecordCount` (if there are any) those that were not: the
+    platform compares the sum with what the source sent. Both are floats, as in the protocol's schema. Existing
+    statistics are replaced.
     """
     more = f',"rejectedRecordCount":{float(rejected)}' if rejected else ""
     statistics = f'{{"recordCount":{float(written)}{more}}}'.encode()

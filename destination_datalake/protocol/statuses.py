@@ -1,4 +1,4 @@
-"""Stream statuses: what the source said about the end of each stream (protocol: AirbyteStreamStatusTraceMessage)."""
+"""Stream statuses: whether the source completed each stream (protocol: AirbyteStreamStatusTraceMessage)."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ from collections.abc import Iterable
 
 import msgspec
 
-from destination_datalake.protocol.catalog import AmbiguousStream, Stream, StreamFinder, StreamId, UnknownStream
+from destination_datalake.protocol.catalog import (
+    AmbiguousStream,
+    Stream,
+    StreamDescriptor,
+    StreamFinder,
+    StreamId,
+    UnknownStream,
+)
 from destination_datalake.protocol.json_text import decode
 
 
-class _Descriptor(msgspec.Struct):
-    name: str
-    namespace: str | None = None
-
-
 class _StreamStatus(msgspec.Struct):
-    stream_descriptor: _Descriptor
+    stream_descriptor: StreamDescriptor
     status: str
 
 
@@ -30,10 +32,10 @@ class _TraceMessage(msgspec.Struct):
 
 
 class Statuses:
-    """Which streams the source finished.
+    """The final status of each stream.
 
-    The platform sends COMPLETE for every stream at the very end, and only if the source succeeded and the catalog
-    carries generation ids. Without those ids nobody sends statuses, so a clean end of input counts as complete.
+    A platform that sets generation ids in the catalog sends COMPLETE for every stream at the end, if the source has
+    succeeded. Other platforms send no statuses, so there the end of the input counts as complete.
     """
 
     def __init__(self, streams: Iterable[Stream]) -> None:
@@ -42,10 +44,9 @@ class Statuses:
         self._final: dict[StreamId, str] = {}
 
     def read_trace(self, line: bytes) -> None:
-        """Read a TRACE line; what does not say how one of our streams ended is of no concern to a destination.
+        """Read a TRACE line. Those that are not the final status of a stream of the catalog are ignored.
 
-        Raises msgspec.DecodeError for a TRACE that does not have the protocol's shape, AmbiguousStream for one that
-        several streams could be meant by.
+        Raises msgspec.DecodeError for a TRACE that does not have the protocol's shape, and AmbiguousStream.
         """
         status = decode(line, _TraceMessage).trace.stream_status
         if status is None or status.status not in ("COMPLETE", "INCOMPLETE"):
@@ -60,6 +61,6 @@ class Statuses:
         self._final[stream] = status.status
 
     def is_complete(self, stream: StreamId) -> bool:
-        """Whether the stream's input is all there, judged at the end of input."""
+        """Whether all of the stream's input was sent; call it at the end of the input."""
         final = self._final.get(stream)
         return final == "COMPLETE" or (final is None and not self._expected[stream])

@@ -14,14 +14,14 @@ QUIET_SECONDS = 1.0
 
 
 def chunks(stdin: int, wake: int) -> Iterator[memoryview]:
-    """Whole lines as they come, about READ_BYTES at a time; the last chunk may lack its newline.
+    """Yield whole lines as they arrive, about READ_BYTES at a time; the last chunk may lack its newline.
 
-    A chunk is a view of a buffer that the next one overwrites. An empty chunk says that nothing has come for a second.
-    Ends with the input, or as soon as `wake` (a file descriptor) becomes readable; an unfinished line is then dropped,
-    as nothing has acknowledged it.
+    A chunk is a view of a buffer that the next one overwrites. An empty chunk means that nothing arrived for
+    QUIET_SECONDS. Ends with the input, or as soon as `wake` (a file descriptor) is readable; an incomplete line is
+    then dropped: it was never acknowledged.
     """
     with contextlib.suppress(OSError, AttributeError):
-        # A larger pipe means fewer turns between the writer and us; not every input is a pipe.
+        # A larger pipe means fewer context switches between writer and reader; not every input is a pipe.
         fcntl.fcntl(stdin, fcntl.F_SETPIPE_SZ, READ_BYTES)
     buffer: bytearray | mmap.mmap = bytearray(READ_BYTES)
     filled = 0
@@ -32,11 +32,11 @@ def chunks(stdin: int, wake: int) -> Iterator[memoryview]:
         if not readable:
             yield memoryview(b"")
             continue
-        came = os.readv(stdin, [memoryview(buffer)[filled:]])
-        if not came:
+        received = os.readv(stdin, [memoryview(buffer)[filled:]])
+        if not received:
             break
-        end = buffer.rfind(b"\n", filled, filled + came) + 1
-        filled += came
+        end = buffer.rfind(b"\n", filled, filled + received) + 1
+        filled += received
         if end:
             yield memoryview(buffer)[:end]
             rest = bytes(memoryview(buffer)[end:filled])
@@ -50,12 +50,12 @@ def chunks(stdin: int, wake: int) -> Iterator[memoryview]:
 
 
 def _doubled(buffer: bytearray | mmap.mmap) -> mmap.mmap:
-    """A buffer with room for as much again, which takes no memory before it is filled: lines may be huge."""
+    """Return a buffer of twice the size with the same content. Its pages take no memory until they are written."""
     larger = mmap.mmap(-1, 2 * len(buffer), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     larger[: len(buffer)] = buffer
     return larger
 
 
 def _sized(length: int) -> bytearray:
-    """A buffer for what is left of a longer one: a long line has gone, and its space need not stay."""
+    """Return a buffer for `length` bytes that remain of a longer one: the space of a long line is freed."""
     return bytearray(max(READ_BYTES, 2 * length))

@@ -1,13 +1,23 @@
-"""The configured catalog: which streams a sync writes, how, and what it refuses before anything is read."""
+"""The configured catalog: the streams of a sync, what is refused, and which stream a message names."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from destination_datalake.errors import SyncRefused
-from destination_datalake.protocol.catalog import Stream, StreamId, parse_catalog
+from destination_datalake.protocol.catalog import (
+    Stream,
+    StreamDescriptor,
+    StreamFinder,
+    StreamId,
+    UnknownStream,
+    parse_catalog,
+)
+
+ORDERS, ITEMS, SHOP_ITEMS = StreamId(None, "orders"), StreamId(None, "items"), StreamId("shop", "items")
 
 
 def configured(name: str = "orders", namespace: str | None = None, **options: object) -> dict[str, Any]:
@@ -28,7 +38,7 @@ def refused(catalog: object) -> SyncRefused:
     return raised.value
 
 
-def test_a_stream_is_what_the_catalog_says_of_it() -> None:
+def test_a_stream_has_the_values_of_the_catalog() -> None:
     stream = parsed(namespace="shop", generation_id=7, minimum_generation_id=0, sync_id=42)
 
     assert stream == Stream(StreamId("shop", "orders"), {"type": "object"}, False, 7, 0, 42)
@@ -42,7 +52,7 @@ def test_streams_keep_the_catalog_s_order() -> None:
 
 
 @pytest.mark.parametrize("namespace", [None, ""])
-def test_an_empty_namespace_is_none(namespace: str | None) -> None:
+def test_an_empty_namespace_is_absent(namespace: str | None) -> None:
     assert parsed(namespace=namespace).id == StreamId(None, "orders")
     assert str(parsed(namespace=namespace).id) == "orders"
 
@@ -62,14 +72,14 @@ def test_an_id_of_more_than_64_bits_is_refused_by_name(name: str) -> None:
     assert parsed(sync_id=2**63 - 1).sync_id == 2**63 - 1
 
 
-def test_unknown_keys_and_cursors_are_of_no_concern() -> None:
+def test_unknown_keys_and_cursors_are_ignored() -> None:
     stream = configured(cursor_field=["id"], primary_key=[["id"]], include_files=False, from_the_future={"a": 1})
     stream["stream"] |= {"is_resumable": True, "source_defined_cursor": None}
 
     assert parse_catalog({"streams": [stream], "more": 1})[0].id.name == "orders"
 
 
-def test_a_stream_without_a_schema_is_a_stream_without_columns() -> None:
+def test_a_stream_without_a_schema_has_an_empty_one() -> None:
     assert parse_catalog({"streams": [{"stream": {"name": "orders"}}]})[0].json_schema == {}
 
 
@@ -85,7 +95,7 @@ def test_a_stream_without_a_schema_is_a_stream_without_columns() -> None:
         ("overwrite", 3, 0, True),
     ],
 )
-def test_a_stream_replaces_what_was_there_when_asked_in_either_way(
+def test_a_stream_replaces_the_table_for_overwrite_and_for_equal_generations(
     mode: str, generation: int | None, minimum: int | None, replaces: bool
 ) -> None:
     stream = parsed(destination_sync_mode=mode, generation_id=generation, minimum_generation_id=minimum)
@@ -94,7 +104,7 @@ def test_a_stream_replaces_what_was_there_when_asked_in_either_way(
 
 
 @pytest.mark.parametrize(
-    ("mode", "generation", "minimum", "sync_id", "there", "outdated"),
+    ("mode", "generation", "minimum", "sync_id", "lowest", "outdated"),
     [
         ("append", 3, 0, 9, 2, False),
         ("append", None, None, None, None, False),
@@ -110,17 +120,17 @@ def test_a_stream_replaces_what_was_there_when_asked_in_either_way(
         ("overwrite", None, None, None, 3, True),
     ],
 )
-def test_rows_go_unless_they_are_of_the_generation_that_replaces_them(
-    mode: str, generation: int | None, minimum: int | None, sync_id: int | None, there: int | None, outdated: bool
+def test_rows_are_outdated_unless_they_have_the_generation_of_the_replacement(
+    mode: str, generation: int | None, minimum: int | None, sync_id: int | None, lowest: int | None, outdated: bool
 ) -> None:
-    """The ids decide wherever they say something: not where there are none, and not where they are always 1."""
+    """Ids identify a replacement unless they are absent or always 1."""
     ids = {"generation_id": generation, "minimum_generation_id": minimum, "sync_id": sync_id}
 
-    assert parsed(destination_sync_mode=mode, **ids).outdates(there) is outdated
+    assert parsed(destination_sync_mode=mode, **ids).outdates(lowest) is outdated
 
 
 @pytest.mark.parametrize(
-    ("mode", "generation", "minimum", "sync_id", "known_as"),
+    ("mode", "generation", "minimum", "sync_id", "identity"),
     [
         ("append", 3, 3, 9, 3),
         ("overwrite", 3, 3, 9, 3),
@@ -131,16 +141,16 @@ def test_rows_go_unless_they_are_of_the_generation_that_replaces_them(
         ("append", 3, 0, 9, None),
     ],
 )
-def test_attempts_at_one_replacement_know_one_another_by_its_generation(
-    mode: str, generation: int | None, minimum: int | None, sync_id: int | None, known_as: int | None
+def test_a_replacement_is_identified_by_its_generation(
+    mode: str, generation: int | None, minimum: int | None, sync_id: int | None, identity: int | None
 ) -> None:
     ids = {"generation_id": generation, "minimum_generation_id": minimum, "sync_id": sync_id}
 
-    assert parsed(destination_sync_mode=mode, **ids).replacement_generation == known_as
+    assert parsed(destination_sync_mode=mode, **ids).replacement_generation == identity
 
 
 @pytest.mark.parametrize("mode", ["append_dedup", "update", "soft_delete", ""])
-def test_a_sync_mode_that_is_not_offered_is_the_user_s_to_mend(mode: str) -> None:
+def test_an_unsupported_sync_mode_is_a_config_error(mode: str) -> None:
     error = refused({"streams": [configured(namespace="shop", destination_sync_mode=mode)]})
 
     assert error.failure.type == "config_error"
@@ -148,7 +158,7 @@ def test_a_sync_mode_that_is_not_offered_is_the_user_s_to_mend(mode: str) -> Non
     assert "overwrite and append" in str(error)
 
 
-def test_a_hybrid_refresh_is_the_platform_s_fault() -> None:
+def test_a_hybrid_refresh_is_a_system_error() -> None:
     error = refused({"streams": [configured(generation_id=3, minimum_generation_id=2)]})
 
     assert error.failure.type == "system_error"
@@ -156,7 +166,7 @@ def test_a_hybrid_refresh_is_the_platform_s_fault() -> None:
 
 
 @pytest.mark.parametrize(
-    ("streams", "said"),
+    ("streams", "reason"),
     [
         ([], "no streams"),
         ([configured("a", "shop"), configured("a", "shop")], "names stream shop.a twice"),
@@ -167,13 +177,55 @@ def test_a_hybrid_refresh_is_the_platform_s_fault() -> None:
         ([configured(generation_id="3")], "Expected `int | null`, got `str`"),
     ],
 )
-def test_a_catalog_that_cannot_be_is_refused_with_the_reason(streams: object, said: str) -> None:
+def test_an_invalid_catalog_is_refused_with_the_reason(streams: object, reason: str) -> None:
     error = refused({"streams": streams})
 
     assert error.failure.type == "config_error"
-    assert said in str(error)
+    assert reason in str(error)
 
 
 @pytest.mark.parametrize("catalog", [None, [], "orders", {}])
-def test_what_is_no_catalog_is_refused(catalog: object) -> None:
+def test_other_values_than_a_catalog_are_refused(catalog: object) -> None:
     assert "not valid" in str(refused(catalog))
+
+
+# --- The stream that a message names
+
+
+@pytest.mark.parametrize(
+    ("streams", "namespace", "name", "found"),
+    [
+        ([ORDERS], None, "orders", ORDERS),
+        ([ORDERS], "", "orders", ORDERS),
+        ([SHOP_ITEMS], "shop", "items", SHOP_ITEMS),
+        ([SHOP_ITEMS], None, "items", SHOP_ITEMS),
+        ([SHOP_ITEMS], "", "items", SHOP_ITEMS),
+        ([ITEMS, SHOP_ITEMS], None, "items", ITEMS),
+        ([ITEMS, SHOP_ITEMS], "shop", "items", SHOP_ITEMS),
+    ],
+)
+def test_a_message_without_a_namespace_may_name_the_only_stream_of_that_name(
+    streams: list[StreamId], namespace: str | None, name: str, found: StreamId
+) -> None:
+    assert StreamFinder(streams).find(namespace, name) == found
+
+
+@pytest.mark.parametrize(
+    ("streams", "namespace", "name", "reason"),
+    [
+        ([ORDERS], "shop", "orders", "which the configured catalog does not have"),
+        ([ORDERS], None, "nothing", "which the configured catalog does not have"),
+        ([], None, "orders", "which the configured catalog does not have"),
+        ([SHOP_ITEMS, StreamId("store", "items")], "", "items", "2 streams of that name (shop.items, store.items)"),
+    ],
+)
+def test_a_message_that_names_no_stream_or_several_is_refused(
+    streams: list[StreamId], namespace: str | None, name: str, reason: str
+) -> None:
+    with pytest.raises(UnknownStream, match=re.escape(reason)):
+        StreamFinder(streams).find(namespace, name)
+
+
+@pytest.mark.parametrize("namespace", [None, ""])
+def test_a_descriptor_with_an_empty_namespace_names_the_same_stream_as_one_without(namespace: str | None) -> None:
+    assert StreamDescriptor("orders", namespace).id == ORDERS

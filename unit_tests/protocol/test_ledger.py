@@ -1,4 +1,4 @@
-"""The state ledger: a state goes out when it has become true, in order, with the records it covers."""
+"""The state ledger: a state is due once all records that it covers are committed, in order, with their counts."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ STREAMS = (ORDERS, ITEMS)
 
 
 @dataclass(eq=False)
-class Kept:
-    """A line in memory; `kept` has those that nobody has forgotten."""
+class MemoryLine:
+    """A line in memory; `stored` has those that are not released."""
 
     line: bytes
-    kept: list[Kept]
+    stored: list[MemoryLine]
 
     def read(self) -> bytes:
         return self.line
 
     def release(self) -> None:
-        self.kept.remove(self)
+        self.stored.remove(self)
 
 
 class Ledger(StateLedger):
-    """A ledger whose states can all be taken at once, as if somebody wrote them."""
+    """A ledger whose due states can be emitted all at once."""
 
     def __init__(self, streams: tuple[StreamId, ...] = STREAMS) -> None:
-        self.kept: list[Kept] = []
-        super().__init__(streams, self._remember)
+        self.stored: list[MemoryLine] = []
+        super().__init__(streams, self._store_line)
 
-    def _remember(self, line: bytes) -> Kept:
-        self.kept.append(Kept(line, self.kept))
-        return self.kept[-1]
+    def _store_line(self, line: bytes) -> MemoryLine:
+        self.stored.append(MemoryLine(line, self.stored))
+        return self.stored[-1]
 
-    def write(self) -> list[bytes]:
+    def emit(self) -> list[bytes]:
         lines = []
         while (due := self.due()) is not None:
             lines.append(with_statistics(due.line.read(), due.written, due.rejected))
@@ -55,17 +55,13 @@ def numbered(number: int, stream: StreamId | None) -> State:
     return State(f'{{"type":"STATE","state":{{"id":{number}}}}}'.encode(), stream)
 
 
-def ledger() -> Ledger:
-    return Ledger()
+def totals_of(lines: list[bytes]) -> list[tuple[int, float]]:
+    """The numbers of emitted states, and how many records each is the first to cover."""
+    return [(number, written + rejected) for number, written, rejected in counts_of(lines)]
 
 
-def told(lines: list[bytes]) -> list[tuple[int, float]]:
-    """The numbers of released states and how many records they answer for, rejected ones included."""
-    return [(number, written + rejected) for number, written, rejected in told_apart(lines)]
-
-
-def told_apart(lines: list[bytes]) -> list[tuple[int, float, float]]:
-    """The numbers of released states and the counts they carry: of records written, and rejected."""
+def counts_of(lines: list[bytes]) -> list[tuple[int, float, float]]:
+    """The numbers of emitted states, and how many written and rejected records each reports."""
     states = [json.loads(line)["state"] for line in lines]
     return [
         (state["id"], state["destinationStats"]["recordCount"], state["destinationStats"].get("rejectedRecordCount", 0))
@@ -73,65 +69,65 @@ def told_apart(lines: list[bytes]) -> list[tuple[int, float, float]]:
     ]
 
 
-# --- When
+# --- When a state is due
 
 
-def test_a_state_waits_for_the_records_before_it_and_for_no_others() -> None:
-    states = ledger()
+def test_a_state_waits_for_exactly_the_records_before_it() -> None:
+    states = Ledger()
     states.record(ORDERS, 10)
     states.hold(numbered(1, ORDERS))
     states.record(ORDERS, 5)
 
     states.commit(ORDERS, 0, 9)
-    assert states.write() == []
+    assert states.emit() == []
     states.commit(ORDERS, 9, 3)
-    assert told(states.write()) == [(1, 10.0)]
+    assert totals_of(states.emit()) == [(1, 10.0)]
     assert (states.released, states.held) == (1, 0)
 
 
-def test_a_state_before_any_record_goes_out_at_once() -> None:
-    states = ledger()
+def test_a_state_before_any_record_is_due_at_once() -> None:
+    states = Ledger()
     for number, stream in enumerate([ORDERS, None]):
         states.hold(numbered(number, stream))
 
-    assert told(states.write()) == [(0, 0.0), (1, 0.0)]
+    assert totals_of(states.emit()) == [(0, 0.0), (1, 0.0)]
 
 
 def test_a_state_of_one_stream_does_not_wait_for_another() -> None:
-    states = ledger()
+    states = Ledger()
     states.record(ITEMS, 100)
     states.record(ORDERS, 1)
     states.hold(numbered(1, ORDERS))
     states.commit(ORDERS, 0, 1)
 
-    assert told(states.write()) == [(1, 1.0)]
+    assert totals_of(states.emit()) == [(1, 1.0)]
 
 
-def test_a_state_for_all_waits_for_every_stream_and_counts_them_together() -> None:
-    states = ledger()
+def test_a_global_state_waits_for_every_stream_and_counts_them_together() -> None:
+    states = Ledger()
     states.record(ITEMS, 3)
     states.record(ORDERS, 4)
     states.hold(numbered(1, None))
 
     states.commit(ORDERS, 0, 4)
-    assert states.write() == []
+    assert states.emit() == []
     states.commit(ITEMS, 0, 3)
-    assert told(states.write()) == [(1, 7.0)]
+    assert totals_of(states.emit()) == [(1, 7.0)]
 
 
-def test_many_states_in_a_row_count_their_records_once() -> None:
-    states = ledger()
+def test_consecutive_states_count_their_records_once() -> None:
+    states = Ledger()
     states.record(ORDERS, 4)
     for number in (1, 2, 3):
         states.hold(numbered(number, ORDERS))
     states.commit(ORDERS, 0, 4)
 
-    assert told(states.write()) == [(1, 4.0), (2, 0.0), (3, 0.0)]
-    assert states.write() == []
+    assert totals_of(states.emit()) == [(1, 4.0), (2, 0.0), (3, 0.0)]
+    assert states.emit() == []
 
 
-def test_rejected_records_are_told_of_once_by_the_first_states_that_cover_as_many() -> None:
-    states = ledger()
+def test_rejected_records_are_reported_once_by_the_first_states_that_cover_as_many() -> None:
+    states = Ledger()
     for number in (1, 2, 3):
         states.record(ORDERS, 2)
         states.hold(numbered(number, ORDERS))
@@ -140,34 +136,34 @@ def test_rejected_records_are_told_of_once_by_the_first_states_that_cover_as_man
     states.hold(numbered(4, ORDERS))
     states.commit(ORDERS, 6, 1)
 
-    assert told_apart(states.write()) == [(1, 0.0, 2.0), (2, 1.0, 1.0), (3, 2.0, 0), (4, 1.0, 0)]
+    assert counts_of(states.emit()) == [(1, 0.0, 2.0), (2, 1.0, 1.0), (3, 2.0, 0), (4, 1.0, 0)]
 
 
-def test_a_state_for_all_tells_of_every_stream_s_rejected_records() -> None:
-    states = ledger()
+def test_a_global_state_reports_the_rejected_records_of_every_stream() -> None:
+    states = Ledger()
     for stream in (ITEMS, ORDERS):
         states.record(stream, 3)
         states.commit(stream, 0, 3, 1)
     states.hold(numbered(1, None))
 
-    assert told_apart(states.write()) == [(1, 4.0, 2.0)]
+    assert counts_of(states.emit()) == [(1, 4.0, 2.0)]
 
 
-# --- What is kept until when
+# --- What is stored, and for how long
 
 
-def test_a_state_stays_in_the_ledger_until_it_is_written() -> None:
-    states = ledger()
+def test_a_state_is_stored_until_it_is_released() -> None:
+    states = Ledger()
     states.hold(numbered(1, ORDERS))
 
     assert states.due() == states.due() is not None
-    assert (states.held, states.released, len(states.kept)) == (1, 0, 1)
+    assert (states.held, states.released, len(states.stored)) == (1, 0, 1)
     states.release()
-    assert (states.held, states.released, states.kept) == (0, 1, [])
+    assert (states.held, states.released, states.stored) == (0, 1, [])
 
 
-def test_what_a_state_tells_does_not_change_while_it_is_being_written() -> None:
-    states = ledger()
+def test_the_counts_of_a_due_state_do_not_change() -> None:
+    states = Ledger()
     states.record(ORDERS, 2)
     states.hold(numbered(1, ORDERS))
     states.commit(ORDERS, 0, 2)
@@ -179,10 +175,10 @@ def test_what_a_state_tells_does_not_change_while_it_is_being_written() -> None:
     states.commit(ORDERS, 2, 2, 2)
 
     assert (due.written, due.rejected) == (2, 0)
-    assert told_apart(states.write()) == [(1, 2.0, 0), (2, 0.0, 2.0)]
+    assert counts_of(states.emit()) == [(1, 2.0, 0), (2, 0.0, 2.0)]
 
 
-def test_a_state_for_all_keeps_only_the_streams_read_since_the_one_before_it() -> None:
+def test_a_global_state_needs_only_streams_read_since_the_one_before_it() -> None:
     streams = tuple(StreamId(None, str(number)) for number in range(1000))
     states = Ledger(streams)
     for stream in streams:
@@ -194,17 +190,17 @@ def test_a_state_for_all_keeps_only_the_streams_read_since_the_one_before_it() -
     assert (states.held, states.needs) == (100, 1000 + 99)
     for stream in streams[1:]:
         states.commit(stream, 0, 1)
-    assert states.write() == []
+    assert states.emit() == []
     states.commit(streams[0], 0, 101)
-    assert [number for number, _ in told(states.write())] == list(range(100))
+    assert [number for number, _ in totals_of(states.emit())] == list(range(100))
     assert (states.held, states.needs) == (0, 0)
 
 
 # --- Failed streams
 
 
-def test_states_of_a_failed_stream_are_dropped_and_those_of_others_are_not() -> None:
-    states = ledger()
+def test_only_the_states_of_a_failed_stream_are_dropped() -> None:
+    states = Ledger()
     for number, stream in enumerate([ORDERS, ITEMS, ORDERS]):
         states.record(stream, 1)
         states.hold(numbered(number, stream))
@@ -213,25 +209,25 @@ def test_states_of_a_failed_stream_are_dropped_and_those_of_others_are_not() -> 
     states.hold(numbered(3, ORDERS))
 
     states.commit(ITEMS, 0, 1)
-    assert told(states.write()) == [(1, 1.0)]
-    assert (states.held, states.kept, states.is_blocked) == (0, [], False)
+    assert totals_of(states.emit()) == [(1, 1.0)]
+    assert (states.held, states.stored, states.is_blocked) == (0, [], False)
     assert not states.can_acknowledge(ORDERS, 2)
     assert states.can_acknowledge(ITEMS, 1)
 
 
-def test_a_state_that_was_true_before_its_stream_failed_still_goes_out() -> None:
-    states = ledger()
+def test_a_state_that_was_due_before_its_stream_failed_is_emitted() -> None:
+    states = Ledger()
     states.record(ORDERS, 1)
     states.hold(numbered(1, ORDERS))
     states.commit(ORDERS, 0, 1)
 
     states.fail(ORDERS)
 
-    assert told(states.write()) == [(1, 1.0)]
+    assert totals_of(states.emit()) == [(1, 1.0)]
 
 
-def test_once_a_stream_has_failed_only_states_for_all_from_before_its_lost_records_can_come_true() -> None:
-    states = ledger()
+def test_after_a_failure_only_global_states_before_the_lost_records_can_be_due() -> None:
+    states = Ledger()
     states.record(ITEMS, 2)
     states.hold(numbered(1, None))
     states.record(ORDERS, 1)
@@ -243,15 +239,15 @@ def test_once_a_stream_has_failed_only_states_for_all_from_before_its_lost_recor
     states.fail(ORDERS)
 
     assert states.is_blocked
-    assert (states.held, len(states.kept)) == (1, 1)
+    assert (states.held, len(states.stored)) == (1, 1)
     assert states.can_acknowledge(ITEMS, 1)
     assert not states.can_acknowledge(ITEMS, 2)
     states.commit(ITEMS, 0, 2)
-    assert told(states.write()) == [(1, 2.0)]
+    assert totals_of(states.emit()) == [(1, 2.0)]
 
 
-def test_states_for_all_go_on_while_a_failed_stream_has_lost_nothing() -> None:
-    states = ledger()
+def test_global_states_continue_while_a_failed_stream_has_lost_no_records() -> None:
+    states = Ledger()
     states.hold(numbered(1, None))
     states.fail(ORDERS)
     states.record(ITEMS, 1)
@@ -259,13 +255,13 @@ def test_states_for_all_go_on_while_a_failed_stream_has_lost_nothing() -> None:
     states.commit(ITEMS, 0, 1)
     assert not states.is_blocked
 
-    assert [number for number, _ in told(states.write())] == [1, 2]
+    assert [number for number, _ in totals_of(states.emit())] == [1, 2]
     states.record(ORDERS, 1)
     assert states.is_blocked
 
 
-def test_a_first_state_for_all_after_a_stream_has_lost_records_is_futile() -> None:
-    states = ledger()
+def test_a_first_global_state_after_lost_records_blocks_the_ledger() -> None:
+    states = Ledger()
     states.record(ORDERS, 1)
     states.fail(ORDERS)
     assert not states.is_blocked
@@ -273,62 +269,56 @@ def test_a_first_state_for_all_after_a_stream_has_lost_records_is_futile() -> No
     states.hold(numbered(1, None))
 
     assert states.is_blocked
-    assert states.write() == []
+    assert states.emit() == []
 
 
-# --- The law, for whatever order things happen in
+# --- The law, for any order of records, states and commits
 
 
 @dataclass(frozen=True)
 class Sent:
-    """A state that was sent, and how many records of each stream stood before it."""
+    """A state that was sent, and how many records of each stream preceded it."""
 
     number: int
     stream: StreamId | None
     before: dict[StreamId, int]
 
 
-@st.composite
-def syncs(draw: st.DrawFn) -> list[tuple[str, StreamId | None, int]]:
-    """What happens in a sync: records arrive, states arrive, batches (of records that arrived) are committed."""
-    happenings = st.tuples(
-        st.sampled_from(["record", "record", "state", "commit"]),
-        st.sampled_from([*STREAMS, None]),
-        st.integers(1, 5),
-    )
-    return draw(st.lists(happenings, max_size=60))
+_kinds = st.sampled_from(["record", "record", "state", "commit"])
+_syncs = st.lists(st.tuples(_kinds, st.sampled_from([*STREAMS, None]), st.integers(1, 5)), max_size=60)
+"""Records arrive, states arrive, batches of records that arrived are committed."""
 
 
-@given(sync=syncs(), random=st.randoms(use_true_random=False))
-def test_states_go_out_in_order_only_when_true_and_count_every_record_once(
+@given(sync=_syncs, random=st.randoms(use_true_random=False))
+def test_states_are_due_in_order_exactly_when_committed_and_count_every_record_once(
     sync: list[tuple[str, StreamId | None, int]], random: Random
 ) -> None:
-    states = ledger()
+    states = Ledger()
     received: dict[StreamId, int] = defaultdict(int)
     batched: dict[StreamId, int] = defaultdict(int)
     batches: list[tuple[StreamId, int, int]] = []
     committed: dict[StreamId, set[int]] = defaultdict(set)
     sent: list[Sent] = []
-    released: list[tuple[int, float]] = []
+    emitted: list[tuple[int, float]] = []
 
     def commit_one() -> None:
         stream, first, count = batches.pop(random.randrange(len(batches)))
         committed[stream] |= set(range(first, first + count))
         states.commit(stream, first, count, random.randint(0, count))
-        released.extend(told(states.write()))
+        emitted.extend(totals_of(states.emit()))
 
     def check() -> None:
         for each in sent:
-            is_true = all(set(range(count)) <= committed[stream] for stream, count in each.before.items())
-            assert (each.number in {number for number, _ in released}) == is_true
+            is_committed = all(set(range(count)) <= committed[stream] for stream, count in each.before.items())
+            assert (each.number in {number for number, _ in emitted}) == is_committed
 
-    for what, stream, count in sync:
-        if what == "state":
+    for event, stream, count in sync:
+        if event == "state":
             before = {s: received[s] for s in (STREAMS if stream is None else [stream])}
             sent.append(Sent(len(sent), stream, before))
             states.hold(numbered(len(sent) - 1, stream))
-            released.extend(told(states.write()))
-        elif stream is not None and what == "record":
+            emitted.extend(totals_of(states.emit()))
+        elif stream is not None and event == "record":
             assert states.received(stream) == received[stream]
             states.record(stream, count)
             received[stream] += count
@@ -349,10 +339,10 @@ def test_states_go_out_in_order_only_when_true_and_count_every_record_once(
     check()
 
     by_scope = defaultdict(list)
-    for number, _ in released:
+    for number, _ in emitted:
         by_scope[sent[number].stream].append(number)
     assert all(numbers == sorted(numbers) for numbers in by_scope.values())
-    assert sorted(number for number, _ in released) == list(range(len(sent)))
+    assert sorted(number for number, _ in emitted) == list(range(len(sent)))
     covered = {stream: max((each.before.get(stream, 0) for each in sent), default=0) for stream in STREAMS}
-    assert sum(count for _, count in released) == sum(covered.values())
+    assert sum(count for _, count in emitted) == sum(covered.values())
     assert (states.released, states.held) == (len(sent), 0)

@@ -1,4 +1,4 @@
-"""Reading messages: the fast way and the careful way say the same, and blame the right line without quoting it."""
+"""Reading messages: a chunk at once and line by line are equal, and malformed lines are reported without content."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from destination_datalake.protocol.messages import MalformedLine, Message, MessageReader, Records
 
 Read = tuple[str, str | None, str, bytes]
-"""One line as it was read: its type, a record's namespace and stream (or nothing), its bytes."""
+"""A line as it was read: its type, the namespace and stream of a record, and its bytes."""
 
 
 def record(
@@ -25,7 +25,7 @@ def record(
 
 
 def read_lines(chunks: Iterable[bytes]) -> tuple[list[Read], str | None]:
-    """All that was read line by line, and what was said about the line that ended it, if one did."""
+    """All messages line by line, and the error that ended reading, if one did."""
     reader = MessageReader()
     read: list[Read] = []
     try:
@@ -44,7 +44,7 @@ def read_lines(chunks: Iterable[bytes]) -> tuple[list[Read], str | None]:
 
 
 STATE = b'{"type":"STATE","state":{"type":"STREAM","stream":{"stream_descriptor":{"name":"orders"}}}}'
-USUAL = [
+REGULAR = [
     record(),
     record("orders", '{"id":2,"deep":{"a":[1,{"b":null}]}}'),
     record("orders", namespace="shop"),
@@ -56,7 +56,7 @@ USUAL = [
     b'{"type":"NEWS","number":123456789012345678901234567890}',
 ]
 BLANK = [b"", b"  ", b"\r", b"\t"]
-ODD = [
+IRREGULAR = [
     record(data='{"x":NaN,"y":-Infinity}'),
     record(data='{"x":"\\ud83d"}'),
     record() + b"\r",
@@ -77,9 +77,9 @@ MALFORMED = [
 ]
 
 
-@given(lines=st.lists(st.sampled_from(USUAL + BLANK + ODD + MALFORMED)))
-def test_a_chunk_is_read_as_its_lines_are_one_by_one(lines: list[bytes]) -> None:
-    """The odd lines send the whole chunk down the careful path; alone, a usual line goes down the fast one."""
+@given(lines=st.lists(st.sampled_from(REGULAR + BLANK + IRREGULAR + MALFORMED)))
+def test_a_chunk_is_read_like_its_lines_one_by_one(lines: list[bytes]) -> None:
+    """An irregular line has the whole chunk read line by line; alone, a regular line is read in bulk."""
     at_once = read_lines([b"".join(line + b"\n" for line in lines)] if lines else [])
     one_by_one = read_lines(line + b"\n" for line in lines)
 
@@ -90,14 +90,14 @@ def test_a_chunk_is_read_as_its_lines_are_one_by_one(lines: list[bytes]) -> None
 
 
 @pytest.mark.parametrize("line", [record(), STATE])
-def test_a_byte_order_mark_is_no_part_of_a_line(line: bytes) -> None:
+def test_a_byte_order_mark_is_not_part_of_a_line(line: bytes) -> None:
     read, _ = read_lines([b"\xef\xbb\xbf" + line + b"\n" + record()])
 
     assert [text for *_, text in read] == [line, record()]
 
 
-@given(lines=st.lists(st.sampled_from(USUAL), min_size=1))
-def test_records_of_a_stream_that_follow_each_other_come_together(lines: list[bytes]) -> None:
+@given(lines=st.lists(st.sampled_from(REGULAR), min_size=1))
+def test_consecutive_records_of_a_stream_are_one_run(lines: list[bytes]) -> None:
     items = list(MessageReader().read(b"\n".join(lines)))
 
     streams = [(item.namespace, item.stream) if isinstance(item, Records) else None for item in items]
@@ -105,7 +105,7 @@ def test_records_of_a_stream_that_follow_each_other_come_together(lines: list[by
     assert sum(item.count if isinstance(item, Records) else 1 for item in items) == len(lines)
 
 
-def test_a_record_keeps_its_bytes_and_its_stream() -> None:
+def test_a_run_has_the_stream_and_the_bytes_as_received() -> None:
     first, second = record(namespace="shop", data='{ "n" : 1.0 }'), record(namespace="shop")
 
     [records] = MessageReader().read(first + b"\n" + second + b"\n")
@@ -117,7 +117,7 @@ def test_the_last_line_of_the_input_needs_no_newline() -> None:
     assert list(MessageReader().read(record())) == [Records(None, "orders", record() + b"\n", 1)]
 
 
-def test_an_absent_namespace_a_null_and_an_empty_one_are_read_as_sent() -> None:
+def test_absent_null_and_empty_namespaces_are_read_as_sent() -> None:
     lines = [record(), record().replace(b'{"stream"', b'{"namespace":null,"stream"'), record(namespace="")]
 
     read, _ = read_lines([b"\n".join(lines)])
@@ -139,7 +139,7 @@ def test_an_absent_namespace_a_null_and_an_empty_one_are_read_as_sent() -> None:
         '{"x":"' + "y" * 3_000_000 + '"}',
     ],
 )
-def test_what_a_record_s_data_holds_is_not_the_reader_s_business(data: str) -> None:
+def test_any_values_in_the_data_of_a_record_are_accepted(data: str) -> None:
     line = record(data=data)
 
     assert list(MessageReader().read(line)) == [Records(None, "orders", line + b"\n", 1)]
@@ -170,23 +170,23 @@ def test_what_a_record_s_data_holds_is_not_the_reader_s_business(data: str) -> N
         (record("secret") + record(), "trailing characters"),
     ],
 )
-def test_a_line_that_is_no_message_is_named_with_its_reason_and_without_its_content(line: bytes, reason: str) -> None:
+def test_a_malformed_line_is_reported_by_number_and_reason_without_its_content(line: bytes, reason: str) -> None:
     before = [record(), b"", STATE]
 
-    read, said = read_lines([b"\n".join([*before, line, record()])])
+    read, error = read_lines([b"\n".join([*before, line, record()])])
 
     assert [text for *_, text in read] == [record(), STATE]
-    assert said is not None
-    assert said.startswith(f"Line 4 of the input ({len(line)} bytes) is not an Airbyte message: ")
-    assert reason in said
-    assert "secret" not in said
+    assert error is not None
+    assert error.startswith(f"Line 4 of the input ({len(line)} bytes) is not an Airbyte message: ")
+    assert reason in error
+    assert "secret" not in error
 
 
-@pytest.mark.parametrize("odd", [b"", b"\r", record(data='{"x":NaN}')])
-def test_lines_are_counted_from_the_first_of_the_input_blank_ones_included(odd: bytes) -> None:
+@pytest.mark.parametrize("irregular", [b"", b"\r", record(data='{"x":NaN}')])
+def test_line_numbers_count_blank_lines_and_go_on_over_chunks(irregular: bytes) -> None:
     reader = MessageReader()
 
-    first = list(reader.read(b"\n".join([STATE, odd, STATE])))
+    first = list(reader.read(b"\n".join([STATE, irregular, STATE])))
     assert list(reader.read(b"")) == []  # a quiet second is no line
     second = list(reader.read(STATE + b"\n"))
 

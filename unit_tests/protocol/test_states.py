@@ -1,4 +1,4 @@
-"""States: whom they are for, and that they come back as they came."""
+"""States: which streams they cover, and that they are emitted as they were received."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def state_line(state: str) -> bytes:
         ('{"stream_state" : [NaN], "type" : "STREAM" , "stream":{"stream_descriptor":{"name":"orders"}} }', ORDERS),
     ],
 )
-def test_a_state_is_for_a_stream_or_for_all(state: str, stream: StreamId | None) -> None:
+def test_a_state_covers_one_stream_or_all(state: str, stream: StreamId | None) -> None:
     line = state_line(state)
 
     assert parse_state(line) == State(line, stream)
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "reason"),
     [
         (b'{"type":"STATE"}', "without the member 'state'"),
         (state_line("null"), "Expected `object`, got `null`"),
@@ -68,17 +68,17 @@ def test_a_state_is_for_a_stream_or_for_all(state: str, stream: StreamId | None)
         (b"\xff", "cannot be read"),
     ],
 )
-def test_a_state_without_what_it_needs_is_refused_without_quoting_it(line: bytes, said: str) -> None:
+def test_an_invalid_state_is_refused_without_quoting_it(line: bytes, reason: str) -> None:
     with pytest.raises(InvalidState) as refused:
         parse_state(line)
 
-    assert said in str(refused.value)
+    assert reason in str(refused.value)
     assert "secret" not in str(refused.value)
     assert len(str(refused.value)) < 150
 
 
 @pytest.mark.parametrize(
-    ("received", "echoed"),
+    ("received", "emitted"),
     [
         ('{"data":{}}', '{"data":{},"destinationStats":{"recordCount":3.0}}'),
         ("{}", '{"destinationStats":{"recordCount":3.0}}'),
@@ -103,16 +103,16 @@ def test_a_state_without_what_it_needs_is_refused_without_quoting_it(line: bytes
     ],
     ids=range(7),
 )
-def test_a_state_comes_back_as_it_was_with_its_count(received: str, echoed: str) -> None:
-    assert with_statistics(state_line(received), 3) == state_line(echoed)
+def test_statistics_are_added_and_all_else_is_unchanged(received: str, emitted: str) -> None:
+    assert with_statistics(state_line(received), 3) == state_line(emitted)
 
 
-def test_what_stands_beside_the_state_comes_back_too() -> None:
+def test_other_members_of_the_message_are_emitted_too() -> None:
     line = b' { "type" : "STATE", "state": { }, "more": {"a": 1.50, "b": null} }\r'
 
-    echoed = with_statistics(line, 3)
+    emitted = with_statistics(line, 3)
 
-    assert echoed == b'{"type":"STATE","state":{"destinationStats":{"recordCount":3.0}},"more":{"a": 1.50, "b": null}}'
+    assert emitted == b'{"type":"STATE","state":{"destinationStats":{"recordCount":3.0}},"more":{"a": 1.50, "b": null}}'
 
 
 json_values = st.recursive(
@@ -122,10 +122,10 @@ json_values = st.recursive(
 )
 
 
-@given(black_box=json_values, ascii_only=st.booleans(), spaced=st.booleans())
-def test_a_black_box_comes_back_byte_for_byte(black_box: object, ascii_only: bool, spaced: bool) -> None:
+@given(opaque=json_values, ascii_only=st.booleans(), spaced=st.booleans())
+def test_opaque_values_are_emitted_byte_for_byte(opaque: object, ascii_only: bool, spaced: bool) -> None:
     separators = (" , ", " : ") if spaced else (",", ":")
-    text = json.dumps(black_box, ensure_ascii=ascii_only, separators=separators)
+    text = json.dumps(opaque, ensure_ascii=ascii_only, separators=separators)
     descriptor = '{"name":"items","namespace":"shop"}'
     line = state_line(f'{{"type":"STREAM","stream":{{"stream_state":{text},"stream_descriptor":{descriptor}}},"id":1}}')
 
@@ -135,5 +135,5 @@ def test_a_black_box_comes_back_byte_for_byte(black_box: object, ascii_only: boo
     assert with_statistics(state.line, 1) == line[:-2] + b',"destinationStats":{"recordCount":1.0}}}'
 
 
-def test_the_count_is_spelled_as_a_decimal_however_large() -> None:
+def test_a_large_count_is_a_decimal_without_exponent() -> None:
     assert b'"recordCount":12345678901.0' in with_statistics(state_line("{}"), 12_345_678_901)

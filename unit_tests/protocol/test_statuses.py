@@ -1,4 +1,4 @@
-"""Which streams the source finished."""
+"""Which streams the source completed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def statuses(generation: int | None) -> Statuses:
 
 
 @pytest.mark.parametrize(
-    ("said", "with_generations", "without"),
+    ("kinds", "with_generations", "without"),
     [
         ([], False, True),
         (["STARTED"], False, True),
@@ -40,16 +40,16 @@ def statuses(generation: int | None) -> Statuses:
         (["SOMETHING_NEW"], False, True),
     ],
 )
-def test_a_stream_is_complete_when_its_last_status_says_so(
-    said: list[str], with_generations: bool, without: bool
+def test_a_stream_is_complete_if_its_last_final_status_is(
+    kinds: list[str], with_generations: bool, without: bool
 ) -> None:
-    """Only a platform that sends generation ids sends statuses; of another one the end of the input is enough."""
+    """Without generation ids the platform sends no statuses, and the end of the input is enough."""
     for generation, complete in [(0, with_generations), (None, without)]:
-        noted = statuses(generation)
-        for kind in said:
-            noted.read_trace(status(kind))
+        statuses_read = statuses(generation)
+        for kind in kinds:
+            statuses_read.read_trace(status(kind))
 
-        assert noted.is_complete(ORDERS) is complete
+        assert statuses_read.is_complete(ORDERS) is complete
 
 
 @pytest.mark.parametrize(
@@ -63,12 +63,12 @@ def test_a_stream_is_complete_when_its_last_status_says_so(
         b'{"type":"TRACE","trace":{"type":"STREAM_STATUS","stream_status":null}}',
     ],
 )
-def test_traces_about_other_things_change_nothing(line: bytes) -> None:
-    noted = statuses(0)
+def test_other_traces_are_ignored(line: bytes) -> None:
+    statuses_read = statuses(0)
 
-    noted.read_trace(line)
+    statuses_read.read_trace(line)
 
-    assert not noted.is_complete(ORDERS)
+    assert not statuses_read.is_complete(ORDERS)
 
 
 @pytest.mark.parametrize(
@@ -80,23 +80,23 @@ def test_traces_about_other_things_change_nothing(line: bytes) -> None:
         b'{"type":"TRACE","trace":{"type":"STREAM_STATUS","stream_status":{"stream_descriptor":{"name":"orders"}}}}',
     ],
 )
-def test_a_trace_without_its_shape_is_an_error(line: bytes) -> None:
+def test_a_trace_without_required_members_is_an_error(line: bytes) -> None:
     with pytest.raises(msgspec.ValidationError):
         statuses(0).read_trace(line)
 
 
 @pytest.mark.parametrize(
-    "oddity", [b'"x":NaN', b'"x":"\\ud83d"', b'"\\ud83d":1', b'"x":' + b"[" * 5000 + b"]" * 5000, b'"x":1e400']
+    "irregular", [b'"x":NaN', b'"x":"\\ud83d"', b'"\\ud83d":1', b'"x":' + b"[" * 5000 + b"]" * 5000, b'"x":1e400']
 )
-def test_a_status_counts_whatever_else_the_trace_holds(oddity: bytes) -> None:
-    noted = statuses(0)
+def test_a_status_is_read_whatever_else_the_trace_contains(irregular: bytes) -> None:
+    statuses_read = statuses(0)
 
-    noted.read_trace(status("COMPLETE").replace(b'"emitted_at": 1', b'"emitted_at": 1,' + oddity))
+    statuses_read.read_trace(status("COMPLETE").replace(b'"emitted_at": 1', b'"emitted_at": 1,' + irregular))
 
-    assert noted.is_complete(ORDERS)
+    assert statuses_read.is_complete(ORDERS)
 
 
-def test_the_status_of_one_of_several_streams_is_refused() -> None:
+def test_a_status_that_several_streams_match_is_refused() -> None:
     streams = [Stream(StreamId(namespace, "orders"), {}, False, 0, None, None) for namespace in ("north", "south")]
 
     with pytest.raises(AmbiguousStream, match="2 streams of that name"):

@@ -1,4 +1,4 @@
-"""Standard input as chunks of whole lines, from any kind of input, until its end or until somebody wakes us."""
+"""Standard input as chunks of whole lines, from any kind of input, until its end or until reading is interrupted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from destination_datalake.protocol.stdin import READ_BYTES, chunks
 
 
 class Pipe:
-    """Two ends of a pipe, closed when the test is over."""
+    """The two ends of a pipe."""
 
     def __init__(self) -> None:
         self.read_end, self._write_end = os.pipe()
@@ -80,7 +80,7 @@ def test_a_line_that_arrives_in_pieces_is_one_line(stdin: Pipe, wake: Pipe) -> N
     assert list(read) == [b"third"]
 
 
-def test_a_quiet_input_does_not_hold_back_what_came_before(stdin: Pipe, wake: Pipe) -> None:
+def test_lines_are_yielded_while_the_input_stays_open(stdin: Pipe, wake: Pipe) -> None:
     stdin.write(b"a\nb\n")
 
     assert bytes(next(chunks(stdin.read_end, wake.read_end))) == b"a\nb\n"
@@ -103,16 +103,16 @@ def test_a_line_longer_than_any_read_is_one_line(stdin: Pipe, wake: Pipe) -> Non
 
 
 def test_a_huge_line_is_in_memory_about_once() -> None:
-    """Measured in a process of its own: the most memory it has ever had."""
+    """Measured as the peak memory of a process."""
     program = """
 import os, resource, sys
 from destination_datalake.protocol.messages import MessageReader
 from destination_datalake.protocol.stdin import chunks
-def most(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-before = most()
+def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+before = peak()
 reader = MessageReader()
 assert sum(item.count for chunk in chunks(0, os.pipe()[0]) for item in reader.read(chunk)) == 2
-print(most() - before)
+print(peak() - before)
 """
     head = b'{"type":"RECORD","record":{"stream":"a","emitted_at":1,"data":{"x":"'
     line = head + b"x" * (150 * READ_BYTES) + b'"}}}\n'
@@ -122,7 +122,7 @@ print(most() - before)
     assert int(done.stdout) < 1.6 * len(line)
 
 
-def test_waking_ends_the_reading_though_the_input_is_quiet_and_open(stdin: Pipe, wake: Pipe) -> None:
+def test_wake_ends_reading_while_the_input_is_quiet_and_open(stdin: Pipe, wake: Pipe) -> None:
     stdin.write(b"whole\nunfinished")
     read = map(bytes, chunks(stdin.read_end, wake.read_end))
     assert next(read) == b"whole\n"
@@ -132,7 +132,7 @@ def test_waking_ends_the_reading_though_the_input_is_quiet_and_open(stdin: Pipe,
     assert list(read) == []
 
 
-def test_waking_comes_before_more_input(stdin: Pipe, wake: Pipe) -> None:
+def test_wake_takes_precedence_over_input(stdin: Pipe, wake: Pipe) -> None:
     stdin.write(b"more\n")
     wake.write(b"!")
 
@@ -140,7 +140,7 @@ def test_waking_comes_before_more_input(stdin: Pipe, wake: Pipe) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"a\n", b"a\nb", b"x\n" * READ_BYTES])
-def test_a_file_is_read_as_a_pipe_is(content: bytes, tmp_path: Path, wake: Pipe) -> None:
+def test_a_file_is_read_like_a_pipe(content: bytes, tmp_path: Path, wake: Pipe) -> None:
     path = tmp_path / "messages.jsonl"
     path.write_bytes(content)
 
@@ -148,6 +148,6 @@ def test_a_file_is_read_as_a_pipe_is(content: bytes, tmp_path: Path, wake: Pipe)
         assert b"".join(map(bytes, chunks(file.fileno(), wake.read_end))) == content
 
 
-def test_an_input_that_is_empty_has_no_chunks(wake: Pipe) -> None:
+def test_an_empty_input_has_no_chunks(wake: Pipe) -> None:
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123 (a device, not a path of ours)
         assert list(chunks(nothing.fileno(), wake.read_end)) == []

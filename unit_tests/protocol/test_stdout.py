@@ -1,65 +1,50 @@
-"""The one writer of protocol lines: whole lines, whoever writes, whatever the reader does."""
+"""The only writer of protocol lines: whole lines from all threads, whatever the reader does."""
 
 from __future__ import annotations
 
 import json
-import logging
 import os
 import signal
 import subprocess
 import sys
 import threading
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.protocol.stdout import ProtocolLogHandler, Stdout, StdoutClosedError, route_logging
+from destination_datalake.protocol.stdout import Stdout, StdoutClosedError
+
+
+def read_all(read_end: int) -> bytes:
+    with open(read_end, "rb") as reader:
+        return reader.read()
 
 
 class Pipe:
-    """A pipe with a `Stdout` at one end and a reader, which never tires, at the other."""
+    """A pipe with a `Stdout` at one end and a thread that reads all at the other."""
 
     def __init__(self) -> None:
-        self._read_end, self.write_end = os.pipe()
+        read_end, self.write_end = os.pipe()
         self.out = Stdout(self.write_end)
-        self._received = b""
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        with open(self._read_end, "rb") as reader:  # noqa: PTH123 (a descriptor, not a path)
-            self._received = reader.read()
+        self._reader = ThreadPoolExecutor(1)
+        self._received = self._reader.submit(read_all, read_end)
 
     def lines(self) -> list[bytes]:
         self.out.flush()
         os.close(self.write_end)
-        self._reader.join()
-        assert self._received.endswith(b"\n") or not self._received
-        return self._received.split(b"\n")[:-1]
+        self._reader.shutdown()
+        received = self._received.result()
+        assert received.endswith(b"\n") or not received
+        return received.split(b"\n")[:-1]
 
     def messages(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.lines()]
 
 
-@contextmanager
-def logging_as_it_was() -> Iterator[None]:
-    root, names = logging.getLogger(), ("", "airbyte", "destination_datalake")
-    handlers, levels = root.handlers[:], {name: logging.getLogger(name).level for name in names}
-    try:
-        yield
-    finally:
-        logging.captureWarnings(False)
-        root.handlers = handlers
-        for name, level in levels.items():
-            logging.getLogger(name).setLevel(level)
-
-
-def test_a_line_arrives_as_it_is_at_once_and_ends_in_a_line_feed() -> None:
+def test_a_line_is_written_unchanged_and_unbuffered_with_a_line_feed() -> None:
     read_end, write_end = os.pipe()
 
     Stdout(write_end).write_line(b'{"type": "STATE"}')
@@ -69,7 +54,7 @@ def test_a_line_arrives_as_it_is_at_once_and_ends_in_a_line_feed() -> None:
     os.close(write_end)
 
 
-def test_a_session_token_that_nobody_here_knows_is_masked_by_its_name() -> None:
+def test_an_unregistered_session_token_is_masked_by_its_name() -> None:
     pipe = Pipe()
 
     pipe.out.log("ERROR", "host:glue\nx-amz-security-token:IQoJb3JpZ2lu/+=\n\nhost;x-amz-date")
@@ -82,17 +67,17 @@ def test_a_session_token_that_nobody_here_knows_is_masked_by_its_name() -> None:
     )
 
 
-def test_secrets_that_come_later_are_masked_too() -> None:
+def test_secrets_of_a_source_are_masked_from_when_it_has_them() -> None:
     pipe, secrets = Pipe(), list[str]()
     pipe.out.mask_from(lambda: secrets)
 
     secrets.append("a-session-token")
-    pipe.out.log("INFO", "it is a-session-token")
+    pipe.out.log("INFO", "token a-session-token")
 
-    assert pipe.messages()[0]["log"]["message"] == "it is ****"
+    assert pipe.messages()[0]["log"]["message"] == "token ****"
 
 
-def test_lines_of_many_threads_and_of_any_length_never_mix() -> None:
+def test_lines_of_several_threads_and_of_any_length_do_not_mix() -> None:
     pipe = Pipe()
     # Longer than a pipe holds, so that one line takes many writes.
     lengths = [1, 100, 70_000, 300_000]
@@ -112,7 +97,7 @@ def test_lines_of_many_threads_and_of_any_length_never_mix() -> None:
     assert {(len(set(line)), len(line)) for line in lines} == {(1, length) for length in lengths}
 
 
-def test_a_pipe_that_does_not_block_still_gets_whole_lines() -> None:
+def test_a_non_blocking_pipe_gets_whole_lines() -> None:
     pipe = Pipe()
     os.set_blocking(pipe.write_end, False)
 
@@ -121,14 +106,14 @@ def test_a_pipe_that_does_not_block_still_gets_whole_lines() -> None:
     assert pipe.lines() == [b"x" * 1_000_000]
 
 
-def test_a_finaliser_that_logs_in_the_middle_of_a_line_comes_after_it() -> None:
+def test_a_log_of_a_finaliser_within_a_line_is_written_after_it() -> None:
     pipe = Pipe()
     os.set_blocking(pipe.write_end, False)
 
     def finalise(_signal: int, _frame: object) -> None:
         pipe.out.log("INFO", "finalised")
 
-    # A signal's handler runs wherever its thread happens to be, as a finaliser does.
+    # A signal handler runs at any point of its thread, as a finaliser does.
     before = signal.signal(signal.SIGALRM, finalise)
     signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
     try:
@@ -144,7 +129,7 @@ def test_a_finaliser_that_logs_in_the_middle_of_a_line_comes_after_it() -> None:
     assert all(b"finalised" in line for line in lines if not line.startswith(b"x"))
 
 
-def test_a_reader_that_does_not_read_is_given_up_when_there_is_no_more_time() -> None:
+def test_a_reader_that_does_not_read_until_the_deadline_is_an_error() -> None:
     read_end, write_end = os.pipe()
     out = Stdout(write_end)
 
@@ -152,17 +137,17 @@ def test_a_reader_that_does_not_read_is_given_up_when_there_is_no_more_time() ->
 
     with pytest.raises(StdoutClosedError, match="does not read"):
         out.write_line(b"x" * 1_000_000)
-    out.log("INFO", "nor does this wait")
-    # What is read after all begins with a line of its own.
+    out.log("INFO", "this does not wait")
+    # What follows the partial line begins a new one.
     os.read(read_end, 1_000_000)
     out.write_line(b"whole")
-    torn, log, whole = os.read(read_end, 1000).splitlines()
-    assert (torn, b"nor does this wait" in log, whole) == (b"", True, b"whole")
+    partial, log, whole = os.read(read_end, 1000).splitlines()
+    assert (partial, b"this does not wait" in log, whole) == (b"", True, b"whole")
     os.close(read_end)
     os.close(write_end)
 
 
-def test_a_log_waits_for_no_reader_and_comes_before_the_next_line() -> None:
+def test_a_log_does_not_wait_for_the_reader_and_is_written_before_the_next_line() -> None:
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
     filled = os.write(write_end, b"x" * 1_000_000)
@@ -172,23 +157,16 @@ def test_a_log_waits_for_no_reader_and_comes_before_the_next_line() -> None:
         out.log("INFO", f"log {number}")
 
     assert os.read(read_end, filled) == b"x" * filled
-    received: list[bytes] = []
-
-    def read() -> None:
-        with open(read_end, "rb") as reader:  # noqa: PTH123 (a descriptor, not a path)
-            received.append(reader.read())
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    out.write_line(b"{}")
-    os.close(write_end)
-    reader.join()
-    *logs, last = received[0].splitlines()
+    with ThreadPoolExecutor(1) as reader:
+        received = reader.submit(read_all, read_end)
+        out.write_line(b"{}")
+        os.close(write_end)
+    *logs, last = received.result().splitlines()
     assert last == b"{}"
     assert [json.loads(line)["log"]["message"] for line in logs] == [f"log {number}" for number in range(1000)]
 
 
-def test_a_log_for_which_there_is_some_room_but_not_enough_waits_for_no_reader_either() -> None:
+def test_a_log_that_fits_only_in_part_does_not_wait_for_the_reader_either() -> None:
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
     filled = os.write(write_end, b"x" * 1_000_000)
@@ -200,23 +178,16 @@ def test_a_log_for_which_there_is_some_room_but_not_enough_waits_for_no_reader_e
     logging_thread.join(30)
     waits = logging_thread.is_alive()
 
-    # Its rest comes before the next line.
-    received: list[bytes] = []
-
-    def read() -> None:
-        with open(read_end, "rb") as reader:  # noqa: PTH123 (a descriptor, not a path)
-            received.append(reader.read())
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    out.write_line(b"{}")
-    os.close(write_end)
-    reader.join()
-    log, last = received[0][filled - 8192 :].splitlines()
+    # The rest of it is written before the next line.
+    with ThreadPoolExecutor(1) as reader:
+        received = reader.submit(read_all, read_end)
+        out.write_line(b"{}")
+        os.close(write_end)
+    log, last = received.result()[filled - 8192 :].splitlines()
     assert (waits, json.loads(log)["log"]["message"], last) == (False, "long " * 10_000, b"{}")
 
 
-def test_what_was_logged_without_room_comes_when_it_is_flushed() -> None:
+def test_flush_waits_until_queued_logs_are_written() -> None:
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
     filled = os.write(write_end, b"x" * 1_000_000)
@@ -231,17 +202,17 @@ def test_what_was_logged_without_room_comes_when_it_is_flushed() -> None:
     os.close(write_end)
 
 
-def test_a_file_on_a_full_disk_is_a_failure_for_states_but_not_for_logs() -> None:
+def test_a_full_disk_is_an_error_for_lines_but_not_for_logs() -> None:
     full = os.open("/dev/full", os.O_WRONLY)
     out = Stdout(full)
 
-    out.log("INFO", "nobody will know")
+    out.log("INFO", "lost")
     with pytest.raises(OSError, match="No space left"):
         out.write_line(b"{}")
     os.close(full)
 
 
-def test_a_stream_whose_name_has_no_utf8_form_can_fail_all_the_same() -> None:
+def test_lone_surrogates_in_a_stream_name_are_escaped() -> None:
     pipe = Pipe()
 
     pipe.out.trace_error("Oh.", stream_descriptor=("a", "b\ud83d"))
@@ -249,18 +220,18 @@ def test_a_stream_whose_name_has_no_utf8_form_can_fail_all_the_same() -> None:
     assert pipe.messages()[0]["trace"]["error"]["stream_descriptor"] == {"namespace": "a", "name": "b\\ud83d"}
 
 
-def test_what_is_not_one_line_is_refused() -> None:
+def test_a_line_with_a_line_feed_is_refused() -> None:
     with pytest.raises(ValueError, match="line feed"):
         Stdout(1).write_line(b"{}\n{}")
 
 
-def test_a_reader_that_has_gone_is_a_failure_for_states_but_not_for_logs() -> None:
+def test_a_closed_stdout_is_an_error_for_lines_but_not_for_logs_and_traces() -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
     out = Stdout(write_end)
 
-    out.log("INFO", "nobody listens")
-    out.trace_error("nobody listens")
+    out.log("INFO", "lost")
+    out.trace_error("lost")
     for _ in range(2):
         with pytest.raises(StdoutClosedError):
             out.write_line(b"{}")
@@ -268,7 +239,7 @@ def test_a_reader_that_has_gone_is_a_failure_for_states_but_not_for_logs() -> No
 
 
 @given(text=st.text())
-def test_a_log_of_any_text_is_one_message_that_says_it(text: str) -> None:
+def test_a_log_of_any_text_is_one_message_with_that_text(text: str) -> None:
     pipe = Pipe()
 
     pipe.out.log("INFO", text)
@@ -277,7 +248,7 @@ def test_a_log_of_any_text_is_one_message_that_says_it(text: str) -> None:
     assert message == {"type": "LOG", "log": {"level": "INFO", "message": text}}
 
 
-def test_a_log_that_has_no_utf8_form_is_still_written() -> None:
+def test_lone_surrogates_in_a_log_are_escaped() -> None:
     pipe = Pipe()
 
     pipe.out.log("INFO", "file \udcff")
@@ -285,7 +256,7 @@ def test_a_log_that_has_no_utf8_form_is_still_written() -> None:
     assert pipe.messages()[0]["log"]["message"] == "file \\udcff"
 
 
-def test_a_log_too_long_for_the_platform_is_cut_and_says_so() -> None:
+def test_a_log_too_long_for_the_platform_is_cut() -> None:
     pipe = Pipe()
 
     pipe.out.log("INFO", "x" * 100_010)
@@ -293,7 +264,7 @@ def test_a_log_too_long_for_the_platform_is_cut_and_says_so() -> None:
     assert pipe.messages()[0]["log"]["message"].endswith("x… (10 characters more)")
 
 
-def test_a_trace_error_holds_what_the_platform_acts_on() -> None:
+def test_a_trace_error_has_the_members_of_the_protocol() -> None:
     pipe = Pipe()
 
     pipe.out.trace_error("Make the bucket.", "NoSuchBucket", "config_error", ("shop", "orders"), "Traceback …")
@@ -315,7 +286,7 @@ def test_a_trace_error_holds_what_the_platform_acts_on() -> None:
     }
 
 
-def test_secrets_are_masked_in_logs_and_traces_even_when_one_contains_another_or_needs_escaping() -> None:
+def test_secrets_are_masked_in_logs_and_traces_also_if_one_contains_another() -> None:
     pipe = Pipe()
     pipe.out.mask(["ab", 'ab"c\n', ""])
     pipe.out.mask(["abcd"])
@@ -328,7 +299,7 @@ def test_secrets_are_masked_in_logs_and_traces_even_when_one_contains_another_or
     assert "ab" not in json.dumps(trace["trace"]["error"])
 
 
-def test_protocol_lines_are_echoed_unmasked() -> None:
+def test_lines_are_not_masked() -> None:
     pipe = Pipe()
     pipe.out.mask(["cursor"])
 
@@ -337,66 +308,7 @@ def test_protocol_lines_are_echoed_unmasked() -> None:
     assert pipe.lines() == [b'{"type":"STATE","cursor":1}']
 
 
-@pytest.mark.parametrize(
-    ("level", "name"),
-    [
-        (logging.CRITICAL, "FATAL"),
-        (logging.ERROR, "ERROR"),
-        (logging.WARNING, "WARN"),
-        (logging.INFO, "INFO"),
-        (logging.DEBUG, "DEBUG"),
-        (35, "WARN"),
-    ],
-)
-def test_python_s_levels_become_the_protocol_s(level: int, name: str) -> None:
-    pipe = Pipe()
-
-    ProtocolLogHandler(pipe.out).handle(logging.LogRecord("any", level, "f.py", 1, "said %s", ("so",), None))
-
-    assert pipe.messages() == [{"type": "LOG", "log": {"level": name, "message": "said so"}}]
-
-
-def test_our_own_logs_are_heard_from_info_and_libraries_from_warning() -> None:
-    pipe = Pipe()
-    with warnings.catch_warnings(), logging_as_it_was():
-        warnings.simplefilter("always")
-        route_logging(pipe.out)
-
-        for name in ("destination_datalake.sync.conductor", "airbyte", "py4j", "botocore.credentials", "pyiceberg.io"):
-            logging.getLogger(name).info("info of %s", name)
-            logging.getLogger(name).warning("warning of %s", name)
-        warnings.warn("python's warning", UserWarning, stacklevel=1)
-
-    said = [message["log"]["message"] for message in pipe.messages()]
-    assert said[:3] == [
-        "info of destination_datalake.sync.conductor",
-        "warning of destination_datalake.sync.conductor",
-        "info of airbyte",
-    ]
-    assert [text for text in said if text.startswith("info")] == said[0:1] + said[2:3]
-    assert [text for text in said if text.startswith("warning")][2:] == [
-        "warning of py4j",
-        "warning of botocore.credentials",
-        "warning of pyiceberg.io",
-    ]
-    assert "python's warning" in said[-1]
-
-
-def test_an_exception_is_logged_in_one_message_with_its_stack_trace() -> None:
-    pipe = Pipe()
-    with logging_as_it_was():
-        route_logging(pipe.out)
-        try:
-            raise KeyError("nothing there")
-        except KeyError:
-            logging.getLogger("destination_datalake").exception("It failed.")
-
-    [message] = pipe.messages()
-    assert message["log"]["level"] == "ERROR"
-    assert "It failed.\nTraceback" in message["log"]["message"]
-
-
-def test_after_claiming_stdout_prints_of_this_process_and_its_children_go_to_stderr() -> None:
+def test_prints_of_the_process_and_its_children_go_to_stderr_once_stdout_is_claimed() -> None:
     program = """
 import os, subprocess, sys
 from destination_datalake.protocol.stdout import Stdout
@@ -412,7 +324,7 @@ out.write_line(b"{}")
     assert done.stderr.splitlines() == ["a library prints", "native code prints", "a child prints"]
 
 
-def test_the_platform_sees_the_end_of_our_output_though_a_child_lives_on() -> None:
+def test_stdout_ends_with_the_process_though_a_child_lives_on() -> None:
     program = """
 import subprocess, sys
 from destination_datalake.protocol.stdout import Stdout
@@ -427,7 +339,7 @@ out.write_line(b"{}")
     os.close(read_end)
     assert connector.stdout is not None
 
-    # The child is alive until its stdin, our `write_end`, closes: this read would wait for it for ever.
+    # The child lives until `write_end` is closed, so that this would block if it had inherited stdout.
     assert connector.stdout.read() == b"{}\n"
     assert connector.wait() == 0
     connector.stdout.close()
