@@ -1,0 +1,157 @@
+"""A column type is added in one module of `values/` and in the three maps of `schema/`; nothing else knows of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import time
+from itertools import count
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyiceberg.types import TimeType
+
+from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.protocol.json_text import NULL, string_or_none
+from destination_datalake.records.block import Decoded
+from destination_datalake.records.changes import SERIALIZATION_ERROR, Floats, Value, ValueChange, nulled
+from destination_datalake.records.reader import BlockDecoder
+from destination_datalake.records.values.registry import RULES, rules_for
+from destination_datalake.records.values.rules import ReadStrategy, ScalarRules
+from destination_datalake.rejects.line import RejectFormatter, RowKey
+from destination_datalake.rejects.location import RejectLocation
+from destination_datalake.schema.arrow import ARROW
+from destination_datalake.schema.glue import GLUE, glue_type
+from destination_datalake.schema.iceberg import ICEBERG, iceberg_type
+from destination_datalake.schema.types import ColumnType, Field, Int64, Json, List, String, Struct
+from unit_tests.strategies import ONE_OF_EACH
+
+# --- What schema/types.py and a module of values/ would have for a new type -------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TimeOfDay:
+    """A time of day in microseconds, without a zone."""
+
+
+class TimeOfDayRules(ScalarRules):
+    """Microseconds since midnight."""
+
+    native_type = text_type = pa.string()
+    shape = str
+    canonical = r"^(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?$"
+
+    def cast(self, texts: Any) -> Any:
+        """Return the values of canonical texts, by way of timestamps: Arrow casts strings to them only."""
+        moments: Any = pc.binary_join_element_wise("1970-01-01", texts, " ")
+        return moments.cast(pa.timestamp("us")).cast(self.arrow_type)
+
+    def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
+        """Return the microseconds of a time that may lack its seconds."""
+        if raw == NULL:
+            return None
+        found = re.fullmatch(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d)(?:\.(\d{1,6}))?)?", string_or_none(raw) or "")
+        if found is None:
+            return nulled(raw, changes, SERIALIZATION_ERROR)
+        hour, minute, second, fraction = found.groups(default="0")
+        return (int(hour) * 3600 + int(minute) * 60 + int(second)) * 1_000_000 + int(fraction.ljust(6, "0"))
+
+
+TIME = cast(ColumnType, TimeOfDay())
+STRUCT = Struct((Field("opens", "Opens", TIME), Field("days", "days", List(TIME))))
+
+
+@pytest.fixture(autouse=True)
+def _new_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    new = cast(type[ColumnType], TimeOfDay)
+    monkeypatch.setitem(RULES, new, TimeOfDayRules)
+    monkeypatch.setitem(ARROW, new, lambda _: pa.time64("us"))
+    monkeypatch.setitem(GLUE, new, lambda _: "string")
+    monkeypatch.setitem(ICEBERG, new, lambda _, __: TimeType())
+
+
+# --- What every room then does with it ------------------------------------------------------------------------------
+
+
+def decoded(records: Sequence[Mapping[str, object]], columns: Sequence[Field]) -> Decoded:
+    lines = [
+        json.dumps({"type": "RECORD", "record": {"stream": "s", "data": data, "emitted_at": 1_700_000_000_000 + n}})
+        for n, data in enumerate(records)
+    ]
+    [part] = BlockDecoder(columns).decode("".join(f"{line}\n" for line in lines).encode())
+    return part
+
+
+def values(array: Any) -> list[Any]:
+    return list(array.to_pylist())
+
+
+SENT = ["08:30:00", "23:59:59.25", None, "8:30", "noon", 5]
+KEPT = [time(8, 30), time(23, 59, 59, 250_000), None, time(8, 30), None, None]
+
+
+@pytest.mark.parametrize("rows", [len(SENT), 1000], ids=["irregular mostly", "irregular rarely"])
+def test_a_new_type_is_read_from_json_lines_to_an_arrow_column(rows: int) -> None:
+    sent = [*SENT, *["12:00:00"] * (rows - len(SENT))]
+
+    part = decoded([{"t": text} for text in sent], [Field("t", "t", TIME)])
+
+    assert part.columns[0].type == pa.time64("us")
+    assert values(part.columns[0]) == [*KEPT, *[time(12)] * (rows - len(SENT))]
+    assert [(row.row, *row.changes) for row in part.changed] == [
+        (4, ValueChange("t", "NULLED", SERIALIZATION_ERROR)),
+        (5, ValueChange("t", "NULLED", SERIALIZATION_ERROR)),
+    ]
+
+
+@pytest.mark.parametrize("beside", [Int64(), Json()], ids=["Arrow reads the struct", "msgspec reads the struct"])
+@pytest.mark.parametrize("rows", [3, len(SENT)], ids=["canonical", "irregular"])
+def test_a_new_type_is_read_inside_objects_and_lists(rows: int, beside: ColumnType) -> None:
+    column = Field("shop", "shop", Struct((*STRUCT.fields, Field("beside", "beside", beside))))
+
+    part = decoded([{"shop": {"Opens": each, "days": [each, None]}} for each in SENT[:rows]], [column])
+
+    shops = values(part.columns[0])
+    assert [(shop["opens"], shop["days"]) for shop in shops] == [(kept, [kept, None]) for kept in KEPT[:rows]]
+    changed = {row.row: [each.field for each in row.changes] for row in part.changed}
+    assert changed == {row: ["shop.Opens", "shop.days.0"] for row in (4, 5) if row < rows}
+
+
+def test_rejected_values_of_a_new_type_become_lines_with_the_text_that_was_sent() -> None:
+    columns = [Field("shop", "shop", STRUCT)]
+    location = RejectLocation("s3://lake/_errors", "0a1b2c", "2026-11-21", "sales", "shops")
+    formatter = RejectFormatter(location, StreamId(None, "shops"), columns, "unit", 0)
+
+    [row] = decoded([{"shop": {"Opens": "noon"}}], columns).changed
+    [line] = formatter.value_lines(row.line, row.changes, RowKey("id", 0))
+
+    assert (line.column_name, line.column_value, line.reason) == ("shop.Opens", '"noon"', SERIALIZATION_ERROR)
+
+
+def test_a_new_type_has_its_names_in_the_catalogs() -> None:
+    assert glue_type(STRUCT) == "struct<opens:string,days:array<string>>"
+    struct: Any = iceberg_type(STRUCT, count(1).__next__)
+    assert (str(struct.fields[0].field_type), str(struct.fields[1].field_type)) == ("time", "list<time>")
+
+
+# --- Strategies -----------------------------------------------------------------------------------------------------
+
+
+def test_strings_are_tried_for_types_with_numbers_and_raw_json_for_all() -> None:
+    tried = {type_: rules_for(type_, Floats.ANY).strategies for type_ in (Int64(), List(Int64()), String(), Json())}
+
+    assert tried == {
+        Int64(): (ReadStrategy.NATIVE, ReadStrategy.TEXT, ReadStrategy.RAW_JSON),
+        List(Int64()): (ReadStrategy.NATIVE, ReadStrategy.TEXT, ReadStrategy.RAW_JSON),
+        String(): (ReadStrategy.NATIVE, ReadStrategy.RAW_JSON),
+        Json(): (ReadStrategy.RAW_JSON,),
+    }
+
+
+@pytest.mark.parametrize("type_", ONE_OF_EACH)
+def test_every_type_can_be_read_as_raw_json(type_: ColumnType) -> None:
+    assert rules_for(type_, Floats.ANY).strategies[-1] is ReadStrategy.RAW_JSON
