@@ -6,22 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from destination_datalake.aws.access import AccessKeys, AwsAccess
-from integration_tests.harness.aws_server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, AwsServer
+from integration_tests.harness.aws_server import AwsServer
 from unit_tests.cloud import Cloud
 from unit_tests.cloud import cloud as an_account
-from unit_tests.lake import Lake
 
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[AwsServer]:
     with AwsServer() as running:
         yield running
-
-
-@pytest.fixture
-def lake(server: AwsServer) -> Lake:
-    return Lake(AwsAccess(REGION, AccessKeys(ACCESS_KEY_ID, SECRET_ACCESS_KEY), server.endpoint_url))
 
 
 @pytest.fixture

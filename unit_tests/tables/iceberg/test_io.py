@@ -1,4 +1,4 @@
-"""Iceberg's metadata on S3: read whole or not at all."""
+"""PyIceberg's FileIO over S3."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from destination_datalake.tables.iceberg.io import S3FileIO
 CONTENT = b'{"format-version": 2}'
 
 
-def test_a_metadata_file_whose_answer_breaks_off_is_asked_for_again() -> None:
+def test_a_metadata_file_is_read_again_after_a_truncated_response() -> None:
     s3 = boto3.client("s3", "eu-west-1", aws_access_key_id="AKIAIOSFODNN7EXAMPLE", aws_secret_access_key="none")
     with Stubber(s3) as answers:
         for sent in (CONTENT[:5], CONTENT):

@@ -1,4 +1,4 @@
-"""Floats that become doubles in an Iceberg table: no live file holds them as floats afterwards."""
+"""Promotion of float columns to double: no live file holds them as float afterwards."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from destination_datalake.files.rewrite import rewrite
 from destination_datalake.schema.types import ColumnType, Field, Float32, Float64, Int64, List, Struct
 from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.table import Committed, Reencode, TableConflict
-from unit_tests.lake import Lake, no_rewrite
+from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 
 FLOAT = Float32()
 ID = Field("id", "id", Int64())
@@ -35,7 +35,7 @@ def columns(type_: ColumnType = FLOAT) -> tuple[Field, ...]:
 
 
 class Executors:
-    """Write files anew as Spark's do, and count them."""
+    """Rewrites files as the executors do, and remembers which."""
 
     def __init__(self) -> None:
         self.sources: list[str] = []
@@ -45,15 +45,15 @@ class Executors:
         return [answer for answer in rewrite(tasks) if isinstance(answer, Rewritten)]
 
 
-def widen(lake: Lake, opened: IcebergTable, executors: Executors, id_: int) -> None:
-    """Commit a row whose price fits no 32-bit float, as the conductor does: encoded again if it must be."""
+def promote(lake: Lake, opened: IcebergTable, executors: Executors, id_: int) -> None:
+    """Commit a row whose price no 32-bit float holds."""
     file = lake.write_rows(opened, {"id": id_, "price": 0.1}, columns=columns(Float64()))
     assert opened.commit([file], executors) == Committed()
 
 
 def types(lake: Lake, branch: str = MAIN_BRANCH) -> set[pa.DataType]:
-    """The types that a branch's files have for the column."""
-    table = lake.theirs()
+    """Return the types of the column in a branch's files."""
+    table = lake.load()
     tasks = table.scan(snapshot_id=table.metadata.refs[branch].snapshot_id).plan_files()
     bodies = [table.io.new_input(task.file.file_path).open().read() for task in tasks]
     schemas = [pq.read_schema(io.BytesIO(body)) for body in bodies]
@@ -61,21 +61,21 @@ def types(lake: Lake, branch: str = MAIN_BRANCH) -> set[pa.DataType]:
 
 
 def rows(lake: Lake, filter_: str = "true") -> list[tuple[int, float | None]]:
-    found = lake.theirs().scan(row_filter=filter_, selected_fields=("id", "price")).to_arrow().to_pylist()
+    found = lake.load().scan(row_filter=filter_, selected_fields=("id", "price")).to_arrow().to_pylist()
     return sorted((row["id"], row["price"]) for row in found)
 
 
-def test_files_that_hold_it_as_float_are_written_anew_in_the_commit_that_makes_a_column_double(lake: Lake) -> None:
+def test_files_with_a_float_are_rewritten_in_the_commit_that_promotes_it_to_double(lake: Lake) -> None:
     opened = lake.open(columns=columns())
     for number in (1, 2):
         lake.commit(opened, number, price=TENTH)
-    before = len(lake.theirs().metadata.snapshots)
-    commits = len(lake.theirs().metadata.metadata_log)
+    before = len(lake.load().metadata.snapshots)
+    commits = len(lake.load().metadata.metadata_log)
 
     executors = Executors()
-    widen(lake, opened, executors, 3)
+    promote(lake, opened, executors, 3)
 
-    table = lake.theirs()
+    table = lake.load()
     assert len(executors.sources) == 2
     assert table.schema().find_type("price") == DoubleType()
     assert types(lake) == {pa.float64()}
@@ -89,13 +89,13 @@ def test_files_that_hold_it_as_float_are_written_anew_in_the_commit_that_makes_a
     assert sorted(bounds) == sorted(to_bytes(DoubleType(), price) for price in (TENTH, TENTH, 0.1))
 
 
-def test_files_of_an_unfinished_replacement_are_written_anew_with_those_of_the_table(lake: Lake) -> None:
-    """The schema is the table's. One of the two is not the sync's own branch, whichever sync widens the column."""
+def test_files_of_an_unpublished_branch_are_rewritten_with_those_of_main(lake: Lake) -> None:
+    """Branches share the table's schema."""
     lake.commit(lake.open(columns=columns()), 1, price=TENTH)
     replacing = lake.open(2, replaces=True, columns=columns())
     lake.commit(replacing, 2, price=TENTH)
 
-    widen(lake, replacing, Executors(), 3)
+    promote(lake, replacing, Executors(), 3)
 
     assert types(lake) == types(lake, "airbyte_generation_2") == {pa.float64()}
     assert rows(lake) == [(1, TENTH)]
@@ -103,10 +103,10 @@ def test_files_of_an_unfinished_replacement_are_written_anew_with_those_of_the_t
     assert rows(lake) == [(2, TENTH), (3, 0.1)]
 
 
-def test_a_file_encoded_before_another_sync_widened_its_column_is_encoded_again(lake: Lake) -> None:
+def test_a_file_encoded_before_another_sync_promoted_its_column_is_encoded_again(lake: Lake) -> None:
     first, second = lake.open(columns=columns()), lake.open(columns=columns())
     late = lake.write_rows(first, {"id": 1, "price": TENTH})
-    widen(lake, second, Executors(), 2)
+    promote(lake, second, Executors(), 2)
 
     assert isinstance(first.commit([late], no_rewrite), Reencode)
     lake.commit(first, 1, price=TENTH)
@@ -115,7 +115,7 @@ def test_a_file_encoded_before_another_sync_widened_its_column_is_encoded_again(
     assert rows(lake) == [(1, TENTH), (2, 0.1)]
 
 
-def test_a_batch_of_which_only_some_files_need_doubles_is_encoded_again(lake: Lake) -> None:
+def test_a_batch_with_float_and_double_files_is_encoded_again(lake: Lake) -> None:
     opened = lake.open(columns=columns())
     narrow = lake.write_rows(opened, {"id": 1, "price": TENTH})
     wide = lake.write_rows(opened, {"id": 2, "price": 0.1}, columns=columns(Float64()))
@@ -126,12 +126,12 @@ def test_a_batch_of_which_only_some_files_need_doubles_is_encoded_again(lake: La
     assert not any(key in f"{narrow.uri} {wide.uri}" for key in lake.objects())
 
 
-def test_a_stream_that_has_become_double_widens_the_column_with_its_first_batch(lake: Lake) -> None:
-    """When the table is made ready there are no executors yet."""
+def test_a_stream_that_declares_double_promotes_the_column_with_its_first_batch(lake: Lake) -> None:
+    """When the table is prepared there are no executors yet."""
     lake.commit(lake.open(columns=columns()), 1, price=TENTH)
 
     opened = lake.open(columns=columns(Float64()))
-    assert lake.theirs().schema().find_type("price") == FloatType()
+    assert lake.load().schema().find_type("price") == FloatType()
     assert opened.plan().columns == columns(Float64())
     assert opened.commit([lake.write_rows(opened, {"id": 2, "price": 0.1})], Executors()) == Committed()
 
@@ -151,89 +151,88 @@ def test_fields_inside_structs_and_lists_keep_their_ids(lake: Lake) -> None:
     assert opened.commit([wide], executors) == Committed()
 
     assert len(executors.sources) == 1
-    found = lake.theirs().scan(selected_fields=("id", "moves")).to_arrow().sort_by("id").to_pylist()
+    found = lake.load().scan(selected_fields=("id", "moves")).to_arrow().sort_by("id").to_pylist()
     assert [row["moves"] for row in found] == [
         [{"up": TENTH, "down": TENTH}, None],
         [{"up": 0.1, "down": TENTH}],
     ]
 
 
-def test_files_that_do_not_have_the_column_stay(lake: Lake) -> None:
-    """They were written before it came."""
+def test_files_without_the_column_are_not_rewritten(lake: Lake) -> None:
     lake.commit(lake.open(), 1)
-    [before] = [task.file.file_path for task in lake.theirs().scan().plan_files()]
+    [before] = [task.file.file_path for task in lake.load().scan().plan_files()]
     opened = lake.open(columns=columns())
     lake.commit(opened, 2, price=TENTH)
 
-    widen(lake, opened, Executors(), 3)
+    promote(lake, opened, Executors(), 3)
 
-    assert before in {task.file.file_path for task in lake.theirs().scan().plan_files()}
+    assert before in {task.file.file_path for task in lake.load().scan().plan_files()}
     assert rows(lake) == [(1, None), (2, TENTH), (3, 0.1)]
 
 
-def test_files_that_name_columns_by_name_only_stay_and_a_warning_tells_of_them(
+def test_files_without_field_ids_are_not_rewritten_and_a_warning_counts_them(
     lake: Lake, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Others have put them into the table as they were, with a mapping of names (Iceberg: column projection)."""
+    """Another engine has added them with a name mapping (Iceberg: column projection)."""
     lake.create(Schema(NestedField(1, "id", LongType()), NestedField(2, "price", FloatType())))
     theirs = io.BytesIO()
     pq.write_table(pa.table({"id": [1], "price": pa.array([TENTH], pa.float32())}), theirs)
-    lake.theirs().add_files([lake.put(theirs.getvalue())])
+    lake.load().add_files([lake.put(theirs.getvalue())])
 
-    widen(lake, lake.open(columns=columns()), Executors(), 2)
+    promote(lake, lake.open(columns=columns()), Executors(), 2)
 
     assert "files of other writers without field ids (1) still hold it as float" in caplog.text
     assert rows(lake) == [(1, TENTH), (2, 0.1)]
 
 
-def test_when_another_writer_is_faster_only_what_it_brought_is_written_anew_besides(lake: Lake) -> None:
+def test_a_retried_commit_rewrites_only_files_that_another_writer_has_added(lake: Lake) -> None:
     opened = lake.open(columns=columns())
     lake.commit(opened, 1, price=TENTH)
 
     executors = Executors()
-    lake.at_the_next_update(lambda: lake.commit(lake.open(columns=columns()), 2, price=TENTH), lost=False)
-    widen(lake, opened, executors, 3)
+    lake.at_the_next_update(lambda: lake.commit(lake.open(columns=columns()), 2, price=TENTH))
+    promote(lake, opened, executors, 3)
 
     assert len(executors.sources) == len(set(executors.sources)) == 2
     assert types(lake) == {pa.float64()}
     assert rows(lake) == [(1, TENTH), (2, TENTH), (3, 0.1)]
 
 
-def test_what_was_written_anew_and_another_writer_compacted_meanwhile_is_removed(lake: Lake) -> None:
+def test_rewritten_files_that_another_writer_has_compacted_meanwhile_are_deleted(lake: Lake) -> None:
     opened = lake.open(columns=columns())
     lake.commit(opened, 1, price=TENTH)
 
-    lake.at_the_next_update(lake.compact_and_expire, lost=False)
-    widen(lake, opened, Executors(), 2)
+    lake.at_the_next_update(lake.compact_and_expire)
+    promote(lake, opened, Executors(), 2)
 
-    live = {task.file.file_path for task in lake.theirs().scan().plan_files()}
+    live = {task.file.file_path for task in lake.load().scan().plan_files()}
     assert rows(lake) == [(1, TENTH), (2, 0.1)]
     assert types(lake) == {pa.float64()}
-    # What readers of older snapshots still need: the first file, and the one that the compaction made of it.
+    # Older snapshots need two: the first file, and the one that it was compacted to.
     data = {f"s3://{lake.bucket}/{key}" for key in lake.objects() if key.endswith(".parquet")}
     assert len(data - live) == 2
 
 
-def test_what_was_written_anew_is_removed_when_another_writer_was_faster_to_make_the_column_double(
+def test_rewritten_files_are_deleted_when_another_writer_promotes_the_column_first(
     lake: Lake, caplog: pytest.LogCaptureFixture
 ) -> None:
     ours, theirs = lake.open(columns=columns()), lake.open(columns=columns())
     lake.commit(ours, 1, price=TENTH)
 
-    lake.at_the_next_update(lambda: widen(lake, theirs, Executors(), 2), lost=False)
+    lake.at_the_next_update(lambda: promote(lake, theirs, Executors(), 2))
     with caplog.at_level("INFO"):
-        widen(lake, ours, Executors(), 3)
+        promote(lake, ours, Executors(), 3)
 
-    live = {task.file.file_path for task in lake.theirs().scan().plan_files()}
+    live = {task.file.file_path for task in lake.load().scan().plan_files()}
     assert rows(lake) == [(1, TENTH), (2, 0.1), (3, 0.1)]
     data = {f"s3://{lake.bucket}/{key}" for key in lake.objects() if key.endswith(".parquet")}
-    assert len(data - live) == 1  # readers of older snapshots still need the first file
+    assert len(data - live) == 1  # older snapshots need the first file
     assert caplog.text.count("became double") == 1
 
 
 @pytest.mark.parametrize("branch", [MAIN_BRANCH, "airbyte_generation_2"])
-def test_files_with_rows_deleted_by_delete_files_are_not_written_anew(lake: Lake, branch: str) -> None:
-    """Delete files name the files they belong to: deleted rows would be there again."""
+def test_a_promotion_is_refused_where_delete_files_apply(lake: Lake, branch: str) -> None:
+    """Delete files refer to data files by path: deleted rows would come back."""
     lake.commit(lake.open(columns=columns()), 1, 2, price=TENTH)
     opened = lake.open(2, replaces=True, columns=columns())
     lake.commit(opened, 3, 4, price=TENTH)
@@ -241,18 +240,18 @@ def test_files_with_rows_deleted_by_delete_files_are_not_written_anew(lake: Lake
     before = lake.objects()
 
     with pytest.raises(TableConflict, match=f"column price must become double, .* on branch {branch} rows"):
-        widen(lake, opened, Executors(), 5)
+        promote(lake, opened, Executors(), 5)
 
-    assert lake.theirs().schema().find_type("price") == FloatType()
+    assert lake.load().schema().find_type("price") == FloatType()
     assert rows(lake) == ([(2, TENTH)] if branch == MAIN_BRANCH else [(1, TENTH), (2, TENTH)])
     assert lake.objects() == before
 
 
-def test_when_a_file_cannot_be_written_anew_nothing_changes_and_nothing_is_left(lake: Lake) -> None:
+def test_a_failed_rewrite_changes_nothing_and_leaves_no_file(lake: Lake) -> None:
     opened = lake.open(columns=columns())
     for number in (1, 2):
         lake.commit(opened, number, price=TENTH)
-    before = lake.theirs().metadata, lake.objects()
+    before = lake.load().metadata, lake.objects()
 
     def fail(tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
         list(rewrite(tasks[:1]))
@@ -261,10 +260,10 @@ def test_when_a_file_cannot_be_written_anew_nothing_changes_and_nothing_is_left(
     with pytest.raises(RewriteFailed):
         opened.commit([lake.write_rows(opened, {"id": 3, "price": 0.1}, columns=columns(Float64()))], fail)
 
-    assert (lake.theirs().metadata, lake.objects()) == before
+    assert (lake.load().metadata, lake.objects()) == before
 
 
-def test_files_of_partitions_that_the_table_once_had_are_written_anew(lake: Lake) -> None:
+def test_files_of_former_partitions_are_rewritten(lake: Lake) -> None:
     fields = (
         NestedField(1, "id", LongType()),
         NestedField(2, "price", FloatType()),
@@ -274,18 +273,18 @@ def test_files_of_partitions_that_the_table_once_had_are_written_anew(lake: Lake
     table = lake.create(Schema(*fields), partition_spec=by_region)
     theirs = pa.table({"id": [1, 2], "price": pa.array([TENTH, None], pa.float32()), "region": ["eu", None]})
     table.append(theirs)
-    with lake.theirs().update_spec() as update:
+    with lake.load().update_spec() as update:
         update.remove_field("region")
 
-    widen(lake, lake.open(columns=columns()), Executors(), 3)
+    promote(lake, lake.open(columns=columns()), Executors(), 3)
 
     assert types(lake) == {pa.float64()}
     assert rows(lake) == [(1, TENTH), (2, None), (3, 0.1)]
-    assert [row["id"] for row in lake.theirs().scan(row_filter="region = 'eu'").to_arrow().to_pylist()] == [1]
+    assert [row["id"] for row in lake.load().scan(row_filter="region = 'eu'").to_arrow().to_pylist()] == [1]
 
 
-def test_clearing_away_that_fails_does_not_fail_a_commit_that_was_made(lake: Lake) -> None:
-    """Without the permission to delete objects, what is of no use stays, and rows are committed all the same."""
+def test_failing_to_delete_unused_files_does_not_fail_the_commit(lake: Lake) -> None:
+    """A role may lack the permission to delete objects."""
     opened = lake.open(columns=columns())
     lake.commit(opened, 1, price=TENTH)
     narrow = lake.write_rows(opened, {"id": 2, "price": TENTH})
@@ -295,7 +294,7 @@ def test_clearing_away_that_fails_does_not_fail_a_commit_that_was_made(lake: Lak
     def deny(**_: object) -> None:
         raise denied
 
-    lake.at_the_next_update(lake.compact_and_expire, lost=False)
+    lake.at_the_next_update(lake.compact_and_expire)
     events = lake.access.client("s3").meta.events
     events.register("before-call.s3.DeleteObject", deny)
     try:
@@ -303,5 +302,5 @@ def test_clearing_away_that_fails_does_not_fail_a_commit_that_was_made(lake: Lak
     finally:
         events.unregister("before-call.s3.DeleteObject", deny)
 
-    assert lake.theirs().schema().find_type("price") == DoubleType()
+    assert lake.load().schema().find_type("price") == DoubleType()
     assert rows(lake) == [(1, TENTH)]

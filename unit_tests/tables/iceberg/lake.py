@@ -1,6 +1,6 @@
-"""A lake for Iceberg tables: moto's server, as Arrow's S3 client is not one that can be emulated within a process.
+"""An Iceberg table on moto's server; its other writers and its readers are PyIceberg.
 
-Other writers and readers are PyIceberg itself.
+PyIceberg reads through Arrow's S3 client, which moto cannot patch in-process.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _DeletesWriter(ManifestWriterV2):
 
 
 class _RowDelta(_FastAppendFiles):
-    """What PyIceberg reads and never writes: a snapshot with delete files."""
+    """A snapshot with delete files, which PyIceberg reads and cannot write."""
 
     def new_manifest_writer(self, spec: PartitionSpec) -> ManifestWriterV2:
         return _DeletesWriter(spec, self.schema(), self.new_manifest_output(), self._snapshot_id, self._compression)
@@ -76,7 +76,7 @@ class Lake:
     def open(
         self, generation: int | None = 1, *, replaces: bool = False, columns: Sequence[Field] = COLUMNS
     ) -> IcebergTable:
-        """Return the table as one sync meets it, prepared. Without a generation it replaces by its mode."""
+        """Return the table prepared for one sync. Without a generation it replaces as a plain `overwrite` does."""
         minimum = None if generation is None else generation if replaces else 0
         stream = Stream(STREAM, {}, replaces and generation is None, generation, minimum, None)
         plan = FilePlan("parquet", "SNAPPY", tuple(columns), {}, "", False, 1, generation, None)
@@ -96,11 +96,11 @@ class Lake:
         return opened
 
     def write(self, into: IcebergTable, *ids: int, **more: Any) -> DataFile:
-        """A data file with a row for each id, as executors leave it."""
+        """Write a data file with a row for each id, as the executors do."""
         return self.write_rows(into, *({"id": id_, **more} for id_ in ids))
 
     def write_rows(self, into: IcebergTable, *rows: Mapping[str, Any], columns: Sequence[Field] = ()) -> DataFile:
-        """A data file with these rows, its columns the plan's, or `columns`, if the values have needed others."""
+        """Write a data file with these rows, in the plan's columns or in `columns`."""
         plan = into.plan()
         columns = tuple(columns) or plan.columns
         schema = pa.schema([arrow_field(field) for field in (*METADATA_COLUMNS, *columns)])
@@ -117,8 +117,8 @@ class Lake:
     def commit(self, into: IcebergTable, *ids: int, **more: Any) -> None:
         assert into.commit([self.write(into, *ids, **more)], no_rewrite) == Committed()
 
-    def theirs(self) -> PyIcebergTable:
-        """The table as another writer has it."""
+    def load(self) -> PyIcebergTable:
+        """Load the table as another engine does."""
         return self._catalog().load_table(self.name)
 
     def create(self, schema: Schema, **options: Any) -> PyIcebergTable:
@@ -127,20 +127,20 @@ class Lake:
         return self._catalog().create_table(self.name, schema, location=f"s3://{self.bucket}/orders", **options)
 
     def append(self, *ids: int) -> None:
-        """Let another writer append rows."""
-        self.theirs().append(pa.table({"id": pa.array(ids, pa.int64())}))
+        """Append rows as another engine does."""
+        self.load().append(pa.table({"id": pa.array(ids, pa.int64())}))
 
     def ids(self, branch: str = MAIN_BRANCH) -> list[int]:
-        """What a reader sees."""
-        table = self.theirs()
+        """Return the ids that a reader of the branch finds."""
+        table = self.load()
         if branch not in table.metadata.refs:
             return []
         rows = table.scan(snapshot_id=table.metadata.refs[branch].snapshot_id).to_arrow()
         return sorted(row["id"] for row in rows.to_pylist())
 
     def delete_first_row(self, branch: str = MAIN_BRANCH) -> None:
-        """Let another engine delete the first row of a branch's first file by a delete file (merge on read)."""
-        table = self.theirs()
+        """Delete the first row of a branch's first file by a delete file (merge-on-read), as another engine does."""
+        table = self.load()
         [first, *_] = table.scan(snapshot_id=table.metadata.refs[branch].snapshot_id).plan_files()
         body = io.BytesIO()
         pq.write_table(
@@ -162,42 +162,42 @@ class Lake:
         transaction.commit_transaction()
 
     def edit_metadata(self, changes: Mapping[str, Any]) -> None:
-        """Let the table's metadata say what PyIceberg cannot write."""
-        s3, key = self.access.client("s3"), self.theirs().metadata_location.removeprefix(f"s3://{self.bucket}/")
-        said = json.loads(s3.get_object(Bucket=self.bucket, Key=key)["Body"].read())
-        s3.put_object(Bucket=self.bucket, Key=key, Body=json.dumps({**said, **changes}).encode())
+        """Change the table's metadata file in ways that PyIceberg does not support."""
+        s3, key = self.access.client("s3"), self.load().metadata_location.removeprefix(f"s3://{self.bucket}/")
+        metadata = json.loads(s3.get_object(Bucket=self.bucket, Key=key)["Body"].read())
+        s3.put_object(Bucket=self.bucket, Key=key, Body=json.dumps({**metadata, **changes}).encode())
 
     def compact_and_expire(self) -> None:
-        """Let another engine compact the table and forget all snapshots but the last, as maintenance does."""
-        table = self.theirs()
+        """Compact the table and expire all snapshots that no branch refers to, as maintenance does."""
+        table = self.load()
         rows = table.scan().to_arrow()
         with table.transaction() as transaction:
             transaction.delete(AlwaysTrue())
             transaction.append(rows)
-        table = self.theirs()
+        table = self.load()
         heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
         old = [snapshot.snapshot_id for snapshot in table.metadata.snapshots if snapshot.snapshot_id not in heads]
         table.maintenance.expire_snapshots().by_ids(old).commit()
 
     def properties(self) -> dict[str, str]:
-        return dict(self.theirs().properties)
+        return dict(self.load().properties)
 
     def branches(self) -> list[str]:
-        return sorted(ref for ref in self.theirs().metadata.refs if ref != MAIN_BRANCH)
+        return sorted(ref for ref in self.load().metadata.refs if ref != MAIN_BRANCH)
 
     def objects(self) -> set[str]:
         s3 = self.access.client("s3")
         return {entry["Key"] for entry in s3.list_objects_v2(Bucket=self.bucket).get("Contents", [])}
 
-    def at_the_next_update(self, act: Callable[[], object], *, lost: bool) -> None:
-        """Let `act` happen when the table is next updated: just before, or after it with its answer lost on its way."""
+    def at_the_next_update(self, act: Callable[[], object], *, response_lost: bool = False) -> None:
+        """Call `act` just before the next update of the Glue table; or after it, and lose the update's response."""
         events: Any = self.access.client("glue").meta.events
-        event = "needs-retry.glue.UpdateTable" if lost else "before-send.glue.UpdateTable"
+        event = "needs-retry.glue.UpdateTable" if response_lost else "before-send.glue.UpdateTable"
 
         def once(**_: Any) -> float | None:
             events.unregister(event, once)
             act()
-            return 0 if lost else None
+            return 0 if response_lost else None
 
         events.register_first(event, once)
 
@@ -214,8 +214,8 @@ class Lake:
             "s3.secret-access-key": SECRET_ACCESS_KEY,
             "s3.region": REGION,
         }
-        return GlueCatalog("theirs", client=self.access.client("glue"), **properties)
+        return GlueCatalog("other", client=self.access.client("glue"), **properties)
 
 
 def no_rewrite(_tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
-    raise AssertionError("nothing became double")
+    raise AssertionError("no column was promoted to double")

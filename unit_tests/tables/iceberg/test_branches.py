@@ -1,0 +1,131 @@
+"""Branches of unpublished replacements, and the generations of a table's rows."""
+
+from __future__ import annotations
+
+import pytest
+
+from destination_datalake.tables.fencing import TOKEN_PROPERTY, Fenced
+from destination_datalake.tables.table import TableConflict
+from unit_tests.tables.iceberg.lake import Lake, no_rewrite
+
+LOWEST = "airbyte.lowest-generation-id"
+
+
+def test_a_replacement_holds_the_fencing_token_until_it_is_published(lake: Lake) -> None:
+    lake.commit(lake.open(), 1)
+    assert TOKEN_PROPERTY not in lake.properties()
+
+    new = lake.open(2, replaces=True)
+    assert TOKEN_PROPERTY in lake.properties()
+    lake.commit(new, 2)
+    assert lake.ids() == [1]
+    new.publish(no_rewrite)
+
+    assert lake.ids() == [2]
+    assert lake.branches() == []
+    assert TOKEN_PROPERTY not in lake.properties()
+    parameters = lake.access.client("glue").get_table(DatabaseName=lake.name.database, Name="orders")["Table"]
+    assert TOKEN_PROPERTY not in parameters["Parameters"]
+    new.publish(no_rewrite)
+    lake.commit(new, 3)
+    assert lake.ids() == [2, 3]
+
+
+@pytest.mark.parametrize("committed", [True, False], ids=["with rows", "without rows"])
+def test_an_append_removes_branch_and_token_of_an_unpublished_replacement(lake: Lake, *, committed: bool) -> None:
+    """The fenced sync can neither create its branch again nor replace newer rows."""
+    lake.commit(lake.open(), 1)
+    old = lake.open(2, replaces=True)
+    if committed:
+        lake.commit(old, 2)
+    late = lake.write(old, 3)
+
+    new = lake.open(3)
+    lake.commit(new, 4)
+    for step in (lambda: old.commit([late], no_rewrite), lambda: old.publish(no_rewrite)):
+        with pytest.raises(Fenced):
+            step()
+
+    assert lake.ids() == ([1, 2, 4] if committed else [1, 4])
+    assert lake.branches() == []
+    assert TOKEN_PROPERTY not in lake.properties()
+    assert not any(key in late.uri for key in lake.objects())
+
+
+def test_publishing_a_branch_that_another_engine_dropped_is_fenced(lake: Lake) -> None:
+    lake.commit(lake.open(), 1)
+    ours = lake.open(2, replaces=True)
+    lake.commit(ours, 2)
+    with lake.load().manage_snapshots() as snapshots:
+        snapshots.remove_branch("airbyte_generation_2")
+
+    with pytest.raises(Fenced):
+        ours.publish(no_rewrite)
+
+    assert lake.ids() == [1]
+
+
+def test_an_unpublished_branch_with_delete_files_is_not_merged(lake: Lake) -> None:
+    lake.commit(lake.open(), 1)
+    lake.commit(lake.open(2, replaces=True), 2, 3)
+    lake.delete_first_row("airbyte_generation_2")
+
+    with pytest.raises(TableConflict, match=r"its branch airbyte_generation_2, .* has rows deleted by delete files"):
+        lake.open(3)
+    assert lake.ids() == [1]
+
+    again = lake.open(2, replaces=True)
+    lake.commit(again, 4)
+    again.publish(no_rewrite)
+    assert lake.ids() == [3, 4]
+
+
+# --- Generations
+
+
+@pytest.mark.parametrize("sent", [True, False], ids=["with rows", "without rows"])
+def test_a_published_generation_is_known_after_compaction_and_snapshot_expiry(lake: Lake, *, sent: bool) -> None:
+    first = lake.open(5, replaces=True)
+    lake.commit(first, 1)
+    first.publish(no_rewrite)
+    lake.compact_and_expire()
+
+    again = lake.open(5, replaces=True)
+    if sent:
+        lake.commit(again, 2)
+    again.publish(no_rewrite)
+
+    assert lake.ids() == ([1, 2] if sent else [1])
+
+
+def test_the_property_has_the_lowest_generation_of_all_rows(lake: Lake) -> None:
+    found = []
+    for generation, replaces in [(4, False), (5, False), (6, True), (7, False), (None, True), (8, False)]:
+        opened = lake.open(generation, replaces=replaces)
+        lake.commit(opened, generation or 0)
+        opened.publish(no_rewrite)
+        found.append(lake.properties().get(LOWEST))
+
+    assert found == ["4", "4", "6", "6", None, None]
+
+
+def test_rows_of_other_writers_have_no_generation(lake: Lake) -> None:
+    lake.commit(lake.open(None, replaces=True), 0)
+    with lake.load().transaction() as transaction:
+        transaction.remove_properties(*lake.properties())
+    lake.append(-1)
+    lake.open(5)
+
+    new = lake.open(5, replaces=True)
+    new.publish(no_rewrite)
+
+    assert lake.ids() == []
+
+
+def test_merged_rows_keep_their_generation(lake: Lake) -> None:
+    lake.commit(lake.open(5, replaces=True), 1)
+
+    lake.open(6)
+
+    assert lake.ids() == [1]
+    assert lake.properties()[LOWEST] == "5"

@@ -1,0 +1,63 @@
+"""The Glue catalog of one commit: requests, and what became of a commit without a response."""
+
+from __future__ import annotations
+
+import pytest
+from botocore.exceptions import ConnectionClosedError
+
+from destination_datalake.tables.table import CommitStateUnknown
+from unit_tests.tables.iceberg.lake import Lake, no_rewrite
+
+
+def test_a_commit_reads_the_glue_table_twice(lake: Lake) -> None:
+    syncing, calls = lake.open(), list[object]()
+    file = lake.write(syncing, 1)
+    events, read = lake.access.client("glue").meta.events, "before-call.glue.GetTable"
+
+    def record(**call: object) -> None:
+        calls.append(call)
+
+    events.register(read, record)
+    try:
+        syncing.commit([file], no_rewrite)
+    finally:
+        events.unregister(read, record)
+
+    assert len(calls) == 2
+
+
+def test_a_commit_whose_responses_are_all_lost_is_found(lake: Lake) -> None:
+    ours = lake.open()
+    events = lake.access.client("glue").meta.events
+
+    def lose(**_: object) -> None:
+        raise ConnectionClosedError(endpoint_url="glue")
+
+    events.register("after-call.glue.UpdateTable", lose)
+    try:
+        lake.commit(ours, 1)
+    finally:
+        events.unregister("after-call.glue.UpdateTable", lose)
+
+    assert lake.ids() == [1]
+
+
+def test_nothing_is_deleted_when_the_commit_state_is_unknown(lake: Lake) -> None:
+    """The metadata log does not reach back to the commit, and its snapshot is expired."""
+    ours = lake.open()
+    lake.commit(ours, 1)
+    files = [lake.write(ours, 2)]
+    before = set[str]()
+
+    def expire() -> None:
+        with lake.load().transaction() as transaction:
+            transaction.set_properties({"write.metadata.previous-versions-max": "1"})
+        lake.compact_and_expire()
+        before.update(lake.objects())
+
+    lake.at_the_next_update(expire, response_lost=True)
+    with pytest.raises(CommitStateUnknown, match="cannot be determined whether the commit was made"):
+        ours.commit(files, no_rewrite)
+
+    assert before <= lake.objects()
+    assert lake.ids() == [1, 2]

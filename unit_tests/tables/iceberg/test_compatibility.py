@@ -1,0 +1,127 @@
+"""Iceberg tables of other engines: compatible ones, and those that are refused before the first record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, VoidTransform
+from pyiceberg.types import ListType, LongType, NestedField, StringType, StructType, TimestampType
+
+from destination_datalake.schema.types import Field, Int64, List, String, Struct
+from destination_datalake.tables.table import TableConflict
+from unit_tests.tables.iceberg.lake import Lake, no_rewrite
+
+ID = NestedField(1, "id", LongType())
+REGION = NestedField(2, "region", StringType())
+DAY = NestedField(3, "day", TimestampType())
+BUYER = Field("buyer", "buyer", Struct((Field("age", "age", Int64()),)))
+TAGS = Field("tags", "tags", List(String()))
+
+
+def required_name(*, required: bool) -> NestedField:
+    return NestedField(4, "buyer", StructType(NestedField(5, "name", StringType(), required=required)))
+
+
+@pytest.mark.parametrize(
+    ("fields", "options", "reason"),
+    [
+        (
+            (ID, REGION),
+            {"partition_spec": PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"))},
+            "it is partitioned by identity(region)",
+        ),
+        (
+            (ID, REGION, DAY),
+            {
+                "partition_spec": PartitionSpec(
+                    PartitionField(3, 1000, DayTransform(), "day_part"),
+                    PartitionField(1, 1001, BucketTransform(4), "b"),
+                )
+            },
+            "it is partitioned by day(day), bucket[4](id)",
+        ),
+        (
+            (ID, REGION),
+            {"partition_spec": PartitionSpec(PartitionField(2, 1000, VoidTransform(), "region"))},
+            "it is partitioned by void(region)",
+        ),
+        (
+            (ID, NestedField(2, "Email", StringType()), NestedField(3, "email", StringType())),
+            {},
+            "its columns Email and email differ only in upper and lower case",
+        ),
+        (
+            (ID, NestedField(2, "x", StructType(NestedField(3, "A", LongType()), NestedField(4, "a", LongType())))),
+            {},
+            "its columns x.A and x.a differ only in upper and lower case",
+        ),
+        ((ID, required_name(required=True)), {}, "its column buyer.name is required"),
+        (
+            (ID, NestedField(4, "tags", ListType(5, StringType(), element_required=True))),
+            {},
+            "its column tags.element is required",
+        ),
+        (
+            (ID, NestedField(4, "tags", ListType(5, StringType(), element_required=False), required=True)),
+            {},
+            "its column tags is required",
+        ),
+    ],
+)
+def test_an_incompatible_table_is_refused_and_left_unchanged(
+    lake: Lake, fields: tuple[NestedField, ...], options: dict[str, Any], reason: str
+) -> None:
+    before = lake.create(Schema(*fields), **options).metadata
+
+    with pytest.raises(TableConflict) as refused:
+        lake.open(columns=(Field("id", "id", Int64()), BUYER, TAGS))
+
+    assert str(refused.value).startswith(f"Cannot write stream shop.Orders to table {lake.name}: ")
+    assert reason in str(refused.value)
+    assert "or choose another lakeformation_database_name." in str(refused.value)
+    assert lake.load().metadata == before
+
+
+def test_a_table_of_format_version_3_is_refused(lake: Lake) -> None:
+    lake.create(Schema(ID))
+    lake.edit_metadata({"format-version": 3, "next-row-id": 0})
+
+    with pytest.raises(TableConflict, match="its format-version is 3, and this connector writes versions 1 and 2"):
+        lake.open()
+
+
+def test_a_required_field_inside_a_column_without_a_stream_field_is_compatible(lake: Lake) -> None:
+    lake.create(Schema(ID, required_name(required=True)))
+
+    lake.commit(lake.open(), 1)
+
+    assert lake.ids() == [1]
+
+
+def test_a_table_of_format_version_1_is_compatible(lake: Lake) -> None:
+    lake.create(Schema(ID), properties={"format-version": "1"})
+    lake.append(-1)
+
+    lake.commit(lake.open(), 1)
+    new = lake.open(2, replaces=True)
+    lake.commit(new, 2)
+    new.publish(no_rewrite)
+
+    assert lake.ids() == [2]
+    assert lake.load().metadata.format_version == 1
+
+
+def test_a_table_that_is_partitioned_during_a_sync_is_refused_by_the_next_commit(lake: Lake) -> None:
+    opened = lake.open()
+    files = [lake.write(opened, 1)]
+    with lake.load().update_spec() as update:
+        update.add_field("id", BucketTransform(4))
+
+    with pytest.raises(TableConflict, match="it is partitioned by"):
+        opened.commit(files, no_rewrite)
+
+    assert lake.ids() == []
+    assert not any(key in files[0].uri for key in lake.objects())
