@@ -1,1 +1,1 @@
-"""From Arrow columns to data files on S3. Runs on executors; knows nothing of tables and their catalogs."""
+"""Arrow columns to data files on S3, and the rewriting of such files. Runs on executors; knows no catalog."""

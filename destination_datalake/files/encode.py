@@ -1,4 +1,4 @@
-"""What runs on the executors: reads segments, writes data files, answers with a small value per unit."""
+"""The encoding job, as it runs on executors: segments are read, data files and rejects written, results returned."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def encode(tasks: Iterable[EncodeTask]) -> Iterator[UnitResult]:
-    """Encode every unit of the tasks. A unit that fails is answered as such and does not stop the others."""
+    """Encode every unit of the tasks; yield a result for each. A unit that fails does not stop the others."""
     pa.set_cpu_count(1)  # Spark runs a task per core already.
     for task in tasks:
         for unit in task.units:
@@ -47,24 +47,25 @@ def _encode_unit(unit: EncodeUnit, access: AwsAccess) -> UnitResult:
 
 def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
     s3 = access.client("s3")
-    # JSON has no word for NaN and the infinities.
+    # JSON cannot express NaN and infinities.
     decoder = BlockDecoder(unit.plan.columns, Floats.FINITE if unit.plan.format == "jsonl" else Floats.ANY)
-    # A try that Spark has given up may go on for a while, or for long on another machine: what it then writes, or takes
-    # back, must not be what the next try has written. Rejects keep their names, so that none are told of twice.
+    # An attempt that Spark has given up may still run, on another machine for long: its files have names of
+    # their own, or it would overwrite or delete those of the next attempt. Rejects keep their names: a retry overwrites
+    # them, and none is recorded twice.
     files = RollingFileWriter(f"{unit.name}-{secrets.token_hex(4)}", unit.plan, s3)
     now = time.time_ns() // 1_000_000
     formatter = RejectFormatter(unit.rejects, unit.stream, unit.plan.columns, unit.name, now)
     rejects = RejectWriter(formatter, unit.rejects, unit.name, s3)
-    noticed: tuple[str, ...] | None = None
+    undeclared: tuple[str, ...] | None = None
     with undone_on_failure(files.abort, rejects.abort):
         for segment in unit.segments:
-            for block in blocks(_content(segment, access), unit.plan.columns):
-                noticed = undeclared_fields(block, unit.plan.columns) if noticed is None else noticed
+            for block in blocks(_read(segment, access), unit.plan.columns):
+                undeclared = undeclared_fields(block, unit.plan.columns) if undeclared is None else undeclared
                 for decoded in decoder.decode(block):
                     rejects.write(decoded, files.write(decoded))
         rejected = rejects.close()
         written = files.close()
-    return Encoded(unit.stream, tuple(written), rejects.counts(), tuple(rejected), noticed or ())
+    return Encoded(unit.stream, tuple(written), rejects.counts(), tuple(rejected), undeclared or ())
 
 
 def _not_encoded(unit: EncodeUnit, error: Exception) -> NotEncoded:
@@ -81,9 +82,10 @@ def _not_encoded(unit: EncodeUnit, error: Exception) -> NotEncoded:
     return NotEncoded(unit.stream, Failure(message, trace + notes, "system_error"))
 
 
-def _content(segment: str, access: AwsAccess) -> mmap.mmap | bytes:
+def _read(segment: str, access: AwsAccess) -> mmap.mmap | bytes:
+    """Return a segment's content: mapped into memory from the local disk, or downloaded."""
     if not segment.startswith("s3://"):
         with Path(segment).open("rb") as file:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    where = S3Address.parse(segment)
-    return access.client("s3").get_object(Bucket=where.bucket, Key=where.key)["Body"].read()
+    address = S3Address.parse(segment)
+    return access.client("s3").get_object(Bucket=address.bucket, Key=address.key)["Body"].read()

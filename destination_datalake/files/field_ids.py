@@ -1,4 +1,4 @@
-"""Iceberg field ids in Arrow schemas: how a data file says which columns it holds, whatever their names."""
+"""Iceberg field ids in Arrow schemas, by which readers find a data file's columns (Iceberg spec: column projection)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
-_KEY = "PARQUET:field_id"  # Arrow's own name for it: the Parquet writer stores it in the file's schema.
+_KEY = "PARQUET:field_id"  # The key of Arrow's Parquet writer, which stores the id in the file's schema.
 
 
 def with_field_ids(schema: pa.Schema, ids: Mapping[str, int]) -> pa.Schema:
-    """The schema with the id of every field, nested ones too, taken from `ids` by dotted path ("items.element.price").
+    """Return the schema with the id of every field, nested ones too, from `ids` by dotted path ("items.element.price").
 
-    The paths are unambiguous because no name of ours has a dot in it (see `names`). Raises KeyError for a field without
-    an id.
+    The paths are unambiguous because names have no dots (see `schema.names`). Raises KeyError for a field without id.
     """
     return pa.schema([_numbered(field, field.name, ids) for field in schema])
 
@@ -29,18 +28,18 @@ def _numbered(field: pa.Field[Any], path: str, ids: Mapping[str, int]) -> pa.Fie
     return field.with_type(type_).with_metadata({_KEY: str(ids[path])})
 
 
-def with_doubles(schema: pa.Schema, ids: Collection[int]) -> pa.Schema:
-    """The schema with those floats as doubles that have one of these ids, at any depth; all else as it was, ids too."""
-    return pa.schema([_doubled(field, ids) for field in schema])
+def promote_floats(schema: pa.Schema, ids: Collection[int]) -> pa.Schema:
+    """Return the schema with floats of these field ids, at any depth, as doubles; all else as it was, ids too."""
+    return pa.schema([_promoted(field, ids) for field in schema])
 
 
-def _doubled(field: pa.Field[Any], ids: Collection[int]) -> pa.Field[Any]:
+def _promoted(field: pa.Field[Any], ids: Collection[int]) -> pa.Field[Any]:
     type_ = field.type
     if pa.types.is_float32(type_) and int((field.metadata or {}).get(_KEY.encode(), -1)) in ids:
         return field.with_type(pa.float64())
     if pa.types.is_struct(type_):
         children = [type_.field(i) for i in range(type_.num_fields)]
-        return field.with_type(pa.struct([_doubled(child, ids) for child in children]))
+        return field.with_type(pa.struct([_promoted(child, ids) for child in children]))
     if pa.types.is_list(type_):
-        return field.with_type(pa.list_(_doubled(type_.value_field, ids)))
+        return field.with_type(pa.list_(_promoted(type_.value_field, ids)))
     return field

@@ -1,4 +1,4 @@
-"""The metadata columns that stand before a stream's own (protocol: reference for `_airbyte_*` columns)."""
+"""The metadata columns, which come before a stream's own (Airbyte's `_airbyte_*` columns)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _META_TYPE = cast("pa.StructType", arrow_type(METADATA_COLUMNS[2].type))
 _UUID_LENGTH = 36
 _COUNTED_DIGITS = 8
 _HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint16)
-"""The two digits of every byte, as one number each."""
+"""The two hexadecimal digits of every byte, as one 16-bit number each."""
 
 
 def metadata_columns(decoded: Decoded, generation: int | None, sync_id: int | None) -> list[pa.Array[Any]]:
-    """The four columns, in order: raw id, extracted at, meta, generation id."""
+    """Return the four columns in order: raw id, extracted at, meta, generation id."""
     rows = decoded.rows
     changes = decoded.changes
     if changes is None:
@@ -36,11 +36,11 @@ def metadata_columns(decoded: Decoded, generation: int | None, sync_id: int | No
 
 
 def raw_ids(rows: int) -> pa.StringArray:
-    """Fresh UUIDs of version 7, ascending, for the rows of one block.
+    """Return new UUIDs of version 7, ascending, for the rows of one block.
 
-    They are monotonic (RFC 9562, 6.2, method 2): one moment and one random number for all of them, whose last 32 bits
-    count. Neighbours differ in their last digits only, so they cost a file next to nothing; random ones would be a
-    sixth of it.
+    They are monotonic (RFC 9562, 6.2, method 2): one timestamp and one random number for all, with a counter in the
+    last 32 bits. Neighbours differ in their last digits only, so they compress to almost nothing; random ones would be
+    a sixth of a file.
     """
     octets = bytearray((time.time_ns() // 1_000_000).to_bytes(6, "big") + os.urandom(6) + bytes(4))
     octets[6] = (octets[6] & 0x0F) | 0x70

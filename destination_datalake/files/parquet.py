@@ -12,40 +12,39 @@ import pyarrow.parquet as pq
 from destination_datalake.aws.upload import Upload
 
 ROW_GROUP_BYTES = 64 * 1024 * 1024
-"""Arrow bytes gathered before a row group is written: large enough to be read well, small enough for memory."""
+"""Arrow bytes buffered before a row group is written: large enough to be read well, small enough for memory."""
 
 _SAMPLE_ROWS = 4096
 _DICTIONARY_BELOW = 0.5
-"""A column is dictionary-encoded if fewer of its sampled values than this share are distinct; else it only costs."""
-
+"""A column is dictionary-encoded if the share of distinct values in its sample is below this."""
 
 _LARGE_BYTES = 16 * 1024 * 1024
-"""A sample so large that a copy of it counts."""
+"""A sample above this is not copied to count distinct values."""
 
 _HUGE_VALUE_BYTES = 1024 * 1024
-"""Where a column's values are so large on average, nobody skips files by bounds; to find them takes six copies."""
+"""Columns of values above this, on average, get no statistics: Arrow copies such values several times for them."""
 
 
 class ParquetFileWriter:
-    """A Parquet file whose row groups hold about ROW_GROUP_BYTES of Arrow data."""
+    """Writes a Parquet file whose row groups hold about ROW_GROUP_BYTES of Arrow data."""
 
     def __init__(self, codec: str, schema: pa.Schema, upload: Upload) -> None:
         self._compression = "none" if codec == "UNCOMPRESSED" else codec.lower()
         self._schema = schema
         self._upload = upload
         self._writer: pq.ParquetWriter | None = None
-        self._gathered: list[pa.Table] = []
-        self._gathered_bytes = 0
+        self._buffered: list[pa.Table] = []
+        self._buffered_bytes = 0
 
     def write(self, table: pa.Table) -> None:
         """Append rows."""
-        self._gathered.append(table)
-        self._gathered_bytes += table.nbytes
-        if self._gathered_bytes >= ROW_GROUP_BYTES:
+        self._buffered.append(table)
+        self._buffered_bytes += table.nbytes
+        if self._buffered_bytes >= ROW_GROUP_BYTES:
             self._write_row_group()
 
     def close(self) -> bytes:
-        """Write what is left, then the footer."""
+        """Finish the file; return its footer."""
         self._write_row_group()
         assert self._writer is not None
         self._writer.close()
@@ -55,9 +54,9 @@ class ParquetFileWriter:
         return footer.getvalue()
 
     def _write_row_group(self) -> None:
-        table = pa.concat_tables(self._gathered) if self._gathered else self._schema.empty_table()
-        self._gathered.clear()
-        self._gathered_bytes = 0
+        table = pa.concat_tables(self._buffered) if self._buffered else self._schema.empty_table()
+        self._buffered.clear()
+        self._buffered_bytes = 0
         if self._writer is None:
             self._writer = pq.ParquetWriter(
                 cast("IO[Any]", self._upload),
@@ -65,7 +64,7 @@ class ParquetFileWriter:
                 compression=self._compression,  # type: ignore[arg-type]
                 compression_level=1 if self._compression == "zstd" else None,
                 write_statistics=_bounded_columns(table),
-                use_dictionary=_repetitive_columns(table),  # type: ignore[arg-type]  # Arrow's stubs know no list.
+                use_dictionary=_repetitive_columns(table),  # type: ignore[arg-type]  # The stubs know no list.
                 store_schema=False,
             )
         if table.num_rows:
@@ -73,7 +72,7 @@ class ParquetFileWriter:
 
 
 def _repetitive_columns(table: pa.Table) -> list[str]:
-    """The top-level columns whose values repeat, judged by the first rows; nested columns always count as such."""
+    """Return the paths of columns to dictionary-encode: nested ones, and those with few distinct values in a sample."""
     sample = table.slice(0, _SAMPLE_ROWS)
     repetitive = []
     for name in table.column_names:
@@ -81,14 +80,14 @@ def _repetitive_columns(table: pa.Table) -> list[str]:
         if pa.types.is_nested(column.type):
             repetitive += _paths(table.schema.field(name))
         elif column.nbytes > _LARGE_BYTES:
-            continue  # Looking for what repeats would copy it, and so would a dictionary.
+            continue  # Counting distinct values would copy it, and so would a dictionary.
         elif sample.num_rows == 0 or pc.count_distinct(column).as_py() < sample.num_rows * _DICTIONARY_BELOW:
             repetitive.append(name)
     return repetitive
 
 
 def _bounded_columns(table: pa.Table) -> bool | list[str]:
-    """The columns, as Parquet spells them, that get statistics: all (True) but those of huge values."""
+    """Return the paths of columns that get statistics, all but those of huge values; True for all columns."""
     huge = {name for name in table.column_names if table.column(name).nbytes > _HUGE_VALUE_BYTES * table.num_rows}
     if not huge:
         return True
@@ -96,13 +95,13 @@ def _bounded_columns(table: pa.Table) -> bool | list[str]:
 
 
 def _paths(field: pa.Field[Any]) -> list[str]:
-    """The paths of a column's leaves, itself if it is one."""
+    """Return the paths of a column's leaves; its own name if it is a leaf."""
     nested = pa.types.is_nested(field.type)
     return [f"{field.name}.{path}" for path in _leaves(field.type)] if nested else [field.name]
 
 
 def _leaves(type_: pa.DataType) -> list[str]:
-    """The paths of a nested type's leaves, as Parquet spells them."""
+    """Return the paths of a nested type's leaves, in Parquet's notation."""
     children = (
         [("list.element", type_.value_type)]
         if pa.types.is_list(type_)

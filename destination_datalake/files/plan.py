@@ -1,4 +1,4 @@
-"""Data files: what their writers are told and what they answer. Values that travel between `spark` and `tables`."""
+"""Data files, planned and written: the values that `tables` and the jobs on executors exchange."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ FileFormat = Literal["parquet", "jsonl"]
 
 @dataclass(frozen=True, slots=True)
 class FilePlan:
-    """How one stream's records become data files of its table.
+    """How one stream's records are written as data files of its table.
 
-    `columns` are the stream's columns as the table has them (without the metadata columns); `field_ids` maps the
-    dotted path of a column to its Iceberg field id, and is empty for tables that go by name. `folder` is the S3 URI
-    that files are written under, without a slash at the end. `deferred` files are not visible until they are published.
+    `columns` are the stream's columns as the table has them, without the metadata columns. `field_ids` maps the dotted
+    path of a column to its Iceberg field id; it is empty for tables whose columns are found by name. `folder` is the S3
+    URI of the files' prefix, without a slash at the end. `deferred` files are not visible until they are published.
+    `target_bytes` is the size at which a file ends and the next begins.
     """
 
     format: FileFormat
@@ -42,8 +43,8 @@ class FilePlan:
 class DataFile:
     """A file that was written.
 
-    `size` is in bytes. `columns` has the types that the values needed, which may be wider than the plan's. `footer`
-    holds a Parquet file's metadata, so that nobody need read it again.
+    `size` is in bytes. `columns` has the types that the values need, which may be wider than the plan's. `footer` is
+    the footer of a Parquet file, which saves reading it again; empty for other formats.
     """
 
     uri: str
@@ -53,25 +54,25 @@ class DataFile:
     footer: bytes = field(repr=False)
     pending_upload: PendingUpload | None
     with_nulls: frozenset[str] = frozenset()
-    """The top-level columns that some row has no value for, which a footer does not always say."""
+    """Top-level columns that are null in some row: a footer does not always have that."""
 
     def withdraw(self, s3: S3Client) -> None:
-        """Remove the file, which no table will hold."""
+        """Abort the pending upload, or delete the object: no table has the file."""
         if self.pending_upload is not None:
             self.pending_upload.withdraw(s3)
         else:
-            where = S3Address.parse(self.uri)
-            s3.delete_object(Bucket=where.bucket, Key=where.key)
+            address = S3Address.parse(self.uri)
+            s3.delete_object(Bucket=address.bucket, Key=address.key)
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteTask:
-    """A Parquet file (`source`, an S3 URI) to be written again as `target`, with the types given for some columns.
+    """The rewriting of a Parquet file (`source`, an S3 URI) to `target`, with wider types for some columns.
 
-    `columns` has top-level columns by their names in the file, whatever their case; one the file lacks is passed over.
-    Types of nested columns apply to what the file has of them. Field ids stay as they are, nested ones too.
-    `to_double` are the Iceberg field ids of floats, at any depth, that become doubles. A file that has none of them is
-    not written.
+    `columns` maps names of top-level columns, compared without case, to their new types; columns that the file lacks
+    are ignored. Types of nested columns apply to the fields that the file has. Field ids are kept, nested ones too.
+    `to_double` are the Iceberg field ids of floats, at any depth, that become doubles; a file that has none of them is
+    not rewritten.
     """
 
     source: str
@@ -83,7 +84,7 @@ class RewriteTask:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A file that was written again; or one that stays as it is, and then `target` is `source`.
+    """The result of a rewriting. A file that need not be rewritten has its `source` as `target`.
 
     `size` is in bytes; `footer` is the new file's, as in `DataFile`.
     """
@@ -95,17 +96,20 @@ class Rewritten:
     footer: bytes = field(default=b"", repr=False, compare=False)
 
     def withdraw(self, s3: S3Client) -> None:
-        """Remove the new file, which no table will hold."""
-        where = S3Address.parse(self.target)
-        s3.delete_object(Bucket=where.bucket, Key=where.key)
+        """Delete the new file: no table has it."""
+        address = S3Address.parse(self.target)
+        s3.delete_object(Bucket=address.bucket, Key=address.key)
 
 
 @dataclass(frozen=True, slots=True)
 class NotRewritten:
-    """A file that could not be written again; nothing is left of its target."""
+    """The result of a rewriting that failed; its target does not exist."""
 
     failure: Failure
 
 
+RewriteResult = Rewritten | NotRewritten
+
+
 class RewriteFailed(ConnectorError):
-    """Files could not be written again. `failure` is one of theirs."""
+    """Files could not be rewritten; `failure` is that of one of them."""

@@ -1,9 +1,9 @@
-"""Runs on the executors: Parquet files written anew with wider columns, everything else in them as it was.
+"""The rewriting job, as it runs on executors: Parquet files with wider columns, everything else in them as it was.
 
-The files may be anybody's: Spark's, Hive's, pandas'. Columns, their order, rows, row groups, field ids, compression and
-what a file says of itself stay. Two things cannot: INT96 timestamps become microseconds in UTC, which is how engines
-read INT96 (Arrow's own default, nanoseconds, ends in the year 2262, and Spark reads no such column), and copies of the
-schema that others have put into the file are left out, because they would speak of the narrow columns.
+The files may be written by others: Spark, Hive, pandas. Columns, their order, rows, row groups, field ids, compression
+and key-value metadata are kept, with two exceptions. INT96 timestamps become microseconds in UTC, as engines read them
+(Arrow's default, nanoseconds, overflows in 2262, and Spark does not read it). Copies of the schema that other writers
+keep in the metadata are left out, because they have the narrow columns.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.errors import explain
 from destination_datalake.aws.upload import Upload
 from destination_datalake.errors import Failure
-from destination_datalake.files.field_ids import with_doubles
-from destination_datalake.files.plan import NotRewritten, RewriteTask, Rewritten
+from destination_datalake.files.field_ids import promote_floats
+from destination_datalake.files.plan import NotRewritten, RewriteResult, RewriteTask, Rewritten
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.types import ColumnType, List, Struct
 
@@ -35,8 +35,8 @@ _COPIES_OF_THE_SCHEMA = frozenset(
 _MICROSECONDS = pa.timestamp("us", tz="UTC")
 
 
-def rewrite(tasks: Iterable[RewriteTask]) -> Iterator[Rewritten | NotRewritten]:
-    """Write every task's file again. A file that cannot be is answered as such; its target is not visible."""
+def rewrite(tasks: Iterable[RewriteTask]) -> Iterator[RewriteResult]:
+    """Rewrite the file of every task; yield a result for each. A failure does not stop the others."""
     pa.set_cpu_count(1)
     for task in tasks:
         try:
@@ -47,15 +47,15 @@ def rewrite(tasks: Iterable[RewriteTask]) -> Iterator[Rewritten | NotRewritten]:
 
 def _not_rewritten(task: RewriteTask, error: Exception) -> NotRewritten:
     trace = "".join(traceback.format_exception(error))
-    if (failure := explain(error, doing="write anew", resource=task.source)) is not None:
+    if (failure := explain(error, doing="rewrite", resource=task.source)) is not None:
         return NotRewritten(replace(failure, detail=f"{failure.detail}\n{trace}"))
     if isinstance(error, pa.ArrowException | OSError):
         message = (
-            f"Columns of the table must become wider, but its object {task.source} cannot be read as Parquet with "
-            "them. Remove or repair the object, or set numeric_types so that no column need become wider."
+            f"Columns of the table must be widened, but its object {task.source} cannot be read as Parquet with "
+            "them. Remove or repair the object, or set numeric_types so that no column need be widened."
         )
         return NotRewritten(Failure(message, trace, "config_error"))
-    message = f"Cannot write anew {task.source}: {type(error).__name__}."
+    message = f"Cannot rewrite {task.source}: {type(error).__name__}."
     return NotRewritten(Failure(message, trace, "system_error"))
 
 
@@ -83,7 +83,7 @@ def _rewritten(task: RewriteTask) -> Rewritten:
 
 
 def _writer(old: pq.ParquetFile, schema: pa.Schema, upload: Upload) -> pq.ParquetWriter:
-    """Begin a file that is compressed, encoded and ordered as the old one."""
+    """Open a file with the old one's compression, encodings and sort order."""
     first = old.metadata.row_group(0) if old.num_row_groups else None
     chunks = [first.column(index) for index in range(first.num_columns)] if first is not None else []
     codec = chunks[0].compression.lower() if chunks else "snappy"
@@ -98,11 +98,11 @@ def _writer(old: pq.ParquetFile, schema: pa.Schema, upload: Upload) -> pq.Parque
 
 
 def _widened(old: pq.ParquetFile, task: RewriteTask) -> pa.Schema:
-    """Return the file's schema with these types. Names are compared as catalogs do: in whatever case."""
+    """Return the file's schema with the task's types. Names are compared without case, as catalogs do."""
     int96 = iter([old.schema.column(index).physical_type == "INT96" for index in range(len(old.schema))])
     wanted = {name.lower(): type_ for name, type_ in task.columns.items()}
     widened = [_wider_field(field, wanted.get(field.name.lower()), int96) for field in old.schema_arrow]
-    fields = list(with_doubles(pa.schema(widened), task.to_double))
+    fields = list(promote_floats(pa.schema(widened), task.to_double))
     changed = {new.name: new.type for before, new in zip(old.schema_arrow, fields, strict=True) if new != before}
     return pa.schema(fields).with_metadata(_metadata(old.schema_arrow.metadata or {}, changed))
 
@@ -112,14 +112,14 @@ def _wider_field(field: pa.Field[Any], wanted: ColumnType | None, int96: Iterato
 
 
 def _wider(type_: pa.DataType, wanted: ColumnType | None, int96: Iterator[bool]) -> pa.DataType:
-    """Return the type as wide as wanted. `int96` says of each leaf, in the schema's order, whether it is an INT96."""
+    """Return the type widened. `int96` yields for each leaf, in the schema's order, whether it is an INT96."""
     if isinstance(type_, pa.StructType):
         inner = {field.name.lower(): field.type for field in wanted.fields} if isinstance(wanted, Struct) else {}
         children = [type_.field(index) for index in range(type_.num_fields)]
         return pa.struct([_wider_field(child, inner.get(child.name.lower()), int96) for child in children])
     if isinstance(type_, pa.MapType):
         key, item = _wider_field(type_.key_field, None, int96), _wider_field(type_.item_field, None, int96)
-        map_of = cast("Any", pa.map_)  # Its stubs know types only, not fields, which have names and ids.
+        map_of = cast("Any", pa.map_)  # The stubs know types only, not fields, which have names and ids.
         return cast("pa.DataType", map_of(key, item, type_.keys_sorted))
     if isinstance(type_, pa.ListType | pa.LargeListType | pa.FixedSizeListType):
         element = _wider_field(type_.value_field, wanted.element if isinstance(wanted, List) else None, int96)
@@ -132,14 +132,14 @@ def _wider(type_: pa.DataType, wanted: ColumnType | None, int96: Iterator[bool])
 
 
 def _metadata(old: Mapping[bytes, bytes], changed: Mapping[str, pa.DataType]) -> dict[bytes, bytes]:
-    """Return what the file says of itself, without what is not true any more."""
+    """Return the key-value metadata without entries that describe the narrow columns; pandas' is corrected."""
     kept = {key: value for key, value in old.items() if not changed or key not in _COPIES_OF_THE_SCHEMA}
     if _PANDAS in kept:
         pandas = json.loads(kept[_PANDAS])
         for column in pandas.get("columns", []):
             type_ = changed.get(column.get("field_name") or column.get("name"))
             if type_ is not None and pa.types.is_primitive(type_) and not pa.types.is_temporal(type_):
-                # pandas' own types that take nulls are written with a capital letter.
+                # Names of pandas' nullable types begin with a capital letter.
                 capital = str(column.get("numpy_type", ""))[:1].isupper()
                 name = "float64" if pa.types.is_floating(type_) else str(type_)
                 column["pandas_type"], column["numpy_type"] = name, name.capitalize() if capital else name

@@ -1,4 +1,4 @@
-"""Why Spark did not start, or could not run a job, in words for whoever can mend it."""
+"""Failures of Spark, with what the user can do: it did not start, gave up a job, or ended."""
 
 from __future__ import annotations
 
@@ -9,29 +9,27 @@ from destination_datalake.errors import ConnectorError, Failure, FailureType
 from destination_datalake.files.tasks import NotEncoded
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.spark.java import JavaUnusable, find_java
+from destination_datalake.spark.pyspark_internals import java_exception_text
 
 
 class SparkFailed(ConnectorError):
-    """Spark did not start, or died. The message says what a user can do; the cause has the rest."""
+    """Spark did not start, or has ended. The message says what the user can do; the cause has the details."""
 
     def __init__(self, message: str, type: FailureType = "transient_error") -> None:
         super().__init__(Failure(message, message, type))
 
 
-def start_failure(error: BaseException, said: Sequence[str], master: str) -> SparkFailed:
-    """Tell what kept Spark from starting on `master`.
-
-    `error` is what PySpark raised, `said` are the lines that the JVM printed.
-    """
+def start_failure(error: BaseException, output: Sequence[str], master: str) -> SparkFailed:
+    """Return why Spark did not start on `master`; `error` is what PySpark raised, `output` what the JVM printed."""
     try:
         find_java()
     except JavaUnusable as unusable:
         return SparkFailed(f"Spark did not start. {unusable}", "config_error")
-    reason = _reason(error, said)
+    reason = _reason(error, output)
     because = f"Spark did not start: {reason}"
-    if _MEMORY.search("\n".join([reason, *said])):
+    if _MEMORY.search("\n".join([reason, *output])):
         return SparkFailed(
-            f"{because}. The machine or container has not the memory that Spark's Java asks for: give it more, or "
+            f"{because}. The machine or container does not have the memory that Spark's JVM needs: give it more, or "
             "lower spark.driver.memory in spark.conf.",
             "transient_error",
         )
@@ -43,11 +41,11 @@ def start_failure(error: BaseException, said: Sequence[str], master: str) -> Spa
         )
     if _SETTING.search(reason):
         return SparkFailed(f"{because}. Correct spark.master or spark.conf.", "config_error")
-    return SparkFailed(f"{because}. The log has the rest.", "transient_error")
+    return SparkFailed(f"{because}. The log has the details.", "transient_error")
 
 
 class JobFailed(SparkFailed):
-    """Spark lives and has given up a job."""
+    """Spark has given up a job, and is able to run others."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -57,31 +55,31 @@ class JobFailed(SparkFailed):
 
 
 def worker_failure(stream: StreamId, error: JobFailed) -> NotEncoded:
-    """Tell of a unit whose worker died each time it was tried. `error` is what Spark said of the job."""
-    said = str(getattr(error.__cause__, "java_exception", None) or error.__cause__)
-    crash = _CRASH.search(said)
+    """Return the result of a unit whose worker died in every attempt; `error` is what its job failed of."""
+    detail = java_exception_text(error.__cause__) or str(error.__cause__)
+    crash = _CRASH.search(detail)
     if crash is not None:
         message = (
             f"Stream {stream} could not be written: the process that encodes its records crashed ({crash[1]}), each "
             "time it was tried. This is a defect of the connector or of a library in it; please report it. Other "
             "streams go on without this one."
         )
-        return NotEncoded(stream, Failure(message, said, "system_error"))
+        return NotEncoded(stream, Failure(message, detail, "system_error"))
     message = (
         f"Stream {stream} could not be written: the process that encodes its records was ended from outside, or could "
         "not run, each time it was tried. If the machine or container ran out of memory give it more, or lower "
         "batch_size_mb. Other streams go on without this one; the next sync continues from its last state."
     )
-    return NotEncoded(stream, Failure(message, said, "transient_error"))
+    return NotEncoded(stream, Failure(message, detail, "transient_error"))
 
 
 _CRASH = re.compile(r"Fatal Python error: ([A-Za-z ]+)")
 
 
-def end_failure(code: int | None) -> SparkFailed:
-    """Tell that Spark has ended: of its Java process, where it was that, by its exit code, negative for a signal."""
-    what = "Spark" if code is None else "Spark's Java process"
-    how = "" if code is None else f" (signal {-code})" if code < 0 else f" (exit code {code})"
+def end_failure(exit_code: int | None) -> SparkFailed:
+    """Return that Spark has ended. `exit_code` is the JVM's, negative for a signal; None if the JVM has not ended."""
+    what = "Spark" if exit_code is None else "Spark's Java process"
+    how = "" if exit_code is None else f" (signal {-exit_code})" if exit_code < 0 else f" (exit code {exit_code})"
     return SparkFailed(
         f"{what} has ended{how} in the middle of the sync. If the machine ran out of memory give it "
         "more, or lower batch_size_mb; the sync can be run again and continues from its last state."
@@ -110,9 +108,9 @@ _ERROR = re.compile(
 _LONGEST_REASON = 300
 
 
-def _reason(error: BaseException, said: Sequence[str]) -> str:
-    """The first line that tells of an error: of the JVM's own, or of what it answered PySpark."""
-    thrown = getattr(error, "java_exception", None)
-    lines = str(thrown).splitlines() if thrown is not None else [line for line in said if _ERROR.search(line)]
+def _reason(error: BaseException, output: Sequence[str]) -> str:
+    """Return the first line of the JVM's exception, else the first line of its output that reports an error."""
+    thrown = java_exception_text(error)
+    lines = thrown.splitlines() if thrown is not None else [line for line in output if _ERROR.search(line)]
     line = next((line.strip() for line in lines if line.strip()), f"{type(error).__name__}: {error}")
     return line.rstrip(".")[:_LONGEST_REASON]

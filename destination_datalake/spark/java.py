@@ -1,4 +1,4 @@
-"""Which Java Spark would run on, and whether it can. Loads nothing of Spark: `check` asks as well."""
+"""The Java that Spark would run on, and whether it can. Imports nothing of Spark: `check` uses it too."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from dataclasses import dataclass
 MINIMUM_VERSION = 17
 """The oldest Java that Spark 4 runs on."""
 
-_LOOK_SECONDS = 30
+_TIMEOUT_SECONDS = 30
 
 
 class JavaUnusable(Exception):
-    """There is no Java that Spark could run on. The text says what a user can do."""
+    """There is no Java that Spark could run on. The text says what the user can do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java runtime: the command, and its version as one number (17, 21; 8 for what calls itself 1.8)."""
+    """A Java runtime: the command, and its version as one number (17, 21; 8 for 1.8)."""
 
     command: str
     version: int
 
 
 def find_java() -> Java:
-    """Find the Java that Spark's own scripts would take: JAVA_HOME's, else the one on the PATH.
+    """Return the Java that Spark's scripts would use: JAVA_HOME's, else the one on the PATH.
 
-    It is asked for its version, which takes a tenth of a second. Raises JavaUnusable if there is none, it cannot be
-    run, or it is too old.
+    Runs it for its version, which takes a tenth of a second. Raises JavaUnusable if there is none, it cannot be run, or
+    it is too old.
     """
     home = os.environ.get("JAVA_HOME")
     command = os.path.join(home, "bin", "java") if home else shutil.which("java")  # noqa: PTH118
@@ -39,7 +39,7 @@ def find_java() -> Java:
         raise JavaUnusable(f"Spark needs a Java runtime, and there is none. {remedy}")
     try:
         asked = subprocess.run(
-            [command, "-XshowSettings:properties", "-version"], capture_output=True, text=True, timeout=_LOOK_SECONDS
+            [command, "-XshowSettings:properties", "-version"], capture_output=True, text=True, timeout=_TIMEOUT_SECONDS
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise JavaUnusable(f"Spark needs a Java runtime, and {command} cannot be run. {remedy}") from error

@@ -94,8 +94,8 @@ def is_java_exception(error: BaseException) -> bool:
     return isinstance(error, Py4JJavaError)
 
 
-def java_exception_text(error: BaseException) -> str | None:
-    """Return the text of the JVM's exception, with its stack trace; None if the error is not from the JVM."""
+def java_exception_text(error: BaseException | None) -> str | None:
+    """Return the text of the JVM's exception, with its stack trace; None if there is none."""
     thrown = getattr(error, "java_exception", None)
     return None if thrown is None else str(thrown)
 

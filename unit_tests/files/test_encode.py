@@ -1,4 +1,4 @@
-"""Segments in, data files out: what an executor does with its tasks, and what it leaves behind when it cannot."""
+"""Segments in, data files out: the encoding job, and what is left of a unit that fails."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def rows(cloud: Cloud, file: DataFile) -> list[dict[str, Any]]:
     return pq.read_table(cloud.arrow(key(file))).to_pylist()
 
 
-def test_segments_become_one_file_with_every_record_in_order(cloud: Cloud, segments: Segments) -> None:
+def test_segments_are_written_to_one_file_in_order(cloud: Cloud, segments: Segments) -> None:
     result = encoded(cloud, [segments.of(record(1, "a"), record(2, "b")), segments.of(record(3, "c"))])
 
     [file] = files(result)
@@ -101,7 +101,7 @@ def test_segments_become_one_file_with_every_record_in_order(cloud: Cloud, segme
     assert pq.read_metadata(pa.BufferReader(file.footer)).num_rows == 3
 
 
-def test_the_metadata_columns_come_first(cloud: Cloud, segments: Segments) -> None:
+def test_metadata_columns_come_first(cloud: Cloud, segments: Segments) -> None:
     [file] = files(encoded(cloud, [segments.of(record(1))]))
 
     [row] = rows(cloud, file)
@@ -116,7 +116,7 @@ def test_the_metadata_columns_come_first(cloud: Cloud, segments: Segments) -> No
     assert (row["_airbyte_meta"], row["_airbyte_generation_id"]) == ({"sync_id": 42, "changes": []}, 7)
 
 
-def test_field_ids_go_into_the_file(cloud: Cloud, segments: Segments) -> None:
+def test_file_has_field_ids(cloud: Cloud, segments: Segments) -> None:
     ids = {
         "_airbyte_raw_id": 1,
         "_airbyte_extracted_at": 2,
@@ -138,7 +138,7 @@ def test_field_ids_go_into_the_file(cloud: Cloud, segments: Segments) -> None:
     assert [(field.metadata or {})[b"PARQUET:field_id"] for field in schema] == [b"1", b"2", b"3", b"10", b"11", b"12"]
 
 
-def test_a_column_that_becomes_wider_begins_a_new_file_and_stays_wide(cloud: Cloud, segments: Segments) -> None:
+def test_widened_column_starts_a_new_file_and_stays_wide(cloud: Cloud, segments: Segments) -> None:
     plan = replace(PLAN, columns=(Field("id", "id", Int32()), Field("text", "Text", Float32())))
     blocks = [segments.of(record(number, 0.5)) for number in (1, 2**31, 3)]
 
@@ -151,7 +151,7 @@ def test_a_column_that_becomes_wider_begins_a_new_file_and_stays_wide(cloud: Clo
     assert pq.read_schema(cloud.arrow(key(second))).field("id").type == pa.int64()
 
 
-def test_a_file_that_is_large_enough_is_followed_by_another(cloud: Cloud, segments: Segments) -> None:
+def test_file_of_target_size_is_followed_by_another(cloud: Cloud, segments: Segments) -> None:
     plan = replace(PLAN, format="jsonl", codec="UNCOMPRESSED", target_bytes=1)
 
     written = files(encoded(cloud, [segments.of(record(number)) for number in range(3)], plan))
@@ -160,7 +160,7 @@ def test_a_file_that_is_large_enough_is_followed_by_another(cloud: Cloud, segmen
     assert [file.rows for file in written] == [1, 1, 1]
 
 
-def test_a_deferred_file_is_not_visible_before_it_is_published(cloud: Cloud, segments: Segments) -> None:
+def test_deferred_file_is_not_visible_before_it_is_published(cloud: Cloud, segments: Segments) -> None:
     [file] = files(encoded(cloud, [segments.of(record(1))], replace(PLAN, deferred=True)))
     assert cloud.objects() == {}
     assert file.pending_upload is not None
@@ -170,7 +170,7 @@ def test_a_deferred_file_is_not_visible_before_it_is_published(cloud: Cloud, seg
     assert [row["id"] for row in rows(cloud, file)] == [1]
 
 
-def test_a_segment_may_lie_in_s3(cloud: Cloud) -> None:
+def test_segment_in_s3_is_downloaded(cloud: Cloud) -> None:
     body = record(1) + record(2)
     cloud.access.client("s3").put_object(Bucket=BUCKET, Key="_staging/1.jsonl", Body=body)
 
@@ -179,7 +179,7 @@ def test_a_segment_may_lie_in_s3(cloud: Cloud) -> None:
     assert [row["id"] for row in rows(cloud, file)] == [1, 2]
 
 
-def test_fields_without_a_column_are_noticed_in_the_first_block_and_named(cloud: Cloud, segments: Segments) -> None:
+def test_undeclared_fields_of_the_first_block_are_reported_by_name(cloud: Cloud, segments: Segments) -> None:
     body = {"stream": "orders", "data": {"id": 1, "surname": "secret"}, "emitted_at": 1}
     first = segments.of(json.dumps({"type": "RECORD", "record": body}).encode() + b"\n")
 
@@ -189,7 +189,7 @@ def test_fields_without_a_column_are_noticed_in_the_first_block_and_named(cloud:
     assert result.undeclared == ("surname",)
 
 
-def test_blocks_end_between_lines_however_long_those_are(cloud: Cloud, segments: Segments) -> None:
+def test_lines_longer_than_a_block_are_read_whole(cloud: Cloud, segments: Segments) -> None:
     texts = ["x" * (BLOCK_BYTES // 3), "y" * (2 * BLOCK_BYTES), "z", "x" * (BLOCK_BYTES - 50), "end"]
 
     [file] = files(encoded(cloud, [segments.of(*(record(index, text) for index, text in enumerate(texts)))]))
@@ -197,7 +197,7 @@ def test_blocks_end_between_lines_however_long_those_are(cloud: Cloud, segments:
     assert [row["text"] for row in rows(cloud, file)] == texts
 
 
-def test_a_value_that_has_to_be_changed_is_counted_and_noted(cloud: Cloud, segments: Segments) -> None:
+def test_changed_value_is_counted_and_recorded_in_meta(cloud: Cloud, segments: Segments) -> None:
     result = encoded(cloud, [segments.of(record("not a number", "a"), record(2, "b"))])
 
     [file] = files(result)
@@ -209,7 +209,7 @@ def test_a_value_that_has_to_be_changed_is_counted_and_noted(cloud: Cloud, segme
     ]
 
 
-def test_a_file_says_which_of_its_columns_hold_nulls(cloud: Cloud, segments: Segments) -> None:
+def test_file_lists_its_columns_with_nulls(cloud: Cloud, segments: Segments) -> None:
     with_nulls = files(encoded(cloud, [segments.of(record(1, "a"), record(2))]))
     without = files(encoded(cloud, [segments.of(record(1, "a"), record(2, "b"))]))
 
@@ -217,13 +217,13 @@ def test_a_file_says_which_of_its_columns_hold_nulls(cloud: Cloud, segments: Seg
     assert {"id", "text"}.isdisjoint(without[0].with_nulls)
 
 
-def test_no_records_are_no_files(cloud: Cloud) -> None:
+def test_no_records_make_no_files(cloud: Cloud) -> None:
     assert encoded(cloud, []) == Encoded(ORDERS, (), RejectCounts(), ())
     assert cloud.objects() == {}
 
 
 @pytest.mark.parametrize("deferred", [False, True])
-def test_a_unit_that_fails_says_why_leaves_nothing_and_does_not_stop_the_others(
+def test_failed_unit_has_a_reason_leaves_no_objects_and_does_not_stop_others(
     cloud: Cloud, segments: Segments, deferred: bool
 ) -> None:
     plan = replace(PLAN, deferred=deferred, target_bytes=1)
@@ -241,7 +241,7 @@ def test_a_unit_that_fails_says_why_leaves_nothing_and_does_not_stop_the_others(
 
 
 @pytest.mark.parametrize("late_try_fails", [False, True])
-def test_a_try_that_comes_late_leaves_the_files_of_the_one_that_counts_alone(
+def test_late_attempt_does_not_touch_the_files_of_the_one_that_counts(
     cloud: Cloud, segments: Segments, late_try_fails: bool
 ) -> None:
     plan = replace(PLAN, format="jsonl", codec="UNCOMPRESSED", target_bytes=1)
@@ -258,7 +258,7 @@ def test_a_try_that_comes_late_leaves_the_files_of_the_one_that_counts_alone(
     assert {name: cloud.objects().get(name) for name in before} == before
 
 
-def test_a_unit_that_cannot_even_be_begun_does_not_stop_the_others(cloud: Cloud, segments: Segments) -> None:
+def test_unit_with_an_invalid_plan_does_not_stop_others(cloud: Cloud, segments: Segments) -> None:
     lines = segments.of(record(1))
     impossible = replace(PLAN, columns=(Field("id", "id", Decimal(99, 0)),))
     bad = EncodeUnit(ORDERS, "bad", (lines,), impossible, REJECTS)
@@ -272,7 +272,7 @@ def test_a_unit_that_cannot_even_be_begun_does_not_stop_the_others(cloud: Cloud,
 
 
 @pytest.mark.parametrize("deferred", [False, True])
-def test_a_unit_is_told_what_it_failed_of_also_when_its_parts_cannot_be_taken_back(
+def test_failed_unit_reports_the_first_error_when_its_parts_cannot_be_withdrawn(
     cloud: Cloud, segments: Segments, deferred: bool
 ) -> None:
     plan = replace(PLAN, format="jsonl", codec="UNCOMPRESSED", deferred=deferred)
@@ -292,7 +292,7 @@ def test_a_unit_is_told_what_it_failed_of_also_when_its_parts_cannot_be_taken_ba
     assert len(files(succeeded)) == 1
 
 
-def test_what_aws_refuses_is_said_in_terms_of_aws(cloud: Cloud, segments: Segments) -> None:
+def test_refusal_of_aws_is_a_config_error_that_names_the_bucket(cloud: Cloud, segments: Segments) -> None:
     failed = encoded(cloud, [segments.of(record(1))], replace(PLAN, folder="s3://nobody-s-bucket/shop"))
 
     assert isinstance(failed, NotEncoded)

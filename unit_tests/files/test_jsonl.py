@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -13,6 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from destination_datalake.files.jsonl import JsonLinesEncoder
+from unit_tests.cloud import Cloud
+from unit_tests.cloud import cloud as an_account
+from unit_tests.files.written import NESTED, written
 
 SQL_WORDS = ["rows", "Rows", "ROWS", "row", "data", "json", "records", "select", "from", "null", "c0", "c1", "to_json"]
 PUNCTUATION = ['"', "'", "''", "\n", "\\", "", " ", ".", ";", "--", "$1", "?", "{", "\x00", "\u2028", "a.b", "é", "😀"]
@@ -27,24 +32,24 @@ def objects(table: pa.Table, memory_mb: int = 256) -> list[Any]:
 
 
 @given(names=st.lists(NAMES, min_size=1, max_size=6, unique=True))
-def test_a_row_has_every_column_whatever_the_columns_are_called(names: list[str]) -> None:
+def test_row_has_every_column_whatever_their_names(names: list[str]) -> None:
     table = pa.table([pa.array([place, None], pa.int64()) for place in range(len(names))], names=names)
 
     assert objects(table) == [{name: place for place, name in enumerate(names)}, dict.fromkeys(names)]
 
 
 @pytest.mark.parametrize("name", ["rows", "ROWS", "records", "c0"])
-def test_a_struct_s_column_may_be_called_like_its_members(name: str) -> None:
+def test_struct_column_can_have_the_name_of_a_member(name: str) -> None:
     table = pa.table({"id": [1], name: [{"rows": 7, "id": 8}]})
 
     assert objects(table) == [{"id": 1, name: {"rows": 7, "id": 8}}]
 
 
-NESTED = pa.struct([("at", pa.timestamp("us", "UTC")), ("list", pa.list_(pa.field("element", pa.decimal128(38, 9))))])
+TIMED = pa.struct([("at", pa.timestamp("us", "UTC")), ("list", pa.list_(pa.field("element", pa.decimal128(38, 9))))])
 
 
 @pytest.mark.parametrize("letter", ["x", "\x01", '"', "é", "😀"])
-def test_a_row_too_large_for_the_memory_of_the_quick_way_is_written_all_the_same(letter: str) -> None:
+def test_row_too_large_for_duckdb_s_memory_limit_is_written_exactly(letter: str) -> None:
     # Given a value that takes more memory than DuckDB has, between small ones
     texts = ["small", letter * (16 * 1024 * 1024 // len(letter.encode())), None]
     table = pa.table(
@@ -52,7 +57,7 @@ def test_a_row_too_large_for_the_memory_of_the_quick_way_is_written_all_the_same
             "id": pa.array([1, 2, 3]),
             "text": texts,
             "nested": pa.array(
-                [None, {"at": datetime(2024, 2, 29, 1, 2, 3, 400001, UTC), "list": [Decimal("1.5")]}, None], NESTED
+                [None, {"at": datetime(2024, 2, 29, 1, 2, 3, 400001, UTC), "list": [Decimal("1.5")]}, None], TIMED
             ),
             "part": pa.array([0.1, 2.5, None], pa.float32()),
         }
@@ -66,7 +71,7 @@ def test_a_row_too_large_for_the_memory_of_the_quick_way_is_written_all_the_same
     assert [row["text"] for row in written] == texts
 
 
-def test_many_sparse_columns_are_written_with_as_many_rows_at_a_time_as_there_is_room_for() -> None:
+def test_thousand_sparse_columns_are_written_within_the_memory_limit() -> None:
     names = [f"column_{number:0100}" for number in range(1000)]
     columns = [pa.array([1] + [None] * 2099, pa.int32()) for _ in names]
 
@@ -77,7 +82,7 @@ def test_many_sparse_columns_are_written_with_as_many_rows_at_a_time_as_there_is
     assert written[2099] == dict.fromkeys(names)
 
 
-def test_a_file_takes_any_number_of_tables() -> None:
+def test_encoder_takes_any_number_of_tables() -> None:
     encoder = JsonLinesEncoder(pa.schema([("id", pa.int64())]))
     table = pa.table({"id": [1]})
 
@@ -85,3 +90,63 @@ def test_a_file_takes_any_number_of_tables() -> None:
 
     encoder.close()
     assert set(written) == {b'{"id":1}\n'}
+
+
+@pytest.fixture
+def cloud() -> Iterator[Cloud]:
+    with an_account() as account:
+        yield account
+
+
+def text_lines(content: bytes) -> list[Any]:
+    assert content.endswith(b"\n")
+    return [json.loads(line, parse_float=Decimal) for line in content.splitlines()]
+
+
+VALUES = pa.table(
+    {
+        "text": pa.array(['"quoted"\n{\\}', "é京😀\u2028", ""]),
+        "whole": pa.array([2**63 - 1, None, -(2**63)], pa.int64()),
+        "exact": pa.array([Decimal("1234567890123456789.000000000000000001"), None, Decimal(0)], pa.decimal128(38, 18)),
+        "flag": pa.array([True, None, False]),
+        "day": pa.array([date(2024, 2, 29), None, date(1, 1, 1)]),
+        "at": pa.array([datetime(2024, 2, 29, 1, 2, 3, 456789, UTC), None, None], pa.timestamp("us", "UTC")),
+        "wall": pa.array([datetime(2024, 2, 29, 1, 2, 3), None, None], pa.timestamp("us")),
+        "nested": pa.array([{"a": 1, "tags": [{"x": "y"}, None]}, None, {"a": None, "tags": []}], NESTED),
+    }
+)
+TEXTS: list[dict[str, Any]] = [
+    {
+        "text": '"quoted"\n{\\}',
+        "whole": 2**63 - 1,
+        "exact": Decimal("1234567890123456789.000000000000000001"),
+        "flag": True,
+        "day": "2024-02-29",
+        "at": "2024-02-29 01:02:03.456789",
+        "wall": "2024-02-29 01:02:03",
+        "nested": {"a": 1, "tags": [{"x": "y"}, None]},
+    },
+    dict.fromkeys(VALUES.column_names) | {"text": "é京😀\u2028"},
+    dict.fromkeys(VALUES.column_names)
+    | {"text": "", "whole": -(2**63), "exact": Decimal(0), "flag": False, "day": "0001-01-01"}
+    | {"nested": {"a": None, "tags": []}},
+]
+
+
+def test_values_are_written_exactly(cloud: Cloud) -> None:
+    content, footer = written(cloud, "jsonl", "UNCOMPRESSED", VALUES)
+
+    assert text_lines(content) == TEXTS
+    assert footer == b""
+
+
+def test_gzip_file_is_one_stream(cloud: Cloud) -> None:
+    content, _ = written(cloud, "jsonl", "GZIP", VALUES, VALUES)
+
+    assert text_lines(gzip.decompress(content)) == TEXTS * 2
+
+
+def test_file_without_rows_is_empty(cloud: Cloud) -> None:
+    content, _ = written(cloud, "jsonl", "UNCOMPRESSED", VALUES.slice(0, 0))
+
+    assert content == b""

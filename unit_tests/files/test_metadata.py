@@ -19,7 +19,7 @@ AT = pa.array([1_700_000_000_000_000, 1_700_000_000_000_001], pa.timestamp("us",
 CHANGED = [[{"field": "a", "change": "NULLED", "reason": "SOURCE_SERIALIZATION_ERROR"}], []]
 
 
-def test_raw_ids_are_different_uuids_of_version_7_made_now() -> None:
+def test_raw_ids_are_distinct_uuids_of_version_7_with_the_current_time() -> None:
     before = time.time_ns() // 1_000_000
     texts = raw_ids(1000).to_pylist() + raw_ids(1000).to_pylist()
     after = time.time_ns() // 1_000_000
@@ -33,7 +33,7 @@ def test_raw_ids_are_different_uuids_of_version_7_made_now() -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 1, 100_000])
-def test_there_are_as_many_raw_ids_as_rows(rows: int) -> None:
+def test_each_row_has_a_raw_id(rows: int) -> None:
     ids = raw_ids(rows)
 
     ids.validate(full=True)
@@ -43,7 +43,7 @@ def test_there_are_as_many_raw_ids_as_rows(rows: int) -> None:
 
 @pytest.mark.parametrize("changes", [None, pa.array(CHANGED, CHANGES_TYPE)])
 @pytest.mark.parametrize(("generation", "sync_id"), [(7, 2**40), (0, 0), (None, None)])
-def test_the_columns_say_when_what_and_whence(
+def test_columns_hold_time_changes_and_generation(
     changes: pa.ListArray[Any] | None, generation: int | None, sync_id: int | None
 ) -> None:
     columns = metadata_columns(Decoded(AT, [], changes), generation, sync_id)

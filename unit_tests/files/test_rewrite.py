@@ -1,4 +1,4 @@
-"""Parquet files written anew with wider columns: whoever wrote them, the rest of them is as it was."""
+"""Parquet files rewritten with wider columns, whichever program wrote them: all else in them is kept."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def with_id(field: pa.Field[Any], number: int) -> pa.Field[Any]:
     return field.with_metadata({"PARQUET:field_id": str(number)})
 
 
-def test_wider_columns_hold_the_same_values_and_the_others_stay_where_and_what_they_were(cloud: Cloud) -> None:
+def test_widened_columns_keep_their_values_and_other_columns_their_types_and_order(cloud: Cloud) -> None:
     inner = pa.struct([("theirs", pa.string()), ("n", pa.int32()), ("all", pa.list_(pa.float32()))])
     table = pa.table(
         {
@@ -80,7 +80,7 @@ def test_wider_columns_hold_the_same_values_and_the_others_stay_where_and_what_t
     assert file.read().to_pylist() == table.to_pylist()
 
 
-def test_names_are_compared_in_whatever_case(cloud: Cloud) -> None:
+def test_column_names_are_compared_without_case(cloud: Cloud) -> None:
     table = pa.table({"ID": pa.array([1], pa.int32()), "Of": pa.array([{"N": 1}], pa.struct([("N", pa.int32())]))})
 
     file = rewritten(cloud, file_of(table), id=Int64(), of=Struct((Field("n", "n", Int64()),)))
@@ -91,7 +91,7 @@ def test_names_are_compared_in_whatever_case(cloud: Cloud) -> None:
     ]
 
 
-def test_field_ids_nullability_row_groups_compression_and_encodings_stay(cloud: Cloud) -> None:
+def test_field_ids_nullability_row_groups_compression_and_encodings_are_kept(cloud: Cloud) -> None:
     element = with_id(pa.field("element", pa.struct([with_id(pa.field("n", pa.int32()), 4)])), 3)
     schema = pa.schema(
         [
@@ -126,7 +126,7 @@ def test_field_ids_nullability_row_groups_compression_and_encodings_stay(cloud: 
 
 
 @pytest.mark.parametrize("stored", [True, False], ids=["Arrow's schema stored", "not stored"])
-def test_int96_timestamps_become_microseconds_in_utc_wherever_they_are(cloud: Cloud, stored: bool) -> None:
+def test_int96_timestamps_at_any_depth_become_microseconds_in_utc(cloud: Cloud, stored: bool) -> None:
     """As Spark, Hive and AWS Data Wrangler write them; also of years that nanoseconds cannot reach."""
     instants = [datetime(9999, 12, 31, 23, 59, 59, 999999), datetime(1, 1, 1), datetime(1816, 3, 30), None]
     inner = pa.struct([("at", pa.timestamp("us")), ("all", pa.list_(pa.timestamp("us")))])
@@ -152,7 +152,7 @@ def test_int96_timestamps_become_microseconds_in_utc_wherever_they_are(cloud: Cl
     assert file.read().column("inner").to_pylist() == [{"at": each, "all": [each]} for each in in_utc]
 
 
-def test_a_file_s_own_words_stay_and_copies_of_the_narrow_schema_do_not(cloud: Cloud) -> None:
+def test_metadata_is_kept_without_copies_of_the_narrow_schema(cloud: Cloud) -> None:
     described = {
         "columns": [
             {"name": "id", "field_name": "id", "pandas_type": "int32", "numpy_type": "int32", "metadata": None},
@@ -182,7 +182,7 @@ def test_a_file_s_own_words_stay_and_copies_of_the_narrow_schema_do_not(cloud: C
     assert pandas["pandas_version"] == "2.2.3"
 
 
-def test_a_file_without_rows_is_one_again(cloud: Cloud) -> None:
+def test_file_without_rows_is_rewritten(cloud: Cloud) -> None:
     file = rewritten(cloud, file_of(pa.table({"id": pa.array([], pa.int32())})), id=Int64())
 
     assert str(file.schema_arrow) == "id: int64"
@@ -193,7 +193,7 @@ def test_a_file_without_rows_is_one_again(cloud: Cloud) -> None:
     [b"no Parquet", file_of(pa.table({"id": ["text"]}))],
     ids=["another format", "another type"],
 )
-def test_an_object_that_cannot_be_written_anew_is_named_and_leaves_nothing(cloud: Cloud, content: bytes) -> None:
+def test_object_that_cannot_be_rewritten_is_named_and_leaves_no_target(cloud: Cloud, content: bytes) -> None:
     result = result_of(cloud, content, {"id": Int64()})
 
     assert isinstance(result, NotRewritten)
@@ -202,8 +202,71 @@ def test_an_object_that_cannot_be_written_anew_is_named_and_leaves_nothing(cloud
     assert (list(cloud.objects()), cloud.unfinished_uploads()) == (["old"], [])
 
 
-def test_an_object_that_is_gone_is_aws_s_word_not_parquet_s(cloud: Cloud) -> None:
+def test_missing_object_is_reported_as_an_error_of_s3(cloud: Cloud) -> None:
     (result,) = rewrite([RewriteTask(f"s3://{BUCKET}/gone", f"s3://{BUCKET}/new", {}, cloud.access)])
 
     assert isinstance(result, NotRewritten)
-    assert result.failure.message.startswith(f"Cannot write anew s3://{BUCKET}/gone (S3, GetObject): ")
+    assert result.failure.message.startswith(f"Cannot rewrite s3://{BUCKET}/gone (S3, GetObject): ")
+
+
+OLD, NEW = f"s3://{BUCKET}/old.parquet", f"s3://{BUCKET}/new.parquet"
+
+
+def field(name: str, type_: pa.DataType, id_: int) -> pa.Field[Any]:
+    return pa.field(name, type_, metadata={"PARQUET:field_id": str(id_)})
+
+
+KEY: Any = field("key", pa.string(), 7).with_nullable(False)
+VALUE: Any = field("value", pa.float32(), 8)
+MOVES = pa.struct([field("up", pa.float32(), 4), field("down", pa.float32(), 5)])
+SCHEMA = pa.schema(
+    [
+        field("price", pa.float32(), 1),
+        field("moves", pa.list_(field("element", MOVES, 3)), 2),
+        field("rates", pa.map_(KEY, VALUE), 6),
+    ]
+)
+ROW = {"price": 0.1, "moves": [{"up": 0.5, "down": 0.3}, None], "rates": [("a", 0.25)]}
+
+
+def promoted(cloud: Cloud, *to_double: int) -> Rewritten:
+    body = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist([ROW, {}], SCHEMA), body)
+    cloud.access.client("s3").put_object(Bucket=BUCKET, Key="old.parquet", Body=body.getvalue())
+    [answer] = rewrite([RewriteTask(OLD, NEW, {}, cloud.access, frozenset(to_double))])
+    assert isinstance(answer, Rewritten)
+    return answer
+
+
+def ids(fields: Any) -> dict[int, pa.DataType]:
+    """The types of all leaves of a schema by their field ids."""
+    found: dict[int, pa.DataType] = {}
+    for each in fields:
+        below: list[Any] = []
+        if pa.types.is_map(each.type):
+            below = [each.type.key_field, each.type.item_field]
+        elif pa.types.is_list(each.type):
+            below = [each.type.value_field]
+        elif pa.types.is_struct(each.type):
+            below = list(each.type)
+        else:
+            found[int(each.metadata[b"PARQUET:field_id"])] = each.type
+        found |= ids(below)
+    return found
+
+
+def test_floats_at_any_depth_are_promoted_by_field_id(cloud: Cloud) -> None:
+    answer = promoted(cloud, 1, 4)
+
+    new = pq.read_table(cloud.arrow("new.parquet"))
+    before = pa.Table.from_pylist([ROW, {}], SCHEMA).to_pylist()
+    assert new.to_pylist() == before
+    assert ids(new.schema) == {**ids(SCHEMA), 1: pa.float64(), 4: pa.float64()}
+    assert answer == Rewritten(OLD, NEW, 2, len(cloud.objects()["new.parquet"]))
+
+
+def test_file_without_the_promoted_fields_is_not_rewritten(cloud: Cloud) -> None:
+    answer = promoted(cloud, 9)
+
+    assert answer == Rewritten(OLD, OLD, 2, len(cloud.objects()["old.parquet"]))
+    assert "new.parquet" not in cloud.objects()

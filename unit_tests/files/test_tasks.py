@@ -1,4 +1,4 @@
-"""From batches to the tasks of one Spark job: nothing lost, nothing doubled, in order, and even."""
+"""Batches split into the tasks of a Spark job: every segment once, in order, in tasks of even size."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ batch_sizes = st.lists(st.lists(st.integers(1, 20 * MiB), min_size=1, max_size=2
 
 
 @given(sizes_=batch_sizes, parallelism=st.integers(1, 16))
-def test_every_segment_is_in_exactly_one_task_and_a_stream_s_are_in_order(
+def test_every_segment_is_in_one_task_and_a_stream_s_segments_are_in_order(
     sizes_: list[list[int]], parallelism: int
 ) -> None:
     batches = [batch(str(index), each) for index, each in enumerate(sizes_)]
@@ -58,9 +58,7 @@ def test_every_segment_is_in_exactly_one_task_and_a_stream_s_are_in_order(
 
 
 @given(sizes_=batch_sizes, parallelism=st.integers(1, 16))
-def test_tasks_are_even_to_within_one_segment_and_as_few_as_that_allows(
-    sizes_: list[list[int]], parallelism: int
-) -> None:
+def test_tasks_are_even_to_within_one_segment(sizes_: list[list[int]], parallelism: int) -> None:
     batches = [batch(str(index), each) for index, each in enumerate(sizes_)]
     total = sum(map(sum, sizes_))
     share = max(MIN_TASK_BYTES, -(-total // parallelism))
@@ -86,7 +84,7 @@ def test_tasks_are_even_to_within_one_segment_and_as_few_as_that_allows(
         ([[500 * MiB]], 2, [500 * MiB]),
     ],
 )
-def test_there_are_as_many_tasks_as_run_at_once_unless_they_would_be_too_small(
+def test_number_of_tasks_is_the_parallelism_unless_they_would_be_too_small(
     sent: list[list[int]], parallelism: int, expected: list[int]
 ) -> None:
     batches = [batch(str(index), each) for index, each in enumerate(sent)]
@@ -94,7 +92,7 @@ def test_there_are_as_many_tasks_as_run_at_once_unless_they_would_be_too_small(
     assert sizes(split_into_tasks(batches, parallelism, ACCESS), batches) == expected
 
 
-def test_a_task_says_how_its_files_are_written_and_how_to_reach_aws() -> None:
+def test_task_has_the_batch_s_plan_and_the_access() -> None:
     [task] = split_into_tasks([batch("a", [1, 2])], 1, ACCESS)
 
     [unit] = task.units

@@ -1,4 +1,4 @@
-"""What is said of a Spark that did not start, and of a unit whose worker died."""
+"""What is reported of a Spark that did not start, and of a unit whose worker died."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Thrown(Exception):
 
 
 @pytest.mark.parametrize(
-    ("error", "said", "master", "failure_type", "words"),
+    ("error", "output", "master", "failure_type", "words"),
     [
         (
             Thrown("java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.\n\tat Spark"),
@@ -54,27 +54,33 @@ class Thrown(Exception):
             "transient_error",
             "give it more, or lower spark.driver.memory",
         ),
-        (RuntimeError("no gateway"), NOISE, "local[*]", "transient_error", "start: RuntimeError: no gateway. The log"),
+        (
+            RuntimeError("no gateway"),
+            NOISE,
+            "local[*]",
+            "transient_error",
+            "start: RuntimeError: no gateway. The log has the details.",
+        ),
     ],
-    ids=["master", "address", "memory", "silence"],
+    ids=["master", "address", "memory", "no output"],
 )
-def test_a_start_that_failed_is_told_with_its_reason_and_what_to_do(
-    error: Exception, said: tuple[str, ...], master: str, failure_type: str, words: str
+def test_start_failure_has_reason_and_remedy(
+    error: Exception, output: tuple[str, ...], master: str, failure_type: str, words: str
 ) -> None:
-    failure = start_failure(error, said, master)
+    failure = start_failure(error, output, master)
 
     assert words in str(failure)
     assert failure.failure.type == failure_type
 
 
-def worker_said(text: str) -> JobFailed:
+def job_failed(text: str) -> JobFailed:
     error = JobFailed()
     error.__cause__ = Thrown(text)
     return error
 
 
 @pytest.mark.parametrize(
-    ("said", "failure_type", "words"),
+    ("detail", "failure_type", "words"),
     [
         (
             "Python worker exited unexpectedly (crashed): Fatal Python error: Segmentation fault\n\n",
@@ -84,9 +90,11 @@ def worker_said(text: str) -> JobFailed:
         ("Python worker exited unexpectedly (crashed)", "transient_error", "ran out of memory"),
     ],
 )
-def test_a_unit_whose_worker_died_is_told_of_in_its_own_stream(said: str, failure_type: str, words: str) -> None:
-    answer = worker_failure(StreamId("shop", "orders"), worker_said(said))
+def test_worker_failure_names_the_stream_and_what_the_worker_died_of(
+    detail: str, failure_type: str, words: str
+) -> None:
+    answer = worker_failure(StreamId("shop", "orders"), job_failed(detail))
 
     assert "shop.orders" in answer.failure.message
     assert words in answer.failure.message
-    assert (answer.failure.type, answer.failure.detail) == (failure_type, said)
+    assert (answer.failure.type, answer.failure.detail) == (failure_type, detail)

@@ -1,4 +1,4 @@
-"""Which Java is found, and what is said of one that Spark could not run on."""
+"""Which Java is found, and what is reported of one that Spark could not run on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def put_java(folder: Path, settings: str) -> str:
 
 
 @pytest.mark.parametrize(("says", "version"), [("17", 17), ("21", 21)])
-def test_java_home_comes_before_the_path(
+def test_java_home_takes_precedence_over_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, version: int
 ) -> None:
     command = put_java(tmp_path / "home", f"    java.specification.version = {says}")
@@ -30,7 +30,7 @@ def test_java_home_comes_before_the_path(
     assert find_java() == Java(command, version)
 
 
-def test_without_java_home_the_path_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_path_is_searched_without_java_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = put_java(tmp_path, "    java.specification.version = 25")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
@@ -46,7 +46,7 @@ def test_without_java_home_the_path_is_searched(tmp_path: Path, monkeypatch: pyt
         ("who are you", "does not say its version"),
     ],
 )
-def test_a_java_that_is_too_old_or_none_at_all_is_named_with_what_to_do(
+def test_unusable_java_is_reported_with_its_command_and_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, words: str
 ) -> None:
     command = put_java(tmp_path, says)
@@ -60,7 +60,7 @@ def test_a_java_that_is_too_old_or_none_at_all_is_named_with_what_to_do(
 
 
 @pytest.mark.parametrize("home", ["/nowhere", ""])
-def test_no_java_is_said_to_be_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str) -> None:
+def test_missing_java_is_reported_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str) -> None:
     monkeypatch.setenv("JAVA_HOME", home)
     monkeypatch.setenv("PATH", str(tmp_path))
 

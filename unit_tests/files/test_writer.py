@@ -1,0 +1,21 @@
+"""The names of data files."""
+
+from __future__ import annotations
+
+import pytest
+
+from destination_datalake.files.plan import FileFormat
+from destination_datalake.files.writer import extension
+
+
+@pytest.mark.parametrize(
+    ("format", "codec", "ending"),
+    [
+        ("parquet", "ZSTD", ".parquet"),
+        ("parquet", "GZIP", ".parquet"),
+        ("jsonl", "GZIP", ".jsonl.gz"),
+        ("jsonl", "UNCOMPRESSED", ".jsonl"),
+    ],
+)
+def test_extension_tells_format_and_compression(format: FileFormat, codec: str, ending: str) -> None:
+    assert extension(format, codec) == ending
