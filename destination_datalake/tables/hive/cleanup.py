@@ -38,30 +38,35 @@ class Cleanup:
         return sorted(dead - folders_in_use(table_input))
 
     def on_left(self, folder: str) -> None:
-        """Delete what this sync left before `folder`, which it has just left."""
+        """Delete what this sync left before `folder`, which it has just left. Failures are logged as by `delete`."""
         self._obsolete |= self._last_left
         self._last_left = {folder} - {self._first_folder}
-        self.delete()
+        try:
+            dead = self._glue_table.update(self.mark_dead)
+        except Exception as error:
+            self._warn(error, ())
+        else:
+            self.delete(dead)
 
-    def delete(self, dead: Sequence[str] | None = None) -> None:
-        """Delete the dead folders, which are `dead` if an update before has marked them.
+    def delete(self, dead: Sequence[str]) -> None:
+        """Delete folders that `mark_dead` returned, and take them out of the list.
 
         A failure is logged and not raised, as the table's rows are right without it.
         """
-        folders = dead or ()
+        if not dead:
+            return
         try:
-            if dead is None:
-                folders = self._glue_table.update(self.mark_dead)
-            if not folders:
-                return
-            for folder in folders:
+            for folder in dead:
                 self._folders.delete_folder(folder)
-            self._glue_table.update(lambda table_input: unlist_folders(table_input, *folders))
+            self._glue_table.update(lambda table_input: unlist_folders(table_input, *dead))
         except Exception as error:
-            table = f"table {self._glue_table.name}"
-            failure = explain(error, doing="remove old files of", resource=table)
-            _logger.warning(
-                "%s The table's rows are right, and the sync goes on. The next one tries again: %s.",
-                failure.message if failure is not None else f"Cannot remove old files of {table}: {error!r}.",
-                ", ".join(folders) or "folders that the table has left",
-            )
+            self._warn(error, dead)
+
+    def _warn(self, error: Exception, folders: Sequence[str]) -> None:
+        table = f"table {self._glue_table.name}"
+        failure = explain(error, doing="remove old files of", resource=table)
+        _logger.warning(
+            "%s The table's rows are right, and the sync goes on. The next one tries again: %s.",
+            failure.message if failure is not None else f"Cannot remove old files of {table}: {error!r}.",
+            ", ".join(folders) or "folders that the table has left",
+        )
