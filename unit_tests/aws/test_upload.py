@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from destination_datalake.aws.upload import PART_BYTES, Upload
+from destination_datalake.aws.upload import PART_BYTES, GzipUpload, Upload
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.cloud import cloud as an_account
 
@@ -106,3 +107,12 @@ def test_a_failed_part_is_raised_by_the_next_write_or_by_close(cloud: Cloud) -> 
 
         upload.abort()
         assert upload.closed
+
+
+def test_a_gzip_upload_is_one_stream_of_all_writes(cloud: Cloud) -> None:
+    upload = GzipUpload(upload_to(cloud, deferred=False))
+    for piece in (b"a" * 100_000, bytearray(b"b"), memoryview(b"c")):
+        upload.write(piece)
+    upload.close()
+
+    assert gzip.decompress(cloud.objects()["folder/file"]) == b"a" * 100_000 + b"bc"

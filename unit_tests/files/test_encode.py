@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -298,3 +300,16 @@ def test_refusal_of_aws_is_a_config_error_that_names_the_bucket(cloud: Cloud, se
     assert isinstance(failed, NotEncoded)
     assert "nobody-s-bucket" in failed.failure.message
     assert failed.failure.type == "config_error"
+
+
+IMPORTS = """
+import sys
+import destination_datalake.files.encode, destination_datalake.files.rewrite
+print({"pyspark", "py4j", "pyiceberg", "boto3", "awswrangler", "airbyte_cdk", "pydantic"} & {*sys.modules})
+"""
+
+
+def test_jobs_on_executors_import_neither_spark_nor_catalogs_nor_the_cdk() -> None:
+    ended = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True, timeout=60)
+
+    assert ended.stdout == "set()\n", ended.stderr

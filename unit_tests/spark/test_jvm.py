@@ -1,0 +1,60 @@
+"""Spark's JVM: what of its start and end needs no Java."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from destination_datalake.spark.jvm import Jvm, _properties_file
+
+
+def test_a_jvm_that_was_not_launched_has_no_exit_code_and_no_output(tmp_path: Path) -> None:
+    jvm = Jvm(tmp_path)
+
+    assert (jvm.exit_code, jvm.output()) == (None, [])
+    jvm.wait_for_exit()
+    jvm.kill()
+
+
+def test_kill_ends_processes_that_name_the_scratch_folder_and_their_children(tmp_path: Path) -> None:
+    child = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])"
+    command = [sys.executable, "-c", child]
+    with (
+        subprocess.Popen([*command, f"--scratch={tmp_path}"]) as starting,
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other,
+    ):
+        while not (family := psutil.Process(starting.pid).children()):
+            pass
+
+        Jvm(tmp_path).kill()
+
+        assert starting.wait(10) == -9
+        assert psutil.wait_procs(family, 10)[1] == []
+        assert other.poll() is None
+        other.communicate(b"\n")
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        ("local[*]", "local\\u005b\\u002a\\u005d"),
+        ("a=b: c\\\n", "a\\u003db\\u003a\\u0020c\\u005c\\u000a"),
+        ("é", "\\u00e9"),
+    ],
+)
+def test_properties_are_written_as_java_reads_them(value: str, written: str) -> None:
+    assert _properties_file({"spark.key": value}) == f"spark.key={written}\n"
+
+
+@given(st.text())
+def test_every_property_is_one_line_of_ascii_without_whitespace(value: str) -> None:
+    line = _properties_file({"key": value})
+
+    assert line.isascii()
+    assert len(line.split()) == 1

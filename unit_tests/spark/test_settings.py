@@ -1,0 +1,71 @@
+"""The properties that Spark is started with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from destination_datalake.spark.settings import (
+    ARCHIVE_VARIABLE,
+    EngineSettings,
+    archive_path,
+    local_master_with_attempts,
+)
+
+
+def test_properties_of_the_configuration_override_defaults(tmp_path: Path) -> None:
+    properties = EngineSettings("local[2]", {"spark.driver.memory": "2g", "spark.custom": "1"}).properties(tmp_path)
+
+    assert properties["spark.driver.memory"] == "2g"
+    assert properties["spark.custom"] == "1"
+    assert properties["spark.ui.enabled"] == "false"
+
+
+def test_speculation_stays_off_whatever_the_configuration_says(tmp_path: Path) -> None:
+    properties = EngineSettings("local[2]", {"spark.speculation": "true"}).properties(tmp_path)
+
+    assert properties["spark.speculation"] == "false"
+
+
+@pytest.mark.parametrize(("master", "address"), [("local[*]", "127.0.0.1"), ("spark://lake:7077", None)])
+def test_only_a_local_driver_is_bound_to_the_loopback_address(tmp_path: Path, master: str, address: str | None) -> None:
+    properties = EngineSettings(master, {}).properties(tmp_path)
+
+    assert properties.get("spark.driver.host") == properties.get("spark.driver.bindAddress") == address
+
+
+def test_temporary_files_are_in_the_scratch_folder(tmp_path: Path) -> None:
+    properties = EngineSettings("local[2]", {}, ("-Dours=1",)).properties(tmp_path)
+
+    assert properties["spark.local.dir"] == str(tmp_path)
+    assert f"-Djava.io.tmpdir={tmp_path}" in properties["spark.driver.extraJavaOptions"].split()
+    assert "-Dours=1" in properties["spark.driver.extraJavaOptions"].split()
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_class_data_archive_is_used_if_it_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exists: bool) -> None:
+    archive = tmp_path / "spark.jsa"
+    if exists:
+        archive.touch()
+    monkeypatch.setenv(ARCHIVE_VARIABLE, str(archive))
+
+    options = EngineSettings("local[2]", {}).properties(tmp_path)["spark.driver.extraJavaOptions"]
+
+    assert archive_path() == archive
+    assert (f"-XX:SharedArchiveFile={archive}" in options.split()) == exists
+
+
+@pytest.mark.parametrize(
+    ("master", "expected"),
+    [
+        ("local", "local[1,3]"),
+        ("local[4]", "local[4,3]"),
+        ("local[*]", "local[9,3]"),
+        ("local[4,1]", "local[4,1]"),
+        ("local-cluster[1,1,1024]", "local-cluster[1,1,1024]"),
+        ("spark://lake:7077", "spark://lake:7077"),
+    ],
+)
+def test_local_master_gets_attempts_and_a_thread_more_than_processors(master: str, expected: str) -> None:
+    assert local_master_with_attempts(master, lambda: 8) == expected
