@@ -13,6 +13,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from hypothesis import given
 from pyiceberg.types import TimeType
 
 from destination_datalake.protocol.catalog import StreamId
@@ -20,7 +21,7 @@ from destination_datalake.protocol.json_text import NULL, string_or_none
 from destination_datalake.records.block import Decoded
 from destination_datalake.records.changes import SERIALIZATION_ERROR, Floats, Value, ValueChange, nulled
 from destination_datalake.records.reader import BlockDecoder
-from destination_datalake.records.values.registry import RULES, rules_for
+from destination_datalake.records.values.registry import RULES, coerce_value, coercers, rules_for
 from destination_datalake.records.values.rules import ReadStrategy, ScalarRules
 from destination_datalake.rejects.line import RejectFormatter, RowKey
 from destination_datalake.rejects.location import RejectLocation
@@ -28,7 +29,7 @@ from destination_datalake.schema.arrow import ARROW
 from destination_datalake.schema.glue import GLUE, glue_type
 from destination_datalake.schema.iceberg import ICEBERG, iceberg_type
 from destination_datalake.schema.types import ColumnType, Field, Int64, Json, List, String, Struct
-from unit_tests.strategies import ONE_OF_EACH
+from unit_tests.strategies import ONE_OF_EACH, column_types, json_values
 
 # --- What schema/types.py and a module of values/ would have for a new type -------------------------------------------
 
@@ -136,6 +137,36 @@ def test_a_new_type_has_its_names_in_the_catalogs() -> None:
     assert glue_type(STRUCT) == "struct<opens:string,days:array<string>>"
     struct: Any = iceberg_type(STRUCT, count(1).__next__)
     assert (str(struct.fields[0].field_type), str(struct.fields[1].field_type)) == ("time", "list<time>")
+
+
+# --- Values ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("column_type", ONE_OF_EACH)
+def test_null_is_null_in_every_column(column_type: ColumnType) -> None:
+    assert coerce_value(b"null", column_type) == (None, ())
+
+
+@given(json_values, column_types)
+def test_any_json_value_fits_any_column_or_is_on_record(value: Any, column_type: ColumnType) -> None:
+    raw = json.dumps(value).replace("NaN", "null").replace("Infinity", "1e400")
+
+    kept, changes = coerce_value(raw.encode(), column_type)
+
+    pa.array([kept], rules_for(column_type, Floats.ANY).arrow_type)
+    if kept is None:
+        assert raw == "null" or changes
+    assert all(change.change in ("NULLED", "TRUNCATED") for change in changes)
+
+
+def test_changes_of_a_column_begin_with_its_source() -> None:
+    lines = Struct((Field("lines", "Lines", List(Int64())),))
+    changes: list[ValueChange] = []
+
+    [coerce] = coercers([Field("order", "Order", lines)])
+
+    assert coerce(b'{"Lines": [true]}', changes) == {"lines": [None]}
+    assert [change.field for change in changes] == ["Order.Lines.0"]
 
 
 # --- Strategies -----------------------------------------------------------------------------------------------------
