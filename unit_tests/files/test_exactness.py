@@ -197,7 +197,7 @@ def as_typed(value: Any, type_: ColumnType) -> Any:
 
 
 @pytest.mark.parametrize("format", ["parquet", "jsonl"])
-def test_other_engines_read_from_the_files_what_was_sent(
+def test_other_engines_read_what_was_sent(
     cloud: Cloud, format: FileFormat, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     @settings(max_examples=60)

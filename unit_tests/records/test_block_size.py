@@ -16,7 +16,7 @@ def columns(count: int) -> list[Field]:
     return [Field(f"c{i}", f"c{i}", Int64()) for i in range(count)]
 
 
-def test_many_sparse_rows_of_many_columns_are_many_blocks() -> None:
+def test_sparse_rows_of_many_columns_are_cut_by_cells() -> None:
     cut = list(blocks(SPARSE * 75_000, columns(1000)))
 
     assert b"".join(cut) == SPARSE * 75_000
@@ -31,18 +31,18 @@ def test_a_property_counts_like_a_column() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 10])
-def test_few_columns_have_blocks_of_as_many_bytes_as_ever(count: int) -> None:
+def test_rows_of_few_columns_are_cut_by_bytes(count: int) -> None:
     cut = list(blocks(SPARSE * (3 * BLOCK_BYTES // len(SPARSE)), columns(count)))
 
     assert all(BLOCK_BYTES - len(SPARSE) < len(block) <= BLOCK_BYTES for block in cut[:-1])
 
 
-def test_a_row_is_never_cut_however_many_columns_it_has() -> None:
+def test_a_row_with_more_cells_than_a_block_is_not_cut() -> None:
     assert [*map(bytes, blocks(SPARSE * 3, columns(10), cells=9))] == [SPARSE] * 3
 
 
 @given(st.lists(st.integers(0, 300)), st.booleans(), st.integers(1, 50))
-def test_blocks_are_the_segment(lengths: list[int], ended: bool, cells: int) -> None:
+def test_blocks_together_are_the_segment(lengths: list[int], ended: bool, cells: int) -> None:
     text = b"\n".join(b"x" * length for length in lengths) + b"\n" * ended
 
     cut = [bytes(block) for block in blocks(text, columns(10), cells)]

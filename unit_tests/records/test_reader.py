@@ -152,9 +152,7 @@ def fitting(column_type: ColumnType) -> st.SearchStrategy[str]:
 
 
 @given(data=st.data(), column_type=column_types, odd=st.booleans())
-def test_however_a_block_is_read_the_result_is_that_of_reading_each_record_alone(
-    data: st.DataObject, column_type: ColumnType, odd: bool
-) -> None:
+def test_a_block_is_read_as_its_records_are_alone(data: st.DataObject, column_type: ColumnType, odd: bool) -> None:
     usual: st.SearchStrategy[str | None] = fitting(column_type) | st.just("null") | st.none()
     values = usual | json_values.map(json.dumps) if odd else usual
     lines = [line(index, value) for index, value in enumerate(data.draw(st.lists(values, min_size=1, max_size=8)))]
@@ -164,7 +162,7 @@ def test_however_a_block_is_read_the_result_is_that_of_reading_each_record_alone
 
 @pytest.mark.parametrize("column_type", [Int32(), Float32(), Timestamp(zoned=True), Json(), List(Int64())])
 @pytest.mark.parametrize("odd_ones", [[], [0], [999], [500], [1, 2, 3], range(0, 1000, 7), range(1000)])
-def test_an_odd_value_costs_no_other_record_anything(column_type: ColumnType, odd_ones: Sequence[int]) -> None:
+def test_an_irregular_value_changes_no_other_record(column_type: ColumnType, odd_ones: Sequence[int]) -> None:
     usual = {Timestamp: '"2024-02-29T12:00:00Z"', List: "[1,2]"}.get(type(column_type), "1")
     lines = [line(index, '{"odd":"NaN"}' if index in odd_ones else usual) for index in range(1000)]
 
@@ -199,7 +197,7 @@ def test_open_json_inside_a_closed_structure_is_kept_byte_for_byte() -> None:
     assert row.value == {"kind": 3, "open": '{ "a":1.0 }'}
 
 
-def test_what_had_to_be_changed_inside_such_a_structure_is_noted_on_its_row() -> None:
+def test_a_change_beside_open_json_is_noted_on_its_row() -> None:
     inner = Struct((Field("kind", "Kind", Int64()), Field("open", "Open", Json())))
 
     first, second = rows([line(0, '{"Kind":1}'), line(1, '{"Kind":"none"}')], inner)
@@ -208,7 +206,7 @@ def test_what_had_to_be_changed_inside_such_a_structure_is_noted_on_its_row() ->
     assert second.changes == [("Value.Kind", "NULLED", "DESTINATION_SERIALIZATION_ERROR")]
 
 
-def test_members_go_by_their_source_s_names_and_come_out_under_the_catalog_s() -> None:
+def test_members_are_read_by_source_and_written_by_name() -> None:
     nested = Struct((Field("zip_code", "zipCode", String()), Field("tags", "Tags", List(Struct((ID,))))))
 
     [row] = rows([line(0, '{"Tags":[{"id":1},null],"zipCode":"0815","zip_code":"no"}')], nested)
@@ -216,7 +214,7 @@ def test_members_go_by_their_source_s_names_and_come_out_under_the_catalog_s() -
     assert row.value == {"zip_code": "0815", "tags": [{"id": 1}, None]}
 
 
-def test_fields_that_the_schema_does_not_have_are_left_out() -> None:
+def test_undeclared_fields_are_left_out() -> None:
     [row] = rows([b'{"type":"RECORD","record":{"stream":"s","emitted_at":1,"data":{"x":[1],"id":5,"y":{}}}}'], String())
 
     assert (row.id, row.value, row.changes) == (5, None, [])
@@ -233,13 +231,11 @@ def test_fields_that_the_schema_does_not_have_are_left_out() -> None:
         ("0", 0),
     ],
 )
-def test_the_extraction_time_is_in_milliseconds_or_in_seconds_when_it_is_too_small_for_them(
-    sent: str, milliseconds: int
-) -> None:
+def test_emitted_at_is_read_as_milliseconds_or_as_seconds_if_too_small(sent: str, milliseconds: int) -> None:
     assert [row.emitted_at for row in rows([line(0, '"a"', emitted_at=sent)], String())] == [milliseconds]
 
 
-def test_changes_that_the_source_reports_come_first() -> None:
+def test_changes_reported_by_the_source_come_first() -> None:
     source = '{"changes":[{"field":"other","change":"TRUNCATED","reason":"SOURCE_FIELD_SIZE_LIMITATION"}]}'
     theirs = ("other", "TRUNCATED", "SOURCE_FIELD_SIZE_LIMITATION")
     ours = ("Value", "NULLED", "DESTINATION_SERIALIZATION_ERROR")
@@ -250,7 +246,7 @@ def test_changes_that_the_source_reports_come_first() -> None:
     assert [row.changes for row in rows([line(0, "1", meta="{}"), line(1, "1", meta="null")], Int64())] == [[], []]
 
 
-def test_a_line_much_longer_than_any_other_is_a_record_like_any_other() -> None:
+def test_a_line_of_megabytes_among_short_ones_is_read() -> None:
     long = "x" * 3_000_000
 
     assert [row.value for row in rows([line(0, '"a"'), line(1, f'"{long}"'), line(2, '"b"')], String())] == [
@@ -260,7 +256,7 @@ def test_a_line_much_longer_than_any_other_is_a_record_like_any_other() -> None:
     ]
 
 
-def test_a_stream_without_columns_still_has_records() -> None:
+def test_a_stream_without_columns_has_rows() -> None:
     [decoded] = BlockDecoder([]).decode(line(0) + b"\n" + line(1) + b"\n")
 
     assert (decoded.rows, decoded.columns) == (2, [])
@@ -268,7 +264,7 @@ def test_a_stream_without_columns_still_has_records() -> None:
 
 @pytest.mark.parametrize("column_type", [String(), Json(), Struct((Field("a", "a", String()),)), List(String())])
 @pytest.mark.parametrize("value", [b'"\xff"', b'{"a":"\xff"}', b'["\xff"]'])
-def test_bytes_that_are_no_text_never_reach_a_column(column_type: ColumnType, value: bytes) -> None:
+def test_bytes_that_are_not_utf8_are_nulled(column_type: ColumnType, value: bytes) -> None:
     good = line(0)
     broken = line(1, '"?"').replace(b'"?"', value)
 
@@ -287,7 +283,7 @@ def test_bytes_that_are_no_text_never_reach_a_column(column_type: ColumnType, va
         (line(1, emitted_at="1e30"), "DESTINATION_RECORD_TIME_OUT_OF_RANGE"),
     ],
 )
-def test_a_line_that_can_be_no_row_is_told_of_without_quoting_it_and_costs_no_other(line_: bytes, reason: str) -> None:
+def test_a_line_without_a_record_is_refused_alone_and_not_quoted(line_: bytes, reason: str) -> None:
     parts = list(BlockDecoder([ID, VALUE]).decode(b"\n".join([line(0), line_, line(2), b""])))
 
     assert sorted(id_ for part in parts for id_ in values(part.columns[0])) == [0, 2]
@@ -296,7 +292,7 @@ def test_a_line_that_can_be_no_row_is_told_of_without_quoting_it_and_costs_no_ot
     assert "secret" not in refused.message
 
 
-def test_lines_are_found_by_row_also_where_a_line_is_blank_and_another_holds_two_records() -> None:
+def test_lines_of_rows_are_found_beside_blank_lines_and_lines_of_two_records() -> None:
     first, second, third = line(0, '"x"'), line(1, "5"), line(2, '"y"')
 
     [decoded] = BlockDecoder([ID, Field("value", "Value", Int64())]).decode(

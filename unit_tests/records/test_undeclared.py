@@ -47,11 +47,11 @@ def lines(*data: object) -> bytes:
         ({"": 1, "a.b": 2, 'q"': 3}, ["", "a.b", 'q"']),
     ],
 )
-def test_the_places_of_undeclared_fields_are_noticed(data: object, places: Sequence[str]) -> None:
+def test_undeclared_fields_are_found_by_their_paths(data: object, places: Sequence[str]) -> None:
     assert undeclared_fields(lines({"id": 1}, data), COLUMNS) == tuple(places)
 
 
-def test_only_the_first_records_are_looked_at() -> None:
+def test_only_the_first_records_are_sampled() -> None:
     few = lines(*[{"id": 1}] * (SAMPLE_LINES - 1), {"late": 1}, {"too_late": 1})
     long = lines({"id": "x" * SAMPLE_BYTES}, {"after": 1})
 
@@ -59,13 +59,13 @@ def test_only_the_first_records_are_looked_at() -> None:
     assert undeclared_fields(long, COLUMNS) == ()
 
 
-def test_what_is_not_json_to_everyone_is_not_looked_at() -> None:
+def test_lines_that_msgspec_refuses_are_skipped() -> None:
     odd = [b"not JSON\n", b'{"record":{"data":[1]}}\n', b"\xff\n", b"[" * 100_000 + b"\n", b"\n"]
 
     assert undeclared_fields(b"".join([*odd, lines({"x": float("nan")}), lines({"new": 1})]), COLUMNS) == ("new",)
 
 
-def test_keys_of_an_object_that_is_used_as_a_map_are_data_and_not_told() -> None:
+def test_keys_of_an_object_used_as_a_map_are_named_by_a_star() -> None:
     few = {f"key {number:02}": 1 for number in range(MANY_NAMES)}
     many = {f"person{number}@example.com": 1 for number in range(MANY_NAMES + 1)}
 
@@ -73,7 +73,7 @@ def test_keys_of_an_object_that_is_used_as_a_map_are_data_and_not_told() -> None
     assert undeclared_fields(lines({"address": many}, many), COLUMNS) == ("*", "address.*")
 
 
-def test_the_warning_names_so_many_and_counts_the_rest() -> None:
+def test_the_warning_lists_some_names_and_counts_the_rest() -> None:
     told = undeclared_warning("shop.orders", [f"f{number:02}" for number in range(NAMES_TOLD + 3)] * 2)
 
     assert told.startswith("Stream shop.orders: records have fields that the schema does not declare")
@@ -82,7 +82,7 @@ def test_the_warning_names_so_many_and_counts_the_rest() -> None:
     assert f"f{NAMES_TOLD}," not in told
 
 
-def test_a_name_is_cut_where_it_is_too_long_to_read() -> None:
+def test_a_long_name_is_cut() -> None:
     [place] = undeclared_fields(lines({"x" * 5000: 1}), COLUMNS)
 
     assert place == "x" * 100 + "…"

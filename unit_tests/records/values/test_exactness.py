@@ -66,14 +66,12 @@ def sent_to(types: st.SearchStrategy[ColumnType]) -> st.SearchStrategy[tuple[Col
 
 @settings(max_examples=10_000)
 @given(sent_to(st.sampled_from(ONE_OF_EACH)) | sent_to(decimals), st.sampled_from(Floats))
-def test_a_value_is_kept_exactly_or_its_place_is_on_record(sent: tuple[ColumnType, str], floats: Floats) -> None:
+def test_a_value_is_kept_exactly_or_its_change_is_noted(sent: tuple[ColumnType, str], floats: Floats) -> None:
     kept_or_on_record(*sent, floats)
 
 
 @given(sent_to(column_types), st.sampled_from(Floats))
-def test_a_value_inside_others_is_kept_exactly_or_its_place_is_on_record(
-    sent: tuple[ColumnType, str], floats: Floats
-) -> None:
+def test_a_nested_value_is_kept_exactly_or_its_change_is_noted(sent: tuple[ColumnType, str], floats: Floats) -> None:
     kept_or_on_record(*sent, floats)
 
 
@@ -138,7 +136,7 @@ def test_a_number_becomes_the_nearest_double(text: str, quoted: bool) -> None:
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_17_significant_digits_come_back_as_they_went(number: float) -> None:
+def test_17_significant_digits_round_trip(number: float) -> None:
     text = f"{number:.16e}"
 
     value, _ = coerce_value(text.encode(), Float64())
@@ -180,7 +178,7 @@ envelopes = st.one_of(st.just((None, "")), st.just((None, "")), st.just((None, "
 
 @settings(max_examples=1000)
 @given(st.data(), few_columns)
-def test_one_decoder_reads_block_after_block_as_if_each_record_were_read_alone(
+def test_a_decoder_reads_block_after_block_as_each_record_is_read_alone(
     data: st.DataObject, columns: list[Field]
 ) -> None:
     # Given a decoder that learns from each block, and blocks of which some hold only what sources usually send

@@ -40,18 +40,18 @@ def test_a_number_whose_characters_are_escaped_is_found(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [*NEAR, *NO_NUMBERS])
-def test_other_numbers_and_texts_that_only_look_like_numbers_are_not(text: str) -> None:
+def test_near_exponents_and_texts_like_numbers_are_not_found(text: str) -> None:
     assert not far_exponent(f'{{"a":{text}}}\n'.encode())
 
 
 @pytest.mark.parametrize("before", range(65_520, 65_545))
-def test_it_is_found_wherever_in_a_block_it_stands(before: int) -> None:
+def test_a_far_exponent_is_found_anywhere_in_a_block(before: int) -> None:
     assert far_exponent(b'"' + b"x" * before + b'":1e-232}\n')
     assert not far_exponent(b'"' + b"x" * before + b'":1e-23 }\n')
 
 
 @pytest.mark.parametrize("text", [b"", b"\n", b"1e", b"{}\n", b"1e10"])
-def test_a_text_may_be_shorter_than_an_exponent(text: bytes) -> None:
+def test_a_text_shorter_than_an_exponent_has_none(text: bytes) -> None:
     assert not far_exponent(text)
 
 
@@ -71,7 +71,7 @@ numbers = st.tuples(st.sampled_from(["", "-"]), digits, fractions, exponents).ma
 @example(["1e-10000000"], False, Decimal(38, 18), "")
 @example(["1000000000000000000e-232"], False, Decimal(38, 18), "")
 @example(["1e-10000000"], True, Decimal(38, 18), "open struct")
-def test_numbers_of_every_size_are_in_a_block_what_they_are_alone(
+def test_numbers_of_every_size_are_read_in_a_block_as_they_are_alone(
     numbers: list[str], as_text: bool, column_type: ColumnType, nested: str
 ) -> None:
     texts = [f'"{number}"' if as_text else number for number in numbers]

@@ -28,25 +28,25 @@ def test_a_struct_is_read_by_its_keys_and_written_by_its_names() -> None:
     )
 
 
-def test_what_a_struct_lacks_is_null() -> None:
+def test_a_missing_member_is_null() -> None:
     assert_kept("{}", ORDER, {"order_id": None, "sums": None, "x": None})
 
 
-def test_of_equal_keys_the_last_one_counts() -> None:
+def test_the_last_of_equal_keys_counts() -> None:
     assert_kept('{"orderId": 1, "orderId": 2}', ORDER, {"order_id": 2, "sums": None, "x": None})
 
 
 @pytest.mark.parametrize("raw", [b'"{}"', b"[]", b"1", b"true"])
-def test_what_is_no_object_is_nulled_as_a_wrong_type(raw: bytes) -> None:
+def test_a_struct_of_another_type_is_nulled(raw: bytes) -> None:
     assert coerce_value(raw, ORDER) == (None, WRONG_TYPE)
 
 
 @pytest.mark.parametrize("raw", [b'"[]"', b"{}", b"1", b"true"])
-def test_what_is_no_array_is_nulled_as_a_wrong_type(raw: bytes) -> None:
+def test_a_list_of_another_type_is_nulled(raw: bytes) -> None:
     assert coerce_value(raw, List(String())) == (None, WRONG_TYPE)
 
 
-def test_a_bad_value_inside_costs_only_itself_and_is_named_by_its_place() -> None:
+def test_a_wrong_value_inside_is_nulled_alone_and_named_by_its_path() -> None:
     value, changes = coerce_value(b'{"orderId": "two", "sums": [1, "x", 1e400]}', ORDER)
     assert value == {"order_id": None, "sums": [1.0, None, None], "x": None}
     assert changes == (
@@ -56,12 +56,12 @@ def test_a_bad_value_inside_costs_only_itself_and_is_named_by_its_place() -> Non
     )
 
 
-def test_a_lone_surrogate_inside_costs_only_its_own_value() -> None:
+def test_a_lone_surrogate_inside_nulls_only_its_value() -> None:
     pair = Struct((Field("a", "a", List(String())), Field("b", "b", Json())))
     value, changes = coerce_value(b'{ "a" : [ "x" , "\\ud800", 5 ] , "b" : [ "\\udc00" ] }', pair)
     assert value == {"a": ["x", None, "5"], "b": '[ "\\udc00" ]'}
     assert changes == (ValueChange("a.1", "NULLED", "DESTINATION_SERIALIZATION_ERROR"),)
 
 
-def test_what_is_nested_too_deeply_to_be_read_is_nulled() -> None:
+def test_a_value_nested_too_deeply_is_nulled() -> None:
     assert coerce_value(b"[" * 100_000 + b"]" * 100_000, List(Json())) == (None, WRONG_TYPE)

@@ -57,7 +57,7 @@ ZONED = Timestamp(zoned=True)
         ('"\\u0034\\u0032"', 42),
     ],
 )
-def test_an_integer_is_kept_exactly_however_it_is_written(raw: str, expected: int, column_type: ColumnType) -> None:
+def test_an_integer_is_kept_exactly_in_every_notation(raw: str, expected: int, column_type: ColumnType) -> None:
     assert_kept(raw, column_type, expected)
 
 
@@ -79,16 +79,14 @@ MILLIONS = 3_000_000
     ],
     ids=["digits", "point first", "fraction", "zeros", "exponent", "moment", "blanks", "signs"],
 )
-def test_millions_of_characters_that_are_no_number_and_no_moment_are_looked_at_once(
-    text: str, column_type: ColumnType
-) -> None:
+def test_millions_of_wrong_characters_are_judged_in_linear_time(text: str, column_type: ColumnType) -> None:
     """Looked at once for each of them, they would never be through."""
     assert coerce_value(f'"{text}"'.encode(), column_type) == (None, WRONG_TYPE)
 
 
 @pytest.mark.parametrize("text", ["1" * MILLIONS, "0." + "0" * MILLIONS + "1", "1e" + "0" * MILLIONS + "1"])
 @pytest.mark.parametrize("column_type", [Int64(), Float64(), Decimal(38, 18)])
-def test_a_number_of_millions_of_digits_is_judged(text: str, column_type: ColumnType) -> None:
+def test_a_number_of_millions_of_digits_is_judged_in_linear_time(text: str, column_type: ColumnType) -> None:
     value, changes = coerce_value(f'"{text}"'.encode(), column_type)
 
     assert value in (None, 0, 10)
@@ -118,7 +116,7 @@ def test_an_integer_beyond_64_bits_is_nulled_as_out_of_range(raw: str) -> None:
         '"NaN"', '"Infinity"', '"0x10"', "true", "[1]", '{"a":1}', '"\\ud800"',
     ],
 )  # fmt: skip
-def test_what_is_no_integer_is_nulled_as_a_wrong_type(raw: str) -> None:
+def test_a_text_that_is_not_an_integer_is_nulled_as_a_wrong_type(raw: str) -> None:
     assert coerce_value(raw.encode(), Int64()) == (None, WRONG_TYPE)
 
 
@@ -144,7 +142,7 @@ def test_a_number_is_the_nearest_64_bit_float(raw: str, expected: float, column_
     assert_kept(raw, column_type, expected)
 
 
-def test_not_a_number_is_a_float() -> None:
+def test_nan_is_a_float() -> None:
     value, changes = coerce_value(b'"NaN"', Float64())
     assert isinstance(value, float)
     assert math.isnan(value)
@@ -152,7 +150,7 @@ def test_not_a_number_is_a_float() -> None:
 
 
 @pytest.mark.parametrize("raw", ["NaN", "Infinity", "-Infinity"])
-def test_the_numbers_that_json_has_no_word_for_are_floats_even_without_quotes(raw: str) -> None:
+def test_nan_and_infinity_without_quotes_are_floats_only(raw: str) -> None:
     assert repr(coerce_value(raw.encode(), Float64()).value) == repr(float(raw))
     for column_type in (Int64(), Decimal(38, 18), String(), Json(), Boolean(), Date(), List(Float64())):
         assert coerce_value(raw.encode(), column_type) == (None, WRONG_TYPE)
@@ -160,13 +158,13 @@ def test_the_numbers_that_json_has_no_word_for_are_floats_even_without_quotes(ra
 
 
 @pytest.mark.parametrize("raw", ["NaN", "Infinity", "-Infinity", '"NaN"', '"Infinity"', '"-Infinity"'])
-def test_where_files_are_json_such_a_number_is_nulled_as_a_wrong_type(raw: str) -> None:
+def test_nan_and_infinity_are_nulled_where_floats_are_finite(raw: str) -> None:
     assert coerce_value(raw.encode(), Float64(), Floats.FINITE) == (None, WRONG_TYPE)
     (noted,) = coerce_value(f"[{raw}]".encode(), List(Float32()), Floats.FINITE).changes
     assert noted.field == "0"
 
 
-def test_text_that_speaks_of_such_numbers_is_text() -> None:
+def test_text_with_nan_and_infinity_in_it_is_text() -> None:
     assert_kept('"NaN"', String(), "NaN")
     assert_kept('{"note": "NaN, not Infinity"}', Json(), '{"note": "NaN, not Infinity"}')
 
@@ -177,7 +175,7 @@ def test_a_number_beyond_64_bit_floats_is_nulled_as_out_of_range(raw: str) -> No
 
 
 @pytest.mark.parametrize("raw", ['"two"', '""', '" 1"', '"1_0"', '"inf"', '"nan"', "true", "[]", "{}", '"\\udc00"'])
-def test_what_is_no_number_is_nulled_as_a_wrong_type(raw: str) -> None:
+def test_a_text_that_is_not_a_number_is_nulled_as_a_wrong_type(raw: str) -> None:
     assert coerce_value(raw.encode(), Float64()) == (None, WRONG_TYPE)
 
 
@@ -203,7 +201,7 @@ def test_a_decimal_is_kept_to_its_last_digit(raw: str, precision: int, scale: in
     ("raw", "expected"),
     [("0.125", "0.12"), ("0.135", "0.14"), ("1e-999999999", "0.00"), ("1e-99999999999999999999", "0.00")],
 )
-def test_a_decimal_with_more_digits_than_the_scale_is_rounded_and_says_so(raw: str, expected: str) -> None:
+def test_a_decimal_finer_than_the_scale_is_rounded_and_the_change_noted(raw: str, expected: str) -> None:
     assert coerce_value(raw.encode(), Decimal(10, 2)) == (decimal.Decimal(expected), CUT)
 
 
@@ -213,7 +211,7 @@ def test_a_decimal_with_too_many_digits_before_the_point_is_nulled_as_out_of_ran
 
 
 @pytest.mark.parametrize("raw", ['"NaN"', '"Infinity"', '"x"', "true", "[1]"])
-def test_what_is_no_decimal_is_nulled_as_a_wrong_type(raw: str) -> None:
+def test_a_text_that_is_not_a_decimal_is_nulled_as_a_wrong_type(raw: str) -> None:
     assert coerce_value(raw.encode(), Decimal(10, 2)) == (None, WRONG_TYPE)
 
 

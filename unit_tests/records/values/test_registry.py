@@ -148,7 +148,7 @@ def test_null_is_null_in_every_column(column_type: ColumnType) -> None:
 
 
 @given(json_values, column_types)
-def test_any_json_value_fits_any_column_or_is_on_record(value: Any, column_type: ColumnType) -> None:
+def test_any_json_value_fits_any_column_or_its_change_is_noted(value: Any, column_type: ColumnType) -> None:
     raw = json.dumps(value).replace("NaN", "null").replace("Infinity", "1e400")
 
     kept, changes = coerce_value(raw.encode(), column_type)

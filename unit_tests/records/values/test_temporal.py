@@ -52,7 +52,7 @@ def test_a_date_is_a_day_of_the_gregorian_calendar(text: str, expected: int) -> 
 
 
 @pytest.mark.parametrize("text", ["2021-01-23T12:34:56Z", "2021-01-23 00:00:00.0000001"])
-def test_a_date_with_a_time_of_day_loses_it_and_says_so(text: str) -> None:
+def test_a_date_with_a_time_of_day_loses_it_and_the_change_is_noted(text: str) -> None:
     assert coerce_value(json.dumps(text).encode(), Date()) == (days(2021, 1, 23), CUT)
 
 
@@ -84,7 +84,7 @@ def test_a_day_outside_the_years_1_to_9999_is_nulled_as_out_of_range(text: str, 
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("column_type", [Date(), ZONED, UNZONED])
-def test_what_is_no_day_is_nulled_as_a_wrong_type(raw: str, column_type: ColumnType) -> None:
+def test_a_text_that_is_not_a_day_is_nulled_as_a_wrong_type(raw: str, column_type: ColumnType) -> None:
     assert coerce_value(raw.encode(), column_type) == (None, WRONG_TYPE)
 
 
@@ -123,7 +123,7 @@ def test_a_timestamp_with_a_zone_is_in_utc(text: str, moment: tuple[int, ...]) -
 
 
 @pytest.mark.parametrize("zone", ["", "Z", "+05:00", "-0800", " +00", " UTC"])
-def test_a_timestamp_without_a_zone_is_what_the_clock_said(zone: str) -> None:
+def test_a_timestamp_without_a_zone_is_the_wall_clocks(zone: str) -> None:
     assert_kept(json.dumps(f"2022-11-22T01:23:45{zone}"), UNZONED, micros(2022, 11, 22, 1, 23, 45))
 
 
@@ -135,7 +135,7 @@ def test_a_timestamp_that_leaves_the_calendar_in_utc_is_nulled_as_out_of_range()
 
 
 @pytest.mark.parametrize("column_type", [ZONED, UNZONED])
-def test_digits_beyond_microseconds_are_cut_and_said(column_type: ColumnType) -> None:
+def test_digits_beyond_microseconds_are_cut_and_the_change_noted(column_type: ColumnType) -> None:
     expected = micros(9999, 12, 31, 23, 59, 59, 999_999)
     assert coerce_value(b'"9999-12-31T23:59:59.999999999Z"', column_type) == (expected, CUT)
 
@@ -145,12 +145,12 @@ def test_digits_beyond_microseconds_are_cut_and_said(column_type: ColumnType) ->
     ["2022-11-22T24:00:00", "2022-11-22T01:60:00", "2022-11-22T01:23:60", "2022-11-22T01:23:45 PST",
      "2022-11-22T01:23:45+24:00", "2022-11-22T01:23:45+05:60", "2022-11-22T", "2022-11-22Z"],
 )  # fmt: skip
-def test_what_is_no_time_is_nulled_as_a_wrong_type(text: str) -> None:
+def test_a_text_that_is_not_a_time_is_nulled_as_a_wrong_type(text: str) -> None:
     assert coerce_value(json.dumps(text).encode(), ZONED) == (None, WRONG_TYPE)
 
 
 @given(st.datetimes(), st.integers(-18 * 60, 18 * 60))
-def test_every_moment_that_python_can_name_is_exact(clock: datetime, offset: int) -> None:
+def test_every_datetime_of_python_is_exact(clock: datetime, offset: int) -> None:
     sign, minutes = "-" if offset < 0 else "+", abs(offset)
     text = f"{clock.isoformat()}{sign}{minutes // 60:02}:{minutes % 60:02}"
     wall = (clock - datetime(1970, 1, 1)) // MICROSECOND
@@ -162,5 +162,5 @@ def test_every_moment_that_python_can_name_is_exact(clock: datetime, offset: int
 
 
 @given(st.dates())
-def test_every_day_that_python_can_name_is_exact(day: date) -> None:
+def test_every_date_of_python_is_exact(day: date) -> None:
     assert_kept(json.dumps(day.isoformat()), Date(), (day - date(1970, 1, 1)).days)

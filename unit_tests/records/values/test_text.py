@@ -18,7 +18,7 @@ from unit_tests.records.values.coercion import WRONG_TYPE, assert_kept
 from unit_tests.strategies import json_values
 
 
-def test_a_boolean_is_a_boolean_only() -> None:
+def test_only_true_and_false_are_booleans() -> None:
     assert_kept("true", Boolean(), True)
     assert_kept("false", Boolean(), False)
     for raw in (b'"true"', b"1", b"0", b"[]", b'""'):
@@ -40,12 +40,12 @@ def test_a_boolean_is_a_boolean_only() -> None:
         ("[]", "[]"),
     ],
 )
-def test_text_takes_everything_and_changes_nothing(raw: str, expected: str) -> None:
+def test_a_string_column_keeps_every_value_as_text(raw: str, expected: str) -> None:
     assert_kept(raw, String(), expected)
 
 
 @pytest.mark.parametrize("raw", [b'"\\ud800"', b'"a\\udc00b"', b'"\xff"', b'{"a":"\xff"}'])
-def test_text_that_utf8_cannot_hold_is_nulled_as_a_wrong_type(raw: bytes) -> None:
+def test_text_that_utf8_cannot_encode_is_nulled_as_a_wrong_type(raw: bytes) -> None:
     assert coerce_value(raw, String()) == (None, WRONG_TYPE)
 
 
@@ -56,7 +56,7 @@ def test_a_string_of_16_megabytes_is_kept_whole() -> None:
 @pytest.mark.parametrize(
     "raw", ['"x"', "1.50", "true", '{ "b":1,"a" : [ ] }', '{"a":1,"a":2}', '"\\ud800"', "1e400", '"\\u0000"']
 )
-def test_json_text_is_exactly_as_received(raw: str) -> None:
+def test_json_text_is_kept_exactly_as_received(raw: str) -> None:
     assert_kept(raw, Json(), raw)
 
 

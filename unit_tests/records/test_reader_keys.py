@@ -71,7 +71,7 @@ def pa_list(values: list[Any], type_: ColumnType) -> list[Any]:
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_a_key_of_any_characters_is_a_column_like_any_other(key: str) -> None:
+def test_a_key_of_any_characters_is_found(key: str) -> None:
     columns = [Field("a", key, Int64()), Field("b", "other", String()), Field("c", "open", Json())]
     lines = [line({key: text, "other": '"x"', "open": "[1]"}) for text in ("1", '"2"')]
 
@@ -79,7 +79,7 @@ def test_a_key_of_any_characters_is_a_column_like_any_other(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_a_value_that_cannot_be_kept_is_told_of_by_its_key(key: str) -> None:
+def test_a_change_names_the_keys_that_lead_to_its_value(key: str) -> None:
     column = Field("a", key, Struct((Field("b", key, List(Int32())),)))
     name = path_step(key)
 
@@ -94,7 +94,7 @@ def test_a_value_that_cannot_be_kept_is_told_of_by_its_key(key: str) -> None:
     column_type=st.sampled_from(ONE_OF_EACH),
     texts=st.lists(st.sampled_from(["null", "1", '"1"', '"x"', "{}", "[]", "true", "1.5", '"2024-02-29"']), max_size=6),
 )
-def test_whatever_the_key_a_block_is_read_as_its_records_are_alone(
+def test_blocks_with_any_keys_are_read_as_their_records_are_alone(
     key: str, inner: str, column_type: ColumnType, texts: list[str]
 ) -> None:
     columns = [Field("a", key, column_type), Field("b", f"{key} ", Struct((Field("c", inner, column_type),)))]
@@ -104,7 +104,7 @@ def test_whatever_the_key_a_block_is_read_as_its_records_are_alone(
 
 
 @pytest.mark.parametrize("column_type", [Int64(), String(), Json()])
-def test_a_lone_surrogate_in_a_key_that_nobody_declared_costs_nothing(column_type: ColumnType) -> None:
+def test_a_lone_surrogate_in_an_undeclared_key_changes_nothing(column_type: ColumnType) -> None:
     column = Field("a", "a", column_type)
     beside = line({"a": "1", "\ud800": "2"})
     around = b'{"type":"RECORD","\\ud800":1,"record":{"data":{"a":1},"emitted_at":1,"\\udc00":2}}'
@@ -115,7 +115,7 @@ def test_a_lone_surrogate_in_a_key_that_nobody_declared_costs_nothing(column_typ
 
 @pytest.mark.parametrize("column_type", [Int64(), String(), Json(), List(Json())])
 @pytest.mark.parametrize("place", [0, 1])
-def test_a_byte_order_mark_before_a_record_is_none_of_it(column_type: ColumnType, place: int) -> None:
+def test_a_byte_order_mark_before_a_record_is_skipped(column_type: ColumnType, place: int) -> None:
     column = Field("a", "a", column_type)
     lines = [line({"a": "[1]"}), line({"a": "1"})]
     marked = [b"\xef\xbb\xbf" + each if i == place else each for i, each in enumerate(lines)]
@@ -126,7 +126,7 @@ def test_a_byte_order_mark_before_a_record_is_none_of_it(column_type: ColumnType
 @pytest.mark.parametrize("depth", [900, 2_000, 100_000])
 @pytest.mark.parametrize("column_type", [Int64(), Json(), String()])
 @pytest.mark.parametrize("key", ["a", "undeclared"])
-def test_a_record_that_is_nested_too_deeply_costs_no_other(column_type: ColumnType, depth: int, key: str) -> None:
+def test_a_record_nested_too_deeply_is_refused_alone(column_type: ColumnType, depth: int, key: str) -> None:
     deep = line({key: "[" * depth + "]" * depth})
     block = b"".join(each + b"\n" for each in [line({"a": "1"}), deep, line({"a": "2"})])
 

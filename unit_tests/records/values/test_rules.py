@@ -107,7 +107,7 @@ def alone(lines: list[bytes], column: Field, floats: Floats) -> list[tuple[int, 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("type_", TYPES, ids=str)
-def test_every_text_is_read_in_a_block_of_its_own_as_it_is_alone(type_: ColumnType, shape: str) -> None:
+def test_a_text_is_read_in_a_block_as_it_is_by_the_coercer(type_: ColumnType, shape: str) -> None:
     outer, around = shaped(type_, shape)
     column = Field("a", "a", outer)
     for text in TEXTS:
@@ -122,7 +122,7 @@ def test_every_text_is_read_in_a_block_of_its_own_as_it_is_alone(type_: ColumnTy
     st.sampled_from(SHAPES),
     st.sampled_from(Floats),
 )
-def test_texts_beside_each_other_are_read_as_each_is_alone(
+def test_texts_in_one_block_are_read_as_each_is_by_the_coercer(
     texts: list[str], type_: ColumnType, shape: str, floats: Floats
 ) -> None:
     outer, around = shaped(type_, shape)

@@ -53,7 +53,7 @@ MANY = ["x"] * 250
         pytest.param([Field("a", "a", List(Int64()))], {"a": [*MANY[1:], float("nan")]}, id="odd lines"),
     ],
 )
-def test_a_block_in_which_much_is_changed_is_given_in_parts(columns: Sequence[Field], data: object) -> None:
+def test_a_block_with_too_many_changes_is_decoded_in_parts(columns: Sequence[Field], data: object) -> None:
     """What is kept of the changes at a time is bounded, whichever way the block is read."""
     rows = 500
 
@@ -66,7 +66,7 @@ def test_a_block_in_which_much_is_changed_is_given_in_parts(columns: Sequence[Fi
 
 
 @pytest.mark.parametrize("odd_line", [False, True])
-def test_a_value_with_more_changes_than_are_noted_of_one_record_is_null_as_a_whole(odd_line: bool) -> None:
+def test_a_value_with_more_than_most_changes_is_nulled_as_a_whole(odd_line: bool) -> None:
     columns = [Field("a", "a", List(Int64())), Field("b", "b", List(List(Int64()))), Field("c", "c", Int64())]
     data = {"a": [1, "x"], "b": [[1], ["x"] * MOST_CHANGES], "c": "y"}
     text = line(data).replace(b'"emitted_at"', b'"x":NaN,"emitted_at"') if odd_line else line(data)
@@ -81,7 +81,7 @@ def test_a_value_with_more_changes_than_are_noted_of_one_record_is_null_as_a_who
     assert json.loads(changed.changes[1].original or b"") == data["b"]
 
 
-def test_as_many_changes_as_are_noted_of_one_record_are_noted() -> None:
+def test_most_changes_of_one_record_are_noted_one_by_one() -> None:
     row = record_coercer([Field("a", "a", List(Int64()))])(line({"a": ["x"] * MOST_CHANGES}).rstrip())
 
     assert len(row.changes) == MOST_CHANGES
@@ -91,7 +91,7 @@ def test_as_many_changes_as_are_noted_of_one_record_are_noted() -> None:
 # --- Many columns
 
 
-def test_the_odd_among_many_columns_are_found_by_halving() -> None:
+def test_refused_columns_among_many_are_found_by_halving() -> None:
     """Each that becomes odd costs a logarithm of trials, not one for every column."""
     columns = [Field(f"c{i}", f"c{i}", Int32()) for i in range(256)]
     lines = [line({f"c{i}": n for i in range(256)}, n) for n in range(1000)]
