@@ -103,7 +103,7 @@ _CODES: Mapping[str, _Rule] = {
         "it does not exist in the Glue Data Catalog", "Create it again, or correct the database's name.", "config_error"
     ),
     "GlueEncryptionException": _Rule(
-        "the Data Catalog is encrypted with a key we may not use",
+        "the Data Catalog is encrypted with a key that the connector may not use",
         "Allow kms:Encrypt, kms:Decrypt and kms:GenerateDataKey on the catalog's key.",
         "config_error",
     ),
@@ -115,12 +115,12 @@ _CODES: Mapping[str, _Rule] = {
     ),
     # The response to a HEAD has no body, so no error code either (S3 API: HeadObject).
     "400": _Rule(
-        "S3 refused and gave no reason, as it does where credentials have expired",
+        "S3 refused without a reason, as it does if credentials have expired",
         "Provide credentials that last, such as an IAM role or an IAM user's keys.",
         "config_error",
     ),
     "RegionDisabledException": _Rule(
-        "STS is switched off in this region", "Activate the region in the account's settings.", "config_error"
+        "STS is disabled in this region", "Activate the region in the account's settings.", "config_error"
     ),
 }
 _SYNONYMS: Mapping[str, str] = {
@@ -184,12 +184,10 @@ def _rule(call: _Call) -> _Rule:
     if code in _CODES:
         return _CODES[code]
     if code in _THROTTLED or call.status == 429:
-        return _Rule(
-            "AWS keeps asking us to slow down", "Try again later, or raise the account's quota.", "transient_error"
-        )
+        return _Rule("AWS throttles the requests", "Try again later, or raise the account's quota.", "transient_error")
     if code in _SERVER_ERRORS or call.status >= 500:
-        return _Rule("AWS could not answer", "Try again later.", "transient_error")
-    return _Rule(f"AWS refused with {call.code}", "The log holds AWS's own words.", "system_error")
+        return _Rule("AWS could not process it", "Try again later.", "transient_error")
+    return _Rule(f"AWS refused with {call.code}", "The log has AWS's error text.", "system_error")
 
 
 def _call(error: BaseException) -> _Call | None:
@@ -212,7 +210,7 @@ def _rule_without_response(error: BaseException) -> _Rule | None:
 
     match error:
         case ResponseParserError():
-            return _Rule("AWS's answer cannot be read", "Try again later.", "transient_error")
+            return _Rule("AWS's response cannot be read", "Try again later.", "transient_error")
         case exceptions.NoCredentialsError() | exceptions.PartialCredentialsError():
             return _Rule(
                 "no AWS credentials were found",
@@ -232,11 +230,11 @@ def _rule_without_response(error: BaseException) -> _Rule | None:
                 "no connection", "Check region, endpoint_url and the network, then try again.", "transient_error"
             )
         case exceptions.HTTPClientError():
-            return _Rule("the connection broke", "Try again later.", "transient_error")
+            return _Rule("the connection failed", "Try again later.", "transient_error")
         case exceptions.ParamValidationError() | exceptions.InvalidRegionError():
-            return _Rule("the request is not one AWS accepts", "The log holds the details.", "system_error")
+            return _Rule("the request is not valid for AWS", "The log has the details.", "system_error")
         case exceptions.BotoCoreError():
-            return _Rule("the AWS client failed", "The log holds the details.", "system_error")
+            return _Rule("the AWS client failed", "The log has the details.", "system_error")
     return None
 
 

@@ -30,7 +30,7 @@ _SCHEDULE: dict[str, Any] = {
 def retry_on(conflict: type[Exception], attempt: Callable[[], _Result]) -> _Result:
     """Return what `attempt` returns, called again whenever it raises `conflict`: eight times at most.
 
-    Raises what the last attempt raised, and at once whatever is no `conflict`.
+    Raises what the last attempt raised, and any other exception at once.
     """
     return Retrying(retry=retry_if_exception_type(conflict), reraise=True, **_SCHEDULE)(attempt)
 
@@ -38,7 +38,7 @@ def retry_on(conflict: type[Exception], attempt: Callable[[], _Result]) -> _Resu
 def retry_until_done(attempt: Callable[[], bool]) -> bool:
     """Call `attempt` until it returns True, eight times at most; return whether it did.
 
-    Raises whatever an attempt raises, at once.
+    Raises what an attempt raises, at once.
     """
     retrying = Retrying(retry=retry_if_result(lambda done: not done), retry_error_callback=lambda _: False, **_SCHEDULE)
     return retrying(attempt)

@@ -23,7 +23,7 @@ class RejectCatalog(Protocol):
     """A catalog's table over all rejects."""
 
     def register(self, files: Sequence[RejectFile]) -> None:
-        """Make the files readable through the table. Not thread-safe; raises whatever the catalog's client raises."""
+        """Make the files readable through the table. Not thread-safe; raises what the catalog's client raises."""
 
 
 class RejectLedger:

@@ -63,7 +63,9 @@ def test_always_truncated_responses_are_raised_as_a_server_error() -> None:
 
     failure = explain(caught.value, doing="read", resource="table shop.orders")
     assert failure is not None
-    assert failure.message == "Cannot read table shop.orders (Glue, GetTable): AWS could not answer. Try again later."
+    assert (
+        failure.message == "Cannot read table shop.orders (Glue, GetTable): AWS could not process it. Try again later."
+    )
     assert failure.type == "transient_error"
 
 
@@ -92,5 +94,5 @@ def test_too_many_requests_at_every_attempt_is_explained_as_throttling() -> None
 
     failure = explain(caught.value, doing="write to", resource="s3://lake/a")
     assert failure is not None
-    assert "AWS keeps asking us to slow down" in failure.message
+    assert "AWS throttles the requests" in failure.message
     assert failure.type == "transient_error"

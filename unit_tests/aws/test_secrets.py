@@ -70,17 +70,3 @@ def test_short_texts_are_not_secrets() -> None:
     register_secrets("s3", None, "")
 
     assert mask_secrets("s3") == "s3"
-
-
-def test_a_role_of_fifteen_minutes_is_not_assumed_for_every_request() -> None:
-    access = AwsAccess("eu-west-3", ROLE)
-    tokens = set()
-    for _ in range(3):
-        tokens.add(keys_of(access)[2])
-
-    assert len(tokens) == 1
-
-
-@pytest.mark.parametrize(("life", "before"), [(900, 300), (2700, 900), (3600, 900), (43200, 900)])
-def test_a_role_is_renewed_in_the_last_third_of_its_life_or_its_last_quarter_of_an_hour(life: int, before: int) -> None:
-    assert Role(ROLE.arn, session_duration_seconds=life).renewed_before_seconds == before
