@@ -1,4 +1,4 @@
-"""Column types as Iceberg's, and back."""
+"""Column types as Iceberg types, and back."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ from destination_datalake.schema.types import (
 )
 
 NextId = Callable[[], int]
+"""Returns a field id that no other field of the table has, at each call."""
 
 ICEBERG: Mapping[type[ColumnType], Callable[[Any, NextId], IcebergType]] = {
     Boolean: lambda _, __: BooleanType(),
@@ -59,7 +60,7 @@ ICEBERG: Mapping[type[ColumnType], Callable[[Any, NextId], IcebergType]] = {
     ),
 }
 
-COLUMN: Mapping[type[IcebergType], Callable[[Any], ColumnType | None]] = {
+_COLUMN_TYPES: Mapping[type[IcebergType], Callable[[Any], ColumnType | None]] = {
     BooleanType: lambda _: Boolean(),
     IntegerType: lambda _: Int32(),
     LongType: lambda _: Int64(),
@@ -76,14 +77,14 @@ COLUMN: Mapping[type[IcebergType], Callable[[Any], ColumnType | None]] = {
 
 
 def iceberg_type(column_type: ColumnType, next_id: NextId) -> IcebergType:
-    """The Iceberg type; `next_id` gives each field inside it an id that no other field of the table has."""
+    """Return the Iceberg type of a column, its nested fields optional."""
     return ICEBERG[type(column_type)](column_type, next_id)
 
 
 def iceberg_field(field: Field, next_id: NextId) -> NestedField:
-    """The column or struct field, optional; its doc is the key in the record where that is spelled differently.
+    """Return a column or a field of a struct, optional. Its doc is the field's name in the records if that differs.
 
-    PyIceberg makes the doc Glue's comment, so it is no longer than that can be.
+    PyIceberg copies the doc to the column's comment in Glue, whose length it therefore keeps.
     """
     return NestedField(
         field_id=next_id(),
@@ -95,12 +96,11 @@ def iceberg_field(field: Field, next_id: NextId) -> NestedField:
 
 
 def from_iceberg(iceberg_type: IcebergType) -> ColumnType | None:
-    """The column type behind an Iceberg type, or None if this connector never writes it.
+    """Return the column type of an Iceberg type; None for one that this connector never writes.
 
-    `Json` is stored as a string and comes back as `String`; a struct's fields come back with their doc, or else their
-    name, as source.
+    `Json` is stored as a string and read as `String`. The source of a struct's field is its doc, or else its name.
     """
-    read = COLUMN.get(type(iceberg_type))
+    read = _COLUMN_TYPES.get(type(iceberg_type))
     return read(iceberg_type) if read else None
 
 
