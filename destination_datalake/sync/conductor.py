@@ -48,7 +48,7 @@ from destination_datalake.sync.outcome import BatchOutcome, SyncOutcome
 from destination_datalake.sync.releasing import Releasing
 from destination_datalake.sync.report import ActiveStages, Progress, Reporter
 from destination_datalake.sync.thread_pool import ThreadPool
-from destination_datalake.tables.factory import open_table
+from destination_datalake.tables.factory import TableFactory
 from destination_datalake.tables.glue.database import Databases
 from destination_datalake.tables.glue.rejects_table import RejectsTable
 from destination_datalake.tables.naming import TableNaming
@@ -87,15 +87,11 @@ def run_sync(
     raise_limit()
     termination.on_request(partial(out.give_up_after, TERMINATION_SECONDS))
     streams = parse_catalog(catalog)
-    naming = TableNaming.of(config)
-    tables = naming.tables_of(streams)
+    tables = TableNaming.of(config).tables_of(streams)
     access = aws_access(config)
     sync_name = uuid.uuid4().hex[:12]
-    databases = Databases(access)
-    factories = {
-        stream.id: partial(open_table, config, naming.naming, sync_name, stream, tables[stream.id], access, databases)
-        for stream in streams
-    }
+    factory = TableFactory(config, sync_name, access, Databases(access))
+    factories = {stream.id: partial(factory.open, stream, tables[stream.id]) for stream in streams}
     root, day = config.uri(REJECTS_FOLDER), datetime.now(UTC).date().isoformat()
     rejects_table = RejectsTable(config.lakeformation_database_name, root, access)
     limit = RejectLimit(config.rejects.max_ratio, config.rejects.max_count)

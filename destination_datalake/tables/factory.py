@@ -1,15 +1,16 @@
-"""Which kind of table a stream gets, by configuration."""
+"""Creates the table objects of a sync, of the kind that the options ask for."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from destination_datalake.files.plan import FilePlan
 from destination_datalake.schema.columns import stream_columns
-from destination_datalake.schema.names import Naming
 from destination_datalake.schema.types import NumericTypes
 from destination_datalake.tables.aws_datalake import warn_of_second_table
 from destination_datalake.tables.location import TableLocation
+from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.ownership import TableOwner
 
 if TYPE_CHECKING:
@@ -20,37 +21,42 @@ if TYPE_CHECKING:
     from destination_datalake.tables.table import Table, TableName
 
 
-def open_table(
-    config: Config,
-    naming: Naming,
-    sync: str,
-    stream: Stream,
-    name: TableName,
-    access: AwsAccess,
-    databases: Databases,
-) -> Table:
-    """Return the stream's table. `sync` names this sync and no other. Warns if it leaves another one behind."""
-    warn_of_second_table(stream.id, name, config, access)
-    columns = stream_columns(stream.json_schema, NumericTypes(config.numeric_types), naming)
-    plan = FilePlan(
-        format="jsonl" if config.format.format_type == "JSONL" else "parquet",
-        codec=config.format.compression_codec,
-        columns=columns,
-        field_ids={},
-        folder="",
-        deferred=False,
-        target_bytes=config.target_file_size_mb * 1024 * 1024,
-        generation=stream.generation,
-        sync_id=stream.sync_id,
-    )
-    owner = TableOwner(stream.id, naming)
-    location = TableLocation.of(config, name)
-    if config.table_type == "ICEBERG":
-        from destination_datalake.tables.iceberg.table import IcebergTable
+@dataclass(frozen=True, slots=True)
+class TableFactory:
+    """What the tables of one sync share. `sync` is a name that no other sync has."""
 
-        return IcebergTable(
-            name, stream, columns, location, plan, access, owner, config.schema_conflicts, sync, databases
+    config: Config
+    sync: str
+    access: AwsAccess
+    databases: Databases
+
+    def open(self, stream: Stream, name: TableName) -> Table:
+        """Return the stream's table, which still has to be prepared. Warns if an inherited table is left behind."""
+        config, access = self.config, self.access
+        warn_of_second_table(stream.id, name, config, access)
+        naming = TableNaming.of(config).naming
+        columns = stream_columns(stream.json_schema, NumericTypes(config.numeric_types), naming)
+        plan = FilePlan(
+            format="jsonl" if config.format.format_type == "JSONL" else "parquet",
+            codec=config.format.compression_codec,
+            columns=columns,
+            field_ids={},
+            folder="",
+            deferred=False,
+            target_bytes=config.target_file_size_mb * 1024 * 1024,
+            generation=stream.generation,
+            sync_id=stream.sync_id,
         )
-    from destination_datalake.tables.hive.table import HiveTable
+        owner = TableOwner(stream.id, naming)
+        location = TableLocation.of(config, name)
+        conflicts = config.schema_conflicts
+        # Each kind is imported only if it is asked for: PyIceberg takes a second.
+        if config.table_type == "ICEBERG":
+            from destination_datalake.tables.iceberg.table import IcebergTable
 
-    return HiveTable(name, stream, columns, location, plan, access, owner, config.schema_conflicts, sync, databases)
+            return IcebergTable(
+                name, stream, columns, location, plan, access, owner, conflicts, self.sync, self.databases
+            )
+        from destination_datalake.tables.hive.table import HiveTable
+
+        return HiveTable(name, stream, columns, location, plan, access, owner, conflicts, self.sync, self.databases)

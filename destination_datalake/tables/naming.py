@@ -1,4 +1,4 @@
-"""Which table a stream lands in."""
+"""The names of databases and tables that streams are written to."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _NAMINGS: Mapping[tuple[str, bool], Naming] = {
     ("preserve", False): PRESERVE,
     ("aws_datalake", False): AWS_DATALAKE,
 }
-"""By `naming.style` and `naming.split_numbers`."""
+"""The naming of each `naming.style` and `naming.split_numbers`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableNaming:
-    """What the options say of databases' and tables' names."""
+    """The options that choose the names of databases and tables."""
 
     database: str
     strategy: DatabaseStrategy
@@ -36,39 +36,39 @@ class TableNaming:
 
     @classmethod
     def of(cls, config: Config) -> Self:
-        """Take it from the options."""
+        """Return the naming that the options configure."""
         naming = _NAMINGS[config.naming.style, config.naming.split_numbers]
         return cls(config.lakeformation_database_name, config.database_strategy, config.table_prefix, naming)
 
     def table_of(self, stream: StreamId) -> TableName:
-        """Where the stream goes: its namespace is the database, unless it has none or all go to one."""
+        """Return the stream's table. Its database is the namespace; without one, or if all go to one, `database`."""
         namespace = stream.namespace if self.strategy == "namespace" else None
         database = self.naming.database(namespace) if namespace else self.database
         table = bounded(f"{self.table_prefix}{self.naming.identifier(stream.name)}", stream.name)
         return TableName(database, table)
 
     def tables_of(self, streams: Sequence[Stream]) -> Mapping[StreamId, TableName]:
-        """Every stream's table.
+        """Return every stream's table.
 
-        Raises SyncRefused (config_error) naming two streams that would meet in one, or one that would take a name that
-        the connector has given to something of its own.
+        Raises SyncRefused (config_error) if two streams have the same table, or if a table's name is reserved by the
+        connector.
         """
         names = {stream.id: self.table_of(stream.id) for stream in streams}
         for stream, name in names.items():
-            if (taken := self._taken(name)) is not None:
+            if (use := self._reserved_for(name)) is not None:
                 raise SyncRefused(
-                    f"Stream {stream} would be written to table {name}, which is {taken}. Set table_prefix, or rename "
+                    f"Stream {stream} would be written to table {name}, which is {use}. Set table_prefix, or rename "
                     "the stream with a stream prefix in the connection's settings."
                 )
         owners: dict[TableName, StreamId] = {}
         for stream, name in names.items():
             other = owners.setdefault(name, stream)
             if other is not stream:
-                raise SyncRefused(self._meeting(other, stream, name))
+                raise SyncRefused(_collision(self.strategy, other, stream, name))
         return names
 
-    def _taken(self, name: TableName) -> str | None:
-        """What of the connector's own the table would be, or lie in; None if it is free for a stream."""
+    def _reserved_for(self, name: TableName) -> str | None:
+        """Return the connector's own table or folder that has the name; None if it is free for a stream."""
         if name == (self.database, REJECTS_TABLE):
             return "the table of rejects"
         table, suffix, rest = name.table.rpartition(GENERATIONS_SUFFIX)
@@ -76,16 +76,17 @@ class TableNaming:
             return f"the folder in which table {TableName(name.database, table)} keeps its generations"
         return None
 
-    def _meeting(self, one: StreamId, other: StreamId, name: TableName) -> str:
-        meet = f"Streams {one} and {other} would both be written to table {name}: "
-        if self.strategy == "single" and one.namespace != other.namespace:
-            return (
-                f"{meet}database_strategy single leaves their namespaces out. Set database_strategy to namespace, "
-                "rename one with a stream prefix in the connection's settings, or sync them in two connections with "
-                "different table_prefix."
-            )
+
+def _collision(strategy: DatabaseStrategy, one: StreamId, other: StreamId, name: TableName) -> str:
+    both = f"Streams {one} and {other} would both be written to table {name}: "
+    if strategy == "single" and one.namespace != other.namespace:
         return (
-            f"{meet}their names differ only in letters that table names cannot keep apart. Rename one with a stream "
-            "prefix or another namespace in the connection's settings, or sync them in two connections with different "
-            "databases or table_prefix."
+            f"{both}database_strategy single leaves their namespaces out. Set database_strategy to namespace, "
+            "rename one with a stream prefix in the connection's settings, or sync them in two connections with "
+            "different table_prefix."
         )
+    return (
+        f"{both}their names differ only in letters that table names cannot keep apart. Rename one with a stream "
+        "prefix or another namespace in the connection's settings, or sync them in two connections with different "
+        "databases or table_prefix."
+    )

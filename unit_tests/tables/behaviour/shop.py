@@ -17,8 +17,7 @@ from destination_datalake.files.rewrite import rewrite
 from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.rejects.location import RejectLocation
-from destination_datalake.schema.names import SNAKE_CASE
-from destination_datalake.tables.factory import open_table
+from destination_datalake.tables.factory import TableFactory
 from destination_datalake.tables.glue.database import Databases
 from destination_datalake.tables.table import Committed, Table, TableName
 from integration_tests.harness.aws_server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
@@ -112,8 +111,8 @@ class Shop:
         json_schema = {"type": "object", "properties": schema}
         stream = Stream(self._stream, json_schema, replaces and generation is None, generation, minimum, None)
         config = Config.parse(self.lake.config(**{**(kind or self.kind).options, **options}))
-        databases = Databases(self._access)
-        table = open_table(config, SNAKE_CASE, uuid4().hex, stream, self.name, self._access, databases)
+        factory = TableFactory(config, uuid4().hex, self._access, Databases(self._access))
+        table = factory.open(stream, self.name)
         table.prepare()
         return Sync(self._stream, table, self._access, self._folder)
 
