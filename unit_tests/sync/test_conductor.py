@@ -18,7 +18,9 @@ from destination_datalake.protocol.stdout import Stdout
 from destination_datalake.sync.conductor import EXIT_TERMINATED
 from destination_datalake.tables.table import Committed
 from destination_datalake.termination import Termination
-from unit_tests.sync.fakes import FakeSync, failures, raising, record, state, states
+from unit_tests.sync.fakes.messages import failures, record, state, states
+from unit_tests.sync.fakes.sync import FakeSync
+from unit_tests.sync.fakes.table import raising
 
 
 @pytest.fixture

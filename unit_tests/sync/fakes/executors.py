@@ -1,0 +1,58 @@
+"""Executors without Spark: a data file is a list of the ids of the records in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from destination_datalake.errors import Failure
+from destination_datalake.files.plan import DataFile, RewriteTask, Rewritten
+from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit, NotEncoded, UnitResult
+from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.rejects.counts import RejectCounts
+from destination_datalake.spark.failure import SparkFailed
+
+_ID = re.compile(rb'"id":(\d+)')
+
+
+class FakeExecutors:
+    """Executors that read segments and write nothing. With `ended` they behave like a Spark that has ended."""
+
+    def __init__(self) -> None:
+        self.jobs = 0
+        self.ended = False
+        self.ids: dict[str, list[int]] = {}
+        """The ids of the records of each unit, by the URI of its file, refused ones included."""
+
+    @property
+    def error(self) -> SparkFailed | None:
+        return SparkFailed("Spark's Java process has ended.") if self.ended else None
+
+    def is_starting(self) -> bool:
+        return False
+
+    def parallelism(self) -> int:
+        return 1
+
+    def encode(self, tasks: Sequence[EncodeTask]) -> Sequence[UnitResult]:
+        self.jobs += 1
+        if self.ended:
+            raise SparkFailed("Spark could not run a job.")
+        return [self.encode_unit(unit) for task in tasks for unit in task.units]
+
+    def encode_unit(self, unit: EncodeUnit, refused: int = 0) -> Encoded:
+        """Write one file of all records of the unit but `refused`, of at least one."""
+        lines = [line for segment in unit.segments for line in Path(segment).read_bytes().splitlines()]
+        refused = min(refused, len(lines) - 1)
+        rows = len(lines) - refused
+        file = DataFile(f"s3://lake/{unit.name}-{self.jobs}", rows, rows, (), b"", None)
+        self.ids[file.uri] = [int(found[1]) for line in lines if (found := _ID.search(line))]
+        return Encoded(unit.stream, (file,), RejectCounts(len(lines), refused, refused), ())
+
+    def rewrite(self, _tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
+        raise AssertionError("no fake table asks for it")
+
+
+def not_encoded(stream: StreamId) -> NotEncoded:
+    return NotEncoded(stream, Failure(f"Stream {stream} could not be encoded.", "", "system_error"))
