@@ -6,11 +6,11 @@ ARGS ?=
 
 PYTHON := .venv/bin/python
 # No test may hang a build: the limit is seconds for one test, its fixtures included.
-PYTEST := .venv/bin/pytest --timeout 300
+PYTEST := .venv/bin/pytest --timeout 300 --dist worksteal
 SYNCED := .venv/.synced
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jdk demo test test-unit conformance chaos coverage lint types bench archive image-test clean FORCE
+.PHONY: help setup jdk demo test test-unit conformance chaos laws coverage lint types bench archive image-test clean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,10 +36,13 @@ test-unit: setup ## run the tests that need no Java and no network (WORKERS=3)
 
 conformance: jdk setup ## try what the platform can send, and write docs/operating/conformance.md of it
 	$(PYTEST) integration_tests/conformance -n $(WORKERS) -p integration_tests.conformance.coverage \
-		--conformance-report docs/operating/conformance.md
+		--conformance-report docs/operating/conformance.md --all-kill-points
 
 chaos: jdk setup ## kill, refuse and overtake syncs at random (SECONDS=600 SEED=1, ARGS="--round 17")
 	$(PYTHON) -m integration_tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+laws: setup ## try the laws of values and texts on five times as many examples as `make test` does
+	EVERY_EXAMPLE=1 $(PYTEST) unit_tests/records unit_tests/files -n $(WORKERS)
 
 coverage: setup ## run the unit tests and require the branch coverage that pyproject.toml sets
 	$(PYTEST) unit_tests -n $(WORKERS) --cov --cov-report term:skip-covered

@@ -22,6 +22,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="DIR",
         help="folder with Airbyte's test data (v0/, v1/); the acceptance suite is collected only with it",
     )
+    parser.addoption(
+        "--all-kill-points",
+        action="store_true",
+        help="kill syncs at every point into every kind of table; else kinds that commit alike take turns",
+    )
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -51,6 +51,7 @@ from destination_datalake.schema.types import (
 )
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.cloud import cloud as an_account
+from unit_tests.examples import examples
 from unit_tests.records.oracle import Oracle, a_line, as_dict, exactly, few_columns
 from unit_tests.strategies import json_texts
 
@@ -200,7 +201,7 @@ def as_typed(value: Any, type_: ColumnType) -> Any:
 def test_other_engines_read_what_was_sent(
     cloud: Cloud, format: FileFormat, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    @settings(max_examples=60)
+    @settings(max_examples=examples(60))
     @given(st.data(), few_columns)
     def law(data: st.DataObject, columns: list[Field]) -> None:
         folder = tmp_path_factory.mktemp("files")

@@ -20,6 +20,7 @@ from unit_tests.repository.files import ROOT, text
         "test",
         "test-unit",
         "conformance",
+        "laws",
         "coverage",
         "lint",
         "types",

@@ -8,13 +8,19 @@ import pytest
 from integration_tests.harness.messages import configured_stream, record, state, status
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.runs.warm import WarmLaunch
+from integration_tests.harness.table_kinds import TABLE_KINDS
 from integration_tests.harness.warehouse import INTEGER, Warehouse, object_schema
 
 STREAMS = 150
 
 
 @pytest.mark.parametrize(
-    ("soft", "hard"), [(128, 128), (64, 4096)], ids=["the limit is final", "the limit can be raised"]
+    ("table_kind", "soft", "hard"),
+    [
+        *(pytest.param(kind, 128, 128, id=f"{kind.name}-the limit is final") for kind in TABLE_KINDS),
+        # Raised at the start, before there are tables of any kind.
+        pytest.param(TABLE_KINDS[0], 64, 4096, id=f"{TABLE_KINDS[0].name}-the limit can be raised"),
+    ],
 )
 def test_more_streams_than_file_descriptors_land(
     warehouse: Warehouse, tmp_path: Path, launch: WarmLaunch, soft: int, hard: int

@@ -6,7 +6,7 @@ new generation. They are killed at a point, run again as the platform would, and
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from integration_tests.harness.runs.kill_points import KillPoint
 from integration_tests.harness.runs.output import ProtocolError, Run
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.runs.warm import WarmLaunch
-from integration_tests.harness.table_kinds import TABLE_KINDS
+from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
 from integration_tests.harness.warehouse import INTEGER, NUMBER, Warehouse, object_schema
 
 APPENDED, RESUMED, RESTARTED = "appended", "resumed", "restarted"
@@ -98,16 +98,26 @@ POINTS: Mapping[object, Sequence[KillPoint]] = {
 """By the option `table_type`: what is different about their commits is also where they can be interrupted."""
 
 
-def each(points: Mapping[object, Sequence[KillPoint]]) -> list[object]:
-    """Return every kind of table with every point at which its syncs can be killed."""
-    return [
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Try every point at which a sync can be killed; those that kinds of table share by turns, unless all are wanted.
+
+    Kinds of one `table_type` differ in what is in their files, and not in how these are committed.
+    """
+    everything = metafunc.config.getoption("--all-kill-points")
+    by_type: dict[object, list[TableKind]] = {}
+    for kind in TABLE_KINDS:
+        by_type.setdefault(kind.options["table_type"], []).append(kind)
+    points = {test.__name__: where for test, where in KILLED_AT.items()}[metafunc.function.__name__]
+    params = [
         pytest.param(kind, point, id=f"{kind.name}-{point}")
-        for kind in TABLE_KINDS
-        for point in points[kind.options["table_type"]]
+        for table_type, kinds in by_type.items()
+        for turn, kind in enumerate(kinds)
+        for number, point in enumerate(points[table_type])
+        if everything or number % len(kinds) == turn
     ]
+    metafunc.parametrize(("table_kind", "point"), params)
 
 
-@pytest.mark.parametrize(("table_kind", "point"), each(POINTS))
 def test_a_sync_that_is_killed_loses_nothing_that_it_acknowledged(
     warehouse: Warehouse, launch: WarmLaunch, tmp_path: Path, point: KillPoint
 ) -> None:
@@ -199,7 +209,6 @@ ADOPTING: Mapping[object, Sequence[KillPoint]] = {
 """Where rows of an unfinished replacement are taken into the table."""
 
 
-@pytest.mark.parametrize(("table_kind", "point"), each(ADOPTING))
 def test_a_cancelled_truncate_s_rows_arrive_once_however_often_that_is_interrupted(
     warehouse: Warehouse, launch: WarmLaunch, tmp_path: Path, point: KillPoint
 ) -> None:
@@ -234,7 +243,6 @@ PROMOTING: Mapping[object, Sequence[KillPoint]] = {
 """Where files are written anew because a column becomes double, and swapped in the commit that makes it so."""
 
 
-@pytest.mark.parametrize(("table_kind", "point"), each(PROMOTING))
 def test_a_promotion_that_is_killed_leaves_no_column_that_is_wider_than_its_files(
     warehouse: Warehouse, launch: WarmLaunch, tmp_path: Path, point: KillPoint
 ) -> None:
@@ -263,3 +271,10 @@ def stored_prices(warehouse: Warehouse) -> set[str]:
     files = lake.data_files(lake.database, APPENDED)
     bodies = [lake.s3.get_object(Bucket=lake.bucket, Key=key)["Body"].read() for key in files]
     return {str(pq.read_schema(pa.BufferReader(body)).field("price").type) for body in bodies}
+
+
+KILLED_AT: Mapping[Callable[..., None], Mapping[object, Sequence[KillPoint]]] = {
+    test_a_sync_that_is_killed_loses_nothing_that_it_acknowledged: POINTS,
+    test_a_cancelled_truncate_s_rows_arrive_once_however_often_that_is_interrupted: ADOPTING,
+    test_a_promotion_that_is_killed_leaves_no_column_that_is_wider_than_its_files: PROMOTING,
+}

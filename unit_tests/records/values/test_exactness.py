@@ -35,6 +35,7 @@ from destination_datalake.schema.types import (
     Struct,
     Timestamp,
 )
+from unit_tests.examples import examples
 from unit_tests.records.oracle import Oracle, a_line, as_dict, exactly, few_columns
 from unit_tests.strategies import ONE_OF_EACH, column_types, decimals, json_texts, strange_texts
 
@@ -64,7 +65,7 @@ def sent_to(types: st.SearchStrategy[ColumnType]) -> st.SearchStrategy[tuple[Col
     return types.flatmap(lambda column_type: st.tuples(st.just(column_type), json_texts(column_type)))
 
 
-@settings(max_examples=10_000)
+@settings(max_examples=examples(10_000))
 @given(sent_to(st.sampled_from(ONE_OF_EACH)) | sent_to(decimals), st.sampled_from(Floats))
 def test_a_value_is_kept_exactly_or_its_change_is_noted(sent: tuple[ColumnType, str], floats: Floats) -> None:
     kept_or_on_record(*sent, floats)
@@ -106,7 +107,7 @@ def test_the_promise_for_numbers_is_the_same_on_every_page(page: str) -> None:
     assert PROMISE in " ".join((Path(__file__).parents[3] / page).read_text().split())
 
 
-@settings(max_examples=2000)
+@settings(max_examples=examples(2000))
 @given(number_texts, st.booleans())
 @example("9007199254740993", False)
 @example("1e-400", False)
@@ -145,7 +146,7 @@ def test_17_significant_digits_round_trip(number: float) -> None:
     assert f"{value:.16e}" == text
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(st.integers(-(10**25), 10**25), st.sampled_from(["", ".0", "e0", ".000e1"]), st.booleans())
 def test_an_integer_is_exactly_what_was_sent_or_null(number: int, form: str, quoted: bool) -> None:
     raw = f'"{number}{form}"' if quoted else f"{number}{form}"
@@ -176,7 +177,7 @@ odd_envelopes = st.sampled_from(
 envelopes = st.one_of(st.just((None, "")), st.just((None, "")), st.just((None, "")), odd_envelopes)
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(st.data(), few_columns)
 def test_a_decoder_reads_block_after_block_as_each_record_is_read_alone(
     data: st.DataObject, columns: list[Field]

@@ -12,6 +12,7 @@ from destination_datalake.records.reader import BlockDecoder
 from destination_datalake.records.values.exponents import far_exponent
 from destination_datalake.records.values.registry import coerce_value
 from destination_datalake.schema.types import ColumnType, Decimal, Field, Float64, Int64, Json, List, Struct
+from unit_tests.examples import examples
 
 FAR = ["1e-39", "1E-99", "-1.5e100", "1e+100", "0e-500", "1e-10000000", "1000000000000000000e-232", "1.e999"]
 NEAR = ["1e-38", "1e99", "1e-07", "1.5E+16", "12e4", "100", "0.1"]
@@ -61,7 +62,7 @@ exponents = st.just("") | st.integers(-400, 400).map(lambda power: f"e{power}") 
 numbers = st.tuples(st.sampled_from(["", "-"]), digits, fractions, exponents).map("".join)
 
 
-@settings(max_examples=2000)
+@settings(max_examples=examples(2000))
 @given(
     numbers=st.lists(numbers, min_size=1, max_size=3),
     as_text=st.booleans(),

@@ -28,6 +28,7 @@ from destination_datalake.schema.types import (
     Struct,
     Timestamp,
 )
+from unit_tests.examples import examples
 
 NUMBERS = [
     "-0", "-0.0", "0e5", "-0e-5", "1e0", "1E+2", "12e-1", "120e-1", "1e18", "1e19", "9223372036854775807",
@@ -115,7 +116,7 @@ def test_a_text_is_read_in_a_block_as_it_is_by_the_coercer(type_: ColumnType, sh
         assert in_a_block(lines, column, Floats.ANY) == alone(lines, column, Floats.ANY), text
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(
     st.lists(st.sampled_from(TEXTS), min_size=2, max_size=12),
     st.sampled_from(TYPES),
