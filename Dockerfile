@@ -1,7 +1,7 @@
-# Debian 12, because it has the headless Java 17 that Spark runs on.
+# Debian 12 has the headless Java 17 that Spark runs on.
 ARG BASE_IMAGE=docker.io/library/python:3.11.14-slim-bookworm
 
-# --- what uv.lock names, and nothing else, in one environment -------------------------------------------------------
+# --- an environment with the packages of uv.lock ---------------------------------------------------------------------
 FROM ${BASE_IMAGE} AS environment
 
 ARG UV_VERSION=0.13.8
@@ -14,7 +14,7 @@ ENV UV_PROJECT_ENVIRONMENT=/opt/destination-datalake \
     UV_NO_CACHE=1
 WORKDIR /source
 
-# The dependencies are a layer of their own: a change of the connector's code does not install them again.
+# Dependencies are a layer of their own, which changes of the connector's code do not rebuild.
 COPY pyproject.toml uv.lock ./
 RUN uv sync --frozen --no-dev --no-install-project --compile-bytecode
 
@@ -22,7 +22,7 @@ COPY README.md LICENSE ./
 COPY destination_datalake ./destination_datalake
 RUN uv sync --frozen --no-dev --no-editable --compile-bytecode
 
-# A third of it is of no use to the connector: image/unneeded.txt says what, and why.
+# A third of it is not needed: image/unneeded.txt lists what, and why.
 COPY image ./image
 RUN python image/trim.py /opt/destination-datalake/lib/python3.11/site-packages
 
@@ -33,7 +33,7 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends openjdk-17-jre-headless \
     && rm -rf /var/lib/apt/lists/*
 
-# The base image has no byte code of Python's standard library: each start would compile it anew, for a second.
+# The base image has no byte code of Python's standard library: each start would compile it, for a second.
 RUN python -m compileall -q -x '/(test|tests|site-packages|dist-packages|idlelib|tkinter|turtledemo|ensurepip|lib2to3)/' \
         "$(python -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')"
 
@@ -44,15 +44,15 @@ RUN groupadd --gid 1000 airbyte \
 
 COPY --from=environment /opt/destination-datalake /opt/destination-datalake
 
-# A Java that maps its classes from an archive starts Spark in half the time. The archive fits only the very Java and
-# jars it was made with, so it is made here.
+# With a class-data-sharing archive Spark starts in half the time. An archive fits only the Java and jars that it was
+# made with, so it is made here.
 RUN /opt/destination-datalake/bin/python -m destination_datalake.spark.jvm_archive
 
-# By its number, so that a cluster that admits no root (`runAsNonRoot`) can tell.
+# As numbers: with `runAsNonRoot` Kubernetes accepts no user name.
 USER 1000:1000
 WORKDIR /airbyte/work
 
-# The platform starts the connector from another directory and by this variable: an absolute path, equal to ENTRYPOINT.
+# The platform starts the connector by this variable, from another directory: an absolute path, equal to ENTRYPOINT.
 ENV AIRBYTE_ENTRYPOINT="/opt/destination-datalake/bin/destination-datalake"
 ENTRYPOINT ["/opt/destination-datalake/bin/destination-datalake"]
 

@@ -1,8 +1,8 @@
 """Replay the Dockerfile without a container engine, and run the connector in what it makes: `make image-test`.
 
-Needs root, debootstrap and some minutes. Each stage is a folder with a Debian in it and chroot for a container; its
-Python is Debian's own 3.11 in place of the base image's. Where packages come from is whatever apt, pip and uv are set
-up with on this machine. Mounts are made in a namespace of their own and end with it.
+Needs root, debootstrap and some minutes. Each stage is a folder with a Debian, and runs in chroot; its Python is
+Debian's 3.11 instead of the base image's. Packages come from where this machine's apt, pip and uv get them. Mounts are
+made in a namespace of their own and end with it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PROJECT = Path(__file__).parent.parent
 DOCKERFILE = PROJECT / "Dockerfile"
 SUITE = "bookworm"
 PACKAGES = "ca-certificates,python3,python3-pip,python3-venv"
-"""Debian's, for what the base image brings."""
+"""Debian's packages, for what the base image has."""
 
 _INHERITED = re.compile(r"(PIP|UV|SSL|REQUESTS|CURL)_\w+|\w+_proxy", re.IGNORECASE)
 _FROM_THIS_MACHINE = ("/etc/resolv.conf", "/etc/hosts", "/etc/apt/apt.conf.d", "/etc/ssl/certs", "/etc/pip.conf")
@@ -39,7 +39,7 @@ _FROM_THIS_MACHINE = ("/etc/resolv.conf", "/etc/hosts", "/etc/apt/apt.conf.d", "
 
 @dataclass
 class Stage:
-    """A stage of the build: where it is, and what the instructions so far have set."""
+    """A stage of the build: its root folder, and what the instructions so far have set."""
 
     root: Path
     environment: dict[str, str] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Stage:
     entrypoint: Sequence[str] = ()
 
     def command(self, arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-        """The command line that runs these arguments in the stage, as its user."""
+        """Return the command line that runs these arguments in the stage, as its user."""
         variables = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", **self.environment, **environment}
         settings = [f"{name}={value}" for name, value in variables.items()]
         inside = ["sh", "-c", 'cd "$0" && exec "$@"', self.workdir, *arguments]
@@ -101,7 +101,7 @@ def build(folder: Path) -> Stage:
 
 
 def instructions(dockerfile: str) -> Iterator[tuple[str, str]]:
-    """The instructions of a Dockerfile with their text, lines that go on joined."""
+    """Yield the instructions of a Dockerfile with their text; continued lines are joined."""
     lines = [line for line in dockerfile.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     for line in re.sub(r"\\\n\s*", "", "\n".join(lines)).splitlines():
         word, _, text = line.partition(" ")
@@ -113,7 +113,7 @@ def _filled_in(text: str, known: Mapping[str, str]) -> str:
 
 
 def _bootstrap(base: Path) -> None:
-    """Debian with Python 3.11, called `python` too as in the base image."""
+    """Install a Debian with Python 3.11, called `python` too, as in the base image."""
     targets = subprocess.run(
         ["apt-get", "indextargets", "--format", "$(CODENAME) $(REPO_URI)", "Created-By: Packages"],
         check=True,
@@ -129,12 +129,12 @@ def _bootstrap(base: Path) -> None:
         stdout=subprocess.DEVNULL,
     )
     (base / "usr/local/bin/python").symlink_to("/usr/bin/python3")
-    # Debian keeps pip from its own Python; the base image does not.
+    # Debian forbids pip to install into its Python; the base image does not.
     for marker in base.glob("usr/lib/python3*/EXTERNALLY-MANAGED"):
         marker.unlink()
     for name in _FROM_THIS_MACHINE:
         if (source := Path(name)).exists():
-            # Not all that is there need be readable, or point to something.
+            # Some of it may not be readable, or be dangling links.
             subprocess.run(["cp", "-rLT", name, str(base / source.relative_to("/"))], check=False)
 
 
@@ -163,8 +163,8 @@ def _inherited() -> Mapping[str, str]:
     return {name: value for name, value in os.environ.items() if _INHERITED.fullmatch(name)}
 
 
-def try_it(image: Stage) -> None:
-    """Run spec, check and write in the image, as its user and as one whom it does not know, against an emulated AWS."""
+def run_connector(image: Stage) -> None:
+    """Run spec, check and write in the image, as its user and as an unknown one, against an emulated AWS."""
     catalog = configured_catalog(configured_stream("orders", {"properties": {"id": {"type": "integer"}}}))
     lines = [record("orders", {"id": 1}), state("orders", 1), status("orders", "COMPLETE")]
     with AwsServer() as aws:
@@ -191,7 +191,7 @@ def try_it(image: Stage) -> None:
 
 
 def _launcher(image: Stage, folder: Path) -> Launch:
-    """Start the image's entry point; the platform's files are in the image's own /tmp."""
+    """Start the image's entry point; the platform's files are in the image's /tmp."""
 
     def launch(arguments: Sequence[str], environment: Mapping[str, str], stderr: IO[bytes]) -> Process:
         outside = str(image.root)
@@ -206,7 +206,7 @@ def _launcher(image: Stage, folder: Path) -> Launch:
 
 
 def _size(root: Path) -> int:
-    """The size on disk in MB."""
+    """Return the size on disk in MB."""
     size = subprocess.run(["du", "-sxm", str(root)], check=True, capture_output=True, text=True).stdout
     return int(size.split()[0])
 
@@ -227,12 +227,12 @@ def _replay(folder: Path) -> None:
         folder.chmod(0o755)
         image = build(folder)
         sys.stdout.write(f"the image: {_size(image.root)} MB, of which {_size(folder / 'base')} MB are Debian's\n")
-        try_it(image)
+        run_connector(image)
 
 
 @contextmanager
 def _unmounted(folder: Path) -> Iterator[None]:
-    """Whatever happens, nothing of this machine is mounted below the folder when it is removed."""
+    """Unmount this machine's folders at the end, before the folder is removed with all that is in it."""
     try:
         yield
     finally:

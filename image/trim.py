@@ -14,21 +14,21 @@ LIST = Path(__file__).with_name("unneeded.txt")
 
 
 def patterns() -> Iterator[str]:
-    """The patterns of the list."""
+    """Yield the patterns of the list."""
     for line in LIST.read_text().splitlines():
         if line and not line.startswith("#"):
             yield line
 
 
 def trim(packages: Path) -> int:
-    """Remove what the list names and return its size in bytes. Raises SystemExit for a pattern that names nothing."""
+    """Remove what the list names; return its size in bytes. Raises SystemExit for a pattern that matches nothing."""
     freed = 0
     for pattern in patterns():
         found = sorted(packages.glob(pattern))
         if not found:
-            raise SystemExit(f"{LIST}: nothing is called {pattern} any more")
+            raise SystemExit(f"{LIST}: no file matches {pattern}")
         for path in found:
-            # Under a folder that has just been removed there may have been others.
+            # Other matches may have been in a folder that was just removed.
             if path.is_dir():
                 freed += sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
                 shutil.rmtree(path)

@@ -1,4 +1,4 @@
-"""Spark's process, without a sync: it leaves nothing behind however early it is stopped."""
+"""The engine without a sync: its start, its jobs, its failures, and that its end leaves no process and no file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ sys.exit(f"still running: {living}" if living else 0)
 
 
 @pytest.mark.parametrize("seconds", [0, 0.1, 0.3, 0.6, 1, 1.5, 2.5])
-def test_spark_stopped_while_it_starts_leaves_no_process_and_no_file(tmp_path: Path, seconds: float) -> None:
+def test_engine_stopped_while_starting_leaves_no_process_and_no_file(tmp_path: Path, seconds: float) -> None:
     # Given a Spark that has been starting for some moments
     command = [sys.executable, "-c", START_AND_STOP, str(seconds)]
     environment = os.environ | {"TMPDIR": str(tmp_path)}
@@ -34,14 +34,14 @@ def test_spark_stopped_while_it_starts_leaves_no_process_and_no_file(tmp_path: P
     # When it is stopped
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
 
-    # Then nothing is left of it, and nobody reads of a start that nobody wanted any more
+    # Then nothing is left of it, and no error of the interrupted start is printed
     assert ended.returncode == 0, ended.stderr
     assert "Traceback" not in ended.stderr
     assert "Exception" not in ended.stderr
     assert list(tmp_path.iterdir()) == []
 
 
-WHAT_IS_LOADED = """
+LOADED_MODULES = """
 import sys
 from destination_datalake.spark.engine import Engine
 from destination_datalake.spark.settings import EngineSettings
@@ -61,13 +61,13 @@ engine.stop()
 """
 
 
-def test_neither_driver_nor_workers_load_what_makes_their_start_slow() -> None:
+def test_driver_and_workers_do_not_import_pandas_and_workers_have_the_encoder() -> None:
     # Given that PySpark would load pandas in both, and compile itself out of a zip file in the workers
     installed = find_spec("pyspark")
     assert installed is not None
 
     # When Spark has started
-    ended = subprocess.run([sys.executable, "-c", WHAT_IS_LOADED], capture_output=True, text=True, timeout=120)
+    ended = subprocess.run([sys.executable, "-c", LOADED_MODULES], capture_output=True, text=True, timeout=120)
 
     # Then pandas is in neither, and the workers have the installed PySpark, the encoder and the client of S3
     assert ended.returncode == 0, ended.stderr
@@ -76,7 +76,7 @@ def test_neither_driver_nor_workers_load_what_makes_their_start_slow() -> None:
     assert worker == (installed.origin, [], True, True)
 
 
-START_AND_SAY_WHY_NOT = """
+START_FAILURE = """
 import sys
 from destination_datalake.spark.engine import Engine
 from destination_datalake.spark.settings import EngineSettings
@@ -96,7 +96,7 @@ OLD_JAVA = "#!/bin/sh\necho '    java.specification.version = 11' >&2\nexit 1\n"
 
 def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Start a Spark with this master and these settings, in a process of its own."""
-    command = [sys.executable, "-c", START_AND_SAY_WHY_NOT, *arguments]
+    command = [sys.executable, "-c", START_FAILURE, *arguments]
     return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=120)
 
 
@@ -110,7 +110,7 @@ def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
     ],
     ids=["heap", "memory", "setting", "deploy mode"],
 )
-def test_a_spark_that_does_not_start_says_why_in_the_words_of_its_own_first_error(
+def test_start_failure_quotes_the_first_error_of_spark(
     arguments: tuple[str, ...], failure_type: str, words: str
 ) -> None:
     ended = start(*arguments)
@@ -120,7 +120,7 @@ def test_a_spark_that_does_not_start_says_why_in_the_words_of_its_own_first_erro
     assert words in ended.stdout
 
 
-def test_a_java_that_is_missing_or_too_old_is_what_is_said_to_be_wrong(tmp_path: Path) -> None:
+def test_start_failure_names_a_missing_or_old_java(tmp_path: Path) -> None:
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text(OLD_JAVA)
@@ -133,7 +133,7 @@ def test_a_java_that_is_missing_or_too_old_is_what_is_said_to_be_wrong(tmp_path:
     assert old.stdout.startswith("config_error")
 
 
-LOOK_AT_THE_JVM = """
+PROCESSES_OF_THE_JVM = """
 import contextlib
 import psutil
 from destination_datalake.spark.engine import Engine
@@ -151,8 +151,8 @@ engine.stop()
 """
 
 
-def test_a_setting_s_value_stands_on_no_process_s_command_line_and_in_no_environment() -> None:
-    ended = subprocess.run([sys.executable, "-c", LOOK_AT_THE_JVM], capture_output=True, text=True, timeout=120)
+def test_values_of_properties_are_on_no_command_line_and_in_no_environment() -> None:
+    ended = subprocess.run([sys.executable, "-c", PROCESSES_OF_THE_JVM], capture_output=True, text=True, timeout=120)
 
     assert ended.returncode == 0, ended.stderr
     processes, is_seen, value = ended.stdout.split(" ", 2)
@@ -160,7 +160,7 @@ def test_a_setting_s_value_stands_on_no_process_s_command_line_and_in_no_environ
     assert (is_seen, value) == ("False", "hush-hush: = é\\n\n")
 
 
-READ_THE_ENVIRONMENT = """
+REMOVED_VARIABLES = """
 import os
 from destination_datalake.spark.engine import Engine
 from destination_datalake.spark.settings import EngineSettings
@@ -181,19 +181,19 @@ engine.stop()
 """
 
 
-def test_a_start_removes_no_variable_that_another_thread_may_be_reading() -> None:
-    ended = subprocess.run([sys.executable, "-c", READ_THE_ENVIRONMENT], capture_output=True, text=True, timeout=120)
+def test_start_removes_no_environment_variable() -> None:
+    ended = subprocess.run([sys.executable, "-c", REMOVED_VARIABLES], capture_output=True, text=True, timeout=120)
 
     assert (ended.stdout, ended.returncode) == ("[] pyspark-shell\n", 0), ended.stderr
 
 
-AS_A_STRANGER = """
+AS_UNKNOWN_USER = """
 import os, pwd, sys
 from destination_datalake.spark.engine import Engine
 from destination_datalake.spark.settings import EngineSettings
 
 try:
-    sys.exit(f"{pwd.getpwuid(os.getuid())} is no stranger")
+    sys.exit(f"{pwd.getpwuid(os.getuid())} is known")
 except KeyError:
     pass
 engine = Engine.start(EngineSettings("local[1]", {}))
@@ -202,12 +202,12 @@ engine.stop()
 """
 
 
-def test_spark_starts_for_a_user_whom_the_system_does_not_know() -> None:
+def test_engine_starts_for_a_user_whom_the_system_does_not_know() -> None:
     # A container may run as any number (`runAsUser`); a user namespace makes one here.
     stranger = ["unshare", "--user", "--map-user=54321", "--map-group=54321", "env", "-u", "HOME"]
 
     ended = subprocess.run(
-        [*stranger, sys.executable, "-c", AS_A_STRANGER], capture_output=True, text=True, timeout=120
+        [*stranger, sys.executable, "-c", AS_UNKNOWN_USER], capture_output=True, text=True, timeout=120
     )
 
     assert (ended.stdout, ended.returncode) == ("1\n", 0), ended.stderr
@@ -235,7 +235,7 @@ print(len(gone) >= 2, alive)
 """
 
 
-def test_spark_is_stopped_also_when_no_file_can_be_opened_any_more() -> None:
+def test_engine_is_stopped_when_no_file_descriptor_is_left() -> None:
     ended = subprocess.run([sys.executable, "-c", OUT_OF_DESCRIPTORS], capture_output=True, text=True, timeout=120)
 
     assert (ended.stdout, ended.returncode) == ("True []\n", 0), ended.stderr
@@ -259,7 +259,7 @@ engine.stop()
 """
 
 
-def test_a_spark_that_has_died_says_so_before_anybody_gives_it_a_job() -> None:
+def test_ended_jvm_is_reported_before_the_next_job() -> None:
     ended = subprocess.run([sys.executable, "-c", KILL_THE_JVM], capture_output=True, text=True, timeout=120)
 
     assert ended.returncode == 0, ended.stderr
@@ -295,7 +295,7 @@ engine.stop()
 """
 
 
-def test_a_task_whose_worker_dies_is_tried_three_times_and_then_says_of_what_it_died(tmp_path: Path) -> None:
+def test_task_whose_worker_dies_has_three_attempts_and_then_reports_the_crash(tmp_path: Path) -> None:
     ended = subprocess.run([sys.executable, "-c", CRASH, str(tmp_path)], capture_output=True, text=True, timeout=120)
 
     assert (ended.stdout, ended.returncode) == ("[2, 1]\nTrue\nxxx None\n", 0), ended.stderr

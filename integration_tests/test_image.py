@@ -1,4 +1,4 @@
-"""What the image leaves out is not missed: the connector at work without it, on every kind of Spark master."""
+"""The connector without what the image leaves out, on every kind of Spark master."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-def test_every_module_of_the_connector_can_be_imported(reduced: Path) -> None:
+def test_every_module_can_be_imported(reduced: Path) -> None:
     ended = subprocess.run(
         [reduced / "bin" / "python", "-W", "ignore", "-c", IMPORT_ALL], capture_output=True, text=True, timeout=120
     )
@@ -135,7 +135,7 @@ def test_every_module_of_the_connector_can_be_imported(reduced: Path) -> None:
 
 
 @pytest.mark.parametrize("master", [local, local_cluster, standalone], ids=lambda master: str(master.__name__))
-def test_spec_check_and_write_work_on_every_kind_of_master(
+def test_spec_check_and_write_succeed_on_every_kind_of_master(
     platform: Platform, lake: Lake, reduced: Path, master: Callable[[Path], AbstractContextManager[str]]
 ) -> None:
     streams = configured_catalog(configured_stream("orders", SCHEMA))
