@@ -39,9 +39,8 @@ class Backlog:
 
     def is_full(self, states: int, needs: int) -> bool:
         """Whether everything must land before more is read; `states` are held and wait for `needs` streams in all."""
-        return self._disk_limit.reached(
-            self.buffer.occupied_bytes + self.states.disk_bytes
-        ) or self._states_limit.reached(states, needs)
+        used = self.buffer.occupied_bytes + self.states.disk_bytes
+        return self._disk_limit.reached(used) or self._states_limit.reached(states, needs)
 
     def is_ahead_of_spark(self, landing: int) -> bool:
         """Whether Spark has enough work waiting, with `landing` jobs running, so that reading should wait."""
