@@ -41,6 +41,7 @@ from destination_datalake.schema.types import (
 from docs.generator.airbyte_types import airbyte_types, inherited
 from docs.generator.markdown import code, table
 from docs.generator.project import options, sync_modes, versions
+from docs.generator.promises import promises
 
 PAGES = Path(__file__).parents[1]
 _EPOCH = datetime(1970, 1, 1)
@@ -251,6 +252,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "inherited": inherited,
     "airbyte_types": airbyte_types,
     "options": options,
+    "promises": promises,
     "sync_modes": sync_modes,
     "versions": versions,
 }

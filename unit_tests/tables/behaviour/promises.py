@@ -11,7 +11,7 @@ class Promotion:
     rewrites_files: bool
     """Files of the table that hold the column in the narrow type are rewritten, once."""
     reencodes_batch: bool
-    """The batch that needed the wider type is encoded a second time."""
+    """Every batch that needs the wider type is encoded a second time; otherwise only one with narrow files as well."""
     outdates_files: bool
     """Files that another sync encoded with the narrow type, and has not committed yet, must be encoded again."""
 

@@ -153,6 +153,20 @@ class Shop:
         events.register_first(event, once)
 
     @contextmanager
+    def before_each_update(self, act: Callable[[], object]) -> Iterator[None]:
+        """Call `act` just before every update of the Glue table."""
+        events: Any = self._access.client("glue").meta.events
+
+        def notice(**_: Any) -> None:
+            act()
+
+        events.register("before-call.glue.UpdateTable", notice)
+        try:
+            yield
+        finally:
+            events.unregister("before-call.glue.UpdateTable", notice)
+
+    @contextmanager
     def before_catalog_call(self, number: int, act: Callable[[], object]) -> Iterator[None]:
         """Call `act` just before the request to Glue of this number, from 1. Fails if there are not as many."""
         events: Any = self._access.client("glue").meta.events

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from uuid import uuid4
+
 import pytest
 from botocore.exceptions import ClientError
 from pyiceberg.exceptions import NoSuchTableError
 
 from destination_datalake.tables.fencing import Fenced
-from destination_datalake.tables.table import Committed, Reencode
+from destination_datalake.tables.table import Committed, Reencode, TableBusy
 from unit_tests.tables.behaviour import other_engines
 from unit_tests.tables.behaviour.shop import WIDE, Shop, Sync, ids
 
@@ -97,6 +99,25 @@ def test_what_a_sync_is_to_do_is_decided_again_on_what_another_sync_has_publishe
     slower.publish()
 
     assert shop.ids() == [2, 3]
+
+
+def test_a_commit_whose_every_retry_conflicts_fails_and_shows_nothing(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync = shop.sync()
+    files = sync.encode(*ids(1))
+    monkeypatch.setattr("time.sleep", lambda _: None)
+
+    with (
+        shop.before_each_update(lambda: other_engines.set_property(shop, uuid4().hex)),
+        pytest.raises((TableBusy, ClientError)),
+    ):
+        sync.table.commit(files, sync.executors.rewrite)
+
+    assert shop.ids() == []
+    assert not any(key in files[0].uri for key in shop.objects())
+    sync.commit(*ids(2))
+    assert shop.ids() == [2]
 
 
 @each_catalog_call
