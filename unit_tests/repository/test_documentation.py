@@ -14,6 +14,7 @@ import yaml
 from destination_datalake.config.options import Config
 from destination_datalake.schema.names import AWS_DATALAKE
 from destination_datalake.tables.naming import TableNaming
+from docs.generator import pages as generator
 from unit_tests.repository.files import PAGES, ROOT, text
 
 # The layout of a page on docs.airbyte.com (Airbyte: connector documentation guide, and its linter).
@@ -91,6 +92,14 @@ def test_every_file_of_the_connector_that_a_page_names_is_there(page: str) -> No
     homes = (ROOT, ROOT / "destination_datalake", ROOT / "integration_tests", ROOT / "destination_datalake" / "tables")
 
     assert [name for name in named if not any((home / name).exists() for home in homes)] == []
+
+
+def test_every_module_has_a_row_on_the_page_of_rooms() -> None:
+    package = ROOT / "destination_datalake"
+    modules = {path.relative_to(package).as_posix() for path in package.rglob("*.py") if path.name != "__init__.py"}
+    named = set(re.findall(r"`((?:\w+/)*\w+\.py)`", text("docs/rooms.md").partition("## Who imports whom")[0]))
+
+    assert named == modules
 
 
 def test_options_are_explained_each_and_no_other(connection_specification: dict[str, Any]) -> None:
@@ -177,3 +186,16 @@ def test_the_page_on_migrating_tells_of_every_option() -> None:
 def test_what_the_page_on_migrating_calls_refused_is_refused(option: str, value: object) -> None:
     with pytest.raises(Exception, match=option):
         Config.parse({**THEIRS, **to_add(), option: value})
+
+
+@pytest.mark.parametrize("page", sorted(generator.PAGES.rglob("*.md")), ids=lambda page: page.name)
+def test_a_page_has_the_tables_that_the_rules_make(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+
+    assert generator.with_tables(text) == text, "run python -m docs.generator"
+
+
+def test_every_table_stands_on_a_page() -> None:
+    text = "".join(page.read_text(encoding="utf-8") for page in generator.PAGES.rglob("*.md"))
+
+    assert [name for name in generator.TABLES if f"<!-- table: {name} -->" not in text] == []
