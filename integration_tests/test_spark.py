@@ -1,6 +1,6 @@
 """What Spark does that the connector works around, shown without the workaround, where that needs a JVM.
 
-A test here that fails after an update means that Spark was changed: see docs/workarounds.md.
+A test here that fails after an update means that Spark was changed: see docs/code/workarounds.md.
 """
 
 from __future__ import annotations

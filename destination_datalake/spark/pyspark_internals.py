@@ -1,7 +1,7 @@
 """Every use of private parts of PySpark, py4j and Arrow's Python layer, and every workaround of what they do.
 
-Each is in docs/workarounds.md with its measured reason and the test that fails once it is not needed any more. Nothing
-is imported before a function needs it: `spec` loads this module too.
+docs/code/workarounds.md has the reason of each, and the test that fails once it is not needed any more. Nothing is
+imported before a function needs it: `spec` loads this module too.
 """
 
 from __future__ import annotations

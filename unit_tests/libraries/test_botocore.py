@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import botocore.session
@@ -11,6 +12,7 @@ from botocore.awsrequest import AWSResponse
 from botocore.client import BaseClient
 from botocore.compat import HTTPHeaders
 from botocore.config import Config
+from botocore.credentials import RefreshableCredentials
 from botocore.exceptions import IncompleteReadError
 
 DATABASE = b'{"Database":{"Name":"shop"}}'
@@ -102,3 +104,18 @@ def test_a_response_body_as_a_context_manager_does_not_detect_that_it_ends_early
 
     with client("s3", responses).get_object(Bucket="lake", Key="a")["Body"] as body:
         assert body.read() == b"half"
+
+
+def test_credentials_that_last_15_minutes_are_renewed_for_every_request() -> None:
+    fetched: list[int] = []
+
+    def fetch() -> dict[str, str]:
+        fetched.append(1)
+        expires = datetime.now(UTC) + timedelta(minutes=15)
+        return {"access_key": "key", "secret_key": "s", "token": "t", "expiry_time": expires.isoformat()}
+
+    credentials = RefreshableCredentials.create_from_metadata(fetch(), fetch, "assume-role")
+    for _ in range(3):
+        credentials.get_frozen_credentials()
+
+    assert len(fetched) == 4
