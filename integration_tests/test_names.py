@@ -92,7 +92,7 @@ def test_names_are_preserved_in_every_kind_of_table(lake: Lake, platform: Platfo
     inner = ",".join(f"{name}:int" for name in INSIDE.values())
     assert {column["Name"]: column.get("Type") for column in columns}["list"] == f"array<struct<{inner}>>"
     # And the log says once for each stream which fields meet
-    [said] = [text for text in run.logs if "names meet" in text and "table " in text]
+    [said] = [text for text in run.logs if "names collide" in text and "table " in text]
     assert said.startswith("WARN: ")
     assert "'a b' is a_b_c8687a08, 'a_b' is a_b" in said
 
@@ -141,7 +141,7 @@ def test_a_change_of_options_that_would_begin_new_tables_is_told_by_check(lake: 
         said = check.connection_status["message"]
         assert all(each in said for each in told), said
         assert f"INFO: {said}" in check.logs
-        assert "If another connection writes them, all is well." in said
+        assert "If another connection writes to them, no action is needed." in said
     # When another connection writes to the same bucket under a prefix of its own, and has done so
     own = lake.config(table_prefix="raw_", database_strategy="single")
     run = platform.write(own, configured_catalog(*streams[:1]), _synced("OrderLines", {"orderId": 1}))

@@ -49,7 +49,7 @@ class ExistingTables:
             failure = explain(error, doing="look for earlier tables of", resource=database)
             if failure is None:
                 raise
-            _logger.info("%s Only a warning would have come of it.", failure.message)
+            _logger.info("%s Only a warning depends on it.", failure.message)
             listed = []
         owned = [owned for each in listed if (owned := OwnedTable.of(each.database, each.glue_table)) is not None]
         for table in owned[:_LOGGED]:
@@ -88,11 +88,11 @@ class ExistingTables:
         more = [f"and {len(found) - _SHOWN} more like these"] if len(found) > _SHOWN else []
         return (
             f"There are tables under {warehouse} that other options have named: {'; '.join(found[:_SHOWN] + more)}. If "
-            "another connection writes them, all is well. If these are this connection's, its next sync begins what is "
-            "new without the earlier records, and what is there gets no more. To go on with it, set "
-            "lakeformation_database_name, database_strategy, table_prefix and naming as they were. If the change is "
-            "meant, refresh these streams where the earlier records are needed, and drop the old tables when nobody "
-            "reads them."
+            "another connection writes to them, no action is needed. If they belong to this connection, its next sync "
+            "creates new tables and columns without the earlier records, and the existing ones get no more records. To "
+            "continue those, set lakeformation_database_name, database_strategy, table_prefix and naming as they were. "
+            "If the change is intended, refresh the streams whose earlier records are needed, and drop the old tables "
+            "when they are no longer read."
         )
 
     def _outside_beside_inside(self) -> str | None:
@@ -102,10 +102,10 @@ class ExistingTables:
             return None
         tables = _shown([f"{table.name} ({table.location}, stream {table.owner.stream})" for table in found])
         return (
-            f"Some tables of database {self.config.lakeformation_database_name} lie under {self._warehouse()}, and "
-            f"others do not: {tables}. If another connection writes these, all is well. If they are this connection's, "
-            "its syncs refuse their streams: correct bucket_name and bucket_prefix, choose another table_prefix, or "
-            "set follow_table_location to true."
+            f"Some tables of database {self.config.lakeformation_database_name} are under {self._warehouse()}, and "
+            f"others are not: {tables}. If another connection writes to those, no action is needed. If they belong to "
+            "this connection, its syncs refuse their streams: correct bucket_name and bucket_prefix, choose another "
+            "table_prefix, or set follow_table_location to true."
         )
 
     def _other_kinds(self) -> str | None:
@@ -117,8 +117,8 @@ class ExistingTables:
         tables = _shown([f"{table.name} ({table.kind}, stream {table.owner.stream})" for table in found])
         return (
             f"With table_type {self.config.table_type}, a sync would refuse to write to {tables}. If another "
-            "connection writes them, all is well. If these are this connection's, set table_type and format_type as "
-            "they were, or choose another lakeformation_database_name or table_prefix."
+            "connection writes to them, no action is needed. If they belong to this connection, set table_type and "
+            "format_type as they were, or choose another lakeformation_database_name or table_prefix."
         )
 
     def _naming(self) -> TableNaming:

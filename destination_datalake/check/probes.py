@@ -74,7 +74,7 @@ class Probes:
                     content = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
                     if content != _CONTENT:
                         self.problems.append(
-                            f"S3 gave back other bytes for {address} than were written. Check endpoint_url."
+                            f"S3 returned other bytes for {address} than were written. Check endpoint_url."
                         )
                 with _attempt(self.problems, "list", str(address)):
                     s3.list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1)

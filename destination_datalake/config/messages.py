@@ -50,7 +50,7 @@ def _sentence(
     if kind == "missing":
         return f"{name} is missing. {must_be}"
     if kind == "union_tag_not_found":
-        return f"{name} says no kind. {must_be}"
+        return f"{name} is incomplete. {must_be}"
     return f"{name}{quoted(name, value)} is not valid. {must_be}"
 
 

@@ -98,7 +98,7 @@ def contradictions(given: Mapping[str, Any]) -> Iterator[str]:
     style = naming.get("style", "snake_case") if isinstance(naming, dict) else "snake_case"
     if isinstance(naming, dict) and naming.get("split_numbers") is True and style in ("preserve", "aws_datalake"):
         yield (
-            f"naming.split_numbers true cuts names into words, which naming.style {style} does not. "
+            f"naming.split_numbers true splits names into words, which naming.style {style} does not. "
             "Set naming.style to snake_case, or naming.split_numbers to false."
         )
     batch, buffer = given.get("batch_size_mb", 256), given.get("buffer_size_mb", 4096)

@@ -124,9 +124,9 @@ def migration_note(glue_tables: Sequence[TableTypeDef], config: Config) -> str |
     partitioned = any(table.partitioned for table, _ in abandoned)
     return (
         f"Airbyte's AWS Datalake destination has left tables here: {'; '.join(shown + more)}. "
-        + (f"To go on with them set {_listed(options)}. " if options else "")
+        + (f"To continue them, set {_listed(options)}. " if options else "")
         + ("Partitioned tables cannot be continued by this version. " if partitioned else "")
-        + f"To begin others beside them set table_prefix; {_SEE}."
+        + f"To begin others beside them, set table_prefix; {_SEE}."
     )
 
 
@@ -168,13 +168,13 @@ def warn_of_second_table(stream: StreamId, name: TableName, config: Config, acce
         failure = explain(error, doing="look for a table of AWS Datalake beside", resource=str(name))
         if failure is None:
             raise
-        _logger.info("%s Only a warning would have come of it.", failure.message)
+        _logger.info("%s Only a warning depends on it.", failure.message)
         return
     table = InheritedTable.of(inherited_name.database, config.lakeformation_database_name, glue_table)
     if table is not None:
         _logger.warning(
-            "Stream %s begins a new table %s. Table %s, which Airbyte's AWS Datalake destination made for it, stays as "
-            "it is and gets no more records. To go on with that one set %s; %s.",
+            "Stream %s begins a new table %s. Table %s, which Airbyte's AWS Datalake destination created for it, stays "
+            "as it is and gets no more records. To continue that one, set %s; %s.",
             stream,
             name,
             inherited_name,
@@ -189,8 +189,8 @@ def how_to_continue(glue_table: Mapping[str, Any]) -> str | None:
         return None
     format_type = _FORMATS[glue_table["Parameters"]["classification"]]
     return (
-        f"table_type to HIVE, naming.style to aws_datalake and format_type to {format_type} to go on with it, as it "
-        f"was made by Airbyte's AWS Datalake destination ({_SEE})"
+        f"table_type to HIVE, naming.style to aws_datalake and format_type to {format_type} to continue it, as it was "
+        f"created by Airbyte's AWS Datalake destination ({_SEE})"
     )
 
 
@@ -216,8 +216,8 @@ def inherited_columns(
     if second and naming != AWS_DATALAKE:
         more = [f"and {len(second) - _SHOWN} more"] if len(second) > _SHOWN else []
         _logger.warning(
-            "Stream %s begins new columns in table %s, which Airbyte's AWS Datalake destination made: %s. To go on "
-            "with the old ones set naming.style aws_datalake; %s.",
+            "Stream %s begins new columns in table %s, which Airbyte's AWS Datalake destination created: %s. To "
+            "continue the old ones, set naming.style aws_datalake; %s.",
             stream.id,
             table,
             ", ".join(second[:_SHOWN] + more),

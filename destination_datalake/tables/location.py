@@ -73,9 +73,9 @@ def outside_warehouse(location: str, warehouse: str) -> str | None:
     if is_inside(location, warehouse):
         return None
     return (
-        f"it lies at {location}, while bucket_name and bucket_prefix say {warehouse}. Correct these two, choose "
-        "another lakeformation_database_name or table_prefix, or set follow_table_location to true if records are to "
-        "go where the table lies."
+        f"its location is {location}, while bucket_name and bucket_prefix choose {warehouse}. Correct these two, "
+        "choose another lakeformation_database_name or table_prefix, or set follow_table_location to true to write to "
+        "the table where it is."
     )
 
 
@@ -85,7 +85,7 @@ def not_in_s3(location: str) -> str | None:
         S3Address.parse(location)
     except ValueError:
         return (
-            f"it lies at {location}, which is not in S3. Move the table, or choose another "
+            f"its location is {location}, which is not in S3. Move the table, or choose another "
             "lakeformation_database_name or table_prefix."
         )
     return None

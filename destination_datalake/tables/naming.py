@@ -81,12 +81,12 @@ def _collision(strategy: DatabaseStrategy, one: StreamId, other: StreamId, name:
     both = f"Streams {one} and {other} would both be written to table {name}: "
     if strategy == "single" and one.namespace != other.namespace:
         return (
-            f"{both}database_strategy single leaves their namespaces out. Set database_strategy to namespace, "
+            f"{both}database_strategy single ignores their namespaces. Set database_strategy to namespace, "
             "rename one with a stream prefix in the connection's settings, or sync them in two connections with "
             "different table_prefix."
         )
     return (
-        f"{both}their names differ only in letters that table names cannot keep apart. Rename one with a stream "
+        f"{both}their names differ only in characters that table names do not distinguish. Rename one with a stream "
         "prefix or another namespace in the connection's settings, or sync them in two connections with different "
         "databases or table_prefix."
     )

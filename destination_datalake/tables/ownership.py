@@ -57,8 +57,8 @@ class TableOwner:
         recorded = TableOwner.of(parameters)
         if recorded is not None and recorded.stream != self.stream:
             _logger.warning(
-                "Table %s was made for stream %s and now takes stream %s as well: their rows stand side by side. If "
-                "they do not belong together, set table_prefix, database_strategy or naming so that they part.",
+                "Table %s was created for stream %s and now receives stream %s as well, so it holds rows of both. If "
+                "they do not belong together, set table_prefix, database_strategy or naming so that each has its own.",
                 table,
                 recorded.stream,
                 self.stream,
@@ -75,7 +75,7 @@ class TableOwner:
         if more := sum(1 for _ in found):
             shown.append(f"and {more} more like these")
         _logger.warning(
-            "Stream %s has fields whose names meet; a suffix tells their columns apart: %s.",
+            "Stream %s has fields whose names collide; a suffix distinguishes their columns: %s.",
             self.stream,
             "; ".join(shown),
         )

@@ -52,8 +52,8 @@ def test_a_table_that_lies_elsewhere_is_refused_with_both_places(platform: Platf
 
     said = platform.check(lake.config()).refusal
 
-    assert said.startswith(f"Cannot write stream orders to table {lake.database}.orders: it lies at ")
-    assert f"at s3://elsewhere/orders/, while bucket_name and bucket_prefix say s3://{lake.bucket}/{PREFIX}/" in said
+    assert said.startswith(f"Cannot write stream orders to table {lake.database}.orders: its location is ")
+    assert f"is s3://elsewhere/orders/, while bucket_name and bucket_prefix choose s3://{lake.bucket}/{PREFIX}/" in said
     assert "set follow_table_location to true" in said
 
 

@@ -32,7 +32,7 @@ from unit_tests.config.examples import KEYS, ROLE, options, refusal
         ({"aws_account_id": 123456789012}, "aws_account_id 123456789012 is not valid."),
         ({"lakeformation_database_name": "a.b"}, 'lakeformation_database_name "a.b" is not valid.'),
         ({"credentials": ...}, "credentials is missing. It must be an object whose credentials_title is IAM Role"),
-        ({"credentials": {}}, "credentials says no kind. It must be an object whose credentials_title"),
+        ({"credentials": {}}, "credentials is incomplete. It must be an object whose credentials_title"),
         ({"credentials": {"credentials_title": "Root"}}, "credentials is not valid. It must be an object whose"),
         (
             {"credentials": {"credentials_title": "IAM Role"}},
@@ -63,10 +63,10 @@ from unit_tests.config.examples import KEYS, ROLE, options, refusal
             'naming.style "camel" is not valid. It must be snake_case, preserve or aws_datalake.',
         ),
         ({"naming": {"split_numbers": "no"}}, 'naming.split_numbers "no" is not valid. It must be true or false.'),
-        ({"naming": {"style": "preserve", "split_numbers": True}}, "naming.split_numbers true cuts names into words"),
+        ({"naming": {"style": "preserve", "split_numbers": True}}, "naming.split_numbers true splits names into words"),
         (
             {"naming": {"style": "aws_datalake", "split_numbers": True}},
-            "naming.split_numbers true cuts names into words, which naming.style aws_datalake does not.",
+            "naming.split_numbers true splits names into words, which naming.style aws_datalake does not.",
         ),
         ({"batch_size_mb": 0}, "batch_size_mb 0 is not valid. It must be a whole number of megabytes from 1 to 4096."),
         ({"batch_size_mb": "256"}, 'batch_size_mb "256" is not valid. It must be a whole number'),

@@ -148,7 +148,7 @@ def test_a_note_of_many_tables_names_ten_and_the_options_once() -> None:
 
     assert said is not None
     assert "table landing.t09 (Parquet), whose stream t09 cannot be added to as it is; and 2 more like these." in said
-    assert said.count("To go on with them set table_type HIVE and naming.style aws_datalake.") == 1
+    assert said.count("To continue them, set table_type HIVE and naming.style aws_datalake.") == 1
 
 
 def test_an_error_of_glue_s_is_logged_and_not_raised(caplog: pytest.LogCaptureFixture) -> None:
@@ -159,7 +159,7 @@ def test_an_error_of_glue_s_is_logged_and_not_raised(caplog: pytest.LogCaptureFi
 
     [said] = caplog.records
     assert said.levelno == logging.INFO
-    assert "Only a warning would have come of it." in said.getMessage()
+    assert "Only a warning depends on it." in said.getMessage()
 
 
 def test_glue_is_asked_only_about_streams_that_aws_datalake_named_differently() -> None:
@@ -174,4 +174,4 @@ def test_the_options_to_continue_are_those_of_inherited_tables_only() -> None:
     assert how_to_continue(glue_table("orders", location, {"classification": "parquet"})) is None
     said = how_to_continue(glue_table("orders", location, {**PARAMETERS, "classification": "json"}))
     assert said is not None
-    assert said.startswith("table_type to HIVE, naming.style to aws_datalake and format_type to JSONL to go on with it")
+    assert said.startswith("table_type to HIVE, naming.style to aws_datalake and format_type to JSONL to continue it")

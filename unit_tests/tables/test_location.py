@@ -43,8 +43,8 @@ def test_a_table_outside_bucket_and_prefix_is_refused_unless_its_location_is_fol
         CONFIGURED.accept(ORDERS, NAME, "Hive", location, created=False)
 
     said = str(refused.value)
-    assert said.startswith("Cannot write stream shop.orders to table shop.orders: it lies at")
-    assert f"at {location}, while bucket_name and bucket_prefix say s3://lake/raw/." in said
+    assert said.startswith("Cannot write stream shop.orders to table shop.orders: its location is")
+    assert f"is {location}, while bucket_name and bucket_prefix choose s3://lake/raw/." in said
     assert "or set follow_table_location to true" in said
     if location.startswith("s3"):
         FOLLOWING.accept(ORDERS, NAME, "Hive", location, created=False)

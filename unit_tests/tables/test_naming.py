@@ -1,4 +1,4 @@
-"""Which table a stream lands in, and which streams would meet in one."""
+"""The table of a stream, and streams that are refused because of it."""
 
 from __future__ import annotations
 
@@ -42,25 +42,25 @@ def names(*streams: tuple[str | None, str], naming: TableNaming = DEFAULT) -> Se
         (replace(DEFAULT, naming=SNAKE_CASE_NUMBERS), "k3", "v2", "k_3.v_2"),
     ],
 )
-def test_a_stream_s_table_is_as_the_options_say(
+def test_the_options_choose_the_table_of_a_stream(
     naming: TableNaming, namespace: str | None, name: str, table: str
 ) -> None:
     assert [str(each) for each in names((namespace, name), naming=naming)] == [table]
 
 
-def test_a_prefix_counts_among_the_255_bytes() -> None:
+def test_a_table_prefix_counts_towards_the_255_bytes() -> None:
     [long] = names((None, "x" * 255), naming=PREFIXED)
 
     assert len(long.table) == 255
     assert long.table.startswith("raw_xxx")
 
 
-def test_streams_that_aws_datalake_would_have_mixed_in_one_table_are_refused() -> None:
+def test_streams_that_aws_datalake_wrote_to_one_table_are_refused() -> None:
     with pytest.raises(SyncRefused, match=r"Streams 京都 and 大阪 would both be written to table lake\._: "):
         names((None, "京都"), (None, "大阪"), naming=replace(DEFAULT, naming=AWS_DATALAKE))
 
 
-def test_streams_of_one_name_in_different_namespaces_are_different_tables() -> None:
+def test_streams_of_one_name_in_different_namespaces_have_different_tables() -> None:
     assert names((None, "orders"), ("shop", "orders"), ("store", "orders")) == [
         TableName("lake", "orders"),
         TableName("shop", "orders"),
@@ -81,7 +81,7 @@ def test_streams_of_one_name_in_different_namespaces_are_different_tables() -> N
         (SINGLE, ("shop", "a b"), ("shop", "a-b"), "lake.a_b", "Rename one with a stream prefix"),
     ],
 )
-def test_streams_that_would_meet_in_one_table_are_refused_by_name(
+def test_streams_with_the_same_table_are_refused_by_name(
     naming: TableNaming, one: tuple[str | None, str], other: tuple[str | None, str], table: str, remedy: str
 ) -> None:
     with pytest.raises(SyncRefused) as refused:
@@ -103,7 +103,7 @@ def test_streams_that_would_meet_in_one_table_are_refused_by_name(
         (PRESERVING, ("shop", "orders__generations"), "the folder in which table shop.orders keeps its generations"),
     ],
 )
-def test_a_stream_that_would_take_a_name_of_the_connector_s_own_is_refused(
+def test_a_stream_with_a_reserved_table_is_refused(
     naming: TableNaming, stream: tuple[str | None, str], said: str
 ) -> None:
     with pytest.raises(SyncRefused) as refused:
@@ -115,7 +115,7 @@ def test_a_stream_that_would_take_a_name_of_the_connector_s_own_is_refused(
     assert "Set table_prefix, or rename the stream" in str(refused.value)
 
 
-def test_other_databases_may_have_a_table_called_like_that_of_rejects() -> None:
+def test_the_name_of_the_rejects_table_is_reserved_in_the_default_database_only() -> None:
     assert names(("shop", "airbyte_rejects")) == [TableName("shop", "airbyte_rejects")]
 
 
@@ -128,7 +128,7 @@ def test_other_databases_may_have_a_table_called_like_that_of_rejects() -> None:
         ({"naming": {"style": "preserve"}}, PRESERVING),
     ],
 )
-def test_the_options_that_decide(options: dict[str, object], naming: TableNaming) -> None:
+def test_the_naming_is_that_of_the_options(options: dict[str, object], naming: TableNaming) -> None:
     smallest = {
         "credentials": {"credentials_title": "Default chain"},
         "region": "eu-west-1",

@@ -55,7 +55,7 @@ def _tables_of_other_databases(glue: GlueClient, database: str) -> Iterator[List
         failure = explain(error, doing="look for earlier tables beside those of", resource=database)
         if failure is None:
             raise
-        _logger.info("%s Only a warning would have come of it.", failure.message)
+        _logger.info("%s Only a warning depends on it.", failure.message)
 
 
 def _our_databases(glue: GlueClient) -> list[str]:

@@ -101,7 +101,7 @@ class IcebergTable:
         try:
             table, created = self._operations.load(), False
         except (NoSuchIcebergTableError, NoSuchPropertyException) as error:
-            go_on = how_to_continue(GlueTable(self.name, self._access).read()) or "table_type to HIVE to go on with it"
+            go_on = how_to_continue(GlueTable(self.name, self._access).read()) or "table_type to HIVE to continue it"
             raise TableConflict(
                 f"Cannot write stream {self._stream.id} to table {self.name}: it exists and is not an Iceberg table. "
                 f"Set {go_on}, or table_prefix, or another lakeformation_database_name, to begin another table."

@@ -29,8 +29,8 @@ def test_a_sync_that_begins_a_second_table_says_so_and_how_to_go_on_with_the_fir
     [warning] = [text for text in runs[0].logs if "AWS Datalake" in text]
     assert (
         f"Stream orderItems begins a new table {lake.database}.order_items. Table {lake.database}.orderitems, which "
-        "Airbyte's AWS Datalake destination made for it, stays as it is and gets no more records. To go on with that "
-        "one set table_type HIVE and naming.style aws_datalake" in warning
+        "Airbyte's AWS Datalake destination created for it, stays as it is and gets no more records. To continue that "
+        "one, set table_type HIVE and naming.style aws_datalake" in warning
     )
     assert not [text for text in runs[1].logs if "AWS Datalake" in text], "it has been begun"
 
@@ -47,7 +47,7 @@ def test_a_table_that_is_no_iceberg_table_is_refused_with_the_options_that_work(
     assert error["failure_type"] == "config_error"
     assert (
         "it exists and is not an Iceberg table. Set table_type to HIVE, naming.style to aws_datalake and format_type "
-        "to Parquet to go on with it" in error["message"]
+        "to Parquet to continue it" in error["message"]
     )
     assert [row["id"] for row in lake.rows(lake.database, "orders")] == [1]
 
@@ -62,7 +62,7 @@ def test_columns_that_other_names_would_begin_are_named(lake: Lake, platform: Pl
 
     assert run.exit_code == 0, run.report()
     assert any(
-        "made: order_no beside orderno. To go on with the old ones set naming.style" in text for text in run.logs
+        "created: order_no beside orderno. To continue the old ones, set naming.style" in text for text in run.logs
     )
 
 
@@ -102,7 +102,7 @@ def test_check_says_which_options_go_on_with_the_tables_that_are_there(
 
     assert answer["status"] == "SUCCEEDED"
     assert f"table {lake.database}.orderitems ({format_}), whose stream orderItems" in answer["message"]
-    assert f"To go on with them set {set_these}. " in answer["message"]
+    assert f"To continue them, set {set_these}. " in answer["message"]
 
 
 def test_check_says_nothing_where_the_options_go_on(lake: Lake, platform: Platform) -> None:

@@ -49,7 +49,7 @@ def test_a_table_elsewhere_than_bucket_and_prefix_say_is_refused_before_anything
     assert run.exit_code == 1
     [error] = run.errors
     assert error["failure_type"] == "config_error"
-    assert f"it lies at {there.rstrip('/')}" in error["message"]
+    assert f"its location is {there.rstrip('/')}" in error["message"]
     assert "set follow_table_location to true" in error["message"]
     assert run.states == []
     assert warehouse.lake.objects() == before
