@@ -23,7 +23,7 @@ from destination_datalake.protocol.json_text import (
 
 DEEP = b"[" * 100_000 + b"]" * 100_000
 IRREGULAR = [b"NaN", b"-Infinity", b'"\\ud83d"', b'{"\\udc00":1}', DEEP, b"1" * 5_000, b"1e400"]
-MALFORMED = [b"", b"{", b'{"a":1', b'{"a":1}}', b'{"a" 1}', b'{"a":1,}', b'{"a":tru}', b'{"a":[1}', b'{"a":"\x01"}']
+MALFORMED = [b"", b"{", b'{"a":1', b'{"a":1}}', b'{"a" 1}', b'{"a":1,}', b'{"a":yes}', b'{"a":[1}', b'{"a":"\x01"}']
 
 _text = st.text(st.characters())
 _keys = st.text(st.characters(), max_size=5)

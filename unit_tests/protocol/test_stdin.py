@@ -71,13 +71,13 @@ def test_chunks_are_whole_lines_and_together_the_input(pieces: list[bytes]) -> N
 def test_a_line_that_arrives_in_pieces_is_one_line(stdin: Pipe, wake: Pipe) -> None:
     read = map(bytes, chunks(stdin.read_end, wake.read_end))
 
-    stdin.write(b"first\nsec")
+    stdin.write(b"first\nbegun and ")
     assert next(read) == b"first\n"
-    stdin.write(b"ond\nth")
-    assert next(read) == b"second\n"
-    stdin.write(b"ird")
+    stdin.write(b"ended\nlast ")
+    assert next(read) == b"begun and ended\n"
+    stdin.write(b"line")
     stdin.close_writer()
-    assert list(read) == [b"third"]
+    assert list(read) == [b"last line"]
 
 
 def test_lines_are_yielded_while_the_input_stays_open(stdin: Pipe, wake: Pipe) -> None:
