@@ -20,7 +20,14 @@ from destination_datalake.spark.settings import EngineSettings
 engine = Engine.start(EngineSettings("local[1]", {}))
 time.sleep(float(sys.argv[1]))
 engine.stop()
-living = [child for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
+
+def lives(process):
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+living = [child for child in psutil.Process().children(recursive=True) if lives(child)]
 sys.exit(f"still running: {living}" if living else 0)
 """
 

@@ -110,8 +110,9 @@ class MurderousAws(AwsProxy):
                 worker = _worker_at(request.port)
                 if worker is not None and self.killed < self._times:
                     self.killed += 1
-                    worker.kill()
-                    worker.wait(10)
+                    with suppress(psutil.NoSuchProcess):
+                        worker.kill()
+                        worker.wait()
         return self.pass_on(request)
 
 

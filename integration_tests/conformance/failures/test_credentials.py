@@ -46,9 +46,10 @@ class ExpiringAws(AwsProxy):
         if b"Action=AssumeRole" in request.body:
             answer = self.pass_on(request)
             (key,) = re.findall(rb"<AccessKeyId>(\w+)</AccessKeyId>", answer.body)
+            end = datetime.now(UTC) + timedelta(seconds=300 + RENEWED_AFTER)
+            # Later than what the end was counted from: what is refused as expired has been due for renewal before.
             with self._lock:
                 self._issued[key.decode()] = time.monotonic()
-            end = datetime.now(UTC) + timedelta(seconds=300 + RENEWED_AFTER)
             body = re.sub(rb"(?<=<Expiration>)[^<]+", f"{end:%Y-%m-%dT%H:%M:%SZ}".encode(), answer.body)
             return Answer(answer.status, answer.headers, body)
         (key,) = re.findall(r"Credential=(\w+)/", request.header("Authorization"))

@@ -4,7 +4,6 @@ import secrets
 from dataclasses import replace
 from itertools import permutations
 
-import psutil
 import pytest
 
 from integration_tests.harness.faulty_aws import (
@@ -26,7 +25,6 @@ from integration_tests.harness.messages import (
     status,
 )
 from integration_tests.harness.runs.platform import Platform
-from integration_tests.harness.runs.running import Running
 from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
 from integration_tests.harness.warehouse import INTEGER, NUMBER, STRING, Warehouse, object_schema
 
@@ -256,7 +254,7 @@ def test_a_spark_that_dies_ends_the_sync_with_what_was_acknowledged_safe(contain
         running.send([order(1), state("orders", 1, id=1)])
         running.wait_for_state()
 
-        kill_the_jvm(running)
+        running.kill_jvm()
         running.send([order(2), state("orders", 2, id=2), COMPLETE])
         run = running.close()
 
@@ -264,9 +262,3 @@ def test_a_spark_that_dies_ends_the_sync_with_what_was_acknowledged_safe(contain
     assert {error["failure_type"] for error in run.errors} == {"transient_error"}
     assert [answer.body["id"] for answer in run.states] == [1]
     assert contained.ids("orders") == [1]
-
-
-def kill_the_jvm(running: Running) -> None:
-    children = psutil.Process(running.process.pid).children(recursive=True)
-    (jvm,) = (child for child in children if child.name() == "java")
-    jvm.kill()

@@ -2,8 +2,6 @@
 
 import threading
 
-import psutil
-
 from integration_tests.harness.aws_proxy import Answer, AwsProxy, Request
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_stream, record, state
@@ -48,8 +46,7 @@ def test_with_spark_dead_reading_stops_long_before_the_input_ends(lake: Lake, co
     with warehouse.start([ORDERS], flush_interval_seconds=1, batch_size_mb=1) as running:
         running.send([record("orders", {"id": 0}), state("orders", 0)])
         running.wait_for_state()
-        family = psutil.Process(running.process.pid).children(recursive=True)
-        next(child for child in family if child.name() == "java").kill()
+        running.kill_jvm()
         sent = 0
         while sent < ENOUGH_FOR_MANY_BATCHES and not running.ended:
             running.send([record("orders", megabyte)])

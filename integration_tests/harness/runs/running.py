@@ -117,6 +117,16 @@ class Running:
         self.process.kill()
         return self._end(PATIENCE)
 
+    def kill_jvm(self) -> None:
+        """Kill the JVM of a connector that has one of its own. Raises ProtocolError if there is none."""
+        for child in psutil.Process(self.process.pid).children(recursive=True):
+            # Other children may end while they are looked at.
+            with suppress(psutil.NoSuchProcess):
+                if child.name() == "java":
+                    child.kill()
+                    return
+        raise ProtocolError(f"the connector has no JVM\n{self._tail()}")
+
     def perish(self) -> Run:
         """End the input of a connector that is to be killed from within, and wait for that, as `kill` does."""
         self._killed = True
