@@ -156,7 +156,7 @@ class BlockReader:
             reported = record.field("meta").field("changes")
         else:
             extracted = timestamps(pa.array([emitted_at(bytes(r.emitted_at)) for r in raw], pa.int64()))
-            reported = change_lists([source_changes(bytes(r.meta)) for r in raw])
+            reported = change_lists(len(raw), enumerate(source_changes(bytes(r.meta)) for r in raw))
         changed = tuple(ChangedRow(row, lines[row], changes) for row, changes in row_changes.in_order())
         return Decoded(extracted, columns, _all_changes(reported, changed), changed)
 
@@ -233,8 +233,8 @@ def _all_changes(reported: Any, changed: Sequence[ChangedRow]) -> pa.Array[Any] 
             return None
         # By its offsets a null list has nothing in it, so without a mask it is an empty one.
         return changes_array(reported.offsets, reported.values)
-    sources = reported.to_pylist() if len(entries) else [None] * len(reported)
-    lists = [[ValueChange(**entry) for entry in each or ()] for each in sources]
+    sources = enumerate(reported.to_pylist()) if len(entries) else ()
+    by_row = {row: [ValueChange(**entry) for entry in each] for row, each in sources if each}
     for row, _, changes in changed:
-        lists[row] += changes
-    return change_lists(lists)
+        by_row[row] = [*by_row.get(row, ()), *changes]
+    return change_lists(len(reported), sorted(by_row.items()))

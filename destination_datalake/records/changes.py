@@ -12,7 +12,7 @@ decimal.Decimal, str, bool, days since 1970-01-01 for `Date`, microseconds since
 from __future__ import annotations
 
 import decimal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from enum import Enum
@@ -122,11 +122,16 @@ _CHANGE_TYPE: Any = arrow_type(CHANGE)
 CHANGES_TYPE = arrow_type(List(CHANGE))
 
 
-def change_lists(rows: Sequence[Sequence[ValueChange]]) -> pa.Array[Any]:
-    """Return the changes of each row, as CHANGES_TYPE."""
-    entries = [change for changes in rows for change in changes]
+def change_lists(rows: int, by_row: Iterable[tuple[int, Sequence[ValueChange]]]) -> pa.Array[Any]:
+    """Return the changes of so many rows, as CHANGES_TYPE. `by_row` has those of each row with any, ascending."""
+    entries: list[ValueChange] = []
+    offsets = np.zeros(rows + 1, np.int32)
+    for row, changes in by_row:
+        if changes:
+            entries += changes
+            offsets[row + 1] = len(changes)
+    np.cumsum(offsets, out=offsets)
     members = [[getattr(change, name) for change in entries] for name in ("field", "change", "reason")]
-    offsets = np.cumsum([0, *map(len, rows)], dtype=np.int32)
     arrays = [pa.array(values, pa.string()) for values in members]
     structs: Any = pa.StructArray.from_arrays(arrays, fields=list(_CHANGE_TYPE))
     return changes_array(pa.array(offsets), structs)

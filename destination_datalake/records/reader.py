@@ -103,21 +103,31 @@ class BlockDecoder:
     # --- Strategies ---
 
     def _adapt(self, block: bytes) -> bool:
-        """Change the strategies that a refused block shows to need it; False if there are none."""
+        """Change the strategies that the first refused piece of a refused block needs; False if none helps."""
         before = (self._envelope, *self._strategies)
-        self._adapt_to_pieces(block)
-        return before != (self._envelope, *self._strategies)
-
-    def _adapt_to_pieces(self, block: bytes) -> bool:
-        """Adapt to one small piece after the other that is refused; False as soon as no strategy changes for one."""
-        lines = block.count(b"\n")
-        if lines > FEW_LINES or (lines > 1 and len(block) > _SMALL):
-            return all(self._adapt_to_pieces(half) for half in _halves(block) if _refused(self._reader, half))
-        before = (self._envelope, *self._strategies)
-        self._envelope = self._envelope_for(block)
-        self._strategies = self._strategies_for(block)
+        piece = self._first_refused_piece(block)
+        self._envelope = self._envelope_for(piece)
+        self._strategies = self._strategies_for(piece)
         self._reader = BlockReader(self._columns, self._strategies, self._envelope, self._floats)
         return before != (self._envelope, *self._strategies)
+
+    def _first_refused_piece(self, block: bytes) -> bytes:
+        """Return the first few lines that a block is refused for.
+
+        A refused piece costs as much time as one that is read, and the first is mostly near the beginning. So the
+        pieces that are tried grow from there, and the one that is refused is halved.
+        """
+        start = end = 0
+        size = _SMALL
+        while end < len(block):
+            start, end, size = end, _line_end(block, end + size), size * 2
+            if end < len(block) and _refused(self._reader, block[start:end]):
+                break
+        piece = block[start:end]
+        while not _is_small(piece):
+            first, second = _halves(piece)
+            piece = first if _refused(self._reader, first) else second
+        return piece
 
     def _envelope_for(self, piece: bytes) -> ReadStrategy:
         """Return the strategy for the envelope that takes the piece; the present one if none does."""
@@ -177,8 +187,9 @@ class BlockDecoder:
             pa.array([row.values[index] for row in rows], type_) for index, type_ in enumerate(self._arrow_types)
         ]
         milliseconds = pa.array([row.emitted_at for row in rows], pa.int64())
-        changes = change_lists([row.changes for row in rows]) if any(row.changes for row in rows) else None
-        return Decoded(timestamps(milliseconds), columns, changes, changed, refused)
+        changes = change_lists(len(rows), enumerate(row.changes for row in rows))
+        has_any = any(row.changes for row in rows)
+        return Decoded(timestamps(milliseconds), columns, changes if has_any else None, changed, refused)
 
 
 def _strategies(column: Field) -> Sequence[ReadStrategy]:
@@ -201,6 +212,16 @@ def _refused(reader: BlockReader, block: bytes) -> bool:
     except BlockChangesExceeded:
         return False  # It will be read in parts, and each is judged then.
     return False
+
+
+def _is_small(block: bytes) -> bool:
+    lines = block.count(b"\n")
+    return lines == 1 or (lines <= FEW_LINES and len(block) <= _SMALL)
+
+
+def _line_end(block: bytes, at: int) -> int:
+    """Return the end of the line at this position, at most that of the block."""
+    return block.find(b"\n", at) + 1 or len(block)
 
 
 def _halves(block: bytes) -> tuple[bytes, bytes]:
