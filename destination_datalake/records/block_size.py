@@ -1,4 +1,4 @@
-"""A segment cut into blocks: what is parsed, and so is in memory, at a time."""
+"""A segment cut into blocks: a block is what is parsed, and held in memory, at a time."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ BLOCK_BYTES = 8 * 1024 * 1024
 """How much of a segment is parsed at a time; a longer line makes a longer block."""
 
 BLOCK_CELLS = 2_000_000
-"""How many values a block has at most, absent ones included, which take some 20 bytes as well; a line is never cut."""
+"""The most values of a block. Absent ones count, as they take some 20 bytes as well. A line is never cut."""
 
 _SHORTEST_LINE = len(b'{"type":"RECORD","record":{"stream":"","data":{},"emitted_at":0}}')
 _NEWLINE = 10
 
 
 def blocks(content: mmap.mmap | bytes, columns: Sequence[Field], cells: int = BLOCK_CELLS) -> Iterator[memoryview]:
-    """Pieces of whole lines, not copied, each of about BLOCK_BYTES and of `cells` at most for these columns."""
+    """Yield blocks of whole lines, not copied, each of about BLOCK_BYTES and of `cells` values at most."""
     most_lines = max(1, cells // max(1, _leaves(columns)))
     text = memoryview(content)
     start = 0

@@ -1,7 +1,7 @@
-"""Fields that records have and their stream's schema has not: noticed in the first records of a unit, by name only.
+"""Fields of records that their stream's schema does not declare, found by name in the first records of a unit.
 
-They are in no column, whatever `additionalProperties` says. Only objects whose properties become a struct's are looked
-into: what is kept as JSON text is kept whole.
+They are not written, whatever `additionalProperties` says. Only objects that become structs are searched: what is kept
+as JSON text is kept whole.
 """
 
 from __future__ import annotations
@@ -19,45 +19,45 @@ from destination_datalake.schema.types import ColumnType, Field, List, Struct
 
 SAMPLE_LINES = 100
 SAMPLE_BYTES = 1024 * 1024
-"""Of a unit's first block so many lines are looked at, or as few as have so many bytes."""
+"""The lines of a unit's first block that are sampled: as many as SAMPLE_LINES, SAMPLE_BYTES at most."""
 
 SAMPLE_ELEMENTS = 10
-"""So many elements of a list are looked at."""
+"""The elements of a list that are sampled."""
 
 MANY_NAMES = 20
-"""An object with more undeclared names is taken for a map: its keys are data, and told as `*`."""
+"""An object with more undeclared names is taken for a map: its keys are data, and stand as `*`."""
 
-NAMES_TOLD = 20
+NAMES_LISTED = 20
 _METADATA = {column.name for column in METADATA_COLUMNS}
 _LONGEST_NAME = 100
 
 Found = dict[str, set[str]]
-"""The undeclared names by the place of the object that has them."""
+"""The undeclared names by the path of the object that has them."""
 
 
 def undeclared_fields(block: bytes | memoryview, columns: Sequence[Field]) -> tuple[str, ...]:
-    """The places of fields in the block's first records that no column and no property is for, sorted.
+    """Return the paths of fields in the block's first records that are neither a column nor a property, sorted.
 
-    Keys are joined by `.`, a list is `[]`. Lines that are not JSON to everyone are not looked at, and names that are
-    metadata columns' are not told: other destinations write them.
+    Keys are joined by `.`, a list is `[]`. Lines that msgspec refuses are skipped, and so are the names of metadata
+    columns: other destinations write them.
     """
     found: Found = {}
     shape = Struct(tuple(columns))
     for line in _first_lines(block):
         record = _decoded(_LINE, line)
         if record is not None:
-            _look(record.record.data, shape, "", found)
-    return tuple(sorted(_places(found)))
+            _collect(record.record.data, shape, "", found)
+    return tuple(sorted(_paths(found)))
 
 
-def undeclared_warning(stream: object, places: Iterable[str]) -> str:
-    """What people are told of a stream's undeclared fields: up to NAMES_TOLD of them by name."""
-    those = sorted(set(places))
-    more = len(those) - NAMES_TOLD
-    names = ", ".join(those[:NAMES_TOLD]) + (f" and {more} more" if more > 0 else "")
+def undeclared_warning(stream: object, paths: Iterable[str]) -> str:
+    """Return the warning for a stream's undeclared fields. It lists NAMES_LISTED of them."""
+    names = sorted(set(paths))
+    more = len(names) - NAMES_LISTED
+    listed = ", ".join(names[:NAMES_LISTED]) + (f" and {more} more" if more > 0 else "")
     return (
-        f"Stream {stream}: records have fields that the schema does not declare, which are not written: {names}. "
-        "Refresh the source's schema, or have it declare them, and they become columns. This is said once."
+        f"Stream {stream}: records have fields that the schema does not declare, which are not written: {listed}. "
+        "Refresh the source's schema, or declare them there, and they become columns. This warning is not repeated."
     )
 
 
@@ -71,39 +71,39 @@ def _first_lines(block: bytes | memoryview) -> Iterator[bytes]:
 
 
 def _decoded(decoder: Any, text: bytes | Raw) -> Any:
-    """The value, or None if it is of another kind, or no JSON to msgspec."""
+    """Return the value, or None if msgspec refuses it."""
     try:
         return decoder.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
 
-def _look(text: Raw, type_: ColumnType, place: str, found: Found) -> None:
-    """Note the undeclared names in a value of this type."""
+def _collect(text: Raw, type_: ColumnType, path: str, found: Found) -> None:
+    """Add the undeclared names in a value of this type."""
     match type_:
         case Struct(fields):
             declared: Mapping[str, ColumnType] = {field.source: field.type for field in fields}
             for key, value in (_decoded(_OBJECT, text) or {}).items():
-                if key not in declared and (place or key not in _METADATA):
-                    _note(key, found.setdefault(place, set()))
+                if key not in declared and (path or key not in _METADATA):
+                    _add(key, found.setdefault(path, set()))
                 elif isinstance(inner := declared.get(key), Struct | List):
-                    _look(value, inner, _joined(place, key), found)
+                    _collect(value, inner, _joined(path, key), found)
         case List(element) if isinstance(element, Struct | List):
             for value in (_decoded(_ARRAY, text) or [])[:SAMPLE_ELEMENTS]:
-                _look(value, element, f"{place}[]", found)
+                _collect(value, element, f"{path}[]", found)
 
 
-def _note(key: str, names: set[str]) -> None:
+def _add(key: str, names: set[str]) -> None:
     if len(names) <= MANY_NAMES:
         names.add(key)
 
 
-def _joined(place: str, key: str) -> str:
+def _joined(path: str, key: str) -> str:
     name = path_step(key)
     name = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
-    return f"{place}.{name}" if place else name
+    return f"{path}.{name}" if path else name
 
 
-def _places(found: Found) -> Iterator[str]:
-    for place, names in found.items():
-        yield from (_joined(place, key) for key in (names if len(names) <= MANY_NAMES else "*"))
+def _paths(found: Found) -> Iterator[str]:
+    for path, names in found.items():
+        yield from (_joined(path, key) for key in (names if len(names) <= MANY_NAMES else "*"))

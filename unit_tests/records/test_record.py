@@ -54,13 +54,6 @@ def test_an_empty_record_is_a_row_of_nulls() -> None:
     assert coerce_record(a_line('{"id": 1}'), []).values == []
 
 
-def test_source_changes_with_too_many_wrong_entries_are_left_out() -> None:
-    reports = ",".join(["1"] * 20_000)
-    line = a_line('{"id": 1}', rest=f',"meta":{{"changes":[{reports}]}}')
-
-    assert coerce_record(line, COLUMNS) == CoercedRecord(1602637589100, [1, None, None], [], 0)
-
-
 def test_source_changes_come_first_and_ours_name_keys_of_the_record() -> None:
     line = a_line(
         '{"id": "two", "order": {"Lines": [1, "x"]}, "fullName": "\\ud800"}',
@@ -74,42 +67,6 @@ def test_source_changes_come_first_and_ours_name_keys_of_the_record() -> None:
         ValueChange("fullName", "NULLED", "DESTINATION_SERIALIZATION_ERROR"),
         ValueChange("order.Lines.1", "NULLED", "DESTINATION_SERIALIZATION_ERROR"),
     ]
-
-
-@pytest.mark.parametrize(
-    ("meta", "expected"),
-    [
-        ("null", []),
-        ("{}", []),
-        ('{"changes":null}', []),
-        ('{"changes":[]}', []),
-        ('{"changes":[null]}', []),
-        ('{"changes":"none"}', []),
-        ("[]", []),
-        ('{"changes":[{"field":"a","change":"NULLED","reason":null,"more":1}]}', [ValueChange("a", "NULLED", None)]),
-        ('{"changes":[{"field":"\\ud800","change":"X","reason":"Y"}]}', [ValueChange(None, "X", "Y")]),
-    ],
-)
-def test_irregular_source_changes_are_kept_as_far_as_they_fit(meta: str, expected: list[ValueChange]) -> None:
-    assert coerce_record(a_line(rest=f',"meta":{meta}'), []).changes == expected
-
-
-@pytest.mark.parametrize(
-    ("emitted_at", "milliseconds"),
-    [
-        ("1602637589100", 1602637589100),
-        ("1602637589100.9", 1602637589100),
-        ("1.6026375891e12", 1602637589100),
-        ("1602637589", 1602637589000),
-        ("1602637589.1239", 1602637589123),
-        ("99999999999", 99999999999000),
-        ("100000000000", 100000000000),
-        ("0", 0),
-        ("-1", -1000),
-    ],
-)
-def test_emitted_at_is_in_milliseconds_or_in_seconds_if_too_small(emitted_at: str, milliseconds: int) -> None:
-    assert coerce_record(a_line(emitted_at=emitted_at), []).emitted_at == milliseconds
 
 
 @pytest.mark.parametrize(

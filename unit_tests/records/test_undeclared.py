@@ -9,7 +9,7 @@ import pytest
 
 from destination_datalake.records.undeclared import (
     MANY_NAMES,
-    NAMES_TOLD,
+    NAMES_LISTED,
     SAMPLE_BYTES,
     SAMPLE_LINES,
     undeclared_fields,
@@ -74,12 +74,12 @@ def test_keys_of_an_object_used_as_a_map_are_named_by_a_star() -> None:
 
 
 def test_the_warning_lists_some_names_and_counts_the_rest() -> None:
-    told = undeclared_warning("shop.orders", [f"f{number:02}" for number in range(NAMES_TOLD + 3)] * 2)
+    told = undeclared_warning("shop.orders", [f"f{number:02}" for number in range(NAMES_LISTED + 3)] * 2)
 
     assert told.startswith("Stream shop.orders: records have fields that the schema does not declare")
     assert "f00, f01, " in told
-    assert f"f{NAMES_TOLD - 1} and 3 more." in told
-    assert f"f{NAMES_TOLD}," not in told
+    assert f"f{NAMES_LISTED - 1} and 3 more." in told
+    assert f"f{NAMES_LISTED}," not in told
 
 
 def test_a_long_name_is_cut() -> None:

@@ -1,8 +1,7 @@
-"""Numbers with far exponents, found before Arrow meets them where a decimal is wanted.
+"""Workaround: finds numbers with far exponents, which Arrow's decimal parser must not be given (apache/arrow#50964).
 
-Arrow's parser of decimals takes powers of ten from a table of 77 without looking at its length. With the 38 digits
-that a column may have behind the point, an exponent below -38 may read beyond it (the number comes out as another one)
-or far beyond it (the process dies; apache/arrow#50964).
+The parser takes powers of ten from a table of 77 without a bounds check. With the 38 digits that a column may have
+behind the point, an exponent below -38 may read beyond the table: the number comes out wrong, or the process crashes.
 """
 
 from __future__ import annotations
@@ -13,18 +12,18 @@ from typing import Any
 import numpy as np
 
 _SPAN = 1 << 16
-"""Octets that are looked at together: few enough to stay in a processor's cache."""
+"""Bytes that are searched at a time: few enough to stay in a processor's cache."""
 
 _BEYOND = 5
-"""So many more, for what begins at the end of a span."""
+"""More bytes of each span, for what begins at its end."""
 
 _LONGEST = 512
-"""Longer runs of digits are not looked at to their beginning: they count as numbers."""
+"""Longer runs of digits are not searched to their beginning: they count as numbers."""
 
 _E, _ZERO, _PLUS, _MINUS, _POINT, _BACKSLASH, _U = rb"e0+-.\u"
 _CASE = 0x20
 _POINT_TO_NINE = 12
-"""So many characters there are from the point to the digit nine; the one that is neither is looked at for nothing."""
+"""The characters from the point to the digit nine. One of them, the slash, is neither, and costs a closer look."""
 
 _FAR = re.compile(rb'[eE](?:[+-]?[0-9]{3,}|-(?:39|[4-9][0-9]))[\s,\]}"]')
 _BEFORE_NUMBERS = b':,[" \t\r\n'
@@ -32,7 +31,7 @@ _ESCAPED = re.compile(rb"u00(?:2[bBdDeE]|3[0-9]|[46]5)")
 
 
 def far_exponent(text: bytes | memoryview) -> bool:
-    """Whether a number of the JSON text, or a string that reads like one, has an exponent below -38 or above 99.
+    """Whether a number in the JSON text, or a string that reads like one, has an exponent below -38 or above 99.
 
     A string in which a number's characters are escaped counts as such.
     """
@@ -41,15 +40,15 @@ def far_exponent(text: bytes | memoryview) -> bool:
     for start in range(0, len(octets), _SPAN):
         first = max(start - 1, 0)
         span = octets[first : start + _SPAN + _BEYOND]
-        if any(_is_far(view, first + place) for place in _exponents(span)):
+        if any(_is_far(view, first + at) for at in _exponents(span)):
             return True
-        if any(_ESCAPED.match(view, first + place) for place in _escapes(span)):
+        if any(_ESCAPED.match(view, first + at) for at in _escapes(span)):
             return True
     return False
 
 
 def _exponents(octets: Any) -> Any:
-    """The places of every `e` that has a digit or a point before it, and three digits behind it or a sign and two."""
+    """Return the positions of every `e` with a digit or point before it, and three digits or sign and two behind it."""
     digit_or_point = (octets[:-4] - _POINT) < _POINT_TO_NINE
     found = np.flatnonzero(digit_or_point & ((octets[1:-3] | _CASE) == _E)) + 1
     if not len(found):
@@ -64,7 +63,7 @@ def _are_digits(octets: Any) -> Any:
 
 
 def _escapes(octets: Any) -> Any:
-    """The places of every `u` of an escaped character below 256 that may be one of a number's."""
+    """Return the positions of the `u` of every escaped character below 256, as those of a number are."""
     found = np.flatnonzero(octets[:-4] == _BACKSLASH) + 1
     if not len(found):
         return found
@@ -72,9 +71,9 @@ def _escapes(octets: Any) -> Any:
     return found[(octets[found + 1] == _ZERO) & (octets[found + 2] == _ZERO)]
 
 
-def _is_far(text: memoryview, place: int) -> bool:
-    """Whether the `e` at this place stands in a number; it stands in much else, such as hexadecimal texts."""
-    if _FAR.match(text, place) is None:
+def _is_far(text: memoryview, at: int) -> bool:
+    """Whether the `e` at this position is that of a number, not of a hexadecimal text, say."""
+    if _FAR.match(text, at) is None:
         return False
-    before = bytes(text[max(place - _LONGEST, 0) : place]).rstrip(b"0123456789.+-")
+    before = bytes(text[max(at - _LONGEST, 0) : at]).rstrip(b"0123456789.+-")
     return not before or before[-1] in _BEFORE_NUMBERS
