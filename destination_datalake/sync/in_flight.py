@@ -206,8 +206,9 @@ class InFlight:
     def fail_states(self, failure: Failure) -> None:
         """Fail the sync as a whole, because no state can be written any more."""
         with self._changed:
-            self._states_failed = True
+            # In this order: once `wait_until_finished` does not wait for states any more, the sync has failed.
             self.stop(failure)
+            self._states_failed = True
 
     def _notify_of_states_locked(self) -> None:
         if self._ledger.due() is not None:

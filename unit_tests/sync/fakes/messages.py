@@ -19,6 +19,11 @@ def state(number: int, stream: str | None) -> bytes:
     return json.dumps({"type": "STATE", "state": {**body, "id": number}}, separators=(",", ":")).encode()
 
 
+def parsed(output: bytes) -> list[dict[str, Any]]:
+    """Return the messages that a sync wrote."""
+    return [json.loads(line) for line in output.splitlines()]
+
+
 def states(messages: Iterable[dict[str, Any]]) -> list[int]:
     """The numbers of the states among the messages."""
     return [message["state"]["id"] for message in messages if message["type"] == "STATE"]

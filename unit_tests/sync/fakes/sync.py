@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections.abc import Iterable, Sequence
@@ -25,6 +24,7 @@ from destination_datalake.sync.landing import Landing
 from destination_datalake.tables.table import TableName
 from destination_datalake.termination import Termination
 from unit_tests.sync.fakes.executors import FakeExecutors
+from unit_tests.sync.fakes.messages import parsed
 from unit_tests.sync.fakes.table import FakeTable
 
 ACCESS = AwsAccess("us-east-1", AccessKeys("AKIAIOSFODNN7EXAMPLE", "not-a-secret"))
@@ -37,8 +37,11 @@ class NoCatalog:
         """Do nothing."""
 
 
-def new_rejects() -> RejectLedger:
-    return RejectLedger("s3://lake/_errors", "sync", "2026-01-01", RejectLimit(1.0, None), NoCatalog(), ACCESS)
+_NO_LIMIT = RejectLimit()
+
+
+def new_rejects(limit: RejectLimit = _NO_LIMIT) -> RejectLedger:
+    return RejectLedger("s3://lake/_errors", "sync", "2026-01-01", limit, NoCatalog(), ACCESS)
 
 
 @dataclass
@@ -74,7 +77,7 @@ class FakeSync:
         code = self.run_to(Stdout(write_end), lines)
         os.close(write_end)
         reader.join()
-        return code, [json.loads(line) for line in written[0].splitlines()]
+        return code, parsed(written[0])
 
     def run_to(self, out: Stdout, lines: Iterable[bytes]) -> int:
         """Run the sync on these lines, of which it need not read all; return its exit code."""

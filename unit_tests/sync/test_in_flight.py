@@ -1,0 +1,244 @@
+"""In flight: batches and states between the threads of a sync, and when each of them waits."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from destination_datalake.buffer.backlog import READ_AHEAD_BATCHES, Backlog
+from destination_datalake.buffer.batches import Batch
+from destination_datalake.errors import Failure
+from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.protocol.messages import Records
+from destination_datalake.protocol.states import State
+from destination_datalake.rejects.counts import RejectCounts
+from destination_datalake.sync.in_flight import InFlight
+from destination_datalake.sync.intake import RecordRuns
+from destination_datalake.sync.outcome import BatchCommitted, BatchFailed, BatchSkipped, SyncOutcome
+from destination_datalake.termination import Termination
+from unit_tests.sync.fakes.messages import record, state
+
+A, B = StreamId(None, "a"), StreamId(None, "b")
+RECORD_BYTES = len(record("a") + b"\n")
+"""Also the size of a batch."""
+FAILURE = Failure("It failed.", "", "system_error")
+
+
+class Flight:
+    """What is in flight of the streams a and b."""
+
+    def __init__(self, directory: Path) -> None:
+        self.termination = Termination()
+        self.outcome = SyncOutcome([A, B])
+        backlog = Backlog(directory, batch_bytes=RECORD_BYTES, buffer_bytes=1_000_000, flush_seconds=3600.0)
+        self.all = InFlight([A, B], backlog, self.outcome, self.termination)
+
+    def add(self, *streams: StreamId) -> None:
+        """Add a record of each."""
+        runs = RecordRuns()
+        for stream in streams:
+            runs.add(stream, Records(None, stream.name, record(stream.name) + b"\n", 1))
+        self.all.add_records(runs)
+
+    def hold(self, number: int, stream: StreamId | None) -> None:
+        self.all.add_state(State(state(number, None if stream is None else stream.name), stream))
+
+    def take(self) -> Batch:
+        """Take the one batch that is due."""
+        batches = self.all.next_batches()
+        assert batches is not None
+        (batch,) = batches
+        return batch
+
+    def land(self, *, engine_failed: bool = False) -> None:
+        """Commit the one batch that is due."""
+        self.all.settle(committed(self.take()))
+        self.all.end_job(engine_failed=engine_failed)
+
+    def release_state(self) -> None:
+        """Release the next state that is due."""
+        self.next_state()
+
+    def next_state(self) -> int:
+        """Release the next state that is due; return its number."""
+        due = self.all.next_state()
+        assert due is not None
+        number: int = json.loads(due.line.read())["state"]["id"]
+        self.all.release_state()
+        return number
+
+
+@pytest.fixture
+def flight(tmp_path: Path) -> Iterator[Flight]:
+    flight = Flight(tmp_path)
+    yield flight
+    flight.termination.close()
+
+
+def committed(batch: Batch) -> BatchCommitted:
+    return BatchCommitted(batch, 1, 1, RejectCounts(batch.records))
+
+
+def waits(call: Callable[[], Any], until: Callable[[], None]) -> Any:
+    """Assert that a call does not return before `until` was called; return its result."""
+    results = []
+    thread = threading.Thread(target=lambda: results.append(call()))
+    thread.start()
+    thread.join(0.05)
+    assert results == []
+    until()
+    thread.join()
+    return results[0]
+
+
+# --- Batches
+
+
+def test_a_job_waits_for_a_batch_that_is_due(flight: Flight) -> None:
+    batches = waits(flight.all.next_batches, until=lambda: flight.add(A))
+
+    assert [batch.stream for batch in batches] == [A]
+
+
+def test_a_job_gets_nothing_more_once_the_input_has_ended_and_all_is_taken(flight: Flight) -> None:
+    assert waits(flight.all.next_batches, until=flight.all.end_input) is None
+
+
+def test_a_job_gets_nothing_more_once_spark_has_ended(flight: Flight) -> None:
+    flight.add(A)
+    flight.take()
+    flight.all.end_job(engine_failed=True)
+    flight.add(A)
+    flight.all.end_input()
+
+    assert flight.all.next_batches() is None
+
+
+def test_batches_of_a_failed_stream_are_not_landed(flight: Flight) -> None:
+    flight.add(A)
+    first = flight.take()
+    flight.add(A, B)
+    flight.all.settle(BatchFailed(first, FAILURE))
+    flight.all.end_input()
+
+    assert flight.take().stream == B
+    assert not flight.all.can_acknowledge(first)
+    assert flight.all.next_batches() is None
+
+
+# --- Back-pressure
+
+
+def test_reading_waits_while_enough_batches_are_in_flight(flight: Flight) -> None:
+    for _ in range(READ_AHEAD_BATCHES):
+        flight.add(A)
+
+    assert waits(flight.all.wait_for_room, until=flight.land)
+
+
+def test_sigterm_ends_the_wait_for_room(flight: Flight) -> None:
+    for _ in range(READ_AHEAD_BATCHES):
+        flight.add(A)
+
+    assert waits(flight.all.wait_for_room, until=flight.termination.request)
+
+
+def test_reading_ends_when_all_streams_have_failed(flight: Flight) -> None:
+    flight.add(A, B)
+    batches = flight.all.next_batches(), flight.all.next_batches()
+
+    for batch in (batch for landed in batches for batch in landed or ()):
+        flight.all.settle(BatchFailed(batch, FAILURE))
+
+    assert not flight.all.wait_for_room()
+
+
+def test_reading_ends_when_spark_has_ended(flight: Flight) -> None:
+    flight.add(A)
+    flight.land(engine_failed=True)
+
+    assert not flight.all.wait_for_room()
+
+
+# --- States
+
+
+def test_a_state_is_due_once_the_records_before_it_are_committed(flight: Flight) -> None:
+    flight.add(A)
+    flight.hold(1, A)
+    flight.add(A)
+    flight.hold(2, A)
+
+    assert waits(flight.next_state, until=flight.land) == 1
+    assert waits(flight.next_state, until=flight.land) == 2
+
+
+def test_no_state_comes_after_the_end_but_those_that_are_due(flight: Flight) -> None:
+    flight.hold(1, A)
+    flight.add(A)
+    flight.hold(2, A)
+    flight.all.finish()
+
+    assert flight.next_state() == 1
+    assert flight.all.next_state() is None
+
+
+def test_states_of_other_streams_are_due_although_a_stream_has_failed(flight: Flight) -> None:
+    flight.add(A)
+    flight.hold(1, A)
+    flight.hold(2, B)
+    flight.all.settle(BatchFailed(flight.take(), FAILURE))
+
+    assert flight.next_state() == 2
+
+
+# --- The end
+
+
+def test_the_end_waits_for_states_that_are_due(flight: Flight) -> None:
+    flight.hold(1, A)
+    flight.all.finish()
+
+    waits(lambda: flight.all.wait_until_finished(30.0), until=flight.release_state)
+
+
+def test_the_end_waits_for_patience_only_after_sigterm(flight: Flight) -> None:
+    waits(lambda: flight.all.wait_until_finished(0.0), until=flight.termination.request)
+
+
+def test_the_end_does_not_wait_for_states_that_cannot_be_written(flight: Flight) -> None:
+    flight.hold(1, A)
+    flight.all.finish()
+
+    waits(lambda: flight.all.wait_until_finished(30.0), until=lambda: flight.all.fail_states(FAILURE))
+
+    assert flight.outcome.is_stopped
+
+
+@pytest.mark.parametrize("engine_failed", [True, False])
+def test_a_stream_with_records_that_are_not_committed_fails(flight: Flight, engine_failed: bool) -> None:
+    flight.add(A, B)
+    flight.all.settle(BatchSkipped(flight.take()))
+    flight.all.end_job(engine_failed=engine_failed)
+
+    flight.all.fail_uncommitted()
+
+    assert flight.outcome.has_failed(A)
+
+
+def test_the_progress_counts_what_was_received_committed_and_rejected(flight: Flight) -> None:
+    flight.add(A, A, B)
+    flight.hold(1, B)
+    batches = [flight.all.next_batches() for _ in range(2)]
+
+    for batch in (batch for landed in batches for batch in landed or ()):
+        flight.all.settle(BatchCommitted(batch, 2, 1000, RejectCounts(batch.records, refused=1)))
+
+    a, b = flight.all.progress(("reading",)).streams
+    assert (a.received, a.committed, a.rejected_records, a.files, a.file_bytes) == (2, 1, 1, 2, 1000)
+    assert (b.received, b.committed, b.rejected_records) == (1, 0, 1)

@@ -1,0 +1,68 @@
+"""The outcome of a sync: which failures count, and how they are reported."""
+
+from __future__ import annotations
+
+import os
+
+from destination_datalake.errors import Failure
+from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.protocol.stdout import Stdout
+from destination_datalake.sync.outcome import SyncOutcome
+from unit_tests.sync.fakes.messages import failures, parsed
+
+A, B = StreamId(None, "a"), StreamId("shop", "b")
+
+
+def failure(message: str) -> Failure:
+    return Failure(message, "for the log", "transient_error")
+
+
+def test_a_sync_without_failures_has_succeeded() -> None:
+    outcome = SyncOutcome([A, B])
+
+    assert (outcome.is_failure, outcome.is_stopped, outcome.all_failed, outcome.first_failed) == (
+        False,
+        False,
+        False,
+        None,
+    )
+
+
+def test_a_sync_has_failed_with_one_stream_and_is_over_with_all() -> None:
+    outcome = SyncOutcome([A, B])
+
+    outcome.fail(B, failure("b"))
+    after_one = outcome.is_failure, outcome.all_failed, outcome.first_failed
+    outcome.fail(A, failure("a"))
+
+    assert after_one == (True, False, B)
+    assert (outcome.all_failed, outcome.first_failed, outcome.is_stopped) == (True, B, False)
+
+
+def test_a_sync_that_is_stopped_is_over() -> None:
+    outcome = SyncOutcome([A])
+
+    outcome.stop(failure("all"))
+
+    assert (outcome.is_failure, outcome.is_stopped, outcome.all_failed, outcome.has_failed(A)) == (
+        True,
+        True,
+        True,
+        False,
+    )
+
+
+def test_the_first_failure_of_a_stream_and_of_the_sync_is_reported() -> None:
+    outcome = SyncOutcome([A, B])
+    reader, writer = os.pipe()
+
+    counted = [outcome.fail(B, failure("b")), outcome.fail(B, failure("b again"))]
+    outcome.stop(failure("all"))
+    outcome.stop(failure("all again"))
+
+    outcome.write_traces(Stdout(writer))
+    os.close(writer)
+    with os.fdopen(reader, "rb") as traces:
+        reported = failures(parsed(traces.read()))
+    assert counted == [True, False]
+    assert reported == {"b": ("transient_error", "b"), None: ("transient_error", "all")}
