@@ -1,4 +1,4 @@
-"""Fencing tokens: which sync may replace a table's content, adopt an unfinished replacement, or rewrite the table.
+"""Fencing tokens: which sync may overwrite a table, adopt a pending overwrite, or rewrite the table's files.
 
 The token is stored in the table itself, as an Iceberg table property or a parameter of the Glue table, and is written
 only by compare-and-set commits. A sync that begins takes the token over from its present holder, which is fenced: it

@@ -70,7 +70,7 @@ class Table(Protocol):
     def commit(self, files: Sequence[DataFile], rewrite: Rewrite) -> Committed | Reencode:
         """Add the files to the table: all of them, or none.
 
-        Readers see appended files at once, and those of a replacement when it is published. Columns are promoted first
+        Readers see appended files at once, and those of an overwrite when it is published. Columns are promoted first
         if the files need it; `rewrite` is then called for data files of the table that cannot stay as they are.
         Reencode if the files do not fit the table any more.
         """
@@ -78,7 +78,7 @@ class Table(Protocol):
     def publish(self, rewrite: Rewrite) -> None:
         """Finish a stream that is complete, whether or not it had records.
 
-        A replacement becomes visible in place of the old content, in one step. An append finishes what `prepare` left
+        An overwrite becomes visible in place of the old content, in one step. An append finishes what `prepare` left
         for the first batch, if there was none.
         """
 

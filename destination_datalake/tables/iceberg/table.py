@@ -1,6 +1,6 @@
 """Iceberg tables in the Glue Data Catalog, committed by PyIceberg.
 
-Executors write Parquet files with the table's field ids; a commit adds them in one snapshot. Replaced content is
+Executors write Parquet files with the table's field ids; a commit adds them in one snapshot. An overwrite is
 collected on a branch, and publishing makes the branch's head the table's current snapshot, so that readers see the old
 rows or the new ones (Iceberg spec: snapshot references).
 """
@@ -26,12 +26,6 @@ from destination_datalake.schema.iceberg import iceberg_field
 from destination_datalake.schema.types import Field, Float64
 from destination_datalake.tables.aws_datalake import how_to_continue
 from destination_datalake.tables.glue.glue_table import GlueTable
-from destination_datalake.tables.iceberg.branches import (
-    AppendToMain,
-    BranchWriter,
-    properties_of_new_table,
-    writer_for,
-)
 from destination_datalake.tables.iceberg.catalog import COMMENT
 from destination_datalake.tables.iceberg.compatibility import (
     incompatibility,
@@ -43,6 +37,12 @@ from destination_datalake.tables.iceberg.files import manifest_entry, mismatch, 
 from destination_datalake.tables.iceberg.operations import TableOperations
 from destination_datalake.tables.iceberg.promotion import Promotion
 from destination_datalake.tables.iceberg.schema import apply_changes, column_types
+from destination_datalake.tables.iceberg.write_modes import (
+    Append,
+    WriteMode,
+    properties_of_new_table,
+    write_mode,
+)
 from destination_datalake.tables.reconcile import Reconciliation, reconcile
 from destination_datalake.tables.table import Committed, Reencode, Rewrite, TableBusy, TableConflict, TableName
 
@@ -94,10 +94,10 @@ class IcebergTable:
         self._databases = databases
         self._sync = sync
         self._operations = TableOperations(name, access)
-        self._writer: BranchWriter = AppendToMain(name, stream)
+        self._mode: WriteMode = Append(name, stream)
 
     def prepare(self) -> None:
-        """Create the table or reconcile its schema; settle the unpublished branches that earlier syncs left."""
+        """Create the table or reconcile its schema; settle the pending overwrites that earlier syncs left."""
         try:
             table, created = self._operations.load(), False
         except (NoSuchIcebergTableError, NoSuchPropertyException) as error:
@@ -109,7 +109,7 @@ class IcebergTable:
         except NoSuchTableError:
             table, created = self._create(), True
         self._location.accept(self._stream.id, self.name, "Iceberg", table.location(), created=created)
-        table, (self._writer, columns) = self._operations.commit(self._begin, table)
+        table, (self._mode, columns) = self._operations.commit(self._begin, table)
         self._use_schema(table.metadata, columns)
         self._plan = replace(self._plan, folder=f"{table.location().rstrip('/')}/data")
 
@@ -126,7 +126,7 @@ class IcebergTable:
         promotion = Promotion(self.name, self._plan.folder, self._access, rewrite)
 
         def build(table: PyIcebergTable, transaction: Transaction) -> str | None:
-            self._writer.require(table.metadata)
+            self._mode.require(table.metadata)
             self._require_compatible(table.metadata)
             for file in files:
                 apply_changes(evolve(column_types(transaction.table_metadata), file.columns).changes, transaction)
@@ -139,7 +139,7 @@ class IcebergTable:
                 if (reason := mismatch(file, metadata.schema())) is not None:
                     return reason
             if files:
-                self._writer.append([manifest_entry(file, metadata) for file in files], transaction)
+                self._mode.append([manifest_entry(file, metadata) for file in files], transaction)
             return None
 
         try:
@@ -156,9 +156,9 @@ class IcebergTable:
         return Committed()
 
     def publish(self, _rewrite: Rewrite) -> None:
-        """Make a replacement's branch the table's content, empty if no batch was committed. Only once."""
-        self._writer.publish(self._operations)
-        self._writer = AppendToMain(self.name, self._stream)
+        """Make an overwrite's branch the table's content, empty if no batch was committed. Only once."""
+        self._mode.publish(self._operations)
+        self._mode = Append(self.name, self._stream)
 
     def discard(self, files: Sequence[DataFile]) -> None:
         """Delete the objects."""
@@ -176,8 +176,8 @@ class IcebergTable:
         self._databases.ensure(self.name.database)
         return self._operations.create(Schema(*fields), self._location.folder, properties)
 
-    def _begin(self, table: PyIcebergTable, transaction: Transaction) -> tuple[BranchWriter, tuple[Field, ...]]:
-        """Reconcile the schema and make the branch to write to ready; return its writer, and the columns to write."""
+    def _begin(self, table: PyIcebergTable, transaction: Transaction) -> tuple[WriteMode, tuple[Field, ...]]:
+        """Reconcile the schema and make the write mode's branch ready; return the mode and the columns to write."""
         self._require_compatible(table.metadata)
         sources = {field.name.lower(): field.doc or field.name for field in table.schema().fields}
         columns = self._owner.name_columns(self.name, table.properties, sources, self._columns)
@@ -195,9 +195,9 @@ class IcebergTable:
         apply_changes([each for each in reconciled.changes if each not in deferred], transaction)
         if reconciled.conflicts:
             self._add_comment(reconciled, transaction)
-        writer = writer_for(self.name, self._stream, self._sync, table.metadata.properties)
-        writer.begin(table, transaction)
-        return writer, reconciled.columns
+        mode = write_mode(self.name, self._stream, self._sync, table.metadata.properties)
+        mode.begin(table, transaction)
+        return mode, reconciled.columns
 
     def _require_compatible(self, metadata: TableMetadata) -> None:
         if reason := incompatibility(metadata):

@@ -27,8 +27,8 @@ def shop(kind: TableKind, readers_lake: Lake, tmp_path: Path) -> Shop:
     return Shop(readers_lake, kind, tmp_path)
 
 
-@pytest.fixture(params=[False, True], ids=["append", "replace"])
-def replaces(request: pytest.FixtureRequest) -> bool:
-    """Whether the sync replaces what the table holds."""
+@pytest.fixture(params=[False, True], ids=["append", "overwrite"])
+def overwrite(request: pytest.FixtureRequest) -> bool:
+    """Whether the sync overwrites the table."""
     found: bool = request.param
     return found

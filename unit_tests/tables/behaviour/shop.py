@@ -101,15 +101,15 @@ class Shop:
         self,
         generation: int | None = 1,
         *,
-        replaces: bool = False,
+        overwrite: bool = False,
         schema: Mapping[str, Any] = SCHEMA,
         kind: TableKind | None = None,
         **options: object,
     ) -> Sync:
-        """Begin a sync that appends or replaces. Without a generation it replaces as a plain `overwrite` does."""
-        minimum = None if generation is None else generation if replaces else 0
+        """Begin a sync. Without a generation an overwrite is that of a platform without refreshes."""
+        minimum = None if generation is None else generation if overwrite else 0
         json_schema = {"type": "object", "properties": schema}
-        stream = Stream(self._stream, json_schema, replaces and generation is None, generation, minimum, None)
+        stream = Stream(self._stream, json_schema, overwrite and generation is None, generation, minimum, None)
         config = Config.parse(self.lake.config(**{**(kind or self.kind).options, **options}))
         factory = TableFactory(config, uuid4().hex, self._access, Databases(self._access))
         table = factory.open(stream, self.name)

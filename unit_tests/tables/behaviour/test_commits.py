@@ -42,12 +42,12 @@ def test_preparing_a_table_again_changes_no_row(shop: Shop) -> None:
     assert shop.ids() == [1]
 
 
-def test_readers_find_every_value_as_it_was_sent(shop: Shop, *, replaces: bool) -> None:
+def test_readers_find_every_value_as_it_was_sent(shop: Shop, *, overwrite: bool) -> None:
     sent: list[Record] = [
         {"id": 1, "price": 0.5, "name": "one", "paid": True, "tags": ["a", "b"]},
         {"id": 2, "price": None, "name": "", "paid": False, "tags": []},
     ]
-    sync = shop.sync(replaces=replaces, schema=SCHEMA)
+    sync = shop.sync(overwrite=overwrite, schema=SCHEMA)
 
     sync.commit(*sent)
     sync.publish()
@@ -67,8 +67,8 @@ def test_appended_rows_are_visible_once_they_are_committed(shop: Shop) -> None:
     assert shop.ids() == [1]
 
 
-def test_batches_of_a_sync_add_up(shop: Shop, *, replaces: bool) -> None:
-    sync = shop.sync(replaces=replaces)
+def test_batches_of_a_sync_add_up(shop: Shop, *, overwrite: bool) -> None:
+    sync = shop.sync(overwrite=overwrite)
 
     sync.commit(*ids(1, 2))
     sync.commit(*ids(3))
@@ -77,9 +77,9 @@ def test_batches_of_a_sync_add_up(shop: Shop, *, replaces: bool) -> None:
     assert shop.ids() == [1, 2, 3]
 
 
-def test_a_batch_without_files_is_committed_and_adds_nothing(shop: Shop, *, replaces: bool) -> None:
+def test_a_batch_without_files_is_committed_and_adds_nothing(shop: Shop, *, overwrite: bool) -> None:
     """Every record of it was rejected."""
-    sync = shop.sync(replaces=replaces)
+    sync = shop.sync(overwrite=overwrite)
     sync.commit(*ids(1))
 
     assert sync.table.commit([], sync.executors.rewrite) == Committed()
@@ -88,8 +88,8 @@ def test_a_batch_without_files_is_committed_and_adds_nothing(shop: Shop, *, repl
     assert shop.ids() == [1]
 
 
-def test_publishing_twice_is_harmless(shop: Shop, *, replaces: bool) -> None:
-    sync = shop.sync(replaces=replaces)
+def test_publishing_twice_is_harmless(shop: Shop, *, overwrite: bool) -> None:
+    sync = shop.sync(overwrite=overwrite)
     sync.commit(*ids(1))
 
     sync.publish()
@@ -146,9 +146,9 @@ def test_files_of_a_commit_become_visible_as_the_table_type_promises(shop: Shop)
     assert shop.ids() == [1, 2, 3, 4]
 
 
-def test_a_replacement_becomes_visible_in_one_step(shop: Shop) -> None:
+def test_an_overwrite_becomes_visible_in_one_step(shop: Shop) -> None:
     shop.sync().commit(*ids(1))
-    sync = shop.sync(2, replaces=True)
+    sync = shop.sync(2, overwrite=True)
     sync.commit(*ids(2, 3))
     sync.commit(*ids(4, 5))
 

@@ -54,9 +54,9 @@ def test_a_commit_is_retried_on_what_another_sync_has_committed(shop: Shop, call
     assert shop.ids() == [1, 2]
 
 
-def test_a_commit_keeps_what_another_engine_writes_into_the_table_meanwhile(shop: Shop, *, replaces: bool) -> None:
+def test_a_commit_keeps_what_another_engine_writes_into_the_table_meanwhile(shop: Shop, *, overwrite: bool) -> None:
     other_engines.create(shop)
-    sync = shop.sync(2, replaces=replaces)
+    sync = shop.sync(2, overwrite=overwrite)
 
     def write() -> None:
         other_engines.append(shop, id=1, theirs="kept")
@@ -65,7 +65,7 @@ def test_a_commit_keeps_what_another_engine_writes_into_the_table_meanwhile(shop
     shop.at_the_next_update(write)
     sync.commit(*ids(2))
     kept = [{"id": 1, "theirs": "kept"}]
-    assert shop.rows() == (kept if replaces else [*kept, {"id": 2, "theirs": None}])
+    assert shop.rows() == (kept if overwrite else [*kept, {"id": 2, "theirs": None}])
     sync.publish()
 
     assert {"id": 2, "theirs": None} in shop.rows()
@@ -74,7 +74,7 @@ def test_a_commit_keeps_what_another_engine_writes_into_the_table_meanwhile(shop
 
 def test_a_publish_keeps_the_properties_that_another_engine_sets_meanwhile(shop: Shop) -> None:
     other_engines.create(shop)
-    sync = shop.sync(2, replaces=True)
+    sync = shop.sync(2, overwrite=True)
     sync.commit(*ids(2))
 
     shop.at_the_next_update(lambda: other_engines.set_property(shop, "8"))
@@ -85,16 +85,16 @@ def test_a_publish_keeps_the_properties_that_another_engine_sets_meanwhile(shop:
 
 
 def test_what_a_sync_is_to_do_is_decided_again_on_what_another_sync_has_published(shop: Shop) -> None:
-    """The generation is published meanwhile, so that there is nothing to replace any more."""
+    """The generation is published meanwhile, so that there is nothing to overwrite any more."""
     shop.sync().commit(*ids(1))
 
     def publish() -> None:
-        faster = shop.sync(2, replaces=True)
+        faster = shop.sync(2, overwrite=True)
         faster.commit(*ids(2))
         faster.publish()
 
     shop.at_the_next_update(publish)
-    slower = shop.sync(2, replaces=True)
+    slower = shop.sync(2, overwrite=True)
     slower.commit(*ids(3))
     slower.publish()
 
@@ -121,12 +121,12 @@ def test_a_commit_whose_every_retry_conflicts_fails_and_shows_nothing(
 
 
 @each_catalog_call
-def test_a_replacement_that_is_taken_over_during_its_commit_is_fenced(shop: Shop, call: int) -> None:
-    sync = shop.sync(2, replaces=True)
+def test_an_overwrite_that_is_taken_over_during_its_commit_is_fenced(shop: Shop, call: int) -> None:
+    sync = shop.sync(2, overwrite=True)
     files, taken = sync.encode(*ids(1)), list[Sync]()
 
     with (
-        shop.before_catalog_call(call, lambda: taken.append(shop.sync(2, replaces=True))),
+        shop.before_catalog_call(call, lambda: taken.append(shop.sync(2, overwrite=True))),
         pytest.raises(Fenced),
     ):
         sync.table.commit(files, sync.executors.rewrite)
@@ -150,15 +150,15 @@ def test_preparing_a_table_keeps_a_column_that_another_sync_adds_meanwhile(shop:
 # --- Responses that are lost
 
 
-def test_a_commit_whose_response_is_lost_is_found_and_not_repeated(shop: Shop, *, replaces: bool) -> None:
+def test_a_commit_whose_response_is_lost_is_found_and_not_repeated(shop: Shop, *, overwrite: bool) -> None:
     shop.sync().commit(*ids(1))
-    sync = shop.sync(2, replaces=replaces)
+    sync = shop.sync(2, overwrite=overwrite)
 
     shop.at_the_next_update(lambda: None, response_lost=True)
     sync.commit(*ids(2))
     sync.publish()
 
-    assert shop.ids() == ([2] if replaces else [1, 2])
+    assert shop.ids() == ([2] if overwrite else [1, 2])
 
 
 @pytest.mark.parametrize("others", [1, 3])
@@ -177,7 +177,7 @@ def test_a_commit_whose_response_is_lost_is_found_behind_later_commits_of_others
 
 def test_a_publish_whose_response_is_lost_is_found_behind_later_commits_of_others(shop: Shop) -> None:
     shop.sync().commit(*ids(1))
-    sync = shop.sync(2, replaces=True)
+    sync = shop.sync(2, overwrite=True)
     sync.commit(*ids(2))
 
     def follow() -> None:
@@ -194,7 +194,7 @@ def test_preparing_a_table_survives_a_lost_response(shop: Shop) -> None:
     shop.sync().commit(*ids(1))
 
     shop.at_the_next_update(lambda: None, response_lost=True)
-    sync = shop.sync(2, replaces=True)
+    sync = shop.sync(2, overwrite=True)
     sync.commit(*ids(2))
     sync.publish()
 
@@ -239,8 +239,8 @@ def test_a_batch_planned_for_a_dropped_table_is_committed_to_the_one_made_since(
     assert shop.ids() == [1, 2]
 
 
-def test_a_replacement_is_fenced_where_its_table_was_made_again(shop: Shop) -> None:
-    sync = shop.sync(2, replaces=True)
+def test_an_overwrite_is_fenced_where_its_table_was_made_again(shop: Shop) -> None:
+    sync = shop.sync(2, overwrite=True)
     sync.commit(*ids(1))
     shop.drop()
     shop.sync().commit(*ids(2))

@@ -21,11 +21,11 @@ def test_a_table_that_fits_keeps_its_rows_columns_and_properties(shop: Shop) -> 
     assert other_engines.property_of(shop) == "7"
 
 
-def test_replacing_the_rows_of_a_table_keeps_its_columns_and_properties(shop: Shop) -> None:
+def test_overwriting_a_table_keeps_its_columns_and_properties(shop: Shop) -> None:
     other_engines.create(shop)
     other_engines.append(shop, id=1, theirs="replaced")
 
-    sync = shop.sync(2, replaces=True)
+    sync = shop.sync(2, overwrite=True)
     sync.commit(*ids(2))
     sync.publish()
 

@@ -22,9 +22,9 @@ promotions = pytest.mark.parametrize(
 
 @promotions
 def test_a_column_is_promoted_before_a_value_would_change(
-    shop: Shop, schema: dict[str, Any], narrow: float, wide: float, promoted_to: str, *, replaces: bool
+    shop: Shop, schema: dict[str, Any], narrow: float, wide: float, promoted_to: str, *, overwrite: bool
 ) -> None:
-    sync = shop.sync(replaces=replaces, schema=schema)
+    sync = shop.sync(overwrite=overwrite, schema=schema)
     promises = shop.promises.promotions[promoted_to]
 
     assert sync.commit({"id": 1, "value": narrow}) == 1
@@ -56,12 +56,12 @@ def test_files_encoded_before_another_sync_promoted_a_column_are_committed_or_en
 
 
 @promotions
-def test_a_replacement_promotes_nothing_that_readers_see_before_it_is_published(
+def test_an_overwrite_promotes_nothing_that_readers_see_before_it_is_published(
     shop: Shop, schema: dict[str, Any], narrow: float, wide: float, promoted_to: str
 ) -> None:
     shop.sync(schema=schema).commit({"id": 1, "value": narrow})
 
-    sync = shop.sync(2, replaces=True, schema=schema)
+    sync = shop.sync(2, overwrite=True, schema=schema)
     sync.commit({"id": 2, "value": wide})
     assert shop.rows() == [{"id": 1, "value": narrow}]
     sync.publish()
@@ -70,12 +70,12 @@ def test_a_replacement_promotes_nothing_that_readers_see_before_it_is_published(
     assert shop.types() == {"id": "int", "value": promoted_to}
 
 
-def test_a_new_column_is_null_in_earlier_rows(shop: Shop, *, replaces: bool) -> None:
-    sync = shop.sync(2, replaces=replaces)
+def test_a_new_column_is_null_in_earlier_rows(shop: Shop, *, overwrite: bool) -> None:
+    sync = shop.sync(2, overwrite=overwrite)
     sync.commit(*ids(1))
 
     with_name = {"id": {"type": "integer"}, "name": {"type": "string"}}
-    again = shop.sync(2, replaces=replaces, schema=with_name)
+    again = shop.sync(2, overwrite=overwrite, schema=with_name)
     again.commit({"id": 2, "name": "two"})
     again.publish()
 

@@ -74,11 +74,11 @@ class Lake:
         access.client("s3").create_bucket(Bucket=self.bucket)
 
     def open(
-        self, generation: int | None = 1, *, replaces: bool = False, columns: Sequence[Field] = COLUMNS
+        self, generation: int | None = 1, *, overwrite: bool = False, columns: Sequence[Field] = COLUMNS
     ) -> IcebergTable:
-        """Return the table prepared for one sync. Without a generation it replaces as a plain `overwrite` does."""
-        minimum = None if generation is None else generation if replaces else 0
-        stream = Stream(STREAM, {}, replaces and generation is None, generation, minimum, None)
+        """Return the prepared table. Without a generation an overwrite is that of a platform without refreshes."""
+        minimum = None if generation is None else generation if overwrite else 0
+        stream = Stream(STREAM, {}, overwrite and generation is None, generation, minimum, None)
         plan = FilePlan("parquet", "SNAPPY", tuple(columns), {}, "", False, 1, generation, None)
         opened = IcebergTable(
             self.name,

@@ -106,7 +106,7 @@ def test_a_table_of_format_version_1_is_compatible(lake: Lake) -> None:
     lake.append(-1)
 
     lake.commit(lake.open(), 1)
-    new = lake.open(2, replaces=True)
+    new = lake.open(2, overwrite=True)
     lake.commit(new, 2)
     new.publish(no_rewrite)
 

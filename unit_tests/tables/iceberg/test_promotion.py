@@ -89,17 +89,17 @@ def test_files_with_a_float_are_rewritten_in_the_commit_that_promotes_it_to_doub
     assert sorted(bounds) == sorted(to_bytes(DoubleType(), price) for price in (TENTH, TENTH, 0.1))
 
 
-def test_files_of_an_unpublished_branch_are_rewritten_with_those_of_main(lake: Lake) -> None:
+def test_files_of_the_branch_of_a_pending_overwrite_are_rewritten_with_those_of_main(lake: Lake) -> None:
     """Branches share the table's schema."""
     lake.commit(lake.open(columns=columns()), 1, price=TENTH)
-    replacing = lake.open(2, replaces=True, columns=columns())
-    lake.commit(replacing, 2, price=TENTH)
+    overwriting = lake.open(2, overwrite=True, columns=columns())
+    lake.commit(overwriting, 2, price=TENTH)
 
-    promote(lake, replacing, Executors(), 3)
+    promote(lake, overwriting, Executors(), 3)
 
     assert types(lake) == types(lake, "airbyte_generation_2") == {pa.float64()}
     assert rows(lake) == [(1, TENTH)]
-    replacing.publish(no_rewrite)
+    overwriting.publish(no_rewrite)
     assert rows(lake) == [(2, TENTH), (3, 0.1)]
 
 
@@ -234,7 +234,7 @@ def test_rewritten_files_are_deleted_when_another_writer_promotes_the_column_fir
 def test_a_promotion_is_refused_where_delete_files_apply(lake: Lake, branch: str) -> None:
     """Delete files refer to data files by path: deleted rows would come back."""
     lake.commit(lake.open(columns=columns()), 1, 2, price=TENTH)
-    opened = lake.open(2, replaces=True, columns=columns())
+    opened = lake.open(2, overwrite=True, columns=columns())
     lake.commit(opened, 3, 4, price=TENTH)
     lake.delete_first_row(branch)
     before = lake.objects()

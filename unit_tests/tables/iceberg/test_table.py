@@ -8,11 +8,11 @@ from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 
 def test_preparing_a_table_commits_at_most_once(lake: Lake) -> None:
     locations = []
-    for generation, replaces in [(1, False), (1, False), (2, True), (3, False), (3, False)]:
-        lake.open(generation, replaces=replaces)
+    for generation, overwrite in [(1, False), (1, False), (2, True), (3, False), (3, False)]:
+        lake.open(generation, overwrite=overwrite)
         locations.append(lake.load().metadata_location)
 
-    # The first creates the table, the third begins a replacement, the fourth merges it. The others change nothing.
+    # The first creates the table, the third begins an overwrite, the fourth adopts its rows. The others change nothing.
     versions = [int(location.rpartition("/")[2].partition("-")[0]) for location in locations]
     assert versions == [0, 0, 1, 2, 2]
 

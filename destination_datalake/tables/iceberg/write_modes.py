@@ -1,9 +1,9 @@
-"""The two ways of writing to an Iceberg table: appending to main, and replacing the content on a branch.
+"""Append and overwrite: the branch a sync writes to, what it takes over from earlier syncs, and what publishing means.
 
-A replacement is written to a branch of its own, and its writer holds the table's fencing token, until it is published.
+An overwrite is written to a branch of its own, and its writer holds the table's fencing token, until it is published.
 Branch and token are created, taken over and removed together, in one metadata commit. The platform does not send
-acknowledged records again, so the rows of an unpublished branch are kept: a later sync of the same generation continues
-the branch, and a sync that appends merges it into main. A replacement of another generation removes it.
+acknowledged records again, so the rows of a pending overwrite are kept: a later sync of the same generation continues
+its branch, and a sync that appends adopts its rows. An overwrite of another generation removes the branch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from destination_datalake.tables.iceberg.operations import TableOperations
 from destination_datalake.tables.table import TableConflict, TableName
 
 BRANCH_PREFIX = "airbyte_generation_"
-"""Followed by the generation, the name of the branch of an unpublished replacement."""
+"""Followed by the generation, the name of the branch of a pending overwrite."""
 
 _LOWEST_GENERATION = "airbyte.lowest-generation-id"
 """A table property: the lowest generation of the table's rows. Tables filled by other writers do not have it."""
@@ -33,8 +33,8 @@ _GENERATION = "airbyte.generation-id"
 _SYNC = "airbyte.sync-id"
 
 
-class BranchWriter(ABC):
-    """Writes one stream to one branch of its table."""
+class WriteMode(ABC):
+    """What differs between a sync that appends and one that overwrites. Writes to one branch."""
 
     def __init__(self, table: TableName, stream: Stream, branch: str) -> None:
         self._table = table
@@ -43,7 +43,7 @@ class BranchWriter(ABC):
 
     @abstractmethod
     def begin(self, table: Table, transaction: Transaction) -> None:
-        """Make the branch ready, and settle the unpublished branches that earlier syncs left."""
+        """Make the branch ready, and settle the pending overwrites that earlier syncs left."""
 
     @abstractmethod
     def require(self, metadata: TableMetadata) -> None:
@@ -64,17 +64,17 @@ class BranchWriter(ABC):
                 append.append_data_file(file)
 
 
-class AppendToMain(BranchWriter):
-    """Appends: readers see each commit at once. Any number of syncs may append at the same time."""
+class Append(WriteMode):
+    """Writes to main: readers see each commit at once. Any number of syncs may append at the same time."""
 
     def __init__(self, table: TableName, stream: Stream) -> None:
         super().__init__(table, stream, MAIN_BRANCH)
 
     def begin(self, table: Table, transaction: Transaction) -> None:
-        """Merge unpublished branches into main; remove them and the fencing token of their writer."""
-        unpublished = unpublished_branches(table.metadata)
-        lowest = self._lowest_generation(table, unpublished)
-        self._merge(unpublished, table, transaction)
+        """Adopt the rows of pending overwrites; remove their branches and the fencing token of their writer."""
+        pending = pending_branches(table.metadata)
+        lowest = self._lowest_generation(table, pending)
+        self._adopt(pending, table, transaction)
         if FencingToken.held(table.metadata.properties) is not None:
             transaction.remove_properties(TOKEN_PROPERTY)
         if lowest is not None:
@@ -86,31 +86,31 @@ class AppendToMain(BranchWriter):
     def publish(self, operations: TableOperations) -> None:
         """Do nothing: the rows are on main."""
 
-    def _merge(self, branches: list[str], table: Table, transaction: Transaction) -> None:
+    def _adopt(self, branches: list[str], table: Table, transaction: Transaction) -> None:
         for branch in branches:
             head = table.metadata.refs[branch].snapshot_id
             if has_row_level_deletes(table, head):
                 raise TableConflict(
                     f"Cannot write stream {self._stream.id} to table {self._table}: its branch {branch}, which an "
-                    "unfinished replacement has left, has rows deleted by delete files, which cannot be taken along. "
-                    f"Compact the branch (rewrite_data_files with delete-file-threshold 1), or let the replacement be "
+                    "unpublished overwrite has left, has rows deleted by delete files, which cannot be adopted. "
+                    f"Compact the branch (rewrite_data_files with delete-file-threshold 1), or let the overwrite be "
                     f"finished by a sync of its generation, or give its rows up (ALTER TABLE ... DROP BRANCH {branch})."
                 )
             if files := live_files(table, head):
                 self._append(files, self._branch, transaction)
         _remove_branches(branches, transaction)
 
-    def _lowest_generation(self, table: Table, merged: list[str]) -> int | None:
-        """The table's lowest generation after the merge; None if other writers filled the table, or none is known."""
+    def _lowest_generation(self, table: Table, adopted: list[str]) -> int | None:
+        """Return the lowest generation after the adoption; None if it is unknown, as for rows of other writers."""
         existing = lowest_generation(table.metadata.properties)
-        added = [self._stream.generation, *(_generation_of(branch) for branch in merged)]
+        added = [self._stream.generation, *(_generation_of(branch) for branch in adopted)]
         if existing is None and (None in added or not _is_empty(table)):
             return None
         return min(generation for generation in (existing, *added) if generation is not None)
 
 
-class ReplaceOnBranch(BranchWriter):
-    """Replaces the content: readers see main as it was until the branch is published in one metadata commit."""
+class Overwrite(WriteMode):
+    """Writes to a branch of its own, which publishing makes the table's content. Holds the table's fencing token."""
 
     def __init__(self, table: TableName, stream: Stream, token: FencingToken) -> None:
         generation = stream.replacement_generation
@@ -120,7 +120,7 @@ class ReplaceOnBranch(BranchWriter):
     def begin(self, table: Table, transaction: Transaction) -> None:
         """Take the fencing token; continue the branch of the same generation, or create it; remove all others."""
         transaction.set_properties({TOKEN_PROPERTY: str(self._token)})
-        obsolete = unpublished_branches(table.metadata)
+        obsolete = pending_branches(table.metadata)
         if self._stream.replacement_generation is not None and self._branch in obsolete:
             obsolete.remove(self._branch)
         _remove_branches(obsolete, transaction)
@@ -149,11 +149,11 @@ class ReplaceOnBranch(BranchWriter):
         transaction.remove_properties(TOKEN_PROPERTY)
 
 
-def writer_for(table: TableName, stream: Stream, sync: str, properties: Mapping[str, str]) -> BranchWriter:
+def write_mode(table: TableName, stream: Stream, sync: str, properties: Mapping[str, str]) -> WriteMode:
     """Return how the stream writes to a table with these properties. `sync` identifies this sync uniquely."""
     if stream.outdates(lowest_generation(properties)):
-        return ReplaceOnBranch(table, stream, FencingToken.after(properties, sync))
-    return AppendToMain(table, stream)
+        return Overwrite(table, stream, FencingToken.after(properties, sync))
+    return Append(table, stream)
 
 
 def properties_of_new_table(stream: Stream) -> dict[str, str]:
@@ -169,8 +169,8 @@ def lowest_generation(properties: Mapping[str, str]) -> int | None:
     return int(lowest) if lowest.isdecimal() else None
 
 
-def unpublished_branches(metadata: TableMetadata) -> list[str]:
-    """Return the names of the branches of unpublished replacements."""
+def pending_branches(metadata: TableMetadata) -> list[str]:
+    """Return the names of the branches of pending overwrites."""
     return sorted(ref for ref in metadata.refs if ref.startswith(BRANCH_PREFIX))
 
 

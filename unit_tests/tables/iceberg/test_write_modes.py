@@ -1,4 +1,4 @@
-"""Branches of unpublished replacements, and the generations of a table's rows."""
+"""Branches and fencing tokens of overwrites, and the generations of a table's rows."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 LOWEST = "airbyte.lowest-generation-id"
 
 
-def test_a_replacement_holds_the_fencing_token_until_it_is_published(lake: Lake) -> None:
+def test_an_overwrite_holds_the_fencing_token_until_it_is_published(lake: Lake) -> None:
     lake.commit(lake.open(), 1)
     assert TOKEN_PROPERTY not in lake.properties()
 
-    new = lake.open(2, replaces=True)
+    new = lake.open(2, overwrite=True)
     assert TOKEN_PROPERTY in lake.properties()
     lake.commit(new, 2)
     assert lake.ids() == [1]
@@ -32,10 +32,10 @@ def test_a_replacement_holds_the_fencing_token_until_it_is_published(lake: Lake)
 
 
 @pytest.mark.parametrize("committed", [True, False], ids=["with rows", "without rows"])
-def test_an_append_removes_branch_and_token_of_an_unpublished_replacement(lake: Lake, *, committed: bool) -> None:
+def test_an_append_removes_branch_and_token_of_a_pending_overwrite(lake: Lake, *, committed: bool) -> None:
     """The fenced sync can neither create its branch again nor replace newer rows."""
     lake.commit(lake.open(), 1)
-    old = lake.open(2, replaces=True)
+    old = lake.open(2, overwrite=True)
     if committed:
         lake.commit(old, 2)
     late = lake.write(old, 3)
@@ -54,7 +54,7 @@ def test_an_append_removes_branch_and_token_of_an_unpublished_replacement(lake: 
 
 def test_publishing_a_branch_that_another_engine_dropped_is_fenced(lake: Lake) -> None:
     lake.commit(lake.open(), 1)
-    ours = lake.open(2, replaces=True)
+    ours = lake.open(2, overwrite=True)
     lake.commit(ours, 2)
     with lake.load().manage_snapshots() as snapshots:
         snapshots.remove_branch("airbyte_generation_2")
@@ -65,16 +65,16 @@ def test_publishing_a_branch_that_another_engine_dropped_is_fenced(lake: Lake) -
     assert lake.ids() == [1]
 
 
-def test_an_unpublished_branch_with_delete_files_is_not_merged(lake: Lake) -> None:
+def test_the_branch_of_a_pending_overwrite_with_delete_files_is_not_adopted(lake: Lake) -> None:
     lake.commit(lake.open(), 1)
-    lake.commit(lake.open(2, replaces=True), 2, 3)
+    lake.commit(lake.open(2, overwrite=True), 2, 3)
     lake.delete_first_row("airbyte_generation_2")
 
     with pytest.raises(TableConflict, match=r"its branch airbyte_generation_2, .* has rows deleted by delete files"):
         lake.open(3)
     assert lake.ids() == [1]
 
-    again = lake.open(2, replaces=True)
+    again = lake.open(2, overwrite=True)
     lake.commit(again, 4)
     again.publish(no_rewrite)
     assert lake.ids() == [3, 4]
@@ -85,12 +85,12 @@ def test_an_unpublished_branch_with_delete_files_is_not_merged(lake: Lake) -> No
 
 @pytest.mark.parametrize("sent", [True, False], ids=["with rows", "without rows"])
 def test_a_published_generation_is_known_after_compaction_and_snapshot_expiry(lake: Lake, *, sent: bool) -> None:
-    first = lake.open(5, replaces=True)
+    first = lake.open(5, overwrite=True)
     lake.commit(first, 1)
     first.publish(no_rewrite)
     lake.compact_and_expire()
 
-    again = lake.open(5, replaces=True)
+    again = lake.open(5, overwrite=True)
     if sent:
         lake.commit(again, 2)
     again.publish(no_rewrite)
@@ -100,8 +100,8 @@ def test_a_published_generation_is_known_after_compaction_and_snapshot_expiry(la
 
 def test_the_property_has_the_lowest_generation_of_all_rows(lake: Lake) -> None:
     found = []
-    for generation, replaces in [(4, False), (5, False), (6, True), (7, False), (None, True), (8, False)]:
-        opened = lake.open(generation, replaces=replaces)
+    for generation, overwrite in [(4, False), (5, False), (6, True), (7, False), (None, True), (8, False)]:
+        opened = lake.open(generation, overwrite=overwrite)
         lake.commit(opened, generation or 0)
         opened.publish(no_rewrite)
         found.append(lake.properties().get(LOWEST))
@@ -110,20 +110,20 @@ def test_the_property_has_the_lowest_generation_of_all_rows(lake: Lake) -> None:
 
 
 def test_rows_of_other_writers_have_no_generation(lake: Lake) -> None:
-    lake.commit(lake.open(None, replaces=True), 0)
+    lake.commit(lake.open(None, overwrite=True), 0)
     with lake.load().transaction() as transaction:
         transaction.remove_properties(*lake.properties())
     lake.append(-1)
     lake.open(5)
 
-    new = lake.open(5, replaces=True)
+    new = lake.open(5, overwrite=True)
     new.publish(no_rewrite)
 
     assert lake.ids() == []
 
 
-def test_merged_rows_keep_their_generation(lake: Lake) -> None:
-    lake.commit(lake.open(5, replaces=True), 1)
+def test_adopted_rows_keep_their_generation(lake: Lake) -> None:
+    lake.commit(lake.open(5, overwrite=True), 1)
 
     lake.open(6)
 

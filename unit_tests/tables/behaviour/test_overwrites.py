@@ -1,4 +1,4 @@
-"""Replacing what a table holds: what readers see when, and what becomes of a replacement that was not published."""
+"""Overwriting a table: what readers see when, and what becomes of an overwrite that was not published."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unit_tests.tables.behaviour.shop import WIDE, Shop, Sync, ids
 
 
 def published(shop: Shop, generation: int | None, number: int) -> None:
-    sync = shop.sync(generation, replaces=True)
+    sync = shop.sync(generation, overwrite=True)
     sync.commit(*ids(number))
     sync.publish()
 
@@ -19,7 +19,7 @@ def published(shop: Shop, generation: int | None, number: int) -> None:
 def test_readers_see_the_old_rows_until_the_new_ones_are_published(shop: Shop, generation: int | None) -> None:
     shop.sync().commit(*ids(1))
 
-    sync = shop.sync(generation, replaces=True)
+    sync = shop.sync(generation, overwrite=True)
     sync.commit(*ids(2))
     sync.commit(*ids(3))
     assert shop.ids() == [1]
@@ -28,29 +28,29 @@ def test_readers_see_the_old_rows_until_the_new_ones_are_published(shop: Shop, g
     assert shop.ids() == [2, 3]
 
 
-def test_a_replacement_without_records_empties_the_table(shop: Shop) -> None:
+def test_an_overwrite_without_records_empties_the_table(shop: Shop) -> None:
     shop.sync().commit(*ids(1))
 
-    shop.sync(2, replaces=True).publish()
+    shop.sync(2, overwrite=True).publish()
 
     assert shop.ids() == []
 
 
-def test_each_replacement_replaces_the_one_before(shop: Shop) -> None:
+def test_each_overwrite_replaces_the_one_before(shop: Shop) -> None:
     for generation in (1, 2, 3):
         published(shop, generation, generation)
 
     assert shop.ids() == [3]
 
 
-def test_rows_appended_while_a_replacement_is_under_way_are_replaced(shop: Shop) -> None:
+def test_rows_appended_while_an_overwrite_is_under_way_are_replaced(shop: Shop) -> None:
     appending = shop.sync()
-    replacing = shop.sync(2, replaces=True)
-    replacing.commit(*ids(2))
+    overwriting = shop.sync(2, overwrite=True)
+    overwriting.commit(*ids(2))
 
     appending.commit(*ids(1))
     assert shop.ids() == [1]
-    replacing.publish()
+    overwriting.publish()
 
     assert shop.ids() == [2]
 
@@ -73,22 +73,22 @@ def test_an_overwrite_without_generations_leaves_none_that_a_refresh_could_take_
     assert shop.ids() == [3]
 
 
-# --- Replacements that were abandoned
+# --- Pending overwrites
 
 
-def abandoned(shop: Shop, generation: int | None, number: int = 2) -> Sync:
+def pending(shop: Shop, generation: int | None, number: int = 2) -> Sync:
     """Return a sync that has committed and will not publish. The table has a row of before."""
     shop.sync().commit(*ids(1))
-    sync = shop.sync(generation, replaces=True)
+    sync = shop.sync(generation, overwrite=True)
     sync.commit(*ids(number))
     return sync
 
 
-def test_a_later_sync_of_the_generation_continues_an_abandoned_replacement(shop: Shop) -> None:
+def test_a_later_sync_of_the_generation_continues_a_pending_overwrite(shop: Shop) -> None:
     """Its rows were acknowledged, so the platform does not send them again."""
-    abandoned(shop, 2)
+    pending(shop, 2)
 
-    again = shop.sync(2, replaces=True)
+    again = shop.sync(2, overwrite=True)
     again.commit(*ids(3))
     assert shop.ids() == [1]
     again.publish()
@@ -97,10 +97,10 @@ def test_a_later_sync_of_the_generation_continues_an_abandoned_replacement(shop:
 
 
 @pytest.mark.parametrize("generations", [(2, 3), (None, None)], ids=["refresh", "overwrite"])
-def test_a_replacement_of_another_generation_drops_an_abandoned_one(
+def test_an_overwrite_of_another_generation_drops_a_pending_one(
     shop: Shop, generations: tuple[int | None, int | None]
 ) -> None:
-    abandoned(shop, generations[0])
+    pending(shop, generations[0])
 
     published(shop, generations[1], 3)
 
@@ -108,9 +108,9 @@ def test_a_replacement_of_another_generation_drops_an_abandoned_one(
 
 
 @pytest.mark.parametrize("number", [2, WIDE], ids=["int", "bigint"])
-def test_a_sync_that_appends_merges_the_rows_of_an_abandoned_replacement(shop: Shop, number: int) -> None:
+def test_a_sync_that_appends_adopts_the_rows_of_a_pending_overwrite(shop: Shop, number: int) -> None:
     """Acknowledged rows are kept also when the refresh is cancelled."""
-    abandoned(shop, 2, number)
+    pending(shop, 2, number)
 
     appending = shop.sync(3)
     appending.commit(*ids(3))
@@ -120,20 +120,20 @@ def test_a_sync_that_appends_merges_the_rows_of_an_abandoned_replacement(shop: S
     assert shop.types() == {"id": "bigint" if number == WIDE else "int"}
 
 
-def test_a_sync_that_appends_no_record_merges_them_when_it_publishes(shop: Shop) -> None:
-    abandoned(shop, 2)
+def test_a_sync_that_appends_no_record_adopts_them_when_it_publishes(shop: Shop) -> None:
+    pending(shop, 2)
 
     shop.sync(3).publish()
 
     assert shop.ids() == [1, 2]
 
 
-def test_merged_rows_keep_their_generation(shop: Shop) -> None:
-    """So that a replacement of that generation knows them for its own."""
-    shop.sync(2, replaces=True).commit(*ids(1))
+def test_adopted_rows_keep_their_generation(shop: Shop) -> None:
+    """So that an overwrite of that generation knows them for its own."""
+    shop.sync(2, overwrite=True).commit(*ids(1))
     shop.sync(3).publish()
 
-    shop.sync(2, replaces=True).publish()
+    shop.sync(2, overwrite=True).publish()
 
     assert shop.ids() == [1]
 
@@ -146,12 +146,12 @@ def test_merged_rows_keep_their_generation(shop: Shop) -> None:
     [(2, (2, True), [2, 4]), (2, (3, True), [4]), (None, (None, True), [4]), (2, (3, False), [1, 2, 4])],
     ids=["same generation", "later generation", "overwrite", "append"],
 )
-def test_a_replacement_that_was_taken_over_is_fenced_and_loses_nothing_acknowledged(
+def test_an_overwrite_that_was_taken_over_is_fenced_and_loses_nothing_acknowledged(
     shop: Shop, generation: int | None, successor: tuple[int | None, bool], kept: list[int]
 ) -> None:
-    fenced = abandoned(shop, generation)
+    fenced = pending(shop, generation)
     late = fenced.encode(*ids(3))
-    sync = shop.sync(successor[0], replaces=successor[1])
+    sync = shop.sync(successor[0], overwrite=successor[1])
 
     for step in (lambda: fenced.table.commit(late, fenced.executors.rewrite), fenced.publish):
         with pytest.raises(Fenced, match="another sync of the stream has taken over this table") as raised:
@@ -165,9 +165,9 @@ def test_a_replacement_that_was_taken_over_is_fenced_and_loses_nothing_acknowled
     assert not any(key in late[0].uri for key in shop.objects())
 
 
-def test_a_sync_that_appends_is_not_fenced_by_a_replacement(shop: Shop) -> None:
+def test_a_sync_that_appends_is_not_fenced_by_an_overwrite(shop: Shop) -> None:
     appending = shop.sync()
-    shop.sync(2, replaces=True).commit(*ids(2))
+    shop.sync(2, overwrite=True).commit(*ids(2))
 
     appending.commit(*ids(1))
     appending.publish()
