@@ -182,6 +182,7 @@ class Engine:
 
     def _new_context(self) -> SparkContext:
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        # Otherwise Spark resolves the machine's host name, which fails where it has no address.
         os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
         from pyspark import SparkConf, SparkContext
 
