@@ -1,4 +1,4 @@
-"""`python -m docs.generator` writes the tables anew."""
+"""`python -m docs.generator` regenerates the tables in the pages."""
 
 from docs.generator.pages import main
 

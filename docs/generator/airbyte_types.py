@@ -1,4 +1,4 @@
-"""Tables of Airbyte's types: what they become here, and what they became in AWS Datalake's tables."""
+"""Tables of Airbyte's types: the columns that they have here, and those that AWS Datalake gave them."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ _INHERITED = (
     ('{"type": "array", "items": {"type": ["string", "integer"]}}', "string"),
     ('{"type": "array"}', "string"),
 )
-"""Schemas, and the columns that AWS Datalake 0.1.35 made of them."""
+"""Schemas, and the Glue types that AWS Datalake 0.1.35 derived from them."""
 
 
 def airbyte_types() -> str:
-    """Each of Airbyte's types with its column in both kinds of table."""
+    """Return the table of Airbyte's types with their columns in both kinds of table."""
 
     def row(name: str, schema: str, note: str) -> list[str]:
         narrow = column_type(json.loads(schema), NumericTypes.INT_FLOAT)
@@ -82,16 +82,16 @@ def airbyte_types() -> str:
 
 
 def inherited() -> str:
-    """What becomes of a column that AWS Datalake made."""
+    """Return the table of columns of AWS Datalake and the types in which they are continued."""
 
-    def row(schema: str, made: str) -> list[str]:
+    def row(schema: str, derived: str) -> list[str]:
         json_schema = {"properties": {"x": json.loads(schema)}}
         [new] = stream_columns(json_schema, NumericTypes.BIGINT_DOUBLE, AWS_DATALAKE)
-        there = {"x": parse_glue_type(made)}
-        [column] = evolve(there, inherit_types([new], json_schema, there)).columns
+        existing = {"x": parse_glue_type(derived)}
+        [column] = evolve(existing, inherit_types([new], json_schema, existing)).columns
         beside = f", in a column {code('…' + column.name.removeprefix('x'))} beside it" if column.name != "x" else ""
         return [
-            *map(code, (schema, made)),
+            *map(code, (schema, derived)),
             f"{code(describe_type(column.type))}{beside}",
             code(describe_type(new.type)),
         ]

@@ -1,4 +1,4 @@
-"""Writes the tables in these pages from the connector's own rules: `python -m docs.generator`.
+"""Generates tables in the pages from the connector's own rules: `python -m docs.generator`.
 
 A table stands between `<!-- table: name -->` and `<!-- end -->`; the words around it are written by hand.
 """
@@ -150,13 +150,13 @@ _COLLIDING = ("a_b", "aB", "a b")
 
 
 def main() -> None:
-    """Rewrite the tables of every page."""
+    """Regenerate the tables of every page."""
     for page in sorted(PAGES.rglob("*.md")):
         page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def with_tables(text: str) -> str:
-    """The page with every table in it as the rules have it now. Raises KeyError for a table that nothing makes."""
+    """Return a page's text with every table regenerated. Raises KeyError for an unknown table."""
     return _TABLE.sub(lambda found: f"{found[1]}{TABLES[found[2]]()}{found[3]}", text)
 
 
@@ -212,18 +212,20 @@ def _collisions() -> str:
     return table(["fields of one record", "columns"], [[code(source), code(name)] for source, name in pairs])
 
 
-def _wider() -> str:
+def _widenings() -> str:
     return table(["from", "to"], [[code(describe_type(a)), code(describe_type(b))] for a, b in WIDER.items()])
 
 
-def _meetings() -> str:
-    """Table's type down, stream's type across: what becomes of the table."""
+def _type_changes() -> str:
+    """What becomes of a column, by the table's type (rows) and the stream's (columns)."""
     types = [type_ for type_ in ONE_OF_EACH if not isinstance(type_, Struct | List)]
     header = ["table \\ stream", *(code(describe_type(type_)) for type_ in types)]
-    return table(header, [[code(describe_type(there)), *(_meeting(there, sent) for sent in types)] for there in types])
+    return table(
+        header, [[code(describe_type(existing)), *(_change(existing, sent) for sent in types)] for existing in types]
+    )
 
 
-def _meeting(table: ColumnType, stream: ColumnType) -> str:
+def _change(table: ColumnType, stream: ColumnType) -> str:
     evolution = evolve({"x": table}, [Field("x", "x", stream)])
     match evolution.changes:
         case ():
@@ -236,8 +238,8 @@ def _meeting(table: ColumnType, stream: ColumnType) -> str:
 
 
 def _suffixes() -> str:
-    words = [[code(f"<name>__{word}"), kind.__name__] for kind, word in TYPE_SUFFIX.items()]
-    return table(["column", "for values of type"], words)
+    rows = [[code(f"<name>__{suffix}"), kind.__name__] for kind, suffix in TYPE_SUFFIX.items()]
+    return table(["column", "for values of type"], rows)
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
@@ -246,8 +248,8 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "values": _values,
     "names": _names,
     "collisions": _collisions,
-    "wider": _wider,
-    "meetings": _meetings,
+    "wider": _widenings,
+    "meetings": _type_changes,
     "suffixes": _suffixes,
     "inherited": inherited,
     "airbyte_types": airbyte_types,

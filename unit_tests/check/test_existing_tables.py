@@ -1,0 +1,126 @@
+"""Existing tables: how `check` finds them, and its notes about those that the options do not fit."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from destination_datalake.check.existing_tables import ExistingTables
+from destination_datalake.config.options import Config
+from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.schema.names import SNAKE_CASE
+from destination_datalake.tables.glue.database import ensure_database
+from destination_datalake.tables.glue.listing import ListedTable
+from destination_datalake.tables.location import TableKind
+from destination_datalake.tables.ownership import TableOwner
+from destination_datalake.tables.relocations import OwnedTable
+from destination_datalake.tables.table import TableName
+from unit_tests.cloud import BUCKET, Cloud, another_client, before
+from unit_tests.config.examples import options
+
+INSIDE = f"s3://{BUCKET}/raw/"
+
+
+def owned(
+    stream: str, location: str = INSIDE, kind: TableKind = "Iceberg", table: TableName | None = None
+) -> OwnedTable:
+    owner = TableOwner(StreamId(None, stream), SNAKE_CASE)
+    return OwnedTable(table or TableName("raw", stream), owner, (), kind, f"{location}{stream}/")
+
+
+def existing(*tables: OwnedTable, listed: tuple[ListedTable, ...] = (), **changes: Any) -> ExistingTables:
+    return ExistingTables(Config.parse(options(**changes)), listed, tables)
+
+
+def test_no_notes_about_tables_as_the_options_have_them() -> None:
+    assert list(existing(owned("orders"), owned("users")).notes()) == []
+
+
+def test_streams_that_the_options_relocate_are_in_a_note() -> None:
+    [note] = existing(owned("orders"), table_prefix="b_").notes()
+
+    assert note.startswith(
+        f"There are tables under s3://{BUCKET}/ that other options have named: stream orders was written to table "
+        "raw.orders and would now be written to raw.b_orders."
+    )
+
+
+def test_a_note_names_ten_relocations() -> None:
+    [note] = existing(*(owned(f"s{number}") for number in range(12)), table_prefix="b_").notes()
+
+    assert note.count("would now be written to") == 10
+    assert "; and 2 more like these." in note
+
+
+def test_tables_outside_are_in_a_note_if_others_are_inside() -> None:
+    outside = owned("orders", "s3://elsewhere/")
+
+    [note] = existing(owned("users"), outside).notes()
+
+    assert "and others are not: raw.orders (s3://elsewhere/orders/, stream orders)." in note
+    assert list(existing(outside).notes()) == []
+    assert list(existing(owned("users"), outside, follow_table_location=True).notes()) == []
+
+
+def test_tables_of_the_other_kind_are_in_a_note() -> None:
+    [note] = existing(owned("orders", kind="Hive")).notes()
+
+    assert note.startswith("With table_type ICEBERG, a sync would refuse to write to raw.orders (Hive, stream orders).")
+
+
+def test_inherited_tables_of_the_default_database_are_in_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    glue_table: Any = {
+        "Name": "orders",
+        "Parameters": {"classification": "parquet", "compressionType": "snappy", "typeOfData": "file"},
+        "StorageDescriptor": {"Location": f"s3://{BUCKET}/raw/orders/", "Columns": []},
+    }
+
+    [note] = existing(listed=(ListedTable("raw", glue_table), ListedTable("shop", glue_table))).notes()
+
+    assert note.startswith("Airbyte's AWS Datalake destination has left tables here: table raw.orders (Parquet)")
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [("WARNING", note)]
+
+
+def test_the_default_database_is_listed_once_and_its_owned_tables_are_logged(
+    cloud: Cloud, caplog: pytest.LogCaptureFixture
+) -> None:
+    access, calls = another_client(), list[int]()
+    glue = cloud.access.client("glue")
+    ensure_database(glue, "raw")
+    entry: Any = {
+        "Name": "orders",
+        "Parameters": TableOwner(StreamId(None, "orders"), SNAKE_CASE).parameters(),
+        "StorageDescriptor": {"Location": f"{INSIDE}orders/"},
+    }
+    glue.create_table(DatabaseName="raw", TableInput=entry)
+    glue.create_table(DatabaseName="raw", TableInput={"Name": "of_others"})
+    before(access, "glue", "GetTables", calls.append)
+
+    with caplog.at_level(logging.INFO):
+        found = ExistingTables.find(Config.parse(options()), access)
+
+    assert calls == [1]
+    assert [each.glue_table["Name"] for each in found.listed] == ["orders", "of_others"]
+    assert found.owned == [owned("orders", kind="Hive")]
+    assert caplog.messages == [f"Found: table raw.orders (Hive) at {INSIDE}orders/ holds stream orders."]
+
+
+@pytest.mark.usefixtures("cloud")
+def test_no_table_is_found_without_permission_to_list_them(caplog: pytest.LogCaptureFixture) -> None:
+    access = another_client()
+
+    def refuse(_: int) -> None:
+        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "not authorized"}}, "GetTables")
+
+    before(access, "glue", "GetTables", refuse)
+
+    with caplog.at_level(logging.INFO):
+        found = ExistingTables.find(Config.parse(options()), access)
+
+    assert (found.listed, found.owned) == ([], [])
+    [said] = caplog.messages
+    assert said.startswith("Cannot look for earlier tables of raw")
+    assert said.endswith("Only a warning depends on it.")
