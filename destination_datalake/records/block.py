@@ -117,8 +117,9 @@ class BlockReader:
             for column, strategy, coercer in zip(columns, strategies, coercers(columns, floats), strict=True)
         ]
         self._is_envelope_native = envelope is ReadStrategy.NATIVE
-        parsed = pa.struct([pa.field(c.field.source, t) for c in self._columns if (t := c.parsed_type) is not None])
-        self._record = pa.field("record", record_type(parsed, self._is_envelope_native))
+        read = ((column.field.source, column.rules.read_type(column.strategy)) for column in self._columns)
+        data = pa.struct([pa.field(source, type_) for source, type_ in read if type_ is not None])
+        self._record = pa.field("record", record_type(data, self._is_envelope_native))
         self._raw_keys = [column.field.source for column in self._columns if column.strategy is ReadStrategy.RAW_JSON]
         self._decodes_lines = bool(self._raw_keys) or not self._is_envelope_native
 
@@ -169,11 +170,6 @@ class _Column:
     rules: TypeRules
     strategy: ReadStrategy
     coercer: Coercer
-
-    @property
-    def parsed_type(self) -> pa.DataType | None:
-        """What Arrow's JSON parser is asked for; None if it does not read the column."""
-        return None if self.strategy is ReadStrategy.RAW_JSON else self.rules.read_type(self.strategy)
 
     def from_arrow(self, array: Any, lines: Lines, row_changes: RowChanges) -> Any:
         """Return the values of what Arrow read. Of irregular ones, if few, the JSON text is taken from its line."""

@@ -69,10 +69,10 @@ def files_of(
     codec = "UNCOMPRESSED" if format == "jsonl" else "ZSTD"
     ids = index_by_name(iceberg_schema(columns)) if format == "parquet" else {}
     plan = FilePlan(format, codec, tuple(columns), ids, f"s3://{BUCKET}/t", False, 1 << 27, 3, 4)
-    place = RejectLocation(f"s3://{BUCKET}/_errors", "run", "2026-11-21", "db", "t")
+    location = RejectLocation(f"s3://{BUCKET}/_errors", "run", "2026-11-21", "db", "t")
     segment = folder / "segment"
     segment.write_bytes(b"".join(lines))
-    unit = EncodeUnit(StreamId(None, "s"), "part", (str(segment),), plan, place)
+    unit = EncodeUnit(StreamId(None, "s"), "part", (str(segment),), plan, location)
     [result] = encode([EncodeTask((unit,), cloud.access)])
     assert isinstance(result, Encoded), result
     paths, rejects = [], []

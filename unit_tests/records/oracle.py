@@ -53,9 +53,9 @@ class Oracle:
         self._changes = {change.field: change for change in changes}
         self._floats = floats
 
-    def holds(self, sent: Any, kept: Any, type_: ColumnType, place: str) -> bool:
-        """Whether the value at this place is the one that was sent, or a change says that it is not and has that."""
-        change = self._changes.get(place)
+    def holds(self, sent: Any, kept: Any, type_: ColumnType, path: str) -> bool:
+        """Whether the value at this path is the one that was sent, or a change at this path has what was sent."""
+        change = self._changes.get(path)
         if change is not None:
             assert change.original is not None
             # NaN is not equal to itself; its name is.
@@ -67,12 +67,10 @@ class Oracle:
             return change.change == "TRUNCATED" and self._is_close(sent, kept)
         match type_:
             case Struct(fields):
-                return all(
-                    self.holds(sent.get(f.source), kept[f.name], f.type, joined(place, f.source)) for f in fields
-                )
+                return all(self.holds(sent.get(f.source), kept[f.name], f.type, joined(path, f.source)) for f in fields)
             case List(element):
                 pairs = enumerate(zip(sent, kept, strict=True))
-                return all(self.holds(s, k, element, joined(place, str(i))) for i, (s, k) in pairs)
+                return all(self.holds(s, k, element, joined(path, str(i))) for i, (s, k) in pairs)
         return self._is_same(sent, kept, type_)
 
     def _is_same(self, sent: Any, kept: Any, type_: ColumnType) -> bool:
@@ -105,8 +103,8 @@ class Oracle:
         return isinstance(kept, date) and str(sent).startswith(f"{kept.year:04}")
 
 
-def joined(place: str, step: str) -> str:
-    return f"{place}.{step}" if place else step
+def joined(path: str, step: str) -> str:
+    return f"{path}.{step}" if path else step
 
 
 def exactly(text: str) -> Any:

@@ -1,4 +1,4 @@
-"""Memory and work are bounded for every shape of block: many odd columns, many changes, few bytes in many cells."""
+"""Memory and work are bounded for every block, with however many changes and refused columns."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ MANY = ["x"] * 250
         pytest.param(
             [Field(f"c{i}", f"c{i}", Int64()) for i in range(250)], {f"c{i}": "x" for i in range(250)}, id="columns"
         ),
-        pytest.param([Field("a", "a", List(Int64()))], {"a": [*MANY[1:], float("nan")]}, id="odd lines"),
+        pytest.param([Field("a", "a", List(Int64()))], {"a": [*MANY[1:], float("nan")]}, id="irregular lines"),
     ],
 )
 def test_a_block_with_too_many_changes_is_decoded_in_parts(columns: Sequence[Field], data: object) -> None:
@@ -65,11 +65,11 @@ def test_a_block_with_too_many_changes_is_decoded_in_parts(columns: Sequence[Fie
     assert len(parts) > 1
 
 
-@pytest.mark.parametrize("odd_line", [False, True])
-def test_a_value_with_more_than_most_changes_is_nulled_as_a_whole(odd_line: bool) -> None:
+@pytest.mark.parametrize("irregular_line", [False, True])
+def test_a_value_with_more_than_most_changes_is_nulled_as_a_whole(irregular_line: bool) -> None:
     columns = [Field("a", "a", List(Int64())), Field("b", "b", List(List(Int64()))), Field("c", "c", Int64())]
     data = {"a": [1, "x"], "b": [[1], ["x"] * MOST_CHANGES], "c": "y"}
-    text = line(data).replace(b'"emitted_at"', b'"x":NaN,"emitted_at"') if odd_line else line(data)
+    text = line(data).replace(b'"emitted_at"', b'"x":NaN,"emitted_at"') if irregular_line else line(data)
 
     [part] = BlockDecoder(columns).decode(text)
 
@@ -92,11 +92,11 @@ def test_most_changes_of_one_record_are_noted_one_by_one() -> None:
 
 
 def test_refused_columns_among_many_are_found_by_halving() -> None:
-    """Each that becomes odd costs a logarithm of trials, not one for every column."""
+    """Each refused column costs a logarithm of trials, not one for every column."""
     columns = [Field(f"c{i}", f"c{i}", Int32()) for i in range(256)]
     lines = [line({f"c{i}": n for i in range(256)}, n) for n in range(1000)]
-    for odd in range(10):
-        lines[50 + 90 * odd] = line({f"c{25 * odd}": "odd"})
+    for number in range(10):
+        lines[50 + 90 * number] = line({f"c{25 * number}": "x"})
     counted = cProfile.Profile()
 
     parts = counted.runcall(lambda: list(BlockDecoder(columns).decode(b"".join(lines))))

@@ -1,4 +1,4 @@
-"""Blocks of record lines as columns: whichever way a block is read, the careful row path's answer is the right one."""
+"""Blocks of record lines as columns: whatever the strategies, a record is what the careful rule makes of it alone."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def rows(lines: Iterable[bytes], column_type: ColumnType) -> list[Row]:
 
 
 def careful_rows(lines: Sequence[bytes], column_type: ColumnType) -> list[Row]:
-    """What the careful path makes of each line alone."""
+    """What the careful rule makes of each line alone."""
     coerce = record_coercer([ID, Field("value", "Value", column_type)])
     read = [coerce(each) for each in lines]
     column = pa.array([row.values[1] for row in read], arrow_type(widest(column_type)))
@@ -151,20 +151,22 @@ def fitting(column_type: ColumnType) -> st.SearchStrategy[str]:
             return st.lists(fitting(element) | st.just("null"), max_size=3).map(lambda texts: f"[{','.join(texts)}]")
 
 
-@given(data=st.data(), column_type=column_types, odd=st.booleans())
-def test_a_block_is_read_as_its_records_are_alone(data: st.DataObject, column_type: ColumnType, odd: bool) -> None:
+@given(data=st.data(), column_type=column_types, irregular=st.booleans())
+def test_a_block_is_read_as_its_records_are_alone(
+    data: st.DataObject, column_type: ColumnType, irregular: bool
+) -> None:
     usual: st.SearchStrategy[str | None] = fitting(column_type) | st.just("null") | st.none()
-    values = usual | json_values.map(json.dumps) if odd else usual
+    values = usual | json_values.map(json.dumps) if irregular else usual
     lines = [line(index, value) for index, value in enumerate(data.draw(st.lists(values, min_size=1, max_size=8)))]
 
     assert_same(rows(lines, column_type), careful_rows(lines, column_type))
 
 
 @pytest.mark.parametrize("column_type", [Int32(), Float32(), Timestamp(zoned=True), Json(), List(Int64())])
-@pytest.mark.parametrize("odd_ones", [[], [0], [999], [500], [1, 2, 3], range(0, 1000, 7), range(1000)])
-def test_an_irregular_value_changes_no_other_record(column_type: ColumnType, odd_ones: Sequence[int]) -> None:
+@pytest.mark.parametrize("irregular_rows", [[], [0], [999], [500], [1, 2, 3], range(0, 1000, 7), range(1000)])
+def test_an_irregular_value_changes_no_other_record(column_type: ColumnType, irregular_rows: Sequence[int]) -> None:
     usual = {Timestamp: '"2024-02-29T12:00:00Z"', List: "[1,2]"}.get(type(column_type), "1")
-    lines = [line(index, '{"odd":"NaN"}' if index in odd_ones else usual) for index in range(1000)]
+    lines = [line(index, '{"x":"NaN"}' if index in irregular_rows else usual) for index in range(1000)]
 
     assert_same(rows(lines, column_type), careful_rows(lines, column_type))
 

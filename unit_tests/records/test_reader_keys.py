@@ -50,7 +50,7 @@ def decoded(lines: Sequence[bytes], columns: Sequence[Field]) -> Rows:
 
 
 def one_by_one(lines: Sequence[bytes], columns: Sequence[Field]) -> Rows:
-    """What the careful path makes of each line alone, sorted."""
+    """What the careful rule makes of each line alone, sorted."""
     coerce = record_coercer(columns)
     read = [coerce(each) for each in lines]
     arrays: list[Any] = [
@@ -114,11 +114,11 @@ def test_a_lone_surrogate_in_an_undeclared_key_changes_nothing(column_type: Colu
 
 
 @pytest.mark.parametrize("column_type", [Int64(), String(), Json(), List(Json())])
-@pytest.mark.parametrize("place", [0, 1])
-def test_a_byte_order_mark_before_a_record_is_skipped(column_type: ColumnType, place: int) -> None:
+@pytest.mark.parametrize("marked_line", [0, 1])
+def test_a_byte_order_mark_before_a_record_is_skipped(column_type: ColumnType, marked_line: int) -> None:
     column = Field("a", "a", column_type)
     lines = [line({"a": "[1]"}), line({"a": "1"})]
-    marked = [b"\xef\xbb\xbf" + each if i == place else each for i, each in enumerate(lines)]
+    marked = [b"\xef\xbb\xbf" + each if i == marked_line else each for i, each in enumerate(lines)]
 
     assert decoded(marked, [column]) == decoded(lines, [column])
 

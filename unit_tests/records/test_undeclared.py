@@ -1,4 +1,4 @@
-"""Fields that records have and the schema has not are noticed by name; what is in them is never told."""
+"""Undeclared fields are found by name; their values are never named."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def lines(*data: object) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("data", "places"),
+    ("data", "paths"),
     [
         ({"id": 1, "address": {"City": "x", "geo": {"lat": 1}}, "any": {"x": 1}}, []),
         ({"id": 1, "surname": "secret", "ID": 2}, ["ID", "surname"]),
@@ -47,8 +47,8 @@ def lines(*data: object) -> bytes:
         ({"": 1, "a.b": 2, 'q"': 3}, ["", "a.b", 'q"']),
     ],
 )
-def test_undeclared_fields_are_found_by_their_paths(data: object, places: Sequence[str]) -> None:
-    assert undeclared_fields(lines({"id": 1}, data), COLUMNS) == tuple(places)
+def test_undeclared_fields_are_found_by_their_paths(data: object, paths: Sequence[str]) -> None:
+    assert undeclared_fields(lines({"id": 1}, data), COLUMNS) == tuple(paths)
 
 
 def test_only_the_first_records_are_sampled() -> None:
@@ -60,9 +60,9 @@ def test_only_the_first_records_are_sampled() -> None:
 
 
 def test_lines_that_msgspec_refuses_are_skipped() -> None:
-    odd = [b"not JSON\n", b'{"record":{"data":[1]}}\n', b"\xff\n", b"[" * 100_000 + b"\n", b"\n"]
+    refused = [b"not JSON\n", b'{"record":{"data":[1]}}\n', b"\xff\n", b"[" * 100_000 + b"\n", b"\n"]
 
-    assert undeclared_fields(b"".join([*odd, lines({"x": float("nan")}), lines({"new": 1})]), COLUMNS) == ("new",)
+    assert undeclared_fields(b"".join([*refused, lines({"x": float("nan")}), lines({"new": 1})]), COLUMNS) == ("new",)
 
 
 def test_keys_of_an_object_used_as_a_map_are_named_by_a_star() -> None:
@@ -74,15 +74,15 @@ def test_keys_of_an_object_used_as_a_map_are_named_by_a_star() -> None:
 
 
 def test_the_warning_lists_some_names_and_counts_the_rest() -> None:
-    told = undeclared_warning("shop.orders", [f"f{number:02}" for number in range(NAMES_LISTED + 3)] * 2)
+    warning = undeclared_warning("shop.orders", [f"f{number:02}" for number in range(NAMES_LISTED + 3)] * 2)
 
-    assert told.startswith("Stream shop.orders: records have fields that the schema does not declare")
-    assert "f00, f01, " in told
-    assert f"f{NAMES_LISTED - 1} and 3 more." in told
-    assert f"f{NAMES_LISTED}," not in told
+    assert warning.startswith("Stream shop.orders: records have fields that the schema does not declare")
+    assert "f00, f01, " in warning
+    assert f"f{NAMES_LISTED - 1} and 3 more." in warning
+    assert f"f{NAMES_LISTED}," not in warning
 
 
 def test_a_long_name_is_cut() -> None:
-    [place] = undeclared_fields(lines({"x" * 5000: 1}), COLUMNS)
+    [path] = undeclared_fields(lines({"x" * 5000: 1}), COLUMNS)
 
-    assert place == "x" * 100 + "…"
+    assert path == "x" * 100 + "…"

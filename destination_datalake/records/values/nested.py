@@ -34,10 +34,10 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 class NestedRules(TypeRules):
-    """What objects and lists share: a filter of JSON texts.
+    """What objects and lists share: a filter of JSON texts before Arrow parses them.
 
-    One irregular value has Arrow refuse all that it is given. So msgspec tells first of one text after the other
-    whether Arrow will likely read it. What it refuses, and what Arrow refuses all the same, is left to `coerce`.
+    Arrow refuses all texts for one that is irregular. So msgspec checks one after the other whether Arrow will likely
+    read it. What either refuses is left to `coerce`.
     """
 
     @cached_property

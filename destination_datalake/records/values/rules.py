@@ -39,14 +39,14 @@ def require(condition: bool) -> None:
 
 
 class Parsed(NamedTuple):
-    """Values as the `arrow_type` of their rules; where `irregular` is true the text was, and the value is null."""
+    """Values as the `arrow_type` of their rules, null where `irregular` is true: such texts are left to `coerce`."""
 
     values: pa.Array[Any]
     irregular: pa.Array[Any] | None
 
 
 class TypeRules(ABC):
-    """How the values of one column type are read: by Arrow, checked by msgspec, and one by one."""
+    """How the values of one column type are read: by Arrow together, or one by one."""
 
     arrow_type: pa.DataType
     """What the values are read as, with numbers as wide as they can become."""
@@ -58,7 +58,7 @@ class TypeRules(ABC):
     """What Arrow's JSON parser is asked for where numbers are sent as strings."""
 
     shape: Any
-    """What msgspec checks a value inside an object or a list for: whether Arrow will likely read it."""
+    """The type that msgspec checks a value inside an object or a list for, before Arrow parses it."""
 
     def __init__(self, type_: ColumnType, floats: Floats) -> None:
         self.arrow_type = arrow_type(widest(type_))
@@ -73,7 +73,7 @@ class TypeRules(ABC):
         """Return the value of one JSON text: the careful rule, a `Coercer`."""
 
     def read_type(self, strategy: ReadStrategy) -> pa.DataType | None:
-        """Return what Arrow's JSON parser is asked for with this strategy, None if for nothing."""
+        """Return what Arrow's JSON parser is asked for with this strategy; None if it does not read the values."""
         return {ReadStrategy.NATIVE: self.native_type, ReadStrategy.TEXT: self.text_type}.get(strategy)
 
     @cached_property
@@ -81,8 +81,7 @@ class TypeRules(ABC):
         """The strategies for the type, fastest first."""
         if self.native_type is None:
             return (ReadStrategy.RAW_JSON,)
-        # Strings are worth a try where there are numbers.
-        has_numbers = self.text_type != self.native_type
+        has_numbers = self.text_type != self.native_type  # They may be sent as strings.
         return tuple(ReadStrategy) if has_numbers else (ReadStrategy.NATIVE, ReadStrategy.RAW_JSON)
 
 

@@ -44,7 +44,7 @@ A = Field("a", "a", Float64())
 
 
 def as_python(value: Any, type_: ColumnType) -> Any:
-    """What the careful path keeps, in Python's own terms."""
+    """What the careful rule keeps, in Python's own terms."""
     match type_, value:
         case _, None:
             return None
@@ -207,14 +207,14 @@ def test_a_decoder_reads_block_after_block_as_each_record_is_read_alone(
             for column, values in zip(found, parts, strict=True):
                 column += values
         assert sorted(map(repr, zip(*found, strict=True))) == sorted(map(repr, zip(*wanted, strict=True)))
-        # And what is told of a changed row is the line it came in, and what stood in it
-        told = [
+        # And a changed row has the line it came in, and the texts of the values that were changed
+        noted = [
             (bytes(row.line), change.field, change.original)
             for part in decoded
             for row in part.changed
             for change in row.changes
         ]
-        assert sorted(told) == sorted(
+        assert sorted(noted) == sorted(
             (line.rstrip(b"\n"), change.field, change.original)
             for line, row in zip(lines, alone, strict=True)
             for change in row.changes[row.reported :]

@@ -1,4 +1,4 @@
-"""Far exponents: Arrow's parser never meets them where a decimal is wanted, and every value is the careful path's."""
+"""Far exponents: found before Arrow parses decimals, so that every value is what the careful rule makes of it."""
 
 from __future__ import annotations
 
