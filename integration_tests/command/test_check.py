@@ -1,4 +1,4 @@
-"""`check` through the command line: it tries everything out, leaves nothing behind, and says what to mend."""
+"""`check` through the command line: it tries everything, leaves nothing behind, and names each problem."""
 
 import json
 import subprocess
@@ -15,9 +15,7 @@ from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.runs.warm import WarmLaunch
 
 
-def test_a_configuration_that_works_succeeds_and_leaves_only_the_database_behind(
-    container: Platform, lake: Lake
-) -> None:
+def test_a_working_configuration_succeeds_and_leaves_only_the_database_behind(container: Platform, lake: Lake) -> None:
     run = container.check(lake.config())
 
     assert run.connection_status == {"status": "SUCCEEDED"}
@@ -28,7 +26,7 @@ def test_a_configuration_that_works_succeeds_and_leaves_only_the_database_behind
     assert lake.glue.get_database(Name=lake.database)["Database"]["Name"] == lake.database
 
 
-def test_two_checks_at_once_do_not_disturb_each_other(platform: Platform, lake: Lake) -> None:
+def test_concurrent_checks_do_not_interfere(platform: Platform, lake: Lake) -> None:
     with ThreadPoolExecutor() as pool:
         runs = list(pool.map(platform.check, [lake.config()] * 2))
 
@@ -52,7 +50,7 @@ def test_a_role_is_assumed_with_the_credentials_of_the_environment(
     assert run.connection_status == {"status": "SUCCEEDED"}
 
 
-def test_a_bucket_that_is_missing_is_named_with_what_to_do(platform: Platform, lake: Lake) -> None:
+def test_a_missing_bucket_is_named_with_a_remedy(platform: Platform, lake: Lake) -> None:
     said = platform.check(lake.config(bucket_name="nobody-s-bucket")).refusal
 
     assert "s3://nobody-s-bucket/" in said
@@ -71,21 +69,21 @@ def test_a_bucket_in_another_region_is_named_with_both_regions(platform: Platfor
     )
 
 
-def test_an_account_that_is_not_the_expected_one_is_named(platform: Platform, lake: Lake) -> None:
+def test_another_account_than_the_configured_one_is_named(platform: Platform, lake: Lake) -> None:
     said = platform.check(lake.config(aws_account_id="999999999999")).refusal
 
     assert f"The credentials belong to AWS account {ACCOUNT_ID}" in said
     assert "aws_account_id is 999999999999" in said
 
 
-def test_a_place_where_nobody_listens_is_said_in_time(platform: Platform, lake: Lake) -> None:
+def test_an_unreachable_endpoint_is_reported_in_time(platform: Platform, lake: Lake) -> None:
     said = platform.check(lake.config(endpoint_url="http://127.0.0.1:9")).refusal
 
     assert "Cannot identify the owner of the credentials" in said
     assert "Check region, endpoint_url and the network" in said
 
 
-def test_options_that_cannot_work_are_an_answer_with_a_sentence_for_each(platform: Platform, lake: Lake) -> None:
+def test_invalid_options_are_a_failed_status_with_a_sentence_for_each(platform: Platform, lake: Lake) -> None:
     said = platform.check(
         lake.config(region="Ireland", bucket_prefix="../other", format={"format_type": "JSONL"}, table_type="ICEBERG")
     ).refusal
@@ -95,7 +93,7 @@ def test_options_that_cannot_work_are_an_answer_with_a_sentence_for_each(platfor
     assert "table_type ICEBERG cannot hold format_type JSONL" in said
 
 
-def test_an_option_nobody_knows_is_a_warning(platform: Platform, lake: Lake) -> None:
+def test_an_unknown_option_is_a_warning(platform: Platform, lake: Lake) -> None:
     run = platform.check(lake.config(colour="green"))
 
     assert run.connection_status["status"] == "SUCCEEDED"
@@ -115,7 +113,7 @@ def test_an_option_nobody_knows_is_a_warning(platform: Platform, lake: Lake) -> 
         (None, "cannot be read: No such file"),
     ],
 )
-def test_a_configuration_file_that_is_none_is_an_answer_too(
+def test_an_unreadable_configuration_file_is_a_failed_status(
     platform: Platform, tmp_path: Path, content: str | None, said: str
 ) -> None:
     config = tmp_path / "config.json"
@@ -129,7 +127,7 @@ def test_a_configuration_file_that_is_none_is_an_answer_too(
 
 
 @pytest.mark.parametrize("version", [None, "11"])
-def test_a_java_that_spark_cannot_run_on_is_named_without_starting_spark(
+def test_an_unusable_java_is_named_without_starting_spark(
     lake: Lake, tmp_path: Path, launch: WarmLaunch, version: str | None
 ) -> None:
     java = tmp_path / "bin" / "java"
@@ -145,7 +143,7 @@ def test_a_java_that_spark_cannot_run_on_is_named_without_starting_spark(
     assert lake.objects() == {}
 
 
-def test_check_loads_no_engine(lake: Lake, tmp_path: Path) -> None:
+def test_check_does_not_import_the_engine(lake: Lake, tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text(json.dumps(lake.config()))
 

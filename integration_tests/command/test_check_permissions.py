@@ -1,4 +1,4 @@
-"""`check` in an account that asks everybody for permission: what is missing is named."""
+"""`check` in an account that enforces IAM policies: missing permissions are named."""
 
 import json
 import urllib.request
@@ -13,7 +13,7 @@ from integration_tests.harness.runs.platform import Platform
 
 
 class GuardedLake:
-    """A lake in an account that asks everybody for permission, and a user with a policy of the test's choice."""
+    """A lake in an account that enforces IAM policies, and users with policies of the test's choice."""
 
     def __init__(self, server: AwsServer) -> None:
         self._url = server.endpoint_url
@@ -21,8 +21,8 @@ class GuardedLake:
         self._users = 0
 
     def config(self, *allowed: str) -> dict[str, object]:
-        """A configuration whose user may do what is allowed and nothing else."""
-        self._ask_for_permission(False)
+        """A configuration whose user has exactly the allowed actions."""
+        self._enforce(False)
         self._users += 1
         name = f"user-{self._users}"
         iam = boto3.client(
@@ -37,7 +37,7 @@ class GuardedLake:
         policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
         iam.put_user_policy(UserName=name, PolicyName="some", PolicyDocument=policy)
         key = iam.create_access_key(UserName=name)["AccessKey"]
-        self._ask_for_permission(True)
+        self._enforce(True)
         return self.lake.config(
             credentials={
                 "credentials_title": "IAM User",
@@ -49,13 +49,13 @@ class GuardedLake:
         )
 
     def unguarded(self) -> Lake:
-        """The lake, open to the test again."""
-        self._ask_for_permission(False)
+        """The lake, with policies no longer enforced."""
+        self._enforce(False)
         return self.lake
 
-    def _ask_for_permission(self, ask: bool) -> None:
-        # The number of requests that the server still answers without asking.
-        free = b"0" if ask else b"1000000"
+    def _enforce(self, enforce: bool) -> None:
+        # The number of requests that the server still answers without checking policies.
+        free = b"0" if enforce else b"1000000"
         request = urllib.request.Request(f"{self._url}/moto-api/reset-auth", free, {"Content-Type": "text/plain"})
         urllib.request.urlopen(request).close()
 
@@ -69,13 +69,11 @@ def guarded() -> Iterator[GuardedLake]:
 EVERYTHING = ("s3:*", "glue:*")
 
 
-def test_all_that_check_needs_is_s3_and_glue(platform: Platform, guarded: GuardedLake) -> None:
+def test_permissions_for_s3_and_glue_suffice(platform: Platform, guarded: GuardedLake) -> None:
     assert platform.check(guarded.config(*EVERYTHING)).connection_status == {"status": "SUCCEEDED"}
 
 
-def test_who_may_not_list_tables_gets_no_warning_of_earlier_ones_and_no_problem(
-    platform: Platform, guarded: GuardedLake
-) -> None:
+def test_missing_permission_to_list_tables_is_no_problem(platform: Platform, guarded: GuardedLake) -> None:
     tables = ("glue:GetTable", "glue:CreateTable", "glue:UpdateTable", "glue:DeleteTable")
 
     run = platform.check(guarded.config("s3:*", "glue:GetDatabase", "glue:CreateDatabase", *tables))
@@ -96,7 +94,7 @@ def test_who_may_not_list_tables_gets_no_warning_of_earlier_ones_and_no_problem(
         (("s3:*", "glue:*Database", "glue:CreateTable", "glue:DeleteTable"), ["glue:GetTable", "glue:UpdateTable"]),
     ],
 )
-def test_a_permission_that_is_missing_is_named_and_nothing_is_left_behind(
+def test_a_missing_permission_is_named_and_nothing_is_left_behind(
     platform: Platform, guarded: GuardedLake, allowed: tuple[str, ...], sentences: list[str]
 ) -> None:
     said = platform.check(guarded.config(*allowed)).refusal
@@ -107,7 +105,7 @@ def test_a_permission_that_is_missing_is_named_and_nothing_is_left_behind(
     assert (lake.objects(), lake.unfinished_uploads(), lake.tables()) == ({}, [], [])
 
 
-def test_keys_nobody_knows_are_said_once_and_not_for_every_service(platform: Platform, guarded: GuardedLake) -> None:
+def test_unknown_keys_are_reported_once_and_not_for_every_service(platform: Platform, guarded: GuardedLake) -> None:
     config = guarded.config(*EVERYTHING)
     config["credentials"] = {
         "credentials_title": "IAM User",

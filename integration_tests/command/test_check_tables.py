@@ -1,4 +1,4 @@
-"""`check` looks at the tables that are there: what it says of them, and what fails it."""
+"""`check` and existing tables: its log, its notes, and the tables that fail it."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def made_for(lake: Lake, stream: str, location: str, namespace: str | None = Non
     lake.glue.create_table(DatabaseName=database, TableInput=entry)
 
 
-def test_tables_that_are_there_are_told_with_their_kind_and_location(platform: Platform, lake: Lake) -> None:
+def test_existing_tables_are_logged_with_kind_and_location(platform: Platform, lake: Lake) -> None:
     location = f"s3://{lake.bucket}/{PREFIX}/{lake.database}/orders/data/"
     made_for(lake, "orders", location)
 
@@ -30,9 +30,7 @@ def test_tables_that_are_there_are_told_with_their_kind_and_location(platform: P
     assert f"INFO: Found: table {lake.database}.orders (Hive) at {location} holds stream orders." in run.logs
 
 
-def test_a_table_of_another_kind_is_a_note_because_it_may_be_another_connection_s(
-    platform: Platform, lake: Lake
-) -> None:
+def test_a_table_of_the_other_kind_is_a_note(platform: Platform, lake: Lake) -> None:
     made_for(lake, "orders", f"s3://{lake.bucket}/{PREFIX}/{lake.database}/orders/data/")
 
     status = platform.check(lake.config(table_type="ICEBERG")).connection_status
@@ -41,13 +39,15 @@ def test_a_table_of_another_kind_is_a_note_because_it_may_be_another_connection_
     assert f"would refuse to write to {lake.database}.orders (Hive, stream orders)" in status["message"]
 
 
-def test_another_connection_s_tables_in_a_namespace_s_database_fail_no_check(platform: Platform, lake: Lake) -> None:
+def test_tables_of_other_connections_in_the_database_of_a_namespace_fail_no_check(
+    platform: Platform, lake: Lake
+) -> None:
     made_for(lake, "orders", "s3://another-lake/shop/orders/", lake.name("shop"))
 
     assert platform.check(lake.config()).connection_status == {"status": "SUCCEEDED"}
 
 
-def test_a_table_that_lies_elsewhere_is_refused_with_both_places(platform: Platform, lake: Lake) -> None:
+def test_a_table_outside_bucket_prefix_is_refused_with_both_locations(platform: Platform, lake: Lake) -> None:
     made_for(lake, "orders", "s3://elsewhere/orders/")
 
     said = platform.check(lake.config()).refusal
@@ -57,10 +57,8 @@ def test_a_table_that_lies_elsewhere_is_refused_with_both_places(platform: Platf
     assert "set follow_table_location to true" in said
 
 
-def test_tables_elsewhere_are_a_note_where_other_tables_of_the_database_lie_as_the_options_say(
-    platform: Platform, lake: Lake
-) -> None:
-    """Two connections that differ in bucket or prefix may share a database: nobody can tell whose stream it is."""
+def test_tables_outside_bucket_prefix_are_a_note_if_others_are_inside(platform: Platform, lake: Lake) -> None:
+    """Two connections that differ in bucket or prefix may share a database."""
     made_for(lake, "users", f"s3://{lake.bucket}/{PREFIX}/{lake.database}/users/")
     made_for(lake, "orders", "s3://elsewhere/orders/")
 
@@ -71,7 +69,7 @@ def test_tables_elsewhere_are_a_note_where_other_tables_of_the_database_lie_as_t
     assert "its syncs refuse their streams" in status["message"]
 
 
-def test_the_bucket_of_a_table_that_is_to_be_followed_is_tried_out(platform: Platform, lake: Lake) -> None:
+def test_the_bucket_of_a_followed_table_is_probed(platform: Platform, lake: Lake) -> None:
     made_for(lake, "orders", "s3://elsewhere-too/orders/")
     following = lake.config(follow_table_location=True, table_type="HIVE")
 
