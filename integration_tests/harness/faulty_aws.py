@@ -120,7 +120,7 @@ def _worker_at(port: int) -> psutil.Process | None:
     """The Python worker of Spark's whose end of a connection is at this port, if it is one's."""
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            if "destination_datalake.spark.worker_daemon" in process.cmdline() and any(
+            if any(argument.endswith("runs.worker_daemon") for argument in process.cmdline()) and any(
                 connection.laddr.port == port for connection in process.net_connections()
             ):
                 return process

@@ -11,13 +11,13 @@ from integration_tests.harness.runs.warm import WarmLaunch
 from integration_tests.harness.table_kinds import TABLE_KINDS
 from integration_tests.harness.warehouse import INTEGER, Warehouse, object_schema
 
-STREAMS = 150
+STREAMS = 100
 
 
 @pytest.mark.parametrize(
     ("table_kind", "soft", "hard"),
     [
-        *(pytest.param(kind, 128, 128, id=f"{kind.name}-the limit is final") for kind in TABLE_KINDS),
+        *(pytest.param(kind, 90, 90, id=f"{kind.name}-the limit is final") for kind in TABLE_KINDS),
         # Raised at the start, before there are tables of any kind.
         pytest.param(TABLE_KINDS[0], 64, 4096, id=f"{TABLE_KINDS[0].name}-the limit can be raised"),
     ],

@@ -2,11 +2,8 @@
 
 import gc
 from importlib import import_module
-from typing import Literal
 
-import boto3
-import botocore.session
-from botocore.loaders import create_loader
+from integration_tests.harness.runs.service_models import share
 
 MODULES = (
     "airbyte_cdk.exception_handler",
@@ -21,18 +18,13 @@ MODULES = (
     "pyspark.accumulators",
     "pyspark.java_gateway",
 )
-SERVICES: tuple[Literal["glue", "s3", "sts"], ...] = ("glue", "s3", "sts")
 
 
 def load() -> None:
-    """Import the modules, and read botocore's descriptions of services, which all sessions then share."""
+    """Import the modules, and read what botocore needs of each service."""
     for module in MODULES:
         import_module(module)
-    loader = create_loader()
-    botocore.session.create_loader = lambda search_path_string=None: loader  # noqa: ARG005
-    session = boto3.Session(region_name="us-east-1", aws_access_key_id="-", aws_secret_access_key="-")
-    for service in SERVICES:
-        session.client(service)
+    share()
     gc.collect()
     # Runs share these pages until they write to them, as a garbage collection would.
     gc.freeze()

@@ -50,7 +50,9 @@ class SharedSpark(AbstractContextManager["SharedSpark"]):
     gateway: Gateway
 
     def __enter__(self) -> Self:
-        self._engine = Engine(EngineSettings("local[2]", {}))
+        self._engine = Engine(
+            EngineSettings("local[2]", {"spark.python.daemon.module": "integration_tests.harness.runs.worker_daemon"})
+        )
         self._engine._start()
         context = self._engine._context.result()
         assert context._gateway is not None

@@ -1,0 +1,11 @@
+"""The connector's worker daemon for the Spark of the test session, whose workers serve runs with many credentials."""
+
+import runpy
+
+from destination_datalake.spark.pyspark_internals import hide_pandas
+from integration_tests.harness.runs.service_models import share
+
+if __name__ == "__main__":
+    with hide_pandas():
+        share()
+    runpy.run_module("destination_datalake.spark.worker_daemon", run_name="__main__")
