@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -30,7 +31,7 @@ def test_kill_ends_processes_that_name_the_scratch_folder_and_their_children(tmp
         subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other,
     ):
         while not (family := psutil.Process(starting.pid).children()):
-            pass
+            time.sleep(0.01)
 
         Jvm(tmp_path).kill()
 
