@@ -18,6 +18,7 @@ from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.rejects.location import RejectLocation
 from destination_datalake.tables.factory import TableFactory
+from destination_datalake.tables.fencing import TOKEN_PROPERTY
 from destination_datalake.tables.glue.database import Databases
 from destination_datalake.tables.table import Committed, Table, TableName
 from integration_tests.harness.aws_server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
@@ -90,6 +91,7 @@ class Shop:
         self.kind = kind
         self.name = TableName(lake.name(f"shop_{uuid4().hex[:8]}"), "orders")
         self._stream = StreamId(self.name.database, "orders")
+        self._prefix = f"{PREFIX}/{self.name.database}/"
         self._access = AwsAccess(REGION, AccessKeys(ACCESS_KEY_ID, SECRET_ACCESS_KEY), lake.endpoint_url)
         self._folder = folder
 
@@ -133,10 +135,16 @@ class Shop:
         return {name: type_ for name, type_ in columns if not name.startswith("_airbyte_")}
 
     def objects(self) -> set[str]:
-        """Return the keys of the database's objects, and of its uploads that were neither completed nor aborted."""
-        folder = f"{PREFIX}/{self.name.database}/"
-        uploads = {key for key in self.lake.unfinished_uploads() if key.startswith(folder)}
-        return {*self.lake.objects(folder), *uploads}
+        """Return the keys of the database's objects, and of its unfinished uploads."""
+        return {*self.lake.objects(self._prefix), *self.unfinished_uploads()}
+
+    def unfinished_uploads(self) -> set[str]:
+        """Return the keys of the database's uploads that were neither completed nor aborted."""
+        return {key for key in self.lake.unfinished_uploads() if key.startswith(self._prefix)}
+
+    def fencing_token(self) -> str | None:
+        """Return the token in the Glue table's parameters, where every table type has it."""
+        return self.lake.glue_table(*self.name)["Parameters"].get(TOKEN_PROPERTY)
 
     # What happens meanwhile
 

@@ -62,6 +62,7 @@ def test_appended_rows_are_visible_once_they_are_committed(shop: Shop) -> None:
 
     assert sync.table.commit(files, sync.executors.rewrite) == Committed()
     assert shop.ids() == [1]
+    assert shop.unfinished_uploads() == set()
 
     sync.publish()
     assert shop.ids() == [1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from destination_datalake.tables.fencing import Fenced
-from destination_datalake.tables.table import TableConflict
+from destination_datalake.tables.table import Reencode, TableConflict
 from unit_tests.tables.behaviour.shop import WIDE, Shop, Sync, ids
 
 
@@ -23,9 +23,11 @@ def test_readers_see_the_old_rows_until_the_new_ones_are_published(shop: Shop, g
     sync.commit(*ids(2))
     sync.commit(*ids(3))
     assert shop.ids() == [1]
+    assert shop.fencing_token() is not None
     sync.publish()
 
     assert shop.ids() == [2, 3]
+    assert shop.fencing_token() is None
 
 
 def test_an_overwrite_without_records_empties_the_table(shop: Shop) -> None:
@@ -53,6 +55,18 @@ def test_rows_appended_while_an_overwrite_is_under_way_are_replaced(shop: Shop) 
     overwriting.publish()
 
     assert shop.ids() == [2]
+
+
+def test_rows_that_are_committed_after_a_publish_stay(shop: Shop) -> None:
+    """Whenever they were encoded."""
+    appending = shop.sync()
+    files = appending.encode(*ids(1))
+    published(shop, 2, 2)
+
+    if isinstance(appending.table.commit(files, appending.executors.rewrite), Reencode):
+        appending.commit(*ids(1))
+
+    assert shop.ids() == [1, 2]
 
 
 def test_a_generation_that_was_published_is_not_replaced_by_itself(shop: Shop) -> None:
@@ -116,6 +130,7 @@ def test_a_sync_that_appends_adopts_the_rows_of_a_pending_overwrite(shop: Shop, 
     appending.commit(*ids(3))
     appending.publish()
 
+    assert shop.fencing_token() is None
     assert shop.ids() == sorted([1, 3, number])
     assert shop.types() == {"id": "bigint" if number == WIDE else "int"}
 

@@ -2,31 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
-from destination_datalake.files.plan import FileFormat
-from destination_datalake.tables.fencing import Fenced
 from unit_tests.cloud import BUCKET, Cloud, another_client, before
-from unit_tests.tables.hive.orders import WIDE, columns, glue_table, ids, rewrite, sync
-
-
-@pytest.mark.parametrize("acknowledged", [2, WIDE])
-@pytest.mark.parametrize("format", ["parquet", "jsonl"])
-def test_pending_overwrite_is_adopted_by_a_sync_that_appends(
-    cloud: Cloud, acknowledged: int, format: FileFormat
-) -> None:
-    """Its records were acknowledged, so the platform will not send them again."""
-    sync(cloud, generation=1, format=format).commit("old", 1)
-    sync(cloud, generation=2, overwrite=True, format=format).commit("acknowledged", acknowledged)
-
-    appending = sync(cloud, generation=2, format=format)
-    appending.commit("appended", 3)
-    appending.publish()
-
-    assert ids(cloud) == sorted([1, acknowledged, 3])
-    assert "airbyte.fencing-token" not in glue_table(cloud)["Parameters"]
-    if acknowledged == WIDE:
-        assert ("id", "bigint", None) in columns(cloud)
+from unit_tests.tables.hive.orders import WIDE, glue_table, ids, sync
 
 
 def test_adopted_rows_lower_the_lowest_generation_of_the_table(cloud: Cloud) -> None:
@@ -38,23 +15,6 @@ def test_adopted_rows_lower_the_lowest_generation_of_the_table(cloud: Cloud) -> 
     resumed.publish()
     assert ids(cloud) == [1]
     assert f"s3://{BUCKET}/" in glue_table(cloud)["StorageDescriptor"]["Location"]
-
-
-def test_running_overwrite_is_fenced_and_its_acknowledged_rows_are_adopted(cloud: Cloud) -> None:
-    """Rows whose commit failed are not adopted."""
-    sync(cloud, generation=1).commit("old", 1)
-    overwriting = sync(cloud, generation=2, overwrite=True)
-    overwriting.commit("acknowledged", 2)
-
-    appending = sync(cloud, generation=2)
-    with pytest.raises(Fenced, match="another sync of the stream has taken over"):
-        overwriting.table.commit([overwriting.encode("late", 3)], rewrite)
-    appending.commit("appended", 4)
-    with pytest.raises(Fenced):
-        overwriting.publish()
-
-    assert ids(cloud) == [1, 2, 4]
-    assert cloud.unfinished_uploads() == []
 
 
 def test_sync_that_lost_the_token_leaves_the_adoption_to_the_other_and_appends(cloud: Cloud) -> None:

@@ -19,7 +19,6 @@ from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.table import Committed, Reencode
 from unit_tests.cloud import BUCKET, Cloud, another_client, before
 from unit_tests.tables.hive.orders import (
-    NAME,
     PARQUET,
     ROOT,
     WIDE,
@@ -163,19 +162,6 @@ def test_database_is_ensured_only_for_a_new_table(cloud: Cloud) -> None:
     assert asked == [1]
 
 
-def drop(cloud: Cloud) -> None:
-    cloud.access.client("glue").delete_table(DatabaseName=NAME.database, Name=NAME.table)
-
-
-def test_table_created_again_after_a_drop_is_empty(cloud: Cloud) -> None:
-    for number in range(3):
-        opened = sync(cloud)
-        assert ids(cloud) == []
-        opened.commit(f"file-{number}", number)
-        assert ids(cloud) == [number]
-        drop(cloud)
-
-
 @pytest.mark.parametrize("key", ["data/part-0.parquet", "part-0.parquet", "metadata/part-0.parquet"])
 def test_new_table_shows_no_files_that_lie_in_its_folder_already(cloud: Cloud, key: str) -> None:
     """They may be of a dropped Iceberg table, or of another writer."""
@@ -184,26 +170,6 @@ def test_new_table_shows_no_files_that_lie_in_its_folder_already(cloud: Cloud, k
     sync(cloud)
 
     assert ids(cloud) == []
-
-
-def test_files_are_visible_only_after_their_commit(cloud: Cloud) -> None:
-    opened = sync(cloud)
-    files = [opened.encode("a", 1), opened.encode("b", 2)]
-    assert visible_files(cloud) == []
-
-    assert opened.table.commit(files, no_rewrite) == Committed()
-    opened.publish(no_rewrite)
-
-    assert visible_files(cloud) == ["a", "b"]
-    assert cloud.unfinished_uploads() == []
-
-
-def test_discarded_files_leave_neither_objects_nor_uploads(cloud: Cloud) -> None:
-    opened = sync(cloud)
-
-    opened.table.discard([opened.encode("a", 1)])
-
-    assert (cloud.objects(), cloud.unfinished_uploads()) == ({}, [])
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])
@@ -219,17 +185,6 @@ def test_no_file_is_visible_if_one_cannot_be_committed(cloud: Cloud, position: i
 
     assert visible_files(cloud) == []
     assert cloud.unfinished_uploads() == [upload.key]
-
-
-def test_late_commit_to_a_dropped_table_does_not_show_in_its_successor(cloud: Cloud) -> None:
-    late = sync(cloud)
-    planned = late.encode("late", 1)
-    drop(cloud)
-    sync(cloud)
-
-    assert isinstance(late.table.commit([planned], rewrite), Reencode)
-
-    assert ids(cloud) == []
 
 
 def test_batch_planned_for_a_folder_that_the_table_has_left_is_encoded_again(cloud: Cloud) -> None:
@@ -300,17 +255,6 @@ def test_column_dropped_by_another_writer_is_added_by_the_next_commit(cloud: Clo
     syncing.commit("two", 2)
 
     assert ids(cloud) == [1, 2]
-
-
-def test_table_dropped_and_created_again_during_a_sync_takes_its_next_commit(cloud: Cloud) -> None:
-    syncing = sync(cloud)
-    syncing.commit("one", 1)
-    cloud.access.client("glue").delete_table(DatabaseName="shop", Name="orders")
-    sync(cloud).commit("of another", 2)
-
-    syncing.commit("two", 3)
-
-    assert ids(cloud) == [2, 3]
 
 
 def test_failed_commit_raises_its_cause_even_if_rolling_back_fails_too(cloud: Cloud) -> None:

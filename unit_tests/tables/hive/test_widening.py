@@ -8,7 +8,6 @@ from contextlib import suppress
 import pyarrow.parquet as pq
 import pytest
 
-from destination_datalake.files.plan import FileFormat
 from destination_datalake.tables.table import Reencode
 from unit_tests.cloud import BUCKET, Cloud, another_client, before
 from unit_tests.tables.hive.orders import (
@@ -23,31 +22,6 @@ from unit_tests.tables.hive.orders import (
     update_glue_table,
     visible_files,
 )
-
-
-@pytest.mark.parametrize("format", ["parquet", "jsonl"])
-def test_columns_become_wider_from_batch_to_batch(cloud: Cloud, format: FileFormat) -> None:
-    opened = sync(cloud, format=format)
-
-    for number, id in enumerate([1, WIDE, 2, WIDE + 1]):
-        opened.commit(f"batch-{number}", id)
-    opened.publish()
-
-    assert ids(cloud) == [1, 2, WIDE, WIDE + 1]
-    if format == "jsonl":
-        assert len(visible_files(cloud)) == 4
-
-
-def test_two_successive_widenings_keep_the_rows_of_both_syncs(cloud: Cloud) -> None:
-    first, second = sync(cloud), sync(cloud)
-    first.commit("first-1", 1)
-    second.commit("second-1", WIDE)
-    second.commit("second-2", 2)
-    first.commit("first-2", WIDE + 1)
-    for each in (first, second):
-        each.publish()
-
-    assert ids(cloud) == [1, 2, WIDE, WIDE + 1]
 
 
 def test_two_concurrent_widenings_keep_the_rows_of_both_syncs(cloud: Cloud) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from destination_datalake.tables.fencing import Fenced
-from destination_datalake.tables.table import Reencode
 from unit_tests.cloud import BUCKET, Cloud, another_client, before
 from unit_tests.tables.hive.orders import (
     WIDE,
@@ -76,30 +75,6 @@ def test_overwrite_of_a_table_around_our_folder_is_not_visible_before_it_is_publ
     assert ids(cloud) == [2]
 
 
-def test_pending_overwrite_is_continued_by_the_same_generation(cloud: Cloud) -> None:
-    old = sync(cloud, generation=1, overwrite=True)
-    old.commit("old", 1)
-    old.publish()
-    sync(cloud, generation=2, overwrite=True).commit("before the failure", 2)
-
-    again = sync(cloud, generation=2, overwrite=True)
-    again.commit("after the failure", 3)
-    assert ids(cloud) == [1]
-    again.publish()
-
-    assert ids(cloud) == [2, 3]
-
-
-def test_pending_overwrite_is_discarded_by_a_newer_generation(cloud: Cloud) -> None:
-    sync(cloud, generation=1, overwrite=True).commit("never published", 1)
-
-    new = sync(cloud, generation=2, overwrite=True)
-    new.commit("new", 2)
-    new.publish()
-
-    assert ids(cloud) == [2]
-
-
 def test_pending_overwrite_that_became_wider_is_published_with_all_its_rows(cloud: Cloud) -> None:
     sync(cloud, generation=1).commit("old", 1)
     first = sync(cloud, generation=2, overwrite=True)
@@ -114,34 +89,6 @@ def test_pending_overwrite_that_became_wider_is_published_with_all_its_rows(clou
     assert ids(cloud) == [2, 3, WIDE]
 
 
-def test_table_with_rows_of_the_generation_only_is_appended_to(cloud: Cloud) -> None:
-    """As in a truncate refresh that was interrupted after publishing and is resumed in the same generation."""
-    done = sync(cloud, generation=2, overwrite=True)
-    done.commit("done", 1)
-    done.publish()
-
-    resumed = sync(cloud, generation=2, overwrite=True)
-    resumed.commit("more", 2)
-    resumed.publish()
-
-    assert ids(cloud) == [1, 2]
-
-
-def test_overwrite_without_ids_leaves_no_generation_that_a_refresh_could_resume(cloud: Cloud) -> None:
-    numbered = sync(cloud, generation=5, overwrite=True)
-    numbered.commit("numbered", 1)
-    numbered.publish()
-    without = sync(cloud, overwrite=True)
-    without.commit("without", 2)
-    without.publish()
-
-    refresh = sync(cloud, generation=5, overwrite=True)
-    refresh.commit("refreshed", 3)
-    refresh.publish()
-
-    assert ids(cloud) == [3]
-
-
 def test_rows_of_other_writers_have_no_generation_that_a_refresh_could_resume(cloud: Cloud) -> None:
     create_foreign_table(cloud)
     cloud.access.client("s3").put_object(Bucket=BUCKET, Key="elsewhere/theirs", Body=b"")
@@ -150,35 +97,6 @@ def test_rows_of_other_writers_have_no_generation_that_a_refresh_could_resume(cl
     sync(cloud, generation=5, overwrite=True).publish()
 
     assert visible_files(cloud) == []
-
-
-def test_published_overwrite_replaces_rows_appended_before_and_not_after_it(cloud: Cloud) -> None:
-    appending = sync(cloud, generation=1)
-    appending.commit("old", 1)
-    overwriting = sync(cloud, generation=2, overwrite=True)
-    overwriting.commit("new", 2)
-    planned = appending.encode("late", 3)
-    overwriting.publish()
-
-    assert isinstance(appending.table.commit([planned], rewrite), Reencode)
-    appending.commit("late", 3)
-
-    assert ids(cloud) == [2, 3]
-
-
-def test_second_attempt_continues_the_overwrite_and_fences_the_first(cloud: Cloud) -> None:
-    sync(cloud, generation=1).commit("old", 1)
-    older = sync(cloud, generation=2, overwrite=True)
-    older.commit("acknowledged", 2)
-    newer = sync(cloud, generation=2, overwrite=True)
-    for step in (lambda: older.table.commit([older.encode("late", 3)], rewrite), older.publish):
-        with pytest.raises(Fenced):
-            step()
-
-    newer.commit("more", 4)
-    newer.publish()
-
-    assert ids(cloud) == [2, 4]
 
 
 def test_overwrite_fenced_during_a_commit_leaves_no_unacknowledged_files(cloud: Cloud) -> None:
