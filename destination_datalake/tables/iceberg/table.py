@@ -101,10 +101,10 @@ class IcebergTable:
         try:
             table, created = self._operations.load(), False
         except (NoSuchIcebergTableError, NoSuchPropertyException) as error:
-            go_on = how_to_continue(GlueTable(self.name, self._access).read()) or "table_type to HIVE to continue it"
+            remedy = how_to_continue(GlueTable(self.name, self._access).read()) or "table_type to HIVE to continue it"
             raise TableConflict(
                 f"Cannot write stream {self._stream.id} to table {self.name}: it exists and is not an Iceberg table. "
-                f"Set {go_on}, or table_prefix, or another lakeformation_database_name, to begin another table."
+                f"Set {remedy}, or table_prefix, or another lakeformation_database_name, to begin another table."
             ) from error
         except NoSuchTableError:
             table, created = self._create(), True
@@ -139,7 +139,7 @@ class IcebergTable:
                 if (reason := mismatch(file, metadata.schema())) is not None:
                     return reason
             if files:
-                self._mode.append([manifest_entry(file, metadata) for file in files], transaction)
+                self._mode.append_files([manifest_entry(file, metadata) for file in files], transaction)
             return None
 
         try:

@@ -53,11 +53,11 @@ class WriteMode(ABC):
     def publish(self, operations: TableOperations) -> None:
         """Make the branch's rows the table's content, unless they are already."""
 
-    def append(self, files: Iterable[IcebergFile], transaction: Transaction) -> None:
+    def append_files(self, files: Iterable[IcebergFile], transaction: Transaction) -> None:
         """Add the files to the branch, in one snapshot."""
-        self._append(files, self._branch, transaction)
+        self._add_snapshot(files, self._branch, transaction)
 
-    def _append(self, files: Iterable[IcebergFile], branch: str, transaction: Transaction) -> None:
+    def _add_snapshot(self, files: Iterable[IcebergFile], branch: str, transaction: Transaction) -> None:
         update = transaction.update_snapshot(snapshot_properties=_snapshot_properties(self._stream), branch=branch)
         with update.fast_append() as append:
             for file in files:
@@ -97,7 +97,7 @@ class Append(WriteMode):
                     f"finished by a sync of its generation, or give its rows up (ALTER TABLE ... DROP BRANCH {branch})."
                 )
             if files := live_files(table, head):
-                self._append(files, self._branch, transaction)
+                self._add_snapshot(files, self._branch, transaction)
         _remove_branches(branches, transaction)
 
     def _lowest_generation(self, table: Table, adopted: list[str]) -> int | None:
@@ -126,9 +126,9 @@ class Overwrite(WriteMode):
         _remove_branches(obsolete, transaction)
         if table.current_snapshot() is None:
             # PyIceberg cannot create a branch in a table without snapshots.
-            self._append((), MAIN_BRANCH, transaction)
+            self._add_snapshot((), MAIN_BRANCH, transaction)
         if self._branch not in transaction.table_metadata.refs:
-            self._append((), self._branch, transaction)
+            self._add_snapshot((), self._branch, transaction)
 
     def require(self, metadata: TableMetadata) -> None:
         """Raise Fenced if another sync has taken the token over, or removed the branch."""

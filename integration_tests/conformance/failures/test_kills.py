@@ -65,7 +65,7 @@ POINTS: Mapping[object, Sequence[KillPoint]] = {
         KillPoint("after", f"{ICEBERG}.prepare"),
         KillPoint("after", f"{ICEBERG}.prepare", 3),
         KillPoint("before", f"{ICEBERG}.commit"),
-        KillPoint("after", f"{WRITE_MODES}:WriteMode.append"),
+        KillPoint("after", f"{WRITE_MODES}:WriteMode.append_files"),
         KillPoint("after", f"{ICEBERG}.commit", 2),
         KillPoint("before", f"{ICEBERG}.commit", 5),
         KillPoint("before", GLUE_COMMIT),
