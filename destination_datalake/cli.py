@@ -1,4 +1,4 @@
-"""The console entry: what happens around a command, whichever it is."""
+"""The console entry point: stdout, logging, signals and Spark's start around a command of the connector."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 def run() -> int:
-    """Run the command that the command line names; return the exit code: 0 success, 1 failure, 143 after SIGTERM.
+    """Run the command on the command line; return the exit code: 0 success, 1 failure, 143 after SIGTERM.
 
-    Usage errors end in argparse's way, with code 2 and the usage on stderr.
+    Usage errors exit as argparse does: with code 2 and the usage on stderr.
     """
-    # Before anything else: from here on nothing but protocol lines can reach stdout.
+    # First of all, so that nothing but protocol lines can reach stdout.
     out = Stdout.claim()
     route_logging(out)
     _report_uncaught_exceptions(out)
@@ -42,9 +42,9 @@ def run() -> int:
 
 
 def spec_message() -> bytes:
-    """Return the SPEC message, the same that the connector's class answers to `spec`.
+    """Return the SPEC message, equal to what `DestinationDatalake` answers to `spec`.
 
-    Airbyte asks for it often, and the answer is a file: it is not worth the seconds that loading the CDK takes.
+    Airbyte asks for it often. Read from the file, it does not take the seconds that importing the CDK takes.
     """
     content = pkgutil.get_data("destination_datalake", "spec.json")
     if content is None:
@@ -53,20 +53,20 @@ def spec_message() -> bytes:
 
 
 def _run_command(arguments: Sequence[str], out: Stdout) -> int:
-    # While this thread loads and reads, others talk to the JVM and to AWS, in many short turns. Python's own five
-    # milliseconds before each would make Spark's start half a second longer.
+    # While this thread imports and reads, other threads exchange many short messages with the JVM and AWS. Python's
+    # default interval of 5 ms before each switch would make Spark's start half a second longer.
     sys.setswitchinterval(0.0001)
     if arguments[:1] == ["write"] and sys.stderr.isatty():
-        sys.stderr.write("Starting Spark …\n")  # Whoever sits there sees the display once it is loaded.
+        sys.stderr.write("Starting Spark …\n")  # The live display takes over once it is imported.
     termination, spark = (Termination(), _early_spark(arguments)) if arguments[:1] == ["write"] else (None, None)
     try:
         if spark is not None:
             import_arrow()
         from destination_datalake.destination import DestinationDatalake
 
-        # Again, because loading the CDK has put its own handler in place of ours.
+        # Again, because importing the CDK has replaced our handler.
         route_logging(out)
-        # What is loaded now stays: the collector need not look at it again and again while records are read.
+        # Imported modules live until the end: the garbage collector need not traverse them while records are read.
         gc.freeze()
         destination = DestinationDatalake(out, spark, termination)
         destination.run(list(arguments))
@@ -75,15 +75,15 @@ def _run_command(arguments: Sequence[str], out: Stdout) -> int:
             spark.stop()
         out.flush()
     if termination is not None and termination.requested:
-        # Threads that still wait for AWS must not keep the process beyond the platform's patience.
+        # Do not wait for threads that wait for AWS: the platform kills the process 60 s after SIGTERM.
         os._exit(destination.exit_code)
     return destination.exit_code
 
 
 def _early_spark(arguments: Sequence[str]) -> Engine | None:
-    """Start the Spark that the configuration asks for, so that it comes up while the CDK is being loaded.
+    """Start Spark as configured, so that it starts while the CDK is being imported.
 
-    None if the configuration cannot be read or is not valid: saying so is the command's part.
+    Returns None if the configuration cannot be read or is not valid, which the command reports.
     """
     from destination_datalake.config.options import Config
     from destination_datalake.spark.engine import Engine
@@ -99,11 +99,11 @@ def _early_spark(arguments: Sequence[str]) -> Engine | None:
 
 
 def _report_uncaught_exceptions(out: Stdout) -> None:
-    """Make every way a thread can die end in the platform's log, and that of the main thread in a TRACE ERROR."""
+    """Log uncaught exceptions of any thread to the platform; report those of the main thread as a TRACE ERROR."""
 
     def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if issubclass(kind, KeyboardInterrupt | StdoutClosedError):
-            # To whoever sits at the terminal: of the platform, nobody listens any more.
+            # To stderr: the platform does not read stdout any more.
             sys.__excepthook__(kind, error, trace)
         else:
             report_failure(out, error)
@@ -118,22 +118,22 @@ def _report_uncaught_exceptions(out: Stdout) -> None:
 
 
 def report_failure(out: Stdout, error: BaseException) -> None:
-    """Say on `out` why the command failed: the stack trace for the log, then the TRACE ERROR the platform acts on."""
+    """Write why the command failed: the stack trace as a LOG, then the TRACE ERROR that the platform acts on."""
     from airbyte_cdk.exception_handler import assemble_uncaught_exception
 
-    # The CDK decides what a failure means to the user; writing it out is ours, because its `print` would not arrive.
+    # The CDK turns the exception into a TRACE; it is written here because the CDK's `print` would go to stderr.
     trace = assemble_uncaught_exception(type(error), error).as_sanitized_airbyte_message().trace
-    said = trace.error if trace is not None else None
-    if said is None:
+    traced = trace.error if trace is not None else None
+    if traced is None:
         raise TypeError("the CDK made a trace without an error out of an exception") from error
-    failure_type: FailureType = said.failure_type.value if said.failure_type is not None else "system_error"
-    # Where in our code a user's mistake was found helps nobody to mend it.
-    stack_trace = None if failure_type == "config_error" else said.stack_trace or _stack_trace(error)
-    out.log("FATAL", stack_trace or said.message)
-    stream = said.stream_descriptor
+    failure_type: FailureType = traced.failure_type.value if traced.failure_type is not None else "system_error"
+    # A stack trace does not help a user to correct the configuration.
+    stack_trace = None if failure_type == "config_error" else traced.stack_trace or _stack_trace(error)
+    out.log("FATAL", stack_trace or traced.message)
+    stream = traced.stream_descriptor
     out.trace_error(
-        said.message,
-        said.internal_message,
+        traced.message,
+        traced.internal_message,
         failure_type,
         (stream.namespace, stream.name) if stream is not None else None,
         stack_trace,

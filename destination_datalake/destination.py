@@ -1,8 +1,8 @@
 """The connector as the Airbyte CDK knows it: spec, check, write.
 
-The CDK parses the command line, validates the configuration against the spec and gives failures their form. What it
-would read from stdin and print to stdout is done by our own `protocol` package, because the CDK's message classes drop
-fields, refuse valid messages and lose digits.
+The CDK parses the command line, validates the configuration against the spec and turns exceptions into messages; this
+is the one module that raises its exceptions. stdin and stdout are left to our own `protocol` package, because the CDK's
+message classes drop fields, refuse valid messages and lose digits.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _logger = logging.getLogger(__name__)
 
 
 class DestinationDatalake(Destination):
-    """Lands a sync in an AWS data lake."""
+    """Writes to an AWS data lake."""
 
     def __init__(
         self, out: Stdout | None = None, spark: Engine | None = None, termination: Termination | None = None
     ) -> None:
-        """Write protocol lines to `out`; to file descriptor 1 as it is, if there is none.
+        """Write protocol lines to `out`, by default to file descriptor 1.
 
-        `spark` and `termination` are what a `write` runs with; it makes its own if there are none.
+        A `write` uses `spark` and `termination`, and makes its own if it is given none.
         """
         self._out = Stdout(1) if out is None else out
         self._spark = spark
@@ -59,10 +59,10 @@ class DestinationDatalake(Destination):
 
     @staticmethod
     def read_config(config_path: str) -> MutableMapping[str, Any]:
-        """Return the options in the file that say something.
+        """Return the options in the file, normalised.
 
-        Raises ConfigError with a sentence per option that cannot be right, before the CDK compares them with the spec
-        in the terms of JSON schema.
+        Raises ConfigError with a sentence for each option that is not valid, before the CDK validates them against the
+        spec and reports problems in the terms of JSON schema.
         """
         options = _read_object(config_path, "configuration")
         try:
@@ -72,9 +72,9 @@ class DestinationDatalake(Destination):
             raise _too_deep(config_path, "configuration") from None
 
     def run_cmd(self, parsed_args: Namespace) -> Iterable[AirbyteMessage]:
-        """Run a command as the CDK does; a check that finds the configuration wrong has answered, not failed.
+        """Run a command as the CDK does. A check with an invalid configuration answers FAILED and does not fail.
 
-        Raises AirbyteTracedException for what our own code refuses.
+        Raises AirbyteTracedException for a ConnectorError of any other command.
         """
         try:
             yield from super().run_cmd(parsed_args)
@@ -86,17 +86,17 @@ class DestinationDatalake(Destination):
             yield status
 
     def run(self, args: list[str]) -> None:
-        """Run the command in `args` (without the program's name); `exit_code` says how it went.
+        """Run the command in `args` (without the program's name) and set `exit_code`.
 
-        Raises what the command raises, SystemExit for a wrong command line.
+        Raises what the command raises, and SystemExit for a wrong command line.
         """
         for message in self.run_cmd(self.parse_args(args)):
             self._out.write_line(msgspec.json.encode(AirbyteMessageSerializer.dump(message)))
 
     def check(self, logger: logging.Logger, config: Mapping[str, Any]) -> AirbyteConnectionStatus:
-        """Try out, for real, everything a sync needs; the message of a FAILED status names each thing to mend.
+        """Try everything that a sync needs. The message of a FAILED status has a sentence for each problem.
 
-        That of a SUCCEEDED status, where there is one, says which tables and columns the options would give up.
+        That of a SUCCEEDED status, if there is one, names tables and columns that the options would leave behind.
         """
         from destination_datalake.check.connection import check_connection
 
@@ -111,7 +111,7 @@ class DestinationDatalake(Destination):
         configured_catalog: ConfiguredAirbyteCatalog,
         input_messages: Iterable[AirbyteMessage],
     ) -> Iterable[AirbyteMessage]:
-        """Refuse: the CDK's message objects have already lost what this connector promises to keep."""
+        """Raise NotImplementedError: the CDK's message objects lack fields and digits that must be kept."""
         raise NotImplementedError("records are read from stdin by `run`, not from the CDK's message objects")
 
     def _run_write(
@@ -121,13 +121,13 @@ class DestinationDatalake(Destination):
 
         catalog = _read_object(configured_catalog_path, "configured catalog")
         options = self._parse(config, _logger)
-        spark = self._spark or _started(EngineSettings.from_config(options))
+        spark = self._spark or _start_engine(EngineSettings.from_config(options))
         termination = self._termination or Termination()
         try:
             self.exit_code = run_sync(options, catalog, input_stream.fileno(), self._out, spark, termination)
         finally:
             spark.stop()
-        # All messages of a sync are written by the sync itself, as bytes.
+        # The sync has written its messages itself, as bytes.
         return ()
 
     def _parse(self, options: Mapping[str, Any], logger: logging.Logger) -> Config:
@@ -139,7 +139,7 @@ class DestinationDatalake(Destination):
         return config
 
 
-def _started(settings: EngineSettings) -> Engine:
+def _start_engine(settings: EngineSettings) -> Engine:
     try:
         return Engine.start(settings)
     except OSError as error:
@@ -149,7 +149,7 @@ def _started(settings: EngineSettings) -> Engine:
 
 
 def _read_object(path: str, what: str) -> dict[str, Any]:
-    """Return the JSON object in the file at `path`. Nothing of its content is ever quoted: it may hold secrets."""
+    """Return the JSON object in the file at `path`. Errors never quote its content, which may hold secrets."""
     try:
         content = json.loads(Path(path).read_bytes())
     except OSError as error:

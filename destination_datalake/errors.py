@@ -1,4 +1,4 @@
-"""Failures in the protocol's terms, without the CDK: executors and `spec` must not wait seconds for its import."""
+"""Failures in the protocol's terms. Without the CDK, whose import would cost executors and `spec` seconds."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ FailureType = Literal["config_error", "system_error", "transient_error"]
 class Failure:
     """Why something failed, as in a TRACE ERROR (protocol: AirbyteErrorTraceMessage).
 
-    `message` is for the user: what, where, why, and what to do. `detail` is for the log. `type` says who can act: the
-    user (config_error), the developers (system_error), or nobody but a retry (transient_error).
+    `message` is for the user: what, where, why, and what to do. `detail` is for the log. `type` says what can help: a
+    change by the user (config_error), one by the developers (system_error), or a retry (transient_error).
     """
 
     message: str

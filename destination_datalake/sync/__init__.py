@@ -1,1 +1,1 @@
-"""One `write`, from its first line to its last."""
+"""One `write`, from the first line of stdin to the exit code."""

@@ -1,4 +1,4 @@
-"""What is reported about a failure of a stream or of the whole sync, whatever raised it."""
+"""The failures of a stream or of the whole sync: the message for the user, the detail for the log, the type."""
 
 from __future__ import annotations
 

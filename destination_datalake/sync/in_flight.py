@@ -1,7 +1,7 @@
 """What is in flight between stdin and stdout: records not yet committed and states not yet released.
 
-The threads of a sync meet here and nowhere else: the main thread adds what it reads, job threads take batches and
-settle them, the releasing thread takes states. One lock guards it all; no I/O to AWS or to stdout is done under it.
+This is the monitor through which the threads of a sync communicate: the main thread adds what it reads, job threads
+take batches and settle them, the releasing thread takes states. No I/O to AWS or stdout is done under its lock.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from destination_datalake.termination import Termination
 
 _POLL_SECONDS = 0.2
-"""SIGTERM cannot notify a condition: whoever waits here looks that often whether it has arrived."""
+"""How often a wait checks for SIGTERM, whose handler must not notify a condition."""
 
 
 class InFlight:
@@ -89,11 +89,11 @@ class InFlight:
                 self._is_full_locked() or self._backlog.is_ahead_of_spark(self._jobs_running)
             ):
                 self._changed.notify_all()
-                self._changed.wait(0.5)
+                self._changed.wait(_POLL_SECONDS)
             return not self._is_pointless_locked()
 
     def end_input(self) -> None:
-        """Make everything that waits due: no more will come."""
+        """Record that no more will be added, which makes all buffered records due."""
         with self._changed:
             self._input_ended = True
             self._changed.notify_all()
@@ -118,9 +118,9 @@ class InFlight:
     # Landing.
 
     def next_batches(self) -> list[Batch] | None:
-        """Wait for batches that are due, to be landed by one job, which `end_job` ends.
+        """Begin a job: wait for batches that are due and return them. `end_job` ends it.
 
-        None if the input has ended and no batch is left, or no Spark to encode it.
+        Returns None if the input has ended and no batch is left, or Spark has ended and cannot encode it.
         """
         with self._changed:
             while True:
@@ -140,12 +140,12 @@ class InFlight:
             self._changed.notify_all()
 
     def can_acknowledge(self, batch: Batch) -> bool:
-        """Whether a state may yet acknowledge some record of the batch: if not, it must not be committed."""
+        """Return whether a state can still acknowledge records of the batch. If not, it must not be committed."""
         with self._changed:
             return self._ledger.can_acknowledge(batch.stream, batch.first_record)
 
     def settle(self, outcome: BatchOutcome) -> None:
-        """Take a batch out of flight. Committed, it makes states due; failed, it fails its stream."""
+        """Release the batch's segments. If it was committed, states become due; if it failed, its stream fails."""
         batch = outcome.batch
         with self._changed:
             self._buffer.release(batch.segments)
@@ -190,14 +190,17 @@ class InFlight:
     # Releasing.
 
     def next_state(self) -> DueState | None:
-        """Wait for the next state that is due, the same one until it is released; None once all is finished."""
+        """Wait for the next state that is due and return it, the same one until it is released.
+
+        Returns None after `finish` when none is due.
+        """
         with self._state_due:
             while (state := self._ledger.due()) is None and not self._finished:
                 self._state_due.wait()
             return state
 
     def release_state(self) -> None:
-        """Take the state that was due out of flight: it is written."""
+        """Release the state that `next_state` returned, once it is written."""
         with self._state_due:
             self._ledger.release()
             if self._ledger.due() is None:
@@ -232,14 +235,14 @@ class InFlight:
                 self._outcome.fail(stream, failure)
 
     def finish(self) -> None:
-        """Record that nothing more will be committed or published; states that are due are yet released."""
+        """Record that nothing more will be committed or published. States that are due are still released."""
         with self._changed:
             self._finished = True
             self._state_due.notify()
             self._changed.notify_all()
 
     def wait_until_finished(self, patience: float) -> None:
-        """Wait for `finish` and for all states that are due; after SIGTERM for `patience` seconds at most."""
+        """Wait for `finish` and for the release of all due states; after SIGTERM for at most `patience` seconds."""
         deadline: float | None = None
         with self._changed:
             while not (self._finished and (self._states_failed or self._ledger.due() is None)):

@@ -1,4 +1,4 @@
-"""Intake: what a chunk of input means for this sync, in order: records gathered by stream, and states between them."""
+"""Intake: chunks of input become records, gathered by stream, and the states between them, in order."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _IGNORED = frozenset({"LOG", "CONTROL", "SPEC", "CONNECTION_STATUS", "CATALOG", 
 
 
 class RefusedMessage(Exception):
-    """A message of the protocol that this sync cannot take. The text never holds what it carried."""
+    """A message of the protocol that does not belong to this sync. The text never quotes its content."""
 
 
 @dataclass(slots=True)
 class StreamRecords:
-    """Record lines of one stream: their bytes in pieces, good for as long as the chunk is, and how many lines."""
+    """Record lines of one stream: their bytes in pieces, valid as long as the chunk, and the number of lines."""
 
     pieces: list[bytes | memoryview] = field(default_factory=list)
     count: int = 0
@@ -29,19 +29,19 @@ class StreamRecords:
 
 @dataclass(slots=True)
 class RecordRuns:
-    """Records of any streams between which no state stood."""
+    """Consecutive records of several streams, without a state between them."""
 
     streams: dict[StreamId, StreamRecords] = field(default_factory=dict)
 
     def add(self, stream: StreamId, records: Records) -> None:
         """Add a run of a stream's records."""
-        gathered = self.streams.setdefault(stream, StreamRecords())
-        gathered.pieces.append(records.lines)
-        gathered.count += records.count
+        of_stream = self.streams.setdefault(stream, StreamRecords())
+        of_stream.pieces.append(records.lines)
+        of_stream.count += records.count
 
 
 class Intake:
-    """Reads chunks of input for the streams of one sync. `warn` is told once of each type of message nobody knows."""
+    """Reads chunks of input for the streams of one sync. `warn` is called once for each unknown type of message."""
 
     def __init__(self, streams: Iterable[StreamId], statuses: Statuses, warn: Callable[[str], None]) -> None:
         self._finder = StreamFinder(streams)
@@ -52,29 +52,29 @@ class Intake:
         self._unknown_types: set[str] = set()
 
     def steps(self, chunk: bytes | memoryview) -> Iterator[RecordRuns | State]:
-        """What the chunk's lines mean, in their order.
+        """Yield what the chunk's lines mean, in order.
 
-        Raises MalformedLine or RefusedMessage at the first line that cannot be taken, after all before it was yielded.
+        Raises MalformedLine or RefusedMessage at the first line that is refused, after yielding all that precede it.
         """
-        gathered = RecordRuns()
+        runs = RecordRuns()
         try:
             for item in self._reader.read(chunk):
                 if isinstance(item, Records):
-                    gathered.add(self._stream_of(item), item)
+                    runs.add(self._stream_of(item), item)
                     continue
                 state = self._state_in(item)
                 if state is None:
                     continue
-                if gathered.streams:
-                    yield gathered
-                    gathered = RecordRuns()
+                if runs.streams:
+                    yield runs
+                    runs = RecordRuns()
                 yield state
         except (MalformedLine, RefusedMessage):
-            if gathered.streams:
-                yield gathered
+            if runs.streams:
+                yield runs
             raise
-        if gathered.streams:
-            yield gathered
+        if runs.streams:
+            yield runs
 
     def _stream_of(self, records: Records) -> StreamId:
         known = self._found.get((records.namespace, records.stream))
@@ -92,9 +92,9 @@ class Intake:
             raise RefusedMessage(f"Line {line} of the input is a {what} for stream {named}, {error}") from None
 
     def _state_in(self, message: Message) -> State | None:
-        """The state that the message is, with its stream as the catalog names it; other messages are noted."""
+        """Return the state in a message, its stream named as in the catalog; None for another message."""
         if message.type == "TRACE":
-            self._note(message)
+            self._read_trace(message)
         elif message.type == "STATE":
             try:
                 state = parse_state(message.line)
@@ -108,7 +108,7 @@ class Intake:
             self._warn(f"Messages of the unknown type {message.type[:50]!r} are ignored.")
         return None
 
-    def _note(self, message: Message) -> None:
+    def _read_trace(self, message: Message) -> None:
         try:
             self._statuses.read_trace(message.line)
         except msgspec.DecodeError as error:

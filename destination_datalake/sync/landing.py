@@ -232,7 +232,7 @@ class Landing:
         return BatchFailed(batch, _too_many_encodings(table, batch, reason))
 
     def _warn_of_undeclared(self, stream: StreamId, results: Sequence[UnitResult]) -> None:
-        """Warn, once for a stream, of fields that its records have and its schema has not."""
+        """Warn once per stream of fields that its records have and its schema does not declare."""
         places = {place for result in results if isinstance(result, Encoded) for place in result.undeclared}
         if places and stream not in self._with_undeclared:
             self._with_undeclared.add(stream)

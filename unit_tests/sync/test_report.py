@@ -1,4 +1,4 @@
-"""What a sync tells people: while it runs, and when it ends."""
+"""The progress of a sync while it runs, and its summary."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ QUIET = StreamProgress(StreamId(None, "quiet"))
 PROGRESS = Progress((ORDERS, QUIET), seconds=2.0, buffered_bytes=1_500_000, states_released=4, states_held=1)
 
 
-def test_progress_is_told_for_the_whole_and_for_each_stream_that_has_received_anything() -> None:
+def test_progress_has_a_line_for_the_sync_and_one_for_each_stream_with_records() -> None:
     assert list(progress_lines(PROGRESS)) == [
         "Progress after 2 s: 1.5 MB/s received, 1.5 MB buffered, 4 states released, 1 held.",
         "Stream shop.orders: 3000 records received, 2000 committed.",
     ]
 
 
-def test_progress_tells_what_is_going_on() -> None:
+def test_progress_names_the_active_stages() -> None:
     stages = ActiveStages()
     with stages.active("encoding"), stages.active("reading"), stages.active("encoding"):
         active = stages.now()
@@ -46,7 +46,7 @@ def test_progress_tells_what_is_going_on() -> None:
     assert line.startswith("Progress after 2 s (reading, encoding): ")
 
 
-def test_of_many_streams_the_busiest_are_told_of_and_the_others_are_counted() -> None:
+def test_progress_of_many_streams_names_the_busiest_and_counts_the_others() -> None:
     streams = tuple(
         StreamProgress(StreamId(None, f"s{number}"), received=1, received_bytes=number, committed=1)
         for number in range(1000)
@@ -63,7 +63,7 @@ def test_of_many_streams_the_busiest_are_told_of_and_the_others_are_counted() ->
     assert len(screen.getvalue().splitlines()) < 20
 
 
-def test_the_summary_tells_of_every_stream_even_of_one_that_received_nothing() -> None:
+def test_the_summary_has_a_line_for_every_stream_even_without_records() -> None:
     assert list(summary(PROGRESS)) == [
         "Stream shop.orders: 3000 records received, 2000 committed in 2 files of 0.5 MB.",
         "Stream quiet: 0 records received, 0 committed in 0 files of 0.0 MB.",
@@ -71,7 +71,7 @@ def test_the_summary_tells_of_every_stream_even_of_one_that_received_nothing() -
     ]
 
 
-def test_progress_and_summary_tell_of_rejects() -> None:
+def test_progress_and_summary_count_rejects() -> None:
     rejecting = replace(PROGRESS, streams=(replace(ORDERS, rejected_records=2),))
 
     assert list(progress_lines(rejecting))[1] == (
@@ -80,7 +80,7 @@ def test_progress_and_summary_tell_of_rejects() -> None:
     assert "2 records rejected (see _errors/)" in next(iter(summary(rejecting)))
 
 
-def test_the_summary_tells_of_rejected_values_and_of_failure() -> None:
+def test_the_summary_counts_rejected_values_and_marks_failed_streams() -> None:
     rejecting = replace(ORDERS, rejected_records=1, rejected_values=7, failed=True)
     failed = replace(PROGRESS, streams=(rejecting,))
 
@@ -90,7 +90,7 @@ def test_the_summary_tells_of_rejected_values_and_of_failure() -> None:
     )
 
 
-def test_a_sync_that_has_only_just_begun_can_be_told_of() -> None:
+def test_progress_after_zero_seconds_has_no_rate() -> None:
     begun = Progress((), seconds=0.0, buffered_bytes=0, states_released=0, states_held=0)
 
     assert list(progress_lines(begun)) == [
@@ -100,7 +100,7 @@ def test_a_sync_that_has_only_just_begun_can_be_told_of() -> None:
 
 
 @pytest.mark.parametrize("text", ["shop.orders", "3,000", "2,000", "1.5", "quiet", "1 held"])
-def test_the_terminal_shows_the_same_as_a_table(text: str) -> None:
+def test_the_table_on_the_terminal_shows_the_progress(text: str) -> None:
     screen = io.StringIO()
 
     Console(file=screen, width=100).print(progress_table(PROGRESS))
@@ -108,7 +108,7 @@ def test_the_terminal_shows_the_same_as_a_table(text: str) -> None:
     assert text in screen.getvalue()
 
 
-def test_the_reporter_ends_with_the_summary() -> None:
+def test_the_reporter_logs_the_summary_at_the_end() -> None:
     read_end, write_end = os.pipe()
 
     with Reporter(Stdout(write_end), lambda: PROGRESS):
