@@ -1,1 +1,1 @@
-"""Tables of the Glue Data Catalog, and what "commit" means for each kind. Knows nothing of Spark's running."""
+"""Tables in the Glue Data Catalog, and the commits of each kind. Does not import `spark`."""
