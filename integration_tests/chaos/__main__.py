@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 from integration_tests.chaos.play import verdicts_of
-from integration_tests.chaos.report import summary
+from integration_tests.chaos.verdicts.report import summary
 
 
 def _numbers(arguments: argparse.Namespace) -> Iterator[int]:

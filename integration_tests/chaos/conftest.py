@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from integration_tests.chaos.adversary import HostileAws
+from integration_tests.chaos.aws.adversary import HostileAws
 from integration_tests.harness.aws_server import AwsServer
 
 

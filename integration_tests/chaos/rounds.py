@@ -11,14 +11,14 @@ from pathlib import Path
 from random import Random
 from typing import Literal
 
-from integration_tests.chaos.adversary import Adversary, Blow, HostileAws, kill_spark
-from integration_tests.chaos.attempt import Attempt, Order, Stage
-from integration_tests.chaos.connection import Connection
-from integration_tests.chaos.faults import draw
-from integration_tests.chaos.oracle import Effect, Oracle
-from integration_tests.chaos.reader import Broken, Reader
-from integration_tests.chaos.source import Sending
-from integration_tests.chaos.tally import Tally
+from integration_tests.chaos.attempts.attempt import Attempt, Order, Stage
+from integration_tests.chaos.attempts.connection import Connection
+from integration_tests.chaos.attempts.source import Sending
+from integration_tests.chaos.aws.adversary import Adversary, Blow, HostileAws, kill_spark
+from integration_tests.chaos.aws.faults import draw
+from integration_tests.chaos.verdicts.oracle import Effect, Oracle
+from integration_tests.chaos.verdicts.reader import Broken, Reader
+from integration_tests.chaos.verdicts.tally import Tally
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.runs.launch import launch_command
 from integration_tests.harness.runs.warm import WarmLaunch

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.chaos.adversary import HostileAws
+from integration_tests.chaos.aws.adversary import HostileAws
 from integration_tests.chaos.play import play
 from integration_tests.chaos.rounds import SUBJECTS
 from integration_tests.harness.lake import Lake

@@ -13,7 +13,7 @@ from typing import Literal
 
 import psutil
 
-from integration_tests.chaos.faults import COUNTED, REFUSALS, Fault, operation
+from integration_tests.chaos.aws.faults import COUNTED, REFUSALS, Fault, operation
 from integration_tests.harness.aws_proxy import Answer, AwsProxy, HungUp, Request
 
 PassOn = Callable[[Request], Answer]

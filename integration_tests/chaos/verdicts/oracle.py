@@ -17,7 +17,7 @@ The promises, for a sync that sends records between states:
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 
-from integration_tests.chaos.source import Sending
+from integration_tests.chaos.attempts.source import Sending
 
 NOTHING: frozenset[Sending] = frozenset()
 

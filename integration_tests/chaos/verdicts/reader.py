@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from botocore.exceptions import ClientError
 
-from integration_tests.chaos.source import STREAM, Sending, Sent
+from integration_tests.chaos.attempts.source import STREAM, Sending, Sent
 from integration_tests.harness.lake import PREFIX, Lake
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from integration_tests.chaos.tally import Tally
+from integration_tests.chaos.verdicts.tally import Tally
 
 
 @dataclass(frozen=True)

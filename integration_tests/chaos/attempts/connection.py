@@ -2,8 +2,8 @@
 
 from random import Random
 
-from integration_tests.chaos.attempt import Attempt, Order
-from integration_tests.chaos.source import Sending, Sent, Source
+from integration_tests.chaos.attempts.attempt import Attempt, Order
+from integration_tests.chaos.attempts.source import Sending, Sent, Source
 
 
 class Connection:

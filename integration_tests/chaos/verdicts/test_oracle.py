@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from integration_tests.chaos.oracle import Effect, Oracle
-from integration_tests.chaos.source import Sending
+from integration_tests.chaos.attempts.source import Sending
+from integration_tests.chaos.verdicts.oracle import Effect, Oracle
 
 
 def rows(attempt: int, *positions: int) -> frozenset[Sending]:
