@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import given, settings
@@ -14,12 +13,6 @@ from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.cloud import cloud as an_account
 
 CONTENTS = [b"", b"x", b"x" * (PART_BYTES + 1)]
-
-
-@pytest.fixture
-def cloud() -> Iterator[Cloud]:
-    with an_account() as account:
-        yield account
 
 
 def upload_to(cloud: Cloud, *, deferred: bool) -> Upload:

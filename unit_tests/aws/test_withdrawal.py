@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -10,13 +9,6 @@ import pytest
 from destination_datalake.aws.upload import PendingUpload, Upload
 from destination_datalake.aws.withdrawal import undone_on_failure, withdraw_all
 from unit_tests.cloud import BUCKET, Cloud
-from unit_tests.cloud import cloud as an_account
-
-
-@pytest.fixture
-def cloud() -> Iterator[Cloud]:
-    with an_account() as account:
-        yield account
 
 
 def pending(cloud: Cloud, key: str) -> PendingUpload:

@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from destination_datalake.rejects.counts import RejectCounts
 from destination_datalake.rejects.location import RejectLocation
 from destination_datalake.schema.types import Decimal, Field, Float32, Int32, Int64, String
 from unit_tests.cloud import BUCKET, Cloud
-from unit_tests.cloud import cloud as an_account
 
 ORDERS = StreamId("shop", "orders")
 COLUMNS = (Field("id", "id", Int32()), Field("text", "Text", String()))
@@ -43,12 +42,6 @@ PLAN = FilePlan(
 
 
 REJECTS = RejectLocation(f"s3://{BUCKET}/_errors", "run", "2026-11-21", "shop", "orders")
-
-
-@pytest.fixture
-def cloud() -> Iterator[Cloud]:
-    with an_account() as account:
-        yield account
 
 
 def record(id_: object, text: object = None) -> bytes:

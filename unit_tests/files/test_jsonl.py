@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -16,7 +15,6 @@ from hypothesis import strategies as st
 
 from destination_datalake.files.jsonl import JsonLinesEncoder
 from unit_tests.cloud import Cloud
-from unit_tests.cloud import cloud as an_account
 from unit_tests.files.written import NESTED, written
 
 SQL_WORDS = ["rows", "Rows", "ROWS", "row", "data", "json", "records", "select", "from", "null", "c0", "c1", "to_json"]
@@ -90,12 +88,6 @@ def test_encoder_takes_any_number_of_tables() -> None:
 
     encoder.close()
     assert set(written) == {b'{"id":1}\n'}
-
-
-@pytest.fixture
-def cloud() -> Iterator[Cloud]:
-    with an_account() as account:
-        yield account
 
 
 def text_lines(content: bytes) -> list[Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,15 +11,7 @@ import pytest
 
 from destination_datalake.files.parquet import ROW_GROUP_BYTES
 from unit_tests.cloud import Cloud
-from unit_tests.cloud import cloud as an_account
 from unit_tests.files.written import NESTED, written
-
-
-@pytest.fixture
-def cloud() -> Iterator[Cloud]:
-    with an_account() as account:
-        yield account
-
 
 ROWS = pa.table(
     {

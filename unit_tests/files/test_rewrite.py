@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,13 +16,6 @@ from destination_datalake.files.plan import NotRewritten, RewriteTask, Rewritten
 from destination_datalake.files.rewrite import rewrite
 from destination_datalake.schema.types import ColumnType, Decimal, Field, Float64, Int64, List, Struct
 from unit_tests.cloud import BUCKET, Cloud
-from unit_tests.cloud import cloud as an_account
-
-
-@pytest.fixture
-def cloud() -> Iterator[Cloud]:
-    with an_account() as account:
-        yield account
 
 
 def file_of(table: pa.Table, **options: Any) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -13,7 +13,6 @@ from destination_datalake.rejects.ledger import RejectLedger
 from destination_datalake.rejects.limit import RejectLimit
 from destination_datalake.rejects.location import RejectFile, RejectLocation
 from unit_tests.cloud import BUCKET, Cloud
-from unit_tests.cloud import cloud as an_account
 
 ORDERS, ITEMS = StreamId(None, "orders"), StreamId("shop", "items")
 ROOT, RUN, DAY = f"s3://{BUCKET}/_errors", "run", "2026-11-21"
@@ -32,12 +31,6 @@ class MemoryCatalog:
         if self.failure is not None:
             raise self.failure
         self.registered += files
-
-
-@pytest.fixture
-def cloud() -> Iterator[Cloud]:
-    with an_account() as account:
-        yield account
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -20,16 +20,9 @@ from destination_datalake.rejects.location import RejectLocation
 from destination_datalake.rejects.writer import RejectsNotWritten, RejectWriter
 from destination_datalake.schema.types import Field, Int64
 from unit_tests.cloud import BUCKET, Cloud
-from unit_tests.cloud import cloud as an_account
 
 LOCATION = RejectLocation(f"s3://{BUCKET}/_errors", "run", "2026-11-21", "shop", "orders")
 WRONG, LARGE = "DESTINATION_SERIALIZATION_ERROR", "DESTINATION_FIELD_SIZE_LIMITATION"
-
-
-@pytest.fixture
-def cloud() -> Iterator[Cloud]:
-    with an_account() as account:
-        yield account
 
 
 def rejects_of(cloud: Cloud, location: RejectLocation = LOCATION) -> RejectWriter:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import msgspec
 import pytest
 
@@ -12,15 +10,8 @@ from destination_datalake.rejects.location import REJECTS_TABLE, Partition, Reje
 from destination_datalake.tables.glue.rejects_table import COLUMNS, RejectsTable
 from destination_datalake.tables.table import TableConflict
 from unit_tests.cloud import BUCKET, Cloud
-from unit_tests.cloud import cloud as an_account
 
 ROOT = f"s3://{BUCKET}/_errors"
-
-
-@pytest.fixture
-def cloud() -> Iterator[Cloud]:
-    with an_account() as account:
-        yield account
 
 
 def a_table(cloud: Cloud) -> RejectsTable:
