@@ -98,7 +98,7 @@ class Landing:
         self._table_locks = {stream: threading.Lock() for stream in factories}
         self._commits = ThreadPool(MAX_COMMITS, "commit")
         self._tables: dict[StreamId, Future[Table]] = {
-            stream: self._commits.submit(_prepared, factory) for stream, factory in factories.items()
+            stream: self._commits.submit(_prepare, factory) for stream, factory in factories.items()
         }
 
     def land(self, batches: Sequence[Batch]) -> None:
@@ -194,7 +194,7 @@ class Landing:
         table = self._tables[batch.stream].result()
         with self._table_locks[batch.stream], self._stages.active("committing"):
             try:
-                outcome = self._into_table(table, batch, results)
+                outcome = self._commit_encoded(table, _EncodedBatch(batch, results))
             except Exception as error:
                 # The commit may have been made, so its files must stay; a file that no table holds is harmless.
                 doing = f"commit to table {table.name} the records of"
@@ -202,41 +202,40 @@ class Landing:
             # Under the lock: after a failure the stream's next batch must not be committed.
             self._settle(outcome)
 
-    def _into_table(self, table: Table, batch: Batch, results: Sequence[UnitResult]) -> BatchOutcome:
+    def _commit_encoded(self, table: Table, encoded: _EncodedBatch) -> BatchOutcome:
+        batch = encoded.batch
         if not self._can_acknowledge(batch):
-            self._discard(table, _files(results), _rejects(results))
+            self._discard(table, encoded.files, encoded.rejects)
             return BatchSkipped(batch)
-        self._warn_of_undeclared(batch.stream, results)
-        if _encoding_failure(batch, results) is None:
-            self._rejects.register(_rejects(results))
-            exceeded = self._rejects.add(batch.stream, _counts(results))
-            if exceeded is not None:
-                self._discard(table, _files(results), ())  # the rejects stay: they are the evidence
+        self._warn_of_undeclared(encoded)
+        if encoded.failure is None:
+            self._rejects.register(encoded.rejects)
+            if (exceeded := self._rejects.add(batch.stream, encoded.counts)) is not None:
+                self._discard(table, encoded.files, ())  # The rejects stay: they are the evidence.
                 return BatchFailed(batch, Failure(exceeded, "the limit of rejects is exceeded", "config_error"))
         reason = ""
         for attempt in range(MAX_ENCODINGS):
             if attempt:
                 _logger.info("Table %s: batch %d is encoded again, as %s.", table.name, batch.number, reason)
-                results = self._encode([self._stage(batch)])[batch.stream]
-            files = _files(results)
-            if (failure := _encoding_failure(batch, results)) is not None:
-                self._discard(table, files, _rejects(results))
-                return BatchFailed(batch, failure)
-            match table.commit(files, self._executors.rewrite):
+                encoded = _EncodedBatch(batch, self._encode([self._stage(batch)])[batch.stream])
+            if encoded.failure is not None:
+                self._discard(table, encoded.files, encoded.rejects)
+                return BatchFailed(batch, encoded.failure)
+            match table.commit(encoded.files, self._executors.rewrite):
                 case Committed():
-                    size = sum(file.size for file in files)
-                    return BatchCommitted(batch, len(files), size, _counts(results))
+                    size = sum(file.size for file in encoded.files)
+                    return BatchCommitted(batch, len(encoded.files), size, encoded.counts)
                 case Reencode(reason=reason):
-                    # Encoded again, the batch may be cut into other units, whose rejects go by other names.
-                    self._rejects.withdraw(_rejects(results))
+                    # Encoded again, the batch may be split into other units, whose rejects have other names.
+                    self._rejects.withdraw(encoded.rejects)
         return BatchFailed(batch, _too_many_encodings(table, batch, reason))
 
-    def _warn_of_undeclared(self, stream: StreamId, results: Sequence[UnitResult]) -> None:
+    def _warn_of_undeclared(self, encoded: _EncodedBatch) -> None:
         """Warn once per stream of fields that its records have and its schema does not declare."""
-        places = {place for result in results if isinstance(result, Encoded) for place in result.undeclared}
-        if places and stream not in self._with_undeclared:
+        stream = encoded.batch.stream
+        if encoded.undeclared and stream not in self._with_undeclared:
             self._with_undeclared.add(stream)
-            _logger.warning("%s", undeclared_warning(stream, places))
+            _logger.warning("%s", undeclared_warning(stream, encoded.undeclared))
 
     def _discard(self, table: Table, files: Sequence[DataFile], rejects: Sequence[RejectFile]) -> None:
         try:
@@ -256,32 +255,29 @@ def _too_many_encodings(table: Table, batch: Batch, reason: str) -> Failure:
     return Failure(message, f"a batch was encoded {MAX_ENCODINGS} times", "transient_error")
 
 
-def _prepared(opener: Callable[[], Table]) -> Table:
+def _prepare(factory: Callable[[], Table]) -> Table:
     """Open a table and prepare it, on a pool's thread: that may import libraries for seconds."""
-    table = opener()
+    table = factory()
     table.prepare()
     return table
 
 
-def _files(results: Sequence[UnitResult]) -> list[DataFile]:
-    return [file for result in results if isinstance(result, Encoded) for file in result.files]
+class _EncodedBatch:
+    """What the executors made of a batch. `failure` says why it must not be committed, if that is so."""
 
-
-def _rejects(results: Sequence[UnitResult]) -> list[RejectFile]:
-    return [file for result in results if isinstance(result, Encoded) for file in result.rejects]
-
-
-def _counts(results: Sequence[UnitResult]) -> RejectCounts:
-    return RejectCounts.total(result.counts for result in results if isinstance(result, Encoded))
-
-
-def _encoding_failure(batch: Batch, results: Sequence[UnitResult]) -> Failure | None:
-    for result in results:
-        if isinstance(result, NotEncoded):
-            return result.failure
-    written = sum(file.rows for file in _files(results))
-    refused = _counts(results).refused
-    if written + refused != batch.records:
-        sent = f"{batch.records} records were received, {written} encoded and {refused} rejected"
-        return Failure(f"Stream {batch.stream}: {sent}.", "records and rows do not match", "system_error")
-    return None
+    def __init__(self, batch: Batch, results: Sequence[UnitResult]) -> None:
+        encoded = [result for result in results if isinstance(result, Encoded)]
+        self.batch = batch
+        self.files: list[DataFile] = [file for result in encoded for file in result.files]
+        self.rejects: list[RejectFile] = [file for result in encoded for file in result.rejects]
+        self.counts = RejectCounts.total(result.counts for result in encoded)
+        self.undeclared = {path for result in encoded for path in result.undeclared}
+        self.failure = next((result.failure for result in results if isinstance(result, NotEncoded)), None)
+        rows = sum(file.rows for file in self.files)
+        if self.failure is None and rows + self.counts.refused != batch.records:
+            self.failure = Failure(
+                f"Stream {batch.stream}: {batch.records} records were received, {rows} encoded and "
+                f"{self.counts.refused} rejected.",
+                "records and rows do not match",
+                "system_error",
+            )
