@@ -101,6 +101,19 @@ def test_what_a_sync_is_to_do_is_decided_again_on_what_another_sync_has_publishe
     assert shop.ids() == [2, 3]
 
 
+@each_catalog_call
+def test_a_batch_is_in_the_table_once_although_another_sync_promotes_its_column_meanwhile(
+    shop: Shop, call: int
+) -> None:
+    sync, other = shop.sync(), shop.sync()
+    sync.commit(*ids(1))
+
+    with shop.before_catalog_call(call, lambda: other.commit(*ids(WIDE))):
+        sync.commit(*ids(2, 3))
+
+    assert shop.ids() == [1, 2, 3, WIDE]
+
+
 def test_a_commit_whose_every_retry_conflicts_fails_and_shows_nothing(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
