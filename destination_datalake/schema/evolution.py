@@ -5,14 +5,14 @@ No change drops, renames or narrows a column. `tables/` applies them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from destination_datalake.schema.glue import glue_type
 from destination_datalake.schema.names import bounded
 from destination_datalake.schema.types import (
-    Boolean,
     ColumnType,
-    Date,
     Decimal,
     Field,
     Float32,
@@ -33,22 +33,6 @@ ELEMENT = "element"
 
 WIDER: Mapping[ColumnType, ColumnType] = {Int32(): Int64(), Float32(): Float64()}
 """The widening of a type that changes no value. Decimals can be widened too, to more digits before the point."""
-
-TYPE_SUFFIX: Mapping[type[ColumnType], str] = {
-    Boolean: "boolean",
-    Int32: "int",
-    Int64: "bigint",
-    Float32: "float",
-    Float64: "double",
-    Decimal: "decimal",
-    String: "string",
-    Json: "json",
-    Date: "date",
-    Timestamp: "timestamp",
-    Struct: "struct",
-    List: "list",
-}
-"""The suffix of a redirected column, `<column>__<suffix>`, which gets the values that `<column>` cannot hold."""
 
 # The suffix under which an earlier sync may have redirected the same values with other `numeric_types`.
 _RELATED: Mapping[str, str] = {"int": "bigint", "bigint": "int", "float": "double", "double": "float"}
@@ -166,9 +150,22 @@ def _target_column(table: Mapping[str, ColumnType | None], field: Field, claimed
     return _TargetColumn(column, (AddColumn((), column),))
 
 
+def redirect_suffix(column_type: ColumnType) -> str:
+    """Return the suffix of `<column>__<suffix>`, to which values are redirected that `<column>` cannot hold.
+
+    It is the type's name in Glue, but `json` for JSON text, which is a string there, and `list` for arrays.
+    """
+    match column_type:
+        case Json():
+            return "json"
+        case List():
+            return "list"
+    return re.split(r"[(<]", glue_type(column_type), maxsplit=1)[0]
+
+
 def _redirected(table: Mapping[str, ColumnType | None], name: str, column_type: ColumnType, claimed: set[str]) -> str:
     """Return `<name>__<type>`, or the existing column that an earlier sync has redirected such values to."""
-    suffix = TYPE_SUFFIX[type(column_type)]
+    suffix = redirect_suffix(column_type)
     own, *related = (
         bounded(f"{name.lower()}__{each}", f"{name}__{each}") for each in (suffix, _RELATED.get(suffix)) if each
     )

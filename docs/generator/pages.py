@@ -15,7 +15,7 @@ from pathlib import Path
 from destination_datalake.records.changes import Floats
 from destination_datalake.records.values.registry import coerce_value
 from destination_datalake.schema.arrow import arrow_type
-from destination_datalake.schema.evolution import TYPE_SUFFIX, WIDER, AddColumn, Widen, evolve
+from destination_datalake.schema.evolution import WIDER, AddColumn, Widen, evolve, redirect_suffix
 from destination_datalake.schema.glue import describe_type, glue_type
 from destination_datalake.schema.iceberg import iceberg_type
 from destination_datalake.schema.names import AWS_DATALAKE, PRESERVE, SNAKE_CASE, SNAKE_CASE_NUMBERS
@@ -238,7 +238,8 @@ def _change(table: ColumnType, stream: ColumnType) -> str:
 
 
 def _suffixes() -> str:
-    rows = [[code(f"<name>__{suffix}"), kind.__name__] for kind, suffix in TYPE_SUFFIX.items()]
+    suffixes = {type(type_).__name__: redirect_suffix(type_) for type_ in ONE_OF_EACH}
+    rows = [[code(f"<name>__{suffix}"), name] for name, suffix in suffixes.items()]
     return table(["column", "for values of type"], rows)
 
 

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.schema.evolution import AddColumn, SchemaChange, Widen, apply_changes, evolve, widen_columns
+from destination_datalake.schema.evolution import (
+    AddColumn,
+    SchemaChange,
+    Widen,
+    apply_changes,
+    evolve,
+    redirect_suffix,
+    widen_columns,
+)
 from destination_datalake.schema.glue import glue_type, parse_glue_type
 from destination_datalake.schema.iceberg import from_iceberg, iceberg_type
 from destination_datalake.schema.types import (
@@ -103,6 +111,13 @@ def test_values_that_a_column_cannot_hold_are_redirected_to_a_new_one(
     expected = Field(redirected, "X", stream)
     assert evolution.changes == (AddColumn((), expected),)
     assert evolution.columns == (expected,)
+
+
+def test_the_suffix_of_a_redirected_column_is_the_type_s_name_without_parameters() -> None:
+    assert [redirect_suffix(type_) for type_ in ONE_OF_EACH] == [
+        *("boolean", "int", "bigint", "float", "double", "decimal", "string", "json", "date"),
+        *("timestamp", "timestamp", "struct", "list"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from destination_datalake.records.values.registry import RULES
 from destination_datalake.schema.arrow import ARROW, arrow_type
-from destination_datalake.schema.evolution import TYPE_SUFFIX
 from destination_datalake.schema.glue import GLUE, glue_type
 from destination_datalake.schema.iceberg import ICEBERG, iceberg_type
 from destination_datalake.schema.types import (
@@ -261,7 +260,7 @@ def test_no_schema_raises_an_error(schema: object, numeric: NumericTypes) -> Non
 ORDER = Struct((Field("id", "Id", Int64()), Field("tags", "tags", List(String()))))
 
 
-@pytest.mark.parametrize("rules", [ARROW, GLUE, ICEBERG, TYPE_SUFFIX, RULES])
+@pytest.mark.parametrize("rules", [ARROW, GLUE, ICEBERG, RULES])
 def test_every_map_covers_the_whole_set_of_types(rules: dict[type, object]) -> None:
     assert set(rules) == set(get_args(ColumnType)) == {type(each) for each in ONE_OF_EACH}
 

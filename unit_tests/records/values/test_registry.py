@@ -26,6 +26,7 @@ from destination_datalake.records.values.rules import ReadStrategy, ScalarRules
 from destination_datalake.rejects.line import RejectFormatter, RowKey
 from destination_datalake.rejects.location import RejectLocation
 from destination_datalake.schema.arrow import ARROW
+from destination_datalake.schema.evolution import evolve
 from destination_datalake.schema.glue import GLUE, glue_type
 from destination_datalake.schema.iceberg import ICEBERG, iceberg_type
 from destination_datalake.schema.types import ColumnType, Field, Int64, Json, List, String, Struct
@@ -137,6 +138,12 @@ def test_a_new_type_has_its_names_in_the_catalogs() -> None:
     assert glue_type(STRUCT) == "struct<opens:string,days:array<string>>"
     struct: Any = iceberg_type(STRUCT, count(1).__next__)
     assert (str(struct.fields[0].field_type), str(struct.fields[1].field_type)) == ("time", "list<time>")
+
+
+def test_values_of_a_new_type_are_redirected_from_a_column_of_another() -> None:
+    [column] = evolve({"t": Int64()}, [Field("t", "T", TIME)]).columns
+
+    assert column == Field("t__string", "T", TIME)
 
 
 # --- Values ---------------------------------------------------------------------------------------------------------
