@@ -53,7 +53,7 @@ def reconciled(
         (List(Int32()), List(String()), Conflict("code", "array<int>", "array<string>", "code__list")),
     ],
 )
-def test_a_conflict_names_the_column_both_types_and_where_the_values_go(
+def test_a_conflict_names_the_column_both_types_and_the_redirected_column(
     table_type: ColumnType | None, stream_type: ColumnType, conflict: Conflict
 ) -> None:
     assert reconciled({"code": table_type}, {"code": stream_type}).conflicts == (conflict,)
