@@ -26,18 +26,18 @@ _AIRBYTE_TYPES = (
     (
         "timestamp without timezone",
         '{"type": "string", "format": "date-time", "airbyte_type": "timestamp_without_timezone"}',
-        "the wall clock, microseconds",
+        "wall-clock time, microseconds",
     ),
     ("time with timezone", '{"type": "string", "format": "time", "airbyte_type": "time_with_timezone"}', "as received"),
     ("time without timezone", '{"type": "string", "format": "time"}', "as received"),
-    ("integer", '{"type": "integer"}', "widens before a value would not fit"),
-    ("big integer", '{"type": "integer", "airbyte_type": "big_integer"}', "all its digits"),
-    ("number", '{"type": "number"}', "widens before a value would not be the same"),
-    ("big number", '{"type": "number", "airbyte_type": "big_number"}', "all its digits"),
-    ("array of known items", '{"type": "array", "items": {"type": "string"}}', ""),
-    ("array of anything", '{"type": "array"}', "JSON text as received"),
-    ("object of known properties", '{"type": "object", "properties": {"id": {"type": "string"}}}', ""),
-    ("object of anything", '{"type": "object"}', "JSON text as received"),
+    ("integer", '{"type": "integer"}', "widened before a value would overflow"),
+    ("big integer", '{"type": "integer", "airbyte_type": "big_integer"}', "all digits"),
+    ("number", '{"type": "number"}', "widened before a value would change"),
+    ("big number", '{"type": "number", "airbyte_type": "big_number"}', "all digits"),
+    ("array with items", '{"type": "array", "items": {"type": "string"}}', ""),
+    ("array without items", '{"type": "array"}', "JSON text as received"),
+    ("object with properties", '{"type": "object", "properties": {"id": {"type": "string"}}}', ""),
+    ("object without properties", '{"type": "object"}', "JSON text as received"),
     ("union", '{"oneOf": [{"type": "integer"}, {"type": "string"}]}', "JSON text as received"),
     ("unknown", "{}", "JSON text as received"),
 )
@@ -96,7 +96,7 @@ def inherited() -> str:
             code(describe_type(new.type)),
         ]
 
-    header = ["JSON schema", "column of AWS Datalake", "goes on as", "in a new table, with `bigint/double`"]
+    header = ["JSON schema", "column of AWS Datalake", "continued as", "in a new table, with `bigint/double`"]
     return table(header, itertools.starmap(row, _INHERITED))
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 
 
 def code(text: str) -> str:
-    """Text in the type of code, as a table's cell can hold it."""
+    """Return text as inline code, escaped for a table's cell."""
     return f"`{text.replace('|', chr(92) + '|')}`"
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """The lines of a table, its cells in Markdown."""
+    """Return the lines of a table; cells are Markdown."""
     lines = [header, ["---"] * len(header), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -191,7 +191,7 @@ def _values() -> str:
             if not changes and coerce_value(text.encode(), type_, Floats.FINITE).changes:
                 noted = "in JSON lines: null, NULLED DESTINATION_SERIALIZATION_ERROR"
             rows.append([code(describe_type(type_)), code(text), code(_shown(type_, value)), noted])
-    return table(["column", "sent", "kept", "in `_airbyte_meta.changes`"], rows)
+    return table(["column", "sent", "stored", "in `_airbyte_meta.changes`"], rows)
 
 
 def _names() -> str:

@@ -1,4 +1,4 @@
-"""Tables of what the project's other files say: `spec.json` and `CHANGELOG.md`."""
+"""Tables from the project's other files: `spec.json` and `CHANGELOG.md`."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _SYNC_MODES = (
     ("Incremental, append", "append"),
     ("Incremental, append + deduped", "append_dedup"),
 )
-"""Airbyte's names, and what each asks of a destination."""
+"""Airbyte's names, and the destination sync mode of each."""
 
 
 def options() -> str:
-    """Every option by its group, as the settings' form shows it."""
+    """Return every option by its group, as in the settings form."""
     connection = _SPEC["connectionSpecification"]
     groups = {group["id"]: group.get("title", "") for group in connection["groups"]}
     rows = []
@@ -36,20 +36,20 @@ def options() -> str:
 
 
 def sync_modes() -> str:
-    """Which of the platform's sync modes the spec offers."""
+    """Return which of the platform's sync modes the spec supports."""
     offered = _SPEC["supported_destination_sync_modes"]
     return table(["sync mode", "supported"], [[name, "yes" if mode in offered else "no"] for name, mode in _SYNC_MODES])
 
 
 def versions() -> str:
-    """Every version that the changelog knows; what each changed stands there."""
+    """Return every version in the changelog, with a link to it."""
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     rows = [[version, day, "[CHANGELOG.md](../CHANGELOG.md)"] for version, day in _VERSION.findall(changelog)]
     return table(["version", "date", "changes"], rows)
 
 
 def _inner(option: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """The options inside an option, each once, but for the constants that tell variants apart."""
+    """Yield the options inside an option, each once, without the constants that distinguish variants."""
     variants = option.get("oneOf", [option])
     found: dict[str, Mapping[str, Any]] = {}
     for variant in variants:

@@ -1,4 +1,4 @@
-"""The table of what each table type promises, from the table that the behaviour suite holds them to."""
+"""The guarantees of each table type, as the behaviour suite tests them."""
 
 from __future__ import annotations
 

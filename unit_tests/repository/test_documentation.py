@@ -131,7 +131,7 @@ def test_each_dependency_has_its_reason(project: dict[str, Any]) -> None:
 
 
 def test_the_readme_stays_short_enough_to_be_read() -> None:
-    assert len(text("README.md").splitlines()) <= 160
+    assert len(text("README.md").splitlines()) <= 150
 
 
 def test_the_policy_to_copy_is_valid_json() -> None:
