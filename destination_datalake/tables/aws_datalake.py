@@ -131,9 +131,9 @@ def migration_note(glue_tables: Sequence[TableTypeDef], config: Config) -> str |
 
 
 def _target_instead(table: InheritedTable, config: Config, existing: Collection[TableName]) -> TableName | None:
-    """Return the table that a sync would write, or try to write, instead of continuing this one; None if it need not.
+    """Return the table that a sync would write to instead of continuing this one; this one if it would be refused.
 
-    A sync that has begun the other table, or that has written to this one, has settled the matter.
+    None if the sync continues it, or if the other table exists, so that an earlier sync has left this one already.
     """
     target = TableNaming.of(config).table_of(table.stream)
     if target != table.name:

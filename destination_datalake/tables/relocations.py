@@ -94,7 +94,7 @@ def any_table_inside(tables: Sequence[OwnedTable], naming: TableNaming, warehous
 
 
 def tables_of_other_kind(tables: Sequence[OwnedTable], naming: TableNaming, kind: TableKind) -> Iterator[OwnedTable]:
-    """Yield the tables in the options' database that their streams would be written to but for their kind."""
+    """Yield the tables in the options' database that would be written to if they were of this kind."""
     return (table for table in _in_use(tables, naming) if table.kind != kind)
 
 
@@ -105,7 +105,7 @@ def _in_use(tables: Sequence[OwnedTable], naming: TableNaming) -> Iterator[Owned
 
 
 def relocations(tables: Sequence[OwnedTable], naming: TableNaming) -> Iterator[RelocatedStream | RenamedColumns]:
-    """Yield the streams and columns that `naming` puts elsewhere than they are and that are not there already.
+    """Yield the streams and columns to which `naming` gives another table or name, unless they have that one as well.
 
     If `naming` has created tables, those that it has not created are taken for another connection's and left out.
     Streams with a namespace and streams without one are judged apart.
@@ -129,7 +129,7 @@ def _created_by(naming: TableNaming, table: OwnedTable) -> bool:
 
 
 def _renamed(table: OwnedTable, naming: TableNaming) -> tuple[tuple[str, str], ...]:
-    """Columns whose names are the table's naming's and not the present one's; those with a suffix are left out."""
+    """Return the columns that the present naming names otherwise than the table's; those with a suffix are left out."""
     before, now = table.owner.naming, naming.naming
     if before == now:
         return ()
