@@ -95,6 +95,8 @@ def emitted_at(raw: bytes) -> int:
 
 def extracted_at(emitted: Any) -> pa.Array[Any]:
     """Return an array of `emitted_at` (int64) as timestamp[us, UTC]. Raises BlockRefused if one is irregular."""
+    if not len(emitted):
+        return timestamps(emitted)
     bounds = pc.min_max(emitted)
     low, high = bounds["min"].as_py(), bounds["max"].as_py()
     require(emitted.null_count == 0 and low > -_SECONDS_BELOW and high <= LATEST_EMITTED)

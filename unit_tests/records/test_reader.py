@@ -294,6 +294,12 @@ def test_a_line_without_a_record_is_refused_alone_and_not_quoted(line_: bytes, r
     assert "secret" not in refused.message
 
 
+def test_a_block_of_blank_lines_has_no_rows() -> None:
+    [decoded] = BlockDecoder([ID]).decode(b"\n\n")
+
+    assert (decoded.rows, decoded.refused) == (0, ())
+
+
 def test_lines_of_rows_are_found_beside_blank_lines_and_lines_of_two_records() -> None:
     first, second, third = line(0, '"x"'), line(1, "5"), line(2, '"y"')
 
