@@ -12,6 +12,7 @@ from random import Random
 from destination_datalake.files.plan import DataFile
 from destination_datalake.files.tasks import EncodeTask, UnitResult
 from destination_datalake.spark.failure import SparkFailed
+from destination_datalake.sync.landing import MAX_ENCODINGS
 from destination_datalake.tables.table import (
     CommitStateUnknown,
     Committed,
@@ -174,6 +175,7 @@ class ScheduledTable(FakeTable):
         self._journal = journal
         self._commits = threading.Lock()
         self._commit_failed = False
+        self._encodings = 0
 
     def prepare(self) -> None:
         if self._next_fault("prepare", "prepare fails"):
@@ -208,9 +210,13 @@ class ScheduledTable(FakeTable):
                 raise CommitStateUnknown("The answer was lost.")
             case "commit reencodes":
                 self.discarded += uris
+                self._encodings += 1
+                if self._encodings == MAX_ENCODINGS:
+                    self._journal.faulty.add(self._stream)
                 return Reencode("its columns have changed")
             case "commit succeeds and spark ends":
                 self._executors.ended = True
+        self._encodings = 0
         self.committed += uris
         self._journal.make_durable(id for uri in uris for id in self._executors.ids[uri])
         return Committed()
