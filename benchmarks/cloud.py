@@ -26,7 +26,7 @@ REGION = "us-east-1"
 KEY, SECRET = "benchmark", "benchmark"
 
 _KEEPS_ITS_MEMORY = {
-    # The server copies each body a few times, in memory that it takes anew and gives back. What is measured shares its
+    # The server copies each body a few times, in memory that it allocates again and again. What is measured shares its
     # cores with it: left alone, it spends more of them on the system's clearing of pages than on answering.
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_MMAP_THRESHOLD_": str(4 << 30),

@@ -48,16 +48,16 @@ class Stream:
     sync_id: int | None
 
     @property
-    def replaces(self) -> bool:
-        """Whether the records of this sync replace the content of the table (protocol: truncate refresh).
+    def overwrites_table(self) -> bool:
+        """Whether the records of this sync overwrite the content of the table (protocol: truncate refresh).
 
         True for the sync mode `overwrite`, and for two equal generation ids, which the platform sends instead of it.
         """
         return self.overwrite or (self.minimum_generation or 0) > 0
 
     @property
-    def replacement_generation(self) -> int | None:
-        """The generation that identifies a replacement over several syncs; None if nothing does.
+    def overwrite_generation(self) -> int | None:
+        """The generation that identifies an overwrite across several syncs; None if it has no such identity.
 
         None without ids, and if all ids are 1: PyAirbyte sends those with every `overwrite`.
         """
@@ -65,12 +65,14 @@ class Stream:
         return self.generation if self.minimum_generation and not constant else None
 
     def outdates(self, lowest_generation: int | None) -> bool:
-        """Whether the rows of a table are to be replaced; `lowest_generation` is that of the oldest (None: unknown).
+        """Whether the rows of a table are to be overwritten; `lowest_generation` is that of the oldest (None: unknown).
 
-        False if all rows have the generation of this replacement already: an earlier sync has published it.
+        False if all rows already have the generation of this overwrite: an earlier sync has published it.
         """
-        generation = self.replacement_generation
-        return self.replaces and (generation is None or lowest_generation is None or lowest_generation < generation)
+        generation = self.overwrite_generation
+        return self.overwrites_table and (
+            generation is None or lowest_generation is None or lowest_generation < generation
+        )
 
 
 class UnknownStream(Exception):

@@ -32,19 +32,19 @@ class Subject:
     """A kind of table, and whether syncs replace what is in it."""
 
     kind: TableKind
-    replaces: bool
+    overwrites: bool
 
     def __str__(self) -> str:
-        return f"{self.kind.name} {'overwrite' if self.replaces else 'append'}"
+        return f"{self.kind.name} {'overwrite' if self.overwrites else 'append'}"
 
 
 SUBJECTS = (
-    Subject(ICEBERG, replaces=False),
-    Subject(HIVE_PARQUET, replaces=True),
-    Subject(HIVE_JSONL, replaces=False),
-    Subject(ICEBERG, replaces=True),
-    Subject(HIVE_PARQUET, replaces=False),
-    Subject(HIVE_JSONL, replaces=True),
+    Subject(ICEBERG, overwrites=False),
+    Subject(HIVE_PARQUET, overwrites=True),
+    Subject(HIVE_JSONL, overwrites=False),
+    Subject(ICEBERG, overwrites=True),
+    Subject(HIVE_PARQUET, overwrites=False),
+    Subject(HIVE_JSONL, overwrites=True),
 )
 """Whose turn it is: round 1 is about the first, round 2 about the second, and so on, over and over."""
 
@@ -74,7 +74,7 @@ class Round:
         self._stage = Stage(lake, self.subject.kind, aws, launch, folder)
         self._reader = Reader(lake)
         self._oracle = Oracle()
-        self._connection = Connection(self._seed, self.subject.replaces)
+        self._connection = Connection(self._seed, self.subject.overwrites)
         self._to_be_rejected: set[Sending] = set()
 
     def play(self) -> None:
@@ -103,7 +103,7 @@ class Round:
             return self._robbed
         if left == 2:
             return self._calm
-        return self._overtaken if self.subject.replaces or random.random() < 0.7 else self._side_by_side
+        return self._overtaken if self.subject.overwrites or random.random() < 0.7 else self._side_by_side
 
     def _calm(self, random: Random) -> None:
         """Nothing happens to a sync, but that somebody reads the table while it runs."""
@@ -251,16 +251,16 @@ def _blow(random: Random, deed: Literal["kill", "cut off"]) -> Blow:
 def _afterwards(before: Effect, new: Effect, old: Effect) -> list[list[Effect]]:
     """Return what a sync that was overtaken can have done to the table since: `before` is what it had done until then.
 
-    The new sync has taken the table over if it acknowledged anything or succeeded. Then an old one that replaces can do
-    nothing more, and what it acknowledges late must be where the new one has found it; an old one that appends goes on.
+    The new sync has taken the table over if it acknowledged anything or succeeded. Then an old one that overwrites is
+    fenced, and what it acknowledges late must be where the new one has found it; an old one that appends continues.
     """
     if not (new.succeeded or new.acknowledged):
         return [[old], []] if not old.succeeded else [[old]]
     late = old.sent if old.succeeded else old.acknowledged - before.acknowledged
-    if not old.replaces:
+    if not old.overwrites:
         # What was acknowledged late may have been there, and been replaced, before.
-        required = late - before.sent if new.replaces else late
+        required = late - before.sent if new.overwrites else late
         return [[replace(old, acknowledged=required, completed=False, succeeded=False)]]
-    if new.replaces and (new.generation is None or new.generation != old.generation):
+    if new.overwrites and (new.generation is None or new.generation != old.generation):
         return [[]]
     return [[replace(new, sent=late, acknowledged=late, completed=False, succeeded=False)]]

@@ -15,7 +15,7 @@ ATTEMPTS = 5
 
 
 @pytest.mark.parametrize("number", [pytest.param(n, id=str(subject)) for n, subject in enumerate(SUBJECTS, start=1)])
-def test_whatever_happens_to_syncs_nothing_acknowledged_is_lost_and_replacements_are_exact(
+def test_whatever_happens_to_syncs_nothing_acknowledged_is_lost_and_overwrites_are_exact(
     lake: Lake, hostile_aws: HostileAws, launch: WarmLaunch, tmp_path: Path, number: int
 ) -> None:
     verdict = play(hostile_aws, lake, launch, tmp_path, SEED, number, ATTEMPTS)

@@ -84,7 +84,7 @@ def test_a_stream_without_a_schema_has_an_empty_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "generation", "minimum", "replaces"),
+    ("mode", "generation", "minimum", "overwrites"),
     [
         ("append", None, None, False),
         ("append", 0, 0, False),
@@ -96,11 +96,11 @@ def test_a_stream_without_a_schema_has_an_empty_one() -> None:
     ],
 )
 def test_a_stream_replaces_the_table_for_overwrite_and_for_equal_generations(
-    mode: str, generation: int | None, minimum: int | None, replaces: bool
+    mode: str, generation: int | None, minimum: int | None, overwrites: bool
 ) -> None:
     stream = parsed(destination_sync_mode=mode, generation_id=generation, minimum_generation_id=minimum)
 
-    assert stream.replaces is replaces
+    assert stream.overwrites_table is overwrites
 
 
 @pytest.mark.parametrize(
@@ -120,10 +120,10 @@ def test_a_stream_replaces_the_table_for_overwrite_and_for_equal_generations(
         ("overwrite", None, None, None, 3, True),
     ],
 )
-def test_rows_are_outdated_unless_they_have_the_generation_of_the_replacement(
+def test_rows_are_outdated_unless_they_have_the_generation_of_the_overwrite(
     mode: str, generation: int | None, minimum: int | None, sync_id: int | None, lowest: int | None, outdated: bool
 ) -> None:
-    """Ids identify a replacement unless they are absent or always 1."""
+    """Ids identify an overwrite unless they are absent or always 1."""
     ids = {"generation_id": generation, "minimum_generation_id": minimum, "sync_id": sync_id}
 
     assert parsed(destination_sync_mode=mode, **ids).outdates(lowest) is outdated
@@ -141,12 +141,12 @@ def test_rows_are_outdated_unless_they_have_the_generation_of_the_replacement(
         ("append", 3, 0, 9, None),
     ],
 )
-def test_a_replacement_is_identified_by_its_generation(
+def test_an_overwrite_is_identified_by_its_generation(
     mode: str, generation: int | None, minimum: int | None, sync_id: int | None, identity: int | None
 ) -> None:
     ids = {"generation_id": generation, "minimum_generation_id": minimum, "sync_id": sync_id}
 
-    assert parsed(destination_sync_mode=mode, **ids).replacement_generation == identity
+    assert parsed(destination_sync_mode=mode, **ids).overwrite_generation == identity
 
 
 @pytest.mark.parametrize("mode", ["append_dedup", "update", "soft_delete", ""])

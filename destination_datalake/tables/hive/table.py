@@ -113,7 +113,7 @@ class HiveTable:
         self._cleanup = Cleanup(self._glue_table, self._folders, table_input)
         append = Append(self._glue_table, self._folders, self._widening, generation, self._sync)
         new_folder = self._folders.for_table_at(location, generation)
-        overwrite = Overwrite(self.name, generation, self._stream.replacement_generation, self._sync, new_folder)
+        overwrite = Overwrite(self.name, generation, self._stream.overwrite_generation, self._sync, new_folder)
 
         def begin(table_input: TableInput) -> tuple[Content, tuple[Field, ...]]:
             columns = self._reconcile(table_input)

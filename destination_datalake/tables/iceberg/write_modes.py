@@ -113,7 +113,7 @@ class Overwrite(WriteMode):
     """Writes to a branch of its own, which publishing makes the table's content. Holds the table's fencing token."""
 
     def __init__(self, table: TableName, stream: Stream, token: FencingToken) -> None:
-        generation = stream.replacement_generation
+        generation = stream.overwrite_generation
         super().__init__(table, stream, f"{BRANCH_PREFIX}{generation if generation is not None else 'none'}")
         self._token = token
 
@@ -121,7 +121,7 @@ class Overwrite(WriteMode):
         """Take the fencing token; continue the branch of the same generation, or create it; remove all others."""
         transaction.set_properties({TOKEN_PROPERTY: str(self._token)})
         obsolete = pending_branches(table.metadata)
-        if self._stream.replacement_generation is not None and self._branch in obsolete:
+        if self._stream.overwrite_generation is not None and self._branch in obsolete:
             obsolete.remove(self._branch)
         _remove_branches(obsolete, transaction)
         if table.current_snapshot() is None:

@@ -32,7 +32,7 @@ class Order:
 
     attempt: int
     generation: int | None
-    replaces: bool
+    overwrites: bool
     schema: Json
     chunks: Sequence[Chunk]
     waits: bool
@@ -42,11 +42,11 @@ class Order:
         """Return the stream as the attempt's catalog has it."""
         if self.generation is None:
             return configured_stream(STREAM, self.schema, mode="overwrite", generation=None, minimum=None, sync_id=None)
-        minimum = self.generation if self.replaces else 0
+        minimum = self.generation if self.overwrites else 0
         return configured_stream(STREAM, self.schema, generation=self.generation, minimum=minimum, sync_id=self.attempt)
 
     def __str__(self) -> str:
-        verb = "replaces with" if self.replaces else "appends to"
+        verb = "overwrites with" if self.overwrites else "appends to"
         first, last = self.chunks[0].records[0].sending.position, self.chunks[-1].cursor - 1
         how = f"in {len(self.chunks)} chunks" + ", waiting for each state" * self.waits
         return f"{verb} generation {self.generation}: {first} to {last} {how}" + ", source fails" * (not self.completes)
@@ -152,10 +152,10 @@ class Attempt:
     def effect(self) -> Effect:
         """Return what it has done, as far as the platform knows."""
         order, all_sent = self.order, self._fed == len(self.order.chunks)
-        # Without ids a replacement is complete when its input ends.
+        # Without ids an overwrite is complete when its input ends.
         completed = self._completed or (order.generation is None and all_sent)
         succeeded = self._run is not None and self._run.exit_code == 0
-        return Effect(order.generation, order.replaces, self.sent(), self.acknowledged(), completed, succeeded)
+        return Effect(order.generation, order.overwrites, self.sent(), self.acknowledged(), completed, succeeded)
 
     def judge(self) -> None:
         """Raise Broken if something was said that may not be said, or not said that must be."""

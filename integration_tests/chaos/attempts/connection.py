@@ -9,18 +9,18 @@ from integration_tests.chaos.attempts.source import Sending, Sent, Source
 class Connection:
     """Gives out orders. `sent` has every record of them. `cursor` is of the last state that came back.
 
-    With `replaces` the user has chosen an overwrite: refreshes that are resumed, started over, or cancelled, and
+    With `overwrites` the user has chosen an overwrite: refreshes that are resumed, started over, or cancelled, and
     appends between them. Of the rounds with it, one in five is of a platform that sends no ids.
     """
 
-    def __init__(self, seed: str, replaces: bool) -> None:
+    def __init__(self, seed: str, overwrites: bool) -> None:
         self.sent: dict[Sending, Sent] = {}
         self.attempts = 0
         self._source = Source.of(seed)
-        self._overwrites = replaces
-        self._has_ids = not replaces or Random(f"{seed}/ids").random() < 0.8
-        self._generation = 1 if replaces else 0
-        self._replacing = replaces
+        self._overwrites = overwrites
+        self._has_ids = not overwrites or Random(f"{seed}/ids").random() < 0.8
+        self._generation = 1 if overwrites else 0
+        self._overwriting = overwrites
         self._cursor = 0
         self._done = True
 
@@ -36,7 +36,7 @@ class Connection:
         return Order(
             self.attempts,
             self._generation if self._has_ids else None,
-            self._replacing,
+            self._overwriting,
             self._source.schema(self.attempts),
             chunks,
             random.random() < 0.4 if waits is None else waits,
@@ -59,12 +59,12 @@ class Connection:
                 self._generation, self._cursor = self._generation + 1, 0
         elif self.attempts == 0:
             pass
-        elif not self._done and self._replacing:
+        elif not self._done and self._overwriting:
             if share < 0.2:  # A refresh that cannot be resumed.
                 self._generation, self._cursor = self._generation + 1, 0
             elif share < 0.4:  # The user cancels it.
-                self._generation, self._replacing = self._generation + random.randrange(2), False
+                self._generation, self._overwriting = self._generation + random.randrange(2), False
         elif share < (0.6 if self._done else 0.3):
-            self._generation, self._cursor, self._replacing = self._generation + 1, 0, True
+            self._generation, self._cursor, self._overwriting = self._generation + 1, 0, True
         else:
-            self._replacing = False
+            self._overwriting = False

@@ -5,13 +5,13 @@ oracle keeps every world that is possible; what a reader sees rules worlds out. 
 
 The promises, for a sync that sends records between states:
 
-- A record before a state that was echoed is in the table, and stays there until a replacement takes the table's place.
+- A record before a state that was echoed is in the table, and stays there until an overwrite takes the table's place.
 - So is, and does, every row that a reader has seen while no sync was running.
 - Each sending of a record is there at most once; nothing is there that was not sent.
-- A replacement shows nothing until all of it is there, and then nothing else. It holds every record of its last
+- An overwrite shows nothing until all of it is there, and then nothing else. It holds every record of its last
   attempt, all that earlier attempts of the same generation had acknowledged, and perhaps some of what these had sent
   without having it acknowledged: those records were sent again.
-- What a replacement had acknowledged is there after the next append, if the user cancels it.
+- What an overwrite had acknowledged is there after the next append, if the user cancels it.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -40,7 +40,7 @@ class Content:
 
 @dataclass(frozen=True)
 class World:
-    """The table as readers see it, and a replacement that is not published, if there is one."""
+    """The table as readers see it, and an overwrite that is not published, if there is one."""
 
     published: Content = field(default_factory=Content)
     unpublished: Content | None = None
@@ -55,7 +55,7 @@ class Effect:
     """
 
     generation: int | None
-    replaces: bool
+    overwrites: bool
     sent: frozenset[Sending]
     acknowledged: frozenset[Sending]
     completed: bool
@@ -66,7 +66,7 @@ class Effect:
         held = self.sent if self.succeeded else self.acknowledged
         there = world.published.generation
         outdated = self.generation is None or there is None or there < self.generation
-        if self.replaces and outdated:
+        if self.overwrites and outdated:
             return set(self._replace(world, held))
         return set(self._append(world, held))
 

@@ -56,7 +56,7 @@ def test_what_a_reader_has_seen_stays_until_it_is_replaced() -> None:
     assert oracle.see(rows(2, 0))
 
 
-def test_a_replacement_that_is_not_complete_is_not_seen() -> None:
+def test_an_overwrite_that_is_not_complete_is_not_seen() -> None:
     oracle = Oracle()
     oracle.after([appended(rows(1, 0), rows(1, 0), succeeded=True), replaced(2, rows(2, 0), rows(2, 0))])
 
@@ -65,7 +65,7 @@ def test_a_replacement_that_is_not_complete_is_not_seen() -> None:
     assert oracle.see(rows(1, 0))
 
 
-def test_a_replacement_that_dies_at_its_end_is_seen_whole_or_not_at_all() -> None:
+def test_an_overwrite_that_dies_at_its_end_is_seen_whole_or_not_at_all() -> None:
     for seen in (rows(1, 0), rows(2, 0, 1)):
         oracle = Oracle()
         oracle.after([appended(rows(1, 0), (), succeeded=True), replaced(2, rows(2, 0, 1), rows(2, 0), completed=True)])
@@ -73,7 +73,7 @@ def test_a_replacement_that_dies_at_its_end_is_seen_whole_or_not_at_all() -> Non
         assert oracle.see(seen)
 
 
-def test_a_replacement_that_is_resumed_keeps_what_was_acknowledged() -> None:
+def test_an_overwrite_that_is_resumed_keeps_what_was_acknowledged() -> None:
     oracle = Oracle()
     oracle.after([replaced(2, rows(1, 0, 1), rows(1, 0)), replaced(2, rows(2, 1), succeeded=True)])
 
@@ -82,7 +82,7 @@ def test_a_replacement_that_is_resumed_keeps_what_was_acknowledged() -> None:
     assert oracle.see(rows(1, 0, 1) | rows(2, 1)), "what was sent again may be there twice"
 
 
-def test_a_replacement_that_starts_over_keeps_nothing() -> None:
+def test_an_overwrite_that_starts_over_keeps_nothing() -> None:
     oracle = Oracle()
     oracle.after([replaced(2, rows(1, 0), rows(1, 0)), replaced(3, rows(2, 0), succeeded=True)])
 
@@ -90,7 +90,7 @@ def test_a_replacement_that_starts_over_keeps_nothing() -> None:
     assert oracle.see(rows(2, 0))
 
 
-def test_what_a_cancelled_replacement_acknowledged_is_there_after_the_next_append() -> None:
+def test_what_a_cancelled_overwrite_acknowledged_is_there_after_the_next_append() -> None:
     oracle = Oracle()
     oracle.after([replaced(2, rows(1, 0), rows(1, 0)), appended(rows(2, 1), (), succeeded=True)])
 

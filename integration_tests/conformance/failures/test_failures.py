@@ -226,7 +226,7 @@ def contained(lake: Lake, container: Platform, table_kind: TableKind) -> Warehou
 
 
 def test_a_sync_that_may_not_delete_commits_and_publishes_all_the_same(warehouse: Warehouse) -> None:
-    """What is of no use any more stays: files encoded anew because their column became wider, and what was replaced."""
+    """Unused files stay: those encoded again because their column became wider, and those that were overwritten."""
     number = object_schema(id=INTEGER, price=NUMBER)
 
     def orders(generation: int) -> list[dict[str, object]]:

@@ -206,7 +206,7 @@ ADOPTING: Mapping[object, Sequence[KillPoint]] = {
         KillPoint("after", f"{FOLDERS}.delete_folder"),
     ),
 }
-"""Where rows of an unfinished replacement are taken into the table."""
+"""Where rows of an unfinished overwrite are taken into the table."""
 
 
 def test_a_cancelled_truncate_s_rows_arrive_once_however_often_that_is_interrupted(
@@ -240,13 +240,13 @@ PROMOTING: Mapping[object, Sequence[KillPoint]] = {
     ),
     "HIVE": (),
 }
-"""Where files are written anew because a column becomes double, and swapped in the commit that makes it so."""
+"""Where files are rewritten because a column becomes double, and swapped in the commit that makes it so."""
 
 
 def test_a_promotion_that_is_killed_leaves_no_column_that_is_wider_than_its_files(
     warehouse: Warehouse, launch: WarmLaunch, tmp_path: Path, point: KillPoint
 ) -> None:
-    """SIGKILL before and after files are written anew: the schema and the files change together, or not at all."""
+    """SIGKILL before and after files are rewritten: the schema and the files change together, or not at all."""
     streams = [configured_stream(APPENDED, object_schema(id=INTEGER, price=NUMBER), generation=1)]
     complete = status(APPENDED, "COMPLETE")
     warehouse.sync(streams, [record(APPENDED, {"id": OLD, "price": 0.5}), complete])

@@ -135,7 +135,7 @@ def test_a_parquet_table_goes_on_in_its_own_columns(
 
 @on("hive-parquet")
 def test_a_new_column_that_widens_leaves_every_old_value_what_it_was(lake: Lake, platform: Platform) -> None:
-    """Hive's Parquet files are written anew for it: those of AWS Datalake, with INT96 timestamps, among them."""
+    """Hive's Parquet files are rewritten for it: those of AWS Datalake, with INT96 timestamps, among them."""
     AwsDatalake(lake).append("orders", {"id": "bigint", "at": "timestamp"}, [{"id": 1, "at": SENT["placedAt"]}])
     config = lake.config(**{**OPTIONS, "numeric_types": "int/float"})
     schema = object_schema(id=INTEGER, at=DATE_TIME, points=INTEGER)

@@ -233,7 +233,7 @@ def test_an_update_whose_answer_is_lost_is_found_behind_those_of_others(warehous
 @pytest.mark.parametrize(
     ("newer", "found"), [(orders(3), [1, 2, 3]), (orders(2, 2), [2, 3])], ids=["that appends", "of its generation"]
 )
-def test_a_replacement_that_another_sync_takes_over_stops_and_loses_nothing(
+def test_an_overwrite_that_another_sync_takes_over_stops_and_loses_nothing(
     warehouse: Warehouse, newer: Sequence[dict[str, object]], found: Sequence[int]
 ) -> None:
     """What it had acknowledged goes on with the newer sync; what it sends from then on is refused, with the reason."""

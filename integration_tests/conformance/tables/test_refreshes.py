@@ -119,7 +119,7 @@ def test_a_cancelled_truncate_that_needed_wider_columns_brings_them_along(wareho
 def test_a_cancelled_truncate_that_needed_wider_columns_brings_them_along_even_without_records(
     warehouse: Warehouse,
 ) -> None:
-    """The old files may have to be written anew for it, which is done when the empty sync is complete."""
+    """The old files may have to be rewritten for it, which is done when the empty sync is complete."""
     warehouse.sync([orders(4)], [order(1), COMPLETE])
     warehouse.attempt([orders(5, 5)], [order(WIDE), state("orders", 2)])
 
@@ -320,7 +320,7 @@ class Reader:
 
 
 def test_readers_see_the_old_rows_or_the_new_ones(warehouse: Warehouse) -> None:
-    """A reader polling throughout a replacement in several commits never sees a mixture, and never nothing."""
+    """A reader polling throughout an overwrite in several commits never sees a mixture, and never nothing."""
     old, new = [1, 2, 3], [11, 12, 13]
     warehouse.sync([orders(4)], [*map(order, old), COMPLETE])
 

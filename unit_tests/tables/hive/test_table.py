@@ -125,7 +125,7 @@ def test_preparation_updates_the_glue_table_at_most_once(cloud: Cloud) -> None:
         sync(cloud, generation=generation, overwrite=overwrite)
         versions.append(glue_table(cloud)["VersionId"])
 
-    # Columns are added and the generation noted; then each sync takes the replacement over from the one before it.
+    # Columns are added and the generation noted; then each sync takes the overwrite over from the one before it.
     assert versions == ["1", "2", "2", "3", "4", "5", "6"]
 
 
