@@ -38,7 +38,7 @@ def mismatch(file: DataFile, schema: Schema) -> str | None:
     with a float column that the schema has as double are not read correctly by every engine (trinodb/trino#30544).
     """
     ids, fields = index_by_name(schema), index_by_id(schema)
-    for path, id_, type_ in _fields(footer(file).schema.to_arrow_schema(), ""):
+    for path, id_, type_ in _fields(_footer(file).schema.to_arrow_schema(), ""):
         if ids.get(path) != id_:
             return f"its column {path} was dropped or renamed after the files were planned"
         if pa.types.is_float32(type_) and fields[id_].field_type == DoubleType():
@@ -51,7 +51,7 @@ def manifest_entry(file: DataFile, metadata: TableMetadata) -> IcebergFile:
 
     Columns without statistics in the footer have no metrics, which Iceberg permits.
     """
-    schema, found = metadata.schema(), footer(file)
+    schema, found = metadata.schema(), _footer(file)
     ids, plan = parquet_path_to_id_mapping(schema), compute_statistics_plan(schema, metadata.properties)
     for id_ in {ids[path] for path in _without_statistics(found)}:
         plan[id_] = replace(plan[id_], mode=MetricsMode(MetricModeTypes.NONE))
@@ -126,7 +126,7 @@ def has_row_level_deletes(table: Table, snapshot_id: int) -> bool:
     return any(manifest.content == ManifestContent.DELETES for manifest in _live_manifests(table, snapshot_id))
 
 
-def footer(file: DataFile) -> pq.FileMetaData:
+def _footer(file: DataFile) -> pq.FileMetaData:
     """Parse the Parquet footer that the file's writer returned."""
     return pq.read_metadata(io.BytesIO(file.footer))
 

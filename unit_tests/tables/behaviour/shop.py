@@ -1,4 +1,4 @@
-"""A lake with one table, `orders`, and the syncs into it, each as far as the executors and the table go."""
+"""The table `orders` of one table type, and syncs into it: what executors and tables do of a sync, without Spark."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
