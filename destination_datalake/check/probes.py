@@ -15,6 +15,7 @@ from destination_datalake.spark.java import JavaUnusable, find_java
 from destination_datalake.tables.glue.database import ensure_database
 from destination_datalake.tables.location import not_in_s3, outside_warehouse
 from destination_datalake.tables.relocations import OwnedTable
+from destination_datalake.tables.table import cannot_write
 
 _TABLES_SHOWN = 10
 _BUCKETS_TRIED = 5
@@ -128,8 +129,8 @@ class Probes:
             return
         warehouse = self._config.uri("")
         for table in outside[:_TABLES_SHOWN]:
-            problem = outside_warehouse(table.location, warehouse)
-            self.problems.append(f"Cannot write stream {table.owner.stream} to table {table.name}: {problem}")
+            if (problem := outside_warehouse(table.location, warehouse)) is not None:
+                self.problems.append(cannot_write(table.owner.stream, table.name, problem))
         if len(outside) > _TABLES_SHOWN:
             self.problems.append(f"And {len(outside) - _TABLES_SHOWN} more tables like these.")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Self
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.tables.table import TableConflict, TableName
+from destination_datalake.tables.table import TableConflict, TableName, cannot_write
 
 if TYPE_CHECKING:
     from destination_datalake.config.options import Config
@@ -47,7 +47,7 @@ class TableLocation:
         if problem is None and kind == "Iceberg":
             problem = _ambiguity(location)
         if problem is not None:
-            raise TableConflict(f"Cannot write stream {stream} to table {name}: {problem}")
+            raise TableConflict(cannot_write(stream, name, problem))
         _logger.info(
             "Stream %s: table %s (%s) at %s, %s.", stream, name, kind, location, "created" if created else "exists"
         )

@@ -11,7 +11,7 @@ from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.evolution import SchemaChange, Widen, evolve
 from destination_datalake.schema.glue import describe_type
 from destination_datalake.schema.types import ColumnType, Field
-from destination_datalake.tables.table import TableConflict, TableName
+from destination_datalake.tables.table import TableName, table_conflict
 
 if TYPE_CHECKING:
     from destination_datalake.config.options import SchemaConflicts
@@ -76,7 +76,7 @@ def reconcile(
     widened = {change.path[0] for change in evolution.changes if isinstance(change, Widen)}
     for column, written in zip(METADATA_COLUMNS, evolution.columns[:metadata], strict=True):
         if written != column or column.name in widened:
-            raise _refusal(
+            raise table_conflict(
                 stream,
                 table,
                 f"its column {column.name} has another type than this connector writes. Rename that column",
@@ -89,14 +89,8 @@ def reconcile(
         if (name := spelling.get(field.name.lower(), target.name)) != target.name
     )
     if conflicts and policy == "fail":
-        raise _refusal(stream, table, _describe(conflicts))
+        raise table_conflict(stream, table, _describe(conflicts))
     return Reconciliation(evolution.changes, evolution.columns[metadata:], conflicts)
-
-
-def _refusal(stream: StreamId, table: TableName, problem: str) -> TableConflict:
-    return TableConflict(
-        f"Cannot write stream {stream} to table {table}: {problem}, or choose another lakeformation_database_name."
-    )
 
 
 def _describe(conflicts: Sequence[Conflict]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from destination_datalake.files.plan import DataFile, FilePlan, RewriteTask, Rewritten
+from destination_datalake.protocol.catalog import StreamId
 
 
 class TableName(NamedTuple):
@@ -21,6 +22,16 @@ class TableName(NamedTuple):
 
 class TableConflict(Exception):
     """The existing table cannot take this stream. The text names both, and the remedy."""
+
+
+def cannot_write(stream: StreamId, table: TableName, problem: str) -> str:
+    """Return the text of a conflict. `problem` says why, and what to do."""
+    return f"Cannot write stream {stream} to table {table}: {problem}"
+
+
+def table_conflict(stream: StreamId, table: TableName, problem: str) -> TableConflict:
+    """Return a conflict. `problem` ends with a remedy, without a full stop; another database is offered beside it."""
+    return TableConflict(cannot_write(stream, table, f"{problem}, or choose another lakeformation_database_name."))
 
 
 class TableBusy(Exception):

@@ -42,7 +42,7 @@ from destination_datalake.tables.hive.parameters import generation_parameter, lo
 from destination_datalake.tables.hive.widening import Widening
 from destination_datalake.tables.hive.write_modes import Append, Overwrite, WriteMode
 from destination_datalake.tables.reconcile import reconcile
-from destination_datalake.tables.table import Committed, Reencode, Rewrite, TableConflict, TableName
+from destination_datalake.tables.table import Committed, Reencode, Rewrite, TableName, table_conflict
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -99,10 +99,7 @@ class HiveTable:
             version, created = self._create(), True
         table_input = version.table_input
         if problem := incompatibility(table_input, self._plan):
-            raise TableConflict(
-                f"Cannot write stream {self._stream.id} to table {self.name}: {problem}, or choose another "
-                "lakeformation_database_name."
-            )
+            raise table_conflict(self._stream.id, self.name, problem)
         sources = column_sources(table_input)
         columns = self._owner.name_columns(self.name, table_input["Parameters"], sources, self._columns)
         self._columns = inherited_columns(self.name, self._stream, columns, self._owner.naming, table_input)

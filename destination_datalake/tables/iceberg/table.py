@@ -44,7 +44,16 @@ from destination_datalake.tables.iceberg.write_modes import (
     write_mode,
 )
 from destination_datalake.tables.reconcile import Reconciliation, reconcile
-from destination_datalake.tables.table import Committed, Reencode, Rewrite, TableBusy, TableConflict, TableName
+from destination_datalake.tables.table import (
+    Committed,
+    Reencode,
+    Rewrite,
+    TableBusy,
+    TableConflict,
+    TableName,
+    cannot_write,
+    table_conflict,
+)
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -102,10 +111,11 @@ class IcebergTable:
             table, created = self._operations.load(), False
         except (NoSuchIcebergTableError, NoSuchPropertyException) as error:
             remedy = how_to_continue(GlueTable(self.name, self._access).read()) or "table_type to HIVE to continue it"
-            raise TableConflict(
-                f"Cannot write stream {self._stream.id} to table {self.name}: it exists and is not an Iceberg table. "
-                f"Set {remedy}, or table_prefix, or another lakeformation_database_name, to begin another table."
-            ) from error
+            problem = (
+                f"it exists and is not an Iceberg table. Set {remedy}, or table_prefix, or another "
+                "lakeformation_database_name, to begin another table."
+            )
+            raise TableConflict(cannot_write(self._stream.id, self.name, problem)) from error
         except NoSuchTableError:
             table, created = self._create(), True
         self._location.accept(self._stream.id, self.name, "Iceberg", table.location(), created=created)
@@ -201,16 +211,14 @@ class IcebergTable:
 
     def _require_compatible(self, metadata: TableMetadata) -> None:
         if reason := incompatibility(metadata):
-            raise TableConflict(
-                f"Cannot write stream {self._stream.id} to table {self.name}: {reason}, or choose another "
-                "lakeformation_database_name."
-            )
+            raise table_conflict(self._stream.id, self.name, reason)
 
     def _required(self, column: str, why: str) -> TableConflict:
-        return TableConflict(
-            f"Cannot write stream {self._stream.id} to table {self.name}: its column {column} is required, and {why}. "
-            f"Make the column optional (ALTER TABLE ... ALTER COLUMN {column} DROP NOT NULL), or choose another "
-            "lakeformation_database_name."
+        return table_conflict(
+            self._stream.id,
+            self.name,
+            f"its column {column} is required, and {why}. "
+            f"Make the column optional (ALTER TABLE ... ALTER COLUMN {column} DROP NOT NULL)",
         )
 
     def _add_comment(self, reconciled: Reconciliation, transaction: Transaction) -> None:

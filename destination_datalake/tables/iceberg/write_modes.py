@@ -21,7 +21,7 @@ from destination_datalake.protocol.catalog import Stream
 from destination_datalake.tables.fencing import TOKEN_PROPERTY, Fenced, FencingToken
 from destination_datalake.tables.iceberg.files import has_row_level_deletes, holds_files, live_files
 from destination_datalake.tables.iceberg.operations import TableOperations
-from destination_datalake.tables.table import TableConflict, TableName
+from destination_datalake.tables.table import TableConflict, TableName, cannot_write
 
 BRANCH_PREFIX = "airbyte_generation_"
 """Followed by the generation, the name of the branch of a pending overwrite."""
@@ -90,12 +90,13 @@ class Append(WriteMode):
         for branch in branches:
             head = table.metadata.refs[branch].snapshot_id
             if has_row_level_deletes(table, head):
-                raise TableConflict(
-                    f"Cannot write stream {self._stream.id} to table {self._table}: its branch {branch}, which an "
-                    "unpublished overwrite has left, has rows deleted by delete files, which cannot be adopted. "
-                    f"Compact the branch (rewrite_data_files with delete-file-threshold 1), or let the overwrite be "
-                    f"finished by a sync of its generation, or give its rows up (ALTER TABLE ... DROP BRANCH {branch})."
+                problem = (
+                    f"its branch {branch}, which an unpublished overwrite has left, has rows deleted by delete files, "
+                    "which cannot be adopted. Compact the branch (rewrite_data_files with delete-file-threshold 1), or "
+                    "let the overwrite be finished by a sync of its generation, or give its rows up (ALTER TABLE ... "
+                    f"DROP BRANCH {branch})."
                 )
+                raise TableConflict(cannot_write(self._stream.id, self._table, problem))
             if files := live_files(table, head):
                 self._add_snapshot(files, self._branch, transaction)
         _remove_branches(branches, transaction)
