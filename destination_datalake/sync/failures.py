@@ -55,8 +55,8 @@ def refused_message(error: RefusedMessage) -> Failure:
 def disk_failed(error: DiskFailed) -> Failure:
     """The local disk takes no more records."""
     message = (
-        f"{error} What was received before that is in its tables, and acknowledged where the source asked for it; the "
-        "next sync goes on from there."
+        f"{error} What was received before is committed and its states are released; the next sync "
+        "continues from there."
     )
     return Failure(message, _stack_trace(error), "transient_error")
 
@@ -68,13 +68,13 @@ def seal_failed(error: SealFailed) -> Failure:
 
 def states_not_written(reason: str, error: BaseException) -> Failure:
     """States cannot be written, so nothing more can be acknowledged. `reason` begins the sentence."""
-    message = f"{reason}: no state can be acknowledged any more. The next sync goes on from the last one that was."
+    message = f"{reason}: no further state can be released. The next sync continues from the last one that was."
     return Failure(message, _stack_trace(error), "system_error")
 
 
 def unexpected(doing: str, error: BaseException) -> Failure:
     """An error that no other function here covers. `doing` completes "Cannot …"."""
-    message = f"Cannot {doing}: an unexpected {type(error).__name__}. The next sync goes on from the last state."
+    message = f"Cannot {doing}: an unexpected {type(error).__name__}. The next sync continues from the last state."
     return Failure(message, _stack_trace(error), "system_error")
 
 
@@ -89,7 +89,7 @@ def spark_ended(stream: StreamId) -> Failure:
 
 def input_not_read() -> Failure:
     """Spark ended when no records were waiting, and before the input did."""
-    message = "Spark has ended before the input had: the rest was not read. The next sync goes on from there."
+    message = "Spark has stopped before the end of the input: the rest is not read. The next sync continues from there."
     return Failure(message, "Spark has ended", "transient_error")
 
 
@@ -111,8 +111,8 @@ def uncommitted(stream: StreamId, received: int, committed: int) -> Failure:
 def incomplete(stream: StreamId) -> Failure:
     """The source sent no COMPLETE status for the stream."""
     message = (
-        f"Stream {stream} is incomplete: the source ended without saying that all its records were sent. "
-        "What was received is committed; nothing was replaced. The next sync goes on from there."
+        f"Stream {stream} is incomplete: the source ended without the status COMPLETE for it. "
+        "What was received is committed; no overwrite is published. The next sync continues from there."
     )
     return Failure(message, "no COMPLETE status", "transient_error")
 

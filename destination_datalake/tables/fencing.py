@@ -22,7 +22,7 @@ class Fenced(TableConflict):
     def __init__(self, table: TableName) -> None:
         super().__init__(
             f"Table {table}: another sync of the stream has taken over this table since this sync began, so this one "
-            "stops here. Nothing that it acknowledged is lost. Let only one connection at a time replace the table."
+            "stops here. Nothing that it acknowledged is lost. Let only one connection at a time overwrite the table."
         )
 
 

@@ -22,10 +22,9 @@ from integration_tests.harness.table_kinds import TABLE_KINDS
 _HEADING = """\
 # Conformance
 
-What this destination does with everything the Airbyte platform can send, as its tests have found it. Each runs the
-connector's command against an emulated AWS account (S3 and the Glue Data Catalog) and reads the tables back with
-engines that are not the connector's own. What the kind of table cannot change is tried once, with Iceberg; its mark
-then stands for all kinds. This page is written by the tests themselves: `make conformance`.
+Airbyte's test scenarios and the connector's own, by table type. Each test runs the connector's command against an
+emulated AWS account (S3 and the Glue Data Catalog) and reads the tables' files with DuckDB. Tests that do not depend
+on the table type run once, with Iceberg; their mark applies to all types. `make conformance` generates this page.
 """
 _OTHERS = "the same for all"
 _ABOUT_THE_PAGE = "test_scenarios"

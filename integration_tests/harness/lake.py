@@ -1,4 +1,4 @@
-"""The lake as its readers see it: what the connector left in S3 and Glue, read by engines that are not the connector's.
+"""The lake as its readers see it: the tables in S3 and Glue, read independently of the connector.
 
 DuckDB reads the data files. Those of Iceberg tables are named by PyIceberg's scan of the current snapshot and read by
 field id; those of Hive tables are found through Glue's locations, as Athena finds them.

@@ -66,7 +66,7 @@ class Cleanup:
         table = f"table {self._glue_table.name}"
         failure = explain(error, doing="remove old files of", resource=table)
         _logger.warning(
-            "%s The table's rows are right, and the sync goes on. The next one tries again: %s.",
+            "%s The table's rows are right, and the sync continues. The next one tries again: %s.",
             failure.message if failure is not None else f"Cannot remove old files of {table}: {error!r}.",
             ", ".join(folders) or "folders that the table has left",
         )
