@@ -117,6 +117,9 @@ class Lake:
         found = []
         for databases in self.glue.get_paginator("get_databases").paginate():
             for database in databases["DatabaseList"]:
+                # The account has hundreds of databases that name another lake.
+                if not {self._token}.issuperset(_TOKEN.findall(database["Name"])):
+                    continue
                 for tables in self.glue.get_paginator("get_tables").paginate(DatabaseName=database["Name"]):
                     found += [
                         (database["Name"], table["Name"])
@@ -274,6 +277,10 @@ def _client(service: Literal["s3", "glue"], endpoint_url: str) -> Any:
         aws_access_key_id=ACCESS_KEY_ID, aws_secret_access_key=SECRET_ACCESS_KEY, region_name=REGION
     )
     return session.client(service, endpoint_url=endpoint_url)
+
+
+_TOKEN = re.compile(r"_x([0-9a-f]{10})")
+"""What `name` adds to the names of a lake."""
 
 
 def duckdb_type(glue_type: str) -> str:
