@@ -96,6 +96,7 @@ class InFlight:
         """Record that no more will be added, which makes all buffered records due."""
         with self._changed:
             self._input_ended = True
+            self._state_due.notify()
             self._changed.notify_all()
 
     def free_space(self) -> None:
@@ -192,10 +193,11 @@ class InFlight:
     def next_state(self) -> DueState | None:
         """Wait for the next state that is due and return it, the same one until it is released.
 
-        Returns None after `finish` when none is due.
+        Returns None when none is due after `finish` and the end of the input. A state may still be read after `finish`:
+        jobs that fail end before the input does.
         """
         with self._state_due:
-            while (state := self._ledger.due()) is None and not self._finished:
+            while (state := self._ledger.due()) is None and not (self._finished and self._input_ended):
                 self._state_due.wait()
             return state
 

@@ -182,10 +182,24 @@ def test_no_state_comes_after_the_end_but_those_that_are_due(flight: Flight) -> 
     flight.hold(1, A)
     flight.add(A)
     flight.hold(2, A)
+    flight.all.end_input()
     flight.all.finish()
 
     assert flight.next_state() == 1
     assert flight.all.next_state() is None
+
+
+def test_a_state_that_is_read_after_the_end_of_all_jobs_is_due(flight: Flight) -> None:
+    """Jobs end before the input does if errors end them."""
+    flight.all.finish()
+
+    assert waits(flight.next_state, until=lambda: flight.hold(1, A)) == 1
+
+
+def test_no_state_comes_after_the_end_of_the_input_if_all_jobs_have_ended_before(flight: Flight) -> None:
+    flight.all.finish()
+
+    assert waits(flight.all.next_state, until=flight.all.end_input) is None
 
 
 def test_states_of_other_streams_are_due_although_a_stream_has_failed(flight: Flight) -> None:

@@ -34,6 +34,7 @@ class Sync:
 
     def release_to(self, stdout: int) -> None:
         """Release the states; return when there is nothing more to release."""
+        self._in_flight.end_input()
         self._in_flight.finish()
         Releasing(self._in_flight, Stdout(stdout)).start()
         self._in_flight.wait_until_finished(0.0)
