@@ -201,10 +201,13 @@ def _past_value(text: str, at: int) -> int:
 
 
 def _past_deep_value(text: str, at: int) -> int:
-    """Return the position behind a value of any depth, in a text whose brackets are known to match."""
+    """Return the position behind a value of any depth, in a text whose brackets are known to match.
+
+    The text of a value below the frame is not checked: `readable` does not look at it either.
+    """
     try:
         return _past_value(text, at)
-    except RecursionError:
+    except (RecursionError, ValueError, StopIteration):
         depth = 0
         for token in _TOKENS.finditer(text, at):
             depth += (token[0] in _PARTNER) - (token[0] in _CLOSING)

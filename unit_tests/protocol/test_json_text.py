@@ -79,6 +79,13 @@ def test_members_have_their_bytes_as_received(value: bytes) -> None:
     assert object_of(found) == text
 
 
+def test_what_is_below_the_frame_keeps_its_bytes_unchecked_beside_a_deep_value() -> None:
+    below = b"[" * 20 + b"?" + b"]" * 20
+    text = b'{"a":' + DEEP + b',"b":' + below + b"}"
+
+    assert {key: bytes(raw) for key, raw in members(text).items()} == {"a": DEEP, "b": below}
+
+
 def test_a_key_without_utf_8_is_written_as_an_escape() -> None:
     text = b'{"\\ud83d":1,"\xc3\xa9":2}'
 
