@@ -96,26 +96,6 @@ def evolve(table: Mapping[str, ColumnType | None], stream: Sequence[Field]) -> E
     return Evolution(tuple(changes), tuple(columns))
 
 
-def widen_columns(columns: Sequence[Field], needs: Mapping[Path, ColumnType]) -> Evolution:
-    """Return the changes after which the type at each path of `needs` is at least as wide as the one given for it.
-
-    A type that is wide enough stays, so the order of batches does not matter. Raises ValueError for a path that does
-    not exist, or a type that would change values.
-    """
-    changes: list[SchemaChange] = []
-    wide = list(columns)
-    for path, needed in needs.items():
-        position = next((i for i, field in enumerate(wide) if path[:1] == (field.name,)), None)
-        if position is None:
-            raise ValueError(f"there is no column {'.'.join(path)} to widen")
-        field = wide[position]
-        change = _widening(field.type, needed, path, path[1:])
-        if change:
-            changes.append(change)
-            wide[position] = replace(field, type=_changed(field.type, change, path[1:]))
-    return Evolution(tuple(changes), tuple(wide))
-
-
 def apply_changes(
     table: Mapping[str, ColumnType | None], changes: Iterable[SchemaChange]
 ) -> dict[str, ColumnType | None]:
@@ -220,22 +200,6 @@ def _common_struct(table: Struct, stream: Struct, path: Path) -> _Supertype | No
         fields.append(replace(field, name=found.name, type=common.type))
         changes += common.changes
     return _Supertype(Struct(tuple(fields)), tuple(changes))
-
-
-def _widening(column_type: ColumnType, needed: ColumnType, path: Path, inside: Path) -> Widen | None:
-    match column_type, inside:
-        case _, ():
-            common = _common_supertype(column_type, needed, path)
-            if common is None or isinstance(needed, Struct | List):
-                raise ValueError(f"{'.'.join(path)} is {column_type} and cannot become {needed}")
-            return Widen(path, common.type) if common.changes else None
-        case List(element), (step, *rest) if step == ELEMENT:
-            return _widening(element, needed, path, tuple(rest))
-        case Struct(fields), (step, *rest):
-            for field in fields:
-                if field.name == step:
-                    return _widening(field.type, needed, path, tuple(rest))
-    raise ValueError(f"there is no column {'.'.join(path)} to widen")
 
 
 def _changed(column_type: ColumnType, change: SchemaChange, inside: Path) -> ColumnType:

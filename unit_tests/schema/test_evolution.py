@@ -16,7 +16,6 @@ from destination_datalake.schema.evolution import (
     apply_changes,
     evolve,
     redirect_suffix,
-    widen_columns,
 )
 from destination_datalake.schema.glue import glue_type, parse_glue_type
 from destination_datalake.schema.iceberg import from_iceberg, iceberg_type
@@ -238,53 +237,24 @@ def test_evolution_is_idempotent_and_keeps_every_column(
 
 
 @pytest.mark.parametrize(
-    ("path", "needed", "expected"),
+    ("path", "wider", "expected"),
     [
-        (("n",), Int64(), column("n", Int64())),
-        (("f",), Float64(), column("f", Float64())),
-        (("list", "element"), Int64(), column("list", List(Int64()))),
-        (("o", "deep", "element", "n"), Int64(), column("o", a_struct(deep=List(a_struct(n=Int64()))))),
+        (("n",), Int64(), Int64()),
+        (("f",), Float64(), Float64()),
+        (("list", "element"), Int64(), List(Int64())),
+        (("o", "deep", "element", "n"), Int64(), a_struct(deep=List(a_struct(n=Int64())))),
     ],
 )
-def test_a_column_is_widened_at_the_path_that_needs_it(
-    path: tuple[str, ...], needed: ColumnType, expected: Field
+def test_a_widening_changes_the_type_at_its_path_only(
+    path: tuple[str, ...], wider: ColumnType, expected: ColumnType
 ) -> None:
-    columns = [
-        column("n", Int32()),
-        column("f", Float32()),
-        column("list", List(Int32())),
-        column("o", a_struct(deep=List(a_struct(n=Int32())))),
-    ]
-    evolution = widen_columns(columns, {path: needed})
-    assert evolution.changes == (Widen(path, needed),)
-    assert evolution.columns == tuple(expected if each.name == expected.name else each for each in columns)
-
-
-def test_widening_is_idempotent_and_independent_of_order() -> None:
-    once = widen_columns([column("n", Int32())], {("n",): Int64()})
-    assert widen_columns(once.columns, {("n",): Int64()}).changes == ()
-    assert widen_columns(once.columns, {("n",): Int32()}) == widen_columns(once.columns, {})
-
-
-@pytest.mark.parametrize(
-    ("path", "needed", "message"),
-    [
-        (("absent",), Int64(), "no column absent"),
-        ((), Int64(), "no column"),
-        (("n", "inside"), Int64(), "no column n.inside"),
-        (("list", "other"), Int64(), "no column list.other"),
-        (("o", "other"), Int64(), "no column o.other"),
-        (("n",), Float64(), "cannot become"),
-        (("n",), String(), "cannot become"),
-        (("o",), a_struct(n=Int64()), "cannot become"),
-    ],
-)
-def test_a_widening_that_would_change_values_is_an_error(
-    path: tuple[str, ...], needed: ColumnType, message: str
-) -> None:
-    columns = [column("n", Int32()), column("list", List(Int32())), column("o", a_struct(n=Int32()))]
-    with pytest.raises(ValueError, match=message):
-        widen_columns(columns, {path: needed})
+    columns: dict[str, ColumnType | None] = {
+        "n": Int32(),
+        "f": Float32(),
+        "list": List(Int32()),
+        "o": a_struct(deep=List(a_struct(n=Int32()))),
+    }
+    assert apply_changes(columns, [Widen(path, wider)]) == {**columns, path[0]: expected}
 
 
 def test_changes_to_missing_columns_have_no_effect() -> None:
