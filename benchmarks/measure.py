@@ -36,7 +36,7 @@ class Cost:
 def measure(command: Sequence[str], *, stdin: Path | None, stdout: Path, stderr: Path, env: Mapping[str, str]) -> Cost:
     """Run `command` to its end, its input a file if there is one; what it leaves behind is killed.
 
-    Every system reads the file itself: whoever fills a pipe, a source or the platform, does that on other machines.
+    Every system reads the file itself: the process that fills a pipe, a source or the platform, runs on other machines.
     """
     with stdout.open("wb") as out, stderr.open("wb") as err, (stdin or Path(os.devnull)).open("rb") as source:
         load = os.getloadavg()[0]
@@ -68,7 +68,7 @@ def measure(command: Sequence[str], *, stdin: Path | None, stdout: Path, stderr:
 
 @dataclass(frozen=True)
 class _Process:
-    """A line of /proc/PID/stat. `started` tells a process from a later one that got the same number."""
+    """A line of /proc/PID/stat. `started` distinguishes a process from a later one with the same id."""
 
     pid: int
     name: str

@@ -50,7 +50,7 @@ def launch() -> Iterator[WarmLaunch]:
 
 @pytest.fixture
 def lake(aws: AwsServer) -> Lake:
-    """A new bucket and a database name nobody else uses."""
+    """A new bucket and an unused database name."""
     return Lake(aws.endpoint_url)
 
 

@@ -1,4 +1,4 @@
-"""Tables whose streams change from sync to sync, and what of them is nobody's business but their owners'."""
+"""Tables whose streams change from sync to sync, and what other writers own in them."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_a_table_follows_its_stream_and_loses_nothing(lake: Lake, platform: Plat
 
 @pytest.mark.parametrize("kind", HIVE_KINDS, ids=lambda kind: kind.name)
 def test_what_others_wrote_into_the_catalog_stays(lake: Lake, platform: Platform, kind: TableKind) -> None:
-    # Given a table to which somebody has given comments, parameters, SerDe settings and columns of types we never write
+    # Given a table with another writer's comments, parameters, SerDe settings and columns of types we never write
     sync(platform, lake, kind, {"id": INTEGER, "orderNo": STRING}, {"id": 1, "orderNo": "a"})
     table: Any = lake.glue_table(lake.database, "orders")
     storage = table["StorageDescriptor"]

@@ -15,7 +15,7 @@ SEGMENT_BYTES = 16 * MiB
 """Small enough that a batch divides evenly among the cores, large enough that the cost of opening it is negligible."""
 
 READ_AHEAD_BATCHES = 4
-"""Whole batches that wait or are being landed: reading goes on while Spark starts, and no job waits for a batch."""
+"""Whole batches that wait or are being landed: reading continues while Spark starts, and no job waits for a batch."""
 
 MAX_HELD_STATES = 200_000
 """States that are held, and streams that they wait for, before reading waits: each of them takes memory."""

@@ -71,7 +71,7 @@ def _record(line: bytes) -> _Members:
 
 
 def _record_with_surrogates(line: bytes) -> _Members | None:
-    """Return the record of a line that msgspec refuses for its lone surrogates only; None if that cannot be told.
+    """Return the record of a line that msgspec refuses for its lone surrogates only; None if that is unknown.
 
     U+D800 to U+DFFF are escaped as `\\ud…`. With an `e` for the `d` they are private characters, which msgspec takes;
     where there were none of those before, putting the `d` back gives every text as it was received.

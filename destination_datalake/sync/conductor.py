@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from destination_datalake.termination import Termination
 
 TERMINATION_SECONDS = 45
-"""How long a sync goes on after SIGTERM: the platform kills it after 60 s."""
+"""How long a sync continues after SIGTERM: the platform kills it after 60 s."""
 
 MAX_JOBS = 2
 """While one job's files are committed the next one keeps the executors busy."""

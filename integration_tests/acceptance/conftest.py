@@ -52,7 +52,7 @@ def namespace(lake: Lake, pair: Pair, destination: str) -> str:
 def land(
     request: pytest.FixtureRequest, aws: AwsServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str, str], Landing]:
-    """Sync all pairs of a version, twice, into the kind of table with this name; done once, whoever asks again."""
+    """Sync all pairs of a version, twice, into the kind of table with this name; the result is cached."""
     folder: Path = request.config.getoption("--airbyte-data")
 
     @cache

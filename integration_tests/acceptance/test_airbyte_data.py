@@ -191,7 +191,7 @@ def assert_same_rows(read: Iterable[Mapping[str, Any]], expected: Iterable[Mappi
     without_ids = [{name: value for name, value in row.items() if name != METADATA[0]} for row in rows]
     found, wanted = Counter(map(canonical, without_ids)), Counter(map(canonical, expected))
     assert (sorted((found - wanted).elements()), sorted((wanted - found).elements())) == ([], []), (
-        "rows (that nobody sent, that are missing)"
+        "rows (that were not sent, that are missing)"
     )
 
 

@@ -106,7 +106,7 @@ class Round:
         return self._overtaken if self.subject.overwrites or random.random() < 0.7 else self._side_by_side
 
     def _calm(self, random: Random) -> None:
-        """Nothing happens to a sync, but that somebody reads the table while it runs."""
+        """Nothing happens to a sync, except that a reader polls the table while it runs."""
         with self._begun(self._connection.order(random, completes=True), Adversary(), "calm") as attempt:
             attempt.feed(1)
             if attempt.order.waits:

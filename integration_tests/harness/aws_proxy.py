@@ -33,7 +33,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What it is told."""
+    """The response to a request."""
 
     status: int
     headers: Mapping[str, str]

@@ -28,7 +28,7 @@ class AwsServer:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            # A Ctrl-C in a terminal goes to the whole process group; the server outlives it until it is told to stop.
+            # A Ctrl-C in a terminal goes to the whole process group; the server outlives it until it is stopped.
             start_new_session=True,
         )
         assert self._process.stdout is not None

@@ -1,4 +1,4 @@
-"""An AWS that has bad moments: it refuses the requests it is told to."""
+"""An AWS that fails chosen requests."""
 
 import threading
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def slow_down(method: str, times: int) -> Fault:
 
 
 def denied_uploads() -> Fault:
-    """S3 lets nobody write (S3 API: error code AccessDenied)."""
+    """S3 denies writes (S3 API: error code AccessDenied)."""
     body = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
 
     def is_upload(request: Request) -> bool:
@@ -43,7 +43,7 @@ def denied_uploads() -> Fault:
 
 
 def denied_under(folder: str) -> Fault:
-    """S3 lets nobody write or delete under this folder (S3 API: error code AccessDenied)."""
+    """S3 denies writes and deletes under this folder (S3 API: error code AccessDenied)."""
     body = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
 
     def is_there(request: Request) -> bool:
@@ -53,7 +53,7 @@ def denied_under(folder: str) -> Fault:
 
 
 def denied_deletes() -> Fault:
-    """S3 lets nobody delete (S3 API: error code AccessDenied)."""
+    """S3 denies deletes (S3 API: error code AccessDenied)."""
     body = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
 
     def is_delete(request: Request) -> bool:

@@ -1,4 +1,4 @@
-"""msgspec: JSON that it refuses although nobody asks for the value in question."""
+"""msgspec: JSON that it rejects because of a value that is not decoded."""
 
 from __future__ import annotations
 

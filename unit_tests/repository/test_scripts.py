@@ -82,7 +82,7 @@ def test_an_older_java_stops_a_user_at_once_with_the_one_command_that_installs_a
     assert commands == [
         "sudo apt-get update && sudo apt-get install -y --no-install-recommends openjdk-17-jre-headless"
     ]
-    assert machine.log.read_text() == "", "nothing is installed for somebody who is not root"
+    assert machine.log.read_text() == "", "nothing is installed for a user who is not root"
 
 
 @pytest.mark.parametrize("package", ["openjdk-17-jre-headless", "openjdk-21-jre-headless"])

@@ -1,4 +1,4 @@
-"""Identifiers: how each style spells a name, what bounds it, and how names that collide are told apart."""
+"""Identifiers: how each style spells a name, what bounds it, and how colliding names are distinguished."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class Run:
             os.close(descriptor)
 
     def _drive(self, stdin: int, termination: Termination) -> None:
-        """Feed stdin and let operations go on, in an order of the seed's, until the sync has ended."""
+        """Feed stdin and let operations continue, in an order of the seed's, until the sync has ended."""
         random, rest, is_open = self._random, self.source.bytes, True
         step, last_step = 0, time.monotonic()
         while not self._done.is_set():
@@ -205,7 +205,7 @@ def check_files(run: Run) -> None:
 
 
 def check_outcome(run: Run) -> None:
-    """The exit code tells what was published, and a failure of one stream keeps no other from success."""
+    """The exit code says whether all streams were published; one stream's failure does not affect the others."""
     published = [stream for stream in run.streams if run.tables[stream].published]
     assert run.code in (0, 1) or run.terminated
     assert (run.code == 1) == bool(run.journal.traces) or run.code == EXIT_TERMINATED

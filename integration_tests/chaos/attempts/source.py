@@ -1,6 +1,6 @@
 """A source with positions: which records lie behind each, and what a reader must find of those that were sent.
 
-Every sending of a record is told apart by the attempt that sent it, so that a row in the table says where it is from.
+Every sending of a record has the number of the attempt that sent it, so that a row in the table says where it is from.
 Values press on the schema: from some attempt on integers outgrow 32 bits, numbers are no 32-bit floats any more, and
 there is a column more. Some values do not fit their column, and some records can be no row at all.
 """

@@ -62,7 +62,7 @@ def kill_spark(pid: int, victim: Literal["JVM", "Python worker"]) -> bool:
 class Adversary:
     """What one attempt meets. `struck` is set when the blow has been dealt; `met` counts faults by their kind.
 
-    Whoever lets an attempt go on that was cut off sets `restored`. Requests are counted while `armed` is set.
+    Setting `restored` lets an attempt continue that was cut off. Requests are counted while `armed` is set.
     """
 
     def __init__(

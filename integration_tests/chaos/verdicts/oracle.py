@@ -24,7 +24,7 @@ NOTHING: frozenset[Sending] = frozenset()
 
 @dataclass(frozen=True)
 class Content:
-    """What must be there and what may be there: `required` is a part of `allowed`. `generation` None: nobody counts."""
+    """What must be there and what may be there: `required` is a part of `allowed`. `generation` None: unknown."""
 
     generation: int | None = None
     required: frozenset[Sending] = NOTHING
@@ -101,7 +101,7 @@ class Oracle:
         self.worlds = {World()}
 
     def after(self, *orders: Iterable[Effect]) -> None:
-        """Let these effects have happened; several orders if nobody can say in which."""
+        """Let these effects have happened; in several orders if theirs is unknown."""
         self.worlds = set().union(*(_in_turn(self.worlds, order) for order in orders))
 
     def see(self, seen: Collection[Sending]) -> bool:

@@ -43,7 +43,7 @@ class Reader:
             sending = Sending(row["position"], row["attempt"])
             expected = sent[sending].row if sending in sent else None
             if expected is None:
-                raise Broken(f"a row that nobody sent: {tuple(sending)}")
+                raise Broken(f"a row that was not sent: {tuple(sending)}")
             if wrong := [name for name, value in expected.items() if row.get(name) != value]:
                 values = {name: (expected[name], row.get(name)) for name in wrong}
                 raise Broken(f"{tuple(sending)} has other values (sent, found): {values}")

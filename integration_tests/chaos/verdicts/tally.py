@@ -18,7 +18,7 @@ class Tally:
     twice: int = 0
     """Records that are in a table twice, because they were sent again without having been acknowledged."""
     ours: Counter[str] = field(default_factory=Counter)
-    """Messages of syncs that told a fault of AWS as the connector's own (system_error)."""
+    """Messages of syncs that reported a fault of AWS as the connector's own (system_error)."""
 
     def add(self, other: "Tally") -> None:
         """Count in another one."""

@@ -66,7 +66,7 @@ def test_cdc_state_types(warehouse: Warehouse) -> None:
 
 
 def test_mid_sync_checkpointing_stream_state(warehouse: Warehouse) -> None:
-    """What a state has acknowledged survives a kill; the next sync goes on from there."""
+    """What a state has acknowledged survives a kill; the next sync continues from there."""
     with warehouse.start([orders()], flush_interval_seconds=1) as running:
         running.send([order(1), state("orders", 1)])
         running.wait_for_state()

@@ -101,7 +101,7 @@ def test_container_types(warehouse: Warehouse) -> None:
 
 
 def test_unknown_types(warehouse: Warehouse) -> None:
-    """A type nobody knows is JSON text, whatever is in it."""
+    """An unknown type is JSON text, whatever the values are."""
     schema = object_schema(id=INTEGER, mystery={"type": "potato"}, nothing={})
     sent: list[object] = ["text", 1, {"a": [1]}, True]
 

@@ -61,7 +61,7 @@ class ExpiringAws(AwsProxy):
         return self.pass_on(request)
 
     def expire(self) -> None:
-        """Take no longer what was issued so long ago that whoever has it must be about to renew it."""
+        """Reject credentials that were issued so long ago that their holder must be about to renew them."""
         with self._lock:
             due = time.monotonic() - RENEWED_AFTER
             self._issued = {key: issued for key, issued in self._issued.items() if issued > due}
@@ -94,7 +94,7 @@ def launch_with_a_user_s_keys(launch_cold: Launch) -> Launch:
 def test_a_sync_outlives_the_credentials_of_its_role(
     lake: Lake, tmp_path: Path, launch_with_a_user_s_keys: Launch, table_kind: TableKind
 ) -> None:
-    """Whoever reaches AWS takes new ones in time: the driver for Glue and for commits, the executors for uploads."""
+    """Credentials are renewed in time: by the driver for Glue and commits, by the executors for uploads."""
     warehouse = Warehouse(lake, Platform(tmp_path, launch_with_a_user_s_keys), table_kind)
     streams = [configured_stream("orders", object_schema(id=INTEGER), generation=1, minimum=1)]
 

@@ -250,7 +250,7 @@ def test_a_sync_that_may_not_delete_commits_and_publishes_all_the_same(warehouse
 
 @pytest.mark.parametrize("table_kind", TABLE_KINDS[:2], ids=lambda kind: kind.name)
 def test_a_spark_that_dies_ends_the_sync_with_what_was_acknowledged_safe(contained: Warehouse) -> None:
-    """The platform is told to try again, and the next sync goes on."""
+    """The platform retries, and the next sync continues."""
     with contained.start([ORDERS], flush_interval_seconds=1) as running:
         running.send([order(1), state("orders", 1, id=1)])
         running.wait_for_state()

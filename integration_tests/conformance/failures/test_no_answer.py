@@ -40,7 +40,7 @@ def test_sigterm_ends_a_sync_that_waits_for_an_aws_that_does_not_answer(lake: La
 
 
 def test_with_spark_dead_reading_stops_long_before_the_input_ends(lake: Lake, container: Platform) -> None:
-    """The source is not read to its end for nothing: what it is told is to try again."""
+    """The source is not read to its end for nothing: the sync fails with a transient error."""
     warehouse = Warehouse(lake, container, TABLE_KINDS[0])
     megabyte = {"id": 1, "fill": "x" * 1_000_000}
     with warehouse.start([ORDERS], flush_interval_seconds=1, batch_size_mb=1) as running:

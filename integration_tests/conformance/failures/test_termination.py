@@ -92,7 +92,7 @@ def test_a_platform_that_stops_listening_ends_the_sync(
 
 
 def test_a_sync_with_no_input_at_all_is_incomplete(warehouse: Warehouse) -> None:
-    """A source that failed at once: the table is made, nothing else happens, and the platform is told."""
+    """A source that failed at once: the table is created, nothing else happens, and the platform gets an error."""
     run = warehouse.attempt([ORDERS], [])
 
     assert run.exit_code == 1

@@ -264,7 +264,7 @@ def test_a_table_with_an_empty_folder_s_name_in_its_location_is_refused_in_words
 
 @on("hive-parquet")
 def test_a_refresh_replaces_what_aws_datalake_wrote(lake: Lake, platform: Platform) -> None:
-    """Readers see the new rows alone; the old files stay where they were, for whoever wants them back."""
+    """Readers see only the new rows; the old files stay where they were, for readers that need them back."""
     AwsDatalake(lake).append("orders", {"id": "bigint", "orderNo": "string"}, [{"id": 1, "orderNo": "a"}])
     schema = object_schema(id=INTEGER, orderNo=STRING)
     old = set(lake.objects())

@@ -68,7 +68,7 @@ def test_a_line_that_is_no_message_ends_the_sync_without_being_quoted(warehouse:
 
 
 def test_messages_that_are_not_for_a_destination_are_ignored(warehouse: Warehouse) -> None:
-    """LOG, CONTROL, estimates, statuses in between, empty lines, and types nobody knows yet."""
+    """LOG, CONTROL, estimates, statuses in between, empty lines, and unknown types."""
     others = [
         b'{"type":"LOG","log":{"level":"INFO","message":"x"}}',
         b'{"type":"CONTROL","control":{"type":"CONNECTOR_CONFIG","emitted_at":1,"connectorConfig":{"config":{}}}}',
@@ -109,7 +109,7 @@ def test_what_a_decoder_stumbles_over_outside_the_columns_costs_no_record(wareho
 
 
 def test_a_record_nested_beyond_any_decoder_costs_no_other(warehouse: Warehouse) -> None:
-    """It is among the rejects, or in the table if the nesting is where no column is; the sync goes on."""
+    """It is among the rejects, or in the table if the nesting is outside the columns; the sync continues."""
     users = configured_stream("users", SCHEMA)
     lines = [
         record("orders", {"id": 1}),

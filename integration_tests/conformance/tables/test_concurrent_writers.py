@@ -1,4 +1,4 @@
-"""Somebody else changes a table while a sync does: what both have done is there afterwards."""
+"""Another writer changes a table during a sync: the changes of both are there afterwards."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ ICEBERG = [kind for kind in TABLE_KINDS if kind.options["table_type"] == "ICEBER
 
 
 class OvertakingAws(AwsProxy):
-    """Before every other update of a table somebody else is faster: `act` is called with 1, 2, 3, …"""
+    """Before every other update of a table another writer is faster: `act` is called with 1, 2, 3, …"""
 
     def __init__(self, endpoint_url: str, act: Callable[[int], None]) -> None:
         super().__init__(endpoint_url)
@@ -82,7 +82,7 @@ def assert_both_changes_are_there(warehouse: Warehouse, aws: OvertakingAws) -> N
 
 
 def test_what_others_change_in_the_catalog_during_a_sync_that_appends_stays(warehouse: Warehouse) -> None:
-    """A column is added and one is widened, and each time somebody's comment, parameter and column came before."""
+    """A column is added and one is widened, each time after another writer's comment, parameter and column."""
     warehouse.sync(orders(), [order(1), COMPLETE])
 
     with OvertakingAws(warehouse.lake.endpoint_url, lambda n: change_the_catalog(warehouse, n)) as aws:

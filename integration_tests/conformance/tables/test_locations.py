@@ -1,4 +1,4 @@
-"""Where tables lie: told for every stream, and refused where bucket and prefix say otherwise."""
+"""Locations of tables: logged for every stream, and rejected outside bucket and prefix."""
 
 from typing import Any
 

@@ -79,7 +79,7 @@ def test_a_newer_truncate_discards_an_unfinished_one(warehouse: Warehouse) -> No
 
 
 def test_a_cancelled_truncate_s_rows_arrive_with_the_next_append_even_without_records(warehouse: Warehouse) -> None:
-    """They were acknowledged: nobody will send them again."""
+    """They were acknowledged: the source will not send them again."""
     warehouse.sync([orders(4)], [order(1), COMPLETE])
     warehouse.attempt([orders(5, 5)], [order(2), state("orders", 2)])
 
@@ -181,7 +181,7 @@ def test_a_truncate_without_records_creates_the_table_empty(warehouse: Warehouse
 def test_an_incomplete_stream_is_committed_and_acknowledged_but_not_truncated(
     warehouse: Warehouse, last: Sequence[bytes]
 ) -> None:
-    """Appended rows are there, replaced ones are not gone, and the platform is told to try again."""
+    """Appended rows are there, rows to be overwritten are still there, and the platform retries the sync."""
     kept = configured_stream("kept", object_schema(id=INTEGER), generation=4)
     warehouse.sync([orders(4), kept], [order(1), COMPLETE, status("kept", "COMPLETE")])
 
@@ -274,7 +274,7 @@ def test_overwrite_and_append_without_ids_alternate(warehouse: Warehouse) -> Non
 
 
 class Reader:
-    """Somebody who reads a table again and again; `seen` is what they saw, repetitions left out."""
+    """A reader that polls a table; `seen` has what it saw, without repetitions."""
 
     def __init__(self, warehouse: Warehouse, table: str) -> None:
         self.seen: list[list[int]] = []

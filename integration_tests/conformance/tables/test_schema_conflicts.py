@@ -24,7 +24,7 @@ def new_order(id: int) -> bytes:
 
 
 def describe(warehouse: Warehouse, text: str) -> None:
-    """Do what somebody does who describes a table in the Glue console."""
+    """Set a table's description as in the Glue console."""
     entry: Any = warehouse.lake.glue_table(warehouse.lake.database, "orders")
     kept = {key: entry[key] for key in ("Name", "TableType", "Parameters", "StorageDescriptor")}
     described: Any = {**kept, "Description": text}

@@ -1,4 +1,4 @@
-"""Tables that somebody else made: what a sync that writes to them leaves as it was."""
+"""Tables that another writer created: what a sync leaves unchanged in them."""
 
 from typing import Any
 

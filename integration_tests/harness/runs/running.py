@@ -112,7 +112,7 @@ class Running:
         return self._end(timeout)
 
     def kill(self) -> Run:
-        """Send SIGKILL, as an out-of-memory killer would. What it leaves on disk is nobody's fault."""
+        """Send SIGKILL, as an out-of-memory killer would. Files that it leaves on disk are not a failure."""
         self._killed = True
         self.process.kill()
         return self._end(PATIENCE)
@@ -176,7 +176,7 @@ class Running:
             raise ProtocolError(f"processes outlive the connector: {left}\n{self._tail()}")
         self._reader.join(_GONE_WITHIN)
         if self._reader.is_alive():
-            raise ProtocolError("the connector has ended, but somebody still holds its stdout open")
+            raise ProtocolError("the connector has ended, but another process still holds its stdout open")
         if self._broken:
             raise self._broken
         run = Run(self.process.returncode, tuple(self._messages), self._tail(None), seconds)

@@ -1,4 +1,4 @@
-"""Fakes of Spark and of tables whose operations wait until a seed lets them go on, or fail."""
+"""Fakes of Spark and of tables whose operations wait until a seed lets them continue, or fail."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ class Schedule:
             return self._changed.wait_for(lambda: bool(self._waiting), seconds)
 
     def release_one(self, random: Random) -> None:
-        """Let one of the waiting operations go on."""
+        """Let one of the waiting operations continue."""
         with self._changed:
             self._waiting.pop(random.randrange(len(self._waiting))).set()
 
     def release_all(self) -> None:
-        """Let all operations go on, and block no further one."""
+        """Let all operations continue, and block no further one."""
         with self._changed:
             self._open = True
             while self._waiting:
