@@ -86,7 +86,7 @@ def _sync(
 ) -> Sync:
     """Send every pair to both destinations.
 
-    Replacing is asked for in the two ways there are: by generation ids alone (a truncate refresh, what platforms send
+    An overwrite is requested in both ways: by generation ids alone (a truncate refresh, what platforms send
     today), or by the mode `overwrite`.
     """
     streams, lines, statuses = [], [], []

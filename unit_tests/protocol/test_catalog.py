@@ -95,7 +95,7 @@ def test_a_stream_without_a_schema_has_an_empty_one() -> None:
         ("overwrite", 3, 0, True),
     ],
 )
-def test_a_stream_replaces_the_table_for_overwrite_and_for_equal_generations(
+def test_a_stream_overwrites_the_table_for_overwrite_and_for_equal_generations(
     mode: str, generation: int | None, minimum: int | None, overwrites: bool
 ) -> None:
     stream = parsed(destination_sync_mode=mode, generation_id=generation, minimum_generation_id=minimum)
