@@ -19,8 +19,8 @@ class Cleanup:
     """Decides when folders are deleted, and deletes them.
 
     `table_input` is the table at the beginning of the sync: folders listed then were left by earlier syncs, and are
-    deleted at the end of this one. Of the folders that this sync leaves, the table's first and its last are kept for
-    readers until the next sync.
+    deleted by this one. Of the folders that this sync leaves, the table's first and the last are kept for readers until
+    the next sync.
     """
 
     def __init__(self, glue_table: GlueTable, folders: Folders, table_input: TableInput) -> None:
