@@ -67,7 +67,7 @@ class Executors(Protocol):
 
 
 class Landing:
-    """Lands batches: stage, encode, commit, and `settle` with the outcome, on the committing thread.
+    """Lands batches: stage, encode, commit, and call `settle` with the outcome, on any thread.
 
     All tables are opened and prepared at once, while Spark is starting and records are being read. A batch is committed
     only if `can_acknowledge` says so when its turn has come: otherwise no state could ever speak for its records.
