@@ -179,8 +179,10 @@ class Conductor:
                     self._in_flight.end_job(engine_failed=self._landing.engine_failed())
         except Exception as error:
             self._in_flight.stop(unexpected("land what was received", error))
-        if self._all_jobs_ended.wait() == 0:
-            self._finish()
+        finally:
+            # Whatever a thread ends by: the main thread waits for all of them.
+            if self._all_jobs_ended.wait() == 0:
+                self._finish()
 
     def _finish(self) -> None:
         """Publish what is complete. Not on the main thread, which after SIGTERM does not wait for AWS."""

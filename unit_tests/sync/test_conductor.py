@@ -8,16 +8,18 @@ import resource
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from destination_datalake.buffer.buffer import MiB
+from destination_datalake.files.tasks import EncodeTask, UnitResult
 from destination_datalake.protocol.stdout import Stdout
 from destination_datalake.sync.conductor import EXIT_TERMINATED
 from destination_datalake.tables.table import Committed
 from destination_datalake.termination import Termination
+from unit_tests.sync.fakes.executors import FakeExecutors
 from unit_tests.sync.fakes.messages import failures, record, state, states
 from unit_tests.sync.fakes.sync import FakeSync
 from unit_tests.sync.fakes.table import raising
@@ -49,6 +51,18 @@ def test_an_error_of_one_stream_fails_that_stream_alone(sync: FakeSync, moment: 
 
     assert (code, list(failures(messages)), states(messages)) == (1, ["a"], [2])
     assert (sync.a.rows, sync.b.rows, sync.a.published, sync.b.published) == (0, 1, False, True)
+
+
+def test_a_sync_whose_job_thread_was_ended_fails_and_does_not_hang(sync: FakeSync) -> None:
+    class EndingExecutors(FakeExecutors):
+        def encode(self, tasks: Sequence[EncodeTask]) -> list[UnitResult]:  # noqa: ARG002
+            raise SystemExit
+
+    sync.executors = EndingExecutors()
+
+    code, messages = sync.run([record("a"), state(1, "a")])
+
+    assert (code, list(failures(messages)), states(messages)) == (1, ["a"], [])
 
 
 def test_a_failed_stream_commits_nothing_more(sync: FakeSync) -> None:
