@@ -179,8 +179,8 @@ class Watched(type(os.environ)):
         self.removed.append(name)
         super().__delitem__(name)
 
-os.environ.__class__ = Watched
 os.environ.pop("PYSPARK_SUBMIT_ARGS", None)
+os.environ.__class__ = Watched
 engine = Engine.start(EngineSettings("local[1]", {}))
 engine.parallelism()
 print(Watched.removed, os.environ["PYSPARK_SUBMIT_ARGS"])
