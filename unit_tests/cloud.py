@@ -83,3 +83,16 @@ def before(access: AwsAccess, service: Any, operation: str, act: Callable[[int],
         act(next(times))
 
     access.client(service).meta.events.register(f"before-call.{service}.{operation}", notice)
+
+
+def at_the_next_update(access: AwsAccess, act: Callable[[], object], *, response_lost: bool = False) -> None:
+    """Call `act` just before these clients' next update of a Glue table; or after it, and lose the response."""
+    events: Any = access.client("glue").meta.events
+    event = "needs-retry.glue.UpdateTable" if response_lost else "before-send.glue.UpdateTable"
+
+    def once(**_: Any) -> float | None:
+        events.unregister(event, once)
+        act()
+        return 0 if response_lost else None
+
+    events.register_first(event, once)

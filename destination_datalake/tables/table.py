@@ -9,6 +9,9 @@ from typing import NamedTuple, Protocol
 from destination_datalake.files.plan import DataFile, FilePlan, RewriteTask, Rewritten
 from destination_datalake.protocol.catalog import StreamId
 
+LOWEST_GENERATION_PROPERTY = "airbyte.lowest-generation-id"
+"""A table property: the lowest generation of the table's rows. Tables filled by other writers do not have it."""
+
 
 class TableName(NamedTuple):
     """A table's name in the Glue Data Catalog."""

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 _OUR_FOLDER = re.compile(r"(?P<parent>.+)/generation-\d+-[0-9a-f]{12}")
 """A folder created by this connector."""
 
-_CONCURRENT_CALLS = 8
+CONCURRENT_CALLS = 8
+"""Requests to S3 that one step of a table makes at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class Folders:
             old, new = S3Address.parse(f"{source}/{name}"), S3Address.parse(f"{target}/{name}")
             s3.copy({"Bucket": old.bucket, "Key": old.key}, new.bucket, new.key)
 
-        with ThreadPoolExecutor(_CONCURRENT_CALLS, "copy") as pool:
+        with ThreadPoolExecutor(CONCURRENT_CALLS, "copy") as pool:
             list(pool.map(copy, names))
 
     def delete(self, uris: Iterable[str]) -> None:
@@ -84,7 +85,7 @@ class Folders:
             address = S3Address.parse(uri)
             s3.delete_object(Bucket=address.bucket, Key=address.key)
 
-        with ThreadPoolExecutor(_CONCURRENT_CALLS, "delete") as pool:
+        with ThreadPoolExecutor(CONCURRENT_CALLS, "delete") as pool:
             list(pool.map(delete, uris))
 
     def delete_folder(self, folder: str) -> None:

@@ -14,11 +14,11 @@ from typing import Self
 from destination_datalake.schema.glue import parse_glue_type
 from destination_datalake.schema.types import ColumnType
 from destination_datalake.tables.glue.glue_table import TableInput
+from destination_datalake.tables.table import LOWEST_GENERATION_PROPERTY
 
 _PENDING_LOCATION = "airbyte.unpublished-location"
 _PENDING_GENERATION = "airbyte.unpublished-generation-id"
 _PENDING_TYPES = "airbyte.unpublished-types"
-_LOWEST_GENERATION = "airbyte.lowest-generation-id"
 _OTHER_FOLDERS = "airbyte.other-locations"
 _LAST_COMMIT = "airbyte.last-commit"
 
@@ -103,21 +103,21 @@ def _save_folders(table_input: TableInput, listed: Mapping[str, FolderState]) ->
 
 def lowest_generation(table_input: TableInput) -> int | None:
     """Return the lowest generation among the table's rows; None if it is unknown, as for tables of other writers."""
-    lowest = table_input["Parameters"].get(_LOWEST_GENERATION)
+    lowest = table_input["Parameters"].get(LOWEST_GENERATION_PROPERTY)
     return None if lowest is None else int(lowest)
 
 
 def save_lowest_generation(table_input: TableInput, generation: int | None) -> None:
     """Set the lowest generation among the table's rows; None if their records have no generation."""
     if generation is None:
-        table_input["Parameters"].pop(_LOWEST_GENERATION, None)
+        table_input["Parameters"].pop(LOWEST_GENERATION_PROPERTY, None)
     else:
         table_input["Parameters"].update(generation_parameter(generation))
 
 
 def generation_parameter(generation: int | None) -> dict[str, str]:
     """Return the parameter for the lowest generation among a table's rows; empty if that is None."""
-    return {} if generation is None else {_LOWEST_GENERATION: str(generation)}
+    return {} if generation is None else {LOWEST_GENERATION_PROPERTY: str(generation)}
 
 
 def save_commit(table_input: TableInput, commit: str) -> None:

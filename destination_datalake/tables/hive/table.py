@@ -37,7 +37,7 @@ from destination_datalake.tables.glue.storage_descriptor import (
 from destination_datalake.tables.hive.cleanup import Cleanup
 from destination_datalake.tables.hive.compatibility import WIDENED_IN_PLACE, incompatibility
 from destination_datalake.tables.hive.content import Content, folders_in_use
-from destination_datalake.tables.hive.folders import Folders
+from destination_datalake.tables.hive.folders import CONCURRENT_CALLS, Folders
 from destination_datalake.tables.hive.parameters import generation_parameter, lowest_generation, save_commit
 from destination_datalake.tables.hive.widening import Widening
 from destination_datalake.tables.hive.write_modes import Append, Overwrite, WriteMode
@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from destination_datalake.tables.glue.database import Databases
     from destination_datalake.tables.location import TableLocation
     from destination_datalake.tables.ownership import TableOwner
-
-_CONCURRENT_CALLS = 8
 
 
 class HiveTable:
@@ -227,7 +225,7 @@ class HiveTable:
 
     def _complete_uploads(self, files: Sequence[DataFile]) -> None:
         s3 = self._access.client("s3")
-        with ThreadPoolExecutor(_CONCURRENT_CALLS, "publish") as pool:
+        with ThreadPoolExecutor(CONCURRENT_CALLS, "publish") as pool:
             list(pool.map(lambda file: file.pending_upload.publish(s3), files))
 
     def _record_commit(self, files: Sequence[DataFile]) -> bool:

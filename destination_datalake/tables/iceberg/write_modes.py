@@ -21,13 +21,10 @@ from destination_datalake.protocol.catalog import Stream
 from destination_datalake.tables.fencing import TOKEN_PROPERTY, Fenced, FencingToken
 from destination_datalake.tables.iceberg.files import has_row_level_deletes, holds_files, live_files
 from destination_datalake.tables.iceberg.operations import TableOperations
-from destination_datalake.tables.table import TableConflict, TableName, cannot_write
+from destination_datalake.tables.table import LOWEST_GENERATION_PROPERTY, TableConflict, TableName, cannot_write
 
 BRANCH_PREFIX = "airbyte_generation_"
 """Followed by the generation, the name of the branch of a pending overwrite."""
-
-_LOWEST_GENERATION = "airbyte.lowest-generation-id"
-"""A table property: the lowest generation of the table's rows. Tables filled by other writers do not have it."""
 
 _GENERATION = "airbyte.generation-id"
 _SYNC = "airbyte.sync-id"
@@ -161,12 +158,12 @@ def properties_of_new_table(stream: Stream) -> dict[str, str]:
     """Return the generation that a new table is created with; none if it is published only later, or unknown."""
     if stream.generation is None or stream.outdates(None):
         return {}
-    return {_LOWEST_GENERATION: str(stream.generation)}
+    return {LOWEST_GENERATION_PROPERTY: str(stream.generation)}
 
 
 def lowest_generation(properties: Mapping[str, str]) -> int | None:
     """Return the lowest generation of the table's rows; None if the properties do not have it."""
-    lowest = properties.get(_LOWEST_GENERATION, "")
+    lowest = properties.get(LOWEST_GENERATION_PROPERTY, "")
     return int(lowest) if lowest.isdecimal() else None
 
 
@@ -177,10 +174,10 @@ def pending_branches(metadata: TableMetadata) -> list[str]:
 
 def _set_lowest_generation(generation: int | None, transaction: Transaction) -> None:
     properties = transaction.table_metadata.properties
-    if generation is None and _LOWEST_GENERATION in properties:
-        transaction.remove_properties(_LOWEST_GENERATION)
+    if generation is None and LOWEST_GENERATION_PROPERTY in properties:
+        transaction.remove_properties(LOWEST_GENERATION_PROPERTY)
     elif generation is not None and lowest_generation(properties) != generation:
-        transaction.set_properties({_LOWEST_GENERATION: str(generation)})
+        transaction.set_properties({LOWEST_GENERATION_PROPERTY: str(generation)})
 
 
 def _snapshot_properties(stream: Stream) -> dict[str, str]:

@@ -24,6 +24,7 @@ from destination_datalake.tables.table import Committed, Table, TableName
 from integration_tests.harness.aws_server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from integration_tests.harness.lake import PREFIX, Lake
 from integration_tests.harness.table_kinds import TableKind
+from unit_tests.cloud import at_the_next_update
 from unit_tests.tables.behaviour.promises import PROMISES, Promises
 
 Record = Mapping[str, Any]
@@ -150,15 +151,7 @@ class Shop:
 
     def at_the_next_update(self, act: Callable[[], object], *, response_lost: bool = False) -> None:
         """Call `act` just before the next update of the Glue table; or after it, and lose the update's response."""
-        events: Any = self._access.client("glue").meta.events
-        event = "needs-retry.glue.UpdateTable" if response_lost else "before-send.glue.UpdateTable"
-
-        def once(**_: Any) -> float | None:
-            events.unregister(event, once)
-            act()
-            return 0 if response_lost else None
-
-        events.register_first(event, once)
+        at_the_next_update(self._access, act, response_lost=response_lost)
 
     @contextmanager
     def before_each_update(self, act: Callable[[], object]) -> Iterator[None]:

@@ -39,6 +39,7 @@ from destination_datalake.tables.location import TableLocation
 from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.table import Committed, TableName
 from integration_tests.harness.aws_server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
+from unit_tests.cloud import at_the_next_update
 
 STREAM = StreamId("shop", "Orders")
 COLUMNS = (Field("id", "id", Int64()),)
@@ -191,15 +192,7 @@ class Lake:
 
     def at_the_next_update(self, act: Callable[[], object], *, response_lost: bool = False) -> None:
         """Call `act` just before the next update of the Glue table; or after it, and lose the update's response."""
-        events: Any = self.access.client("glue").meta.events
-        event = "needs-retry.glue.UpdateTable" if response_lost else "before-send.glue.UpdateTable"
-
-        def once(**_: Any) -> float | None:
-            events.unregister(event, once)
-            act()
-            return 0 if response_lost else None
-
-        events.register_first(event, once)
+        at_the_next_update(self.access, act, response_lost=response_lost)
 
     def put(self, body: bytes) -> str:
         """Put a Parquet file into the table's folder and return its URI."""
