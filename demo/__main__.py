@@ -14,7 +14,7 @@ from pathlib import Path
 from demo.connector import run_connector
 from demo.sample import NAMESPACE, SIZES, write_sample
 from demo.show import console, show_answer, show_config, show_states, show_stderr, show_table
-from integration_tests.harness.aws_server import AwsServer
+from integration_tests.aws.server import AwsServer
 from integration_tests.harness.lake import Lake
 
 _FORMATS = {"parquet": "Parquet", "jsonl": "JSONL"}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.harness.aws_server import AwsServer
+from integration_tests.aws.server import AwsServer
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.runs.launch import Launch, launch_command
 from integration_tests.harness.runs.platform import Platform

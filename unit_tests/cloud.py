@@ -15,11 +15,11 @@ from moto import mock_aws
 from moto.core.botocore_stubber import MockRawResponse
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess
-from integration_tests.harness.aws_server import compare_versions
+from integration_tests.aws.extension import install
 
 BUCKET = "lake"
 
-compare_versions()
+install()
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from integration_tests.aws.server import AwsServer
 from integration_tests.chaos.aws.adversary import HostileAws
-from integration_tests.harness.aws_server import AwsServer
 
 
 @pytest.fixture(scope="session")

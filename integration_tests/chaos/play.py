@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from multiprocessing.queues import Queue
 from pathlib import Path
 
+from integration_tests.aws.server import AwsServer
 from integration_tests.chaos.aws.adversary import HostileAws
 from integration_tests.chaos.rounds import ATTEMPTS, Round
 from integration_tests.chaos.verdicts.report import Verdict
-from integration_tests.harness.aws_server import AwsServer
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.runs.warm import SharedSpark, WarmLaunch
 

@@ -20,7 +20,7 @@ from airbyte_cdk.models.airbyte_protocol_serializers import AirbyteMessageSerial
 
 from destination_datalake.destination import DestinationDatalake
 from destination_datalake.protocol.catalog import parse_catalog
-from integration_tests.harness.aws_server import AwsServer
+from integration_tests.aws.server import AwsServer
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_catalog, configured_stream, record
 from integration_tests.harness.runs.output import Run, same_text, without_stats

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.harness.aws_server import ACCESS_KEY_ID, ACCOUNT_ID, REGION, SECRET_ACCESS_KEY
+from integration_tests.aws.server import ACCESS_KEY_ID, ACCOUNT_ID, REGION, SECRET_ACCESS_KEY
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.runs.launch import COMMAND, with_variables
 from integration_tests.harness.runs.platform import Platform

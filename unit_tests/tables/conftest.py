@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from integration_tests.harness.aws_server import AwsServer
+from integration_tests.aws.server import AwsServer
 
 
 @pytest.fixture(scope="session")

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from integration_tests.aws.server import SECRET_ACCESS_KEY
 from integration_tests.chaos.attempts.source import CONFIDENTIAL, STREAM, Chunk, Sending
 from integration_tests.chaos.aws.adversary import Adversary, HostileAws
 from integration_tests.chaos.verdicts.oracle import Effect
 from integration_tests.chaos.verdicts.reader import Broken
-from integration_tests.harness.aws_server import SECRET_ACCESS_KEY
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import Json, configured_catalog, configured_stream, status
 from integration_tests.harness.runs.launch import Launch

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from integration_tests.aws.server import ACCESS_KEY_ID, ACCOUNT_ID, SECRET_ACCESS_KEY
 from integration_tests.harness.aws_proxy import Answer, AwsProxy, Request
-from integration_tests.harness.aws_server import ACCESS_KEY_ID, ACCOUNT_ID, SECRET_ACCESS_KEY
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_stream, record, state, status
 from integration_tests.harness.runs.launch import Launch, with_variables

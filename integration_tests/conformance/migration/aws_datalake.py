@@ -9,7 +9,7 @@ import awswrangler
 import boto3
 import pandas as pd  # type: ignore[import-untyped]
 
-from integration_tests.harness.aws_server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
+from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from integration_tests.harness.lake import PREFIX, Lake
 
 Format = Literal["Parquet", "JSONL"]

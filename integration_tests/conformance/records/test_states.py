@@ -2,7 +2,7 @@
 
 import pytest
 
-from integration_tests.harness.aws_server import AwsServer
+from integration_tests.aws.server import AwsServer
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_stream, global_state, record, state, status
 from integration_tests.harness.runs.output import Run, record_count, same_text, without_stats

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.harness.aws_server import AwsServer
+from integration_tests.aws.server import AwsServer
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
 from unit_tests.tables.behaviour.shop import Shop

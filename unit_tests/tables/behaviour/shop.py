@@ -21,7 +21,7 @@ from destination_datalake.tables.factory import TableFactory
 from destination_datalake.tables.fencing import TOKEN_PROPERTY
 from destination_datalake.tables.glue.database import Databases
 from destination_datalake.tables.table import Committed, Table, TableName
-from integration_tests.harness.aws_server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
+from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from integration_tests.harness.lake import PREFIX, Lake
 from integration_tests.harness.table_kinds import TableKind
 from unit_tests.cloud import at_the_next_update

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess
-from integration_tests.harness.aws_server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, AwsServer
+from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, AwsServer
 from unit_tests.tables.iceberg.lake import Lake
 
 

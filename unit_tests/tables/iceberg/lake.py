@@ -38,7 +38,7 @@ from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.location import TableLocation
 from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.table import Committed, TableName
-from integration_tests.harness.aws_server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
+from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from unit_tests.cloud import at_the_next_update
 
 STREAM = StreamId("shop", "Orders")

@@ -3,9 +3,13 @@
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
 
 ACCOUNT_ID = "123456789012"
 REGION = "us-east-1"
@@ -23,8 +27,8 @@ class AwsServer:
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
-            # -P: the folder of this file is not a place to import from.
-            [sys.executable, "-P", str(Path(__file__).resolve())],
+            [sys.executable, "-m", "integration_tests.aws.server"],
+            cwd=Path(__file__).resolve().parents[2],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -45,35 +49,32 @@ class AwsServer:
         self._process.communicate()
 
 
-def compare_versions() -> None:
-    """Let moto's UpdateTable refuse a VersionId that is not the table's any more, as Glue does."""
-    from moto.core.exceptions import JsonRESTError
-    from moto.core.responses import ActionResult
-    from moto.glue.responses import GlueResponse
+def layers() -> "Sequence[Callable[[WSGIApplication], WSGIApplication]]":
+    """What a request passes on its way to moto, the outermost first. A layer may answer in moto's place."""
+    return ()
 
-    unconditional = GlueResponse.update_table
-    lock = threading.Lock()
 
-    def update_table(request: GlueResponse) -> ActionResult:
-        asked, database = request.parameters.get("VersionId"), request.parameters["DatabaseName"]
-        with lock:
-            table = request.glue_backend.get_table(database, request.parameters["TableInput"]["Name"])
-            if asked not in (None, table.as_dict()["VersionId"]):
-                raise JsonRESTError("ConcurrentModificationException", f"Update table failed: version {asked} is old")
-            return unconditional(request)
+def application() -> "WSGIApplication":
+    """Return AWS: moto, changed by the extension, behind the layers."""
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
-    GlueResponse.update_table = update_table  # type: ignore[assignment,method-assign]
+    from integration_tests.aws.extension import install
+
+    install()
+    behind: WSGIApplication = DomainDispatcherApplication(create_backend_app)
+    for layer in reversed(layers()):
+        behind = layer(behind)
+    return behind
 
 
 def _serve() -> None:
     """Serve on a free port of the loopback interface, say where on stdout, stop at the end of stdin."""
-    from moto.server import ThreadedMotoServer
+    from moto.moto_server.werkzeug_app import MotoRequestHandler
+    from werkzeug.serving import make_server
 
-    compare_versions()
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    _, port = server.get_host_and_port()
-    sys.stdout.write(f"http://127.0.0.1:{port}\n")
+    server = make_server("127.0.0.1", 0, application(), threaded=True, request_handler=MotoRequestHandler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    sys.stdout.write(f"http://127.0.0.1:{server.port}\n")
     sys.stdout.flush()
     sys.stdin.buffer.read()
 

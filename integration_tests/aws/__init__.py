@@ -1,0 +1,1 @@
+"""The tests' AWS: moto, and what AWS documents where moto does otherwise."""

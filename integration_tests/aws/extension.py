@@ -1,0 +1,14 @@
+"""What the tests' AWS does as AWS documents it and moto does not, installed in this process.
+
+It holds for whoever asks moto here: a test within `mock_aws`, and every client of `integration_tests.aws.server`.
+"""
+
+from functools import cache
+
+from integration_tests.aws.glue.versions import compare_versions
+
+
+@cache
+def install() -> None:
+    """Change moto's classes; once is enough, however often it is called. Accounts that are open keep their state."""
+    compare_versions()
