@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -63,10 +64,14 @@ def _expectation(
         if step in variants:
             model = variants[str(step)]
             continue
-        field = model.model_fields.get(str(step))
+        if isinstance(step, int):
+            continue
+        field = model.model_fields.get(step)
         if field is None:
             break
         found = next((item.what for item in field.metadata if isinstance(item, Expects)), found)
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            model = field.annotation
+        # An object, or a list of objects.
+        for kind in (field.annotation, *get_args(field.annotation)):
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                model = kind
     return found

@@ -12,16 +12,11 @@ from destination_datalake.config.messages import quoted
 
 _HARMLESS: Mapping[str, object] = {
     "partitioning": "NO PARTITIONING",
-    "lakeformation_governed_tables": False,
-    "lakeformation_database_default_tag_key": None,
 }
-"""Unsupported options, each with the value that changes nothing (None: no value does)."""
+"""Unsupported options, each with the value that changes nothing."""
 
-UNSUPPORTED_OPTIONS = frozenset({*_HARMLESS, "lakeformation_database_default_tag_values"})
-"""Options of Airbyte's AWS Datalake destination that this version does not support.
-
-The tags' values have no effect without their key, which is refused.
-"""
+UNSUPPORTED_OPTIONS = frozenset(_HARMLESS)
+"""Options of Airbyte's AWS Datalake destination that this version does not support."""
 
 
 def normalised(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -40,10 +35,23 @@ def normalised(options: Mapping[str, Any]) -> dict[str, Any]:
             value = "/".join(folder for folder in value.split("/") if folder.strip()).strip()
         if value is not None and value != "":
             result[key] = value
+    lake_formation = result.get("lake_formation")
+    if isinstance(lake_formation, dict):
+        for name in ("grants", "table_tags"):
+            if isinstance(entries := lake_formation.get(name), list):
+                lake_formation[name] = [_in_lower_case(entry) for entry in entries]
     spark, as_given = result.get("spark"), options.get("spark")
     if isinstance(spark, dict) and isinstance(as_given, dict) and isinstance(conf := as_given.get("conf"), dict):
         result["spark"] = {**spark, "conf": {name: text for name, text in conf.items() if text is not None}}
     return result
+
+
+def _in_lower_case(entry: Any) -> Any:
+    """Return an entry about tables with the names of databases and tables as Glue stores them."""
+    if not isinstance(entry, dict):
+        return entry
+    lowered = {name: entry[name].lower() for name in ("database", "table") if isinstance(entry.get(name), str)}
+    return {**entry, **lowered}
 
 
 def _stripped(value: Any) -> Any:
@@ -51,6 +59,8 @@ def _stripped(value: Any) -> Any:
         case dict():
             stripped = {key: _stripped(item) for key, item in value.items()}
             return {key: item for key, item in stripped.items() if item is not None and item != ""}
+        case list():
+            return [_stripped(item) for item in value]
         case str():
             return value.strip()
         case _:
@@ -58,7 +68,7 @@ def _stripped(value: Any) -> Any:
 
 
 def with_dependent_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Fill in the defaults that depend on other options: table_type, numeric_types and the compression codec."""
+    """Fill in the defaults that depend on other options: table_type, numeric_types, lake_formation.mode, the codec."""
     options = {**given}
     format_ = options.setdefault("format", {"format_type": "Parquet"})
     jsonl = isinstance(format_, dict) and format_.get("format_type") == "JSONL"
@@ -66,6 +76,10 @@ def with_dependent_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
     options.setdefault(
         "numeric_types", "decimal" if options.get("glue_catalog_float_as_decimal") is True else "int/float"
     )
+    if options.get("lakeformation_governed_tables") is True:
+        lake_formation = options.setdefault("lake_formation", {})
+        if isinstance(lake_formation, dict):
+            options["lake_formation"] = {"mode": "managed", **lake_formation}
     if isinstance(format_, dict):
         codec = "UNCOMPRESSED" if jsonl else "ZSTD" if table_type == "ICEBERG" else "SNAPPY"
         options["format"] = {"compression_codec": codec, **format_}
@@ -94,6 +108,11 @@ def contradictions(given: Mapping[str, Any]) -> Iterator[str]:
             f"glue_catalog_float_as_decimal true asks for decimal columns, numeric_types {numeric_types} for others. "
             "Set numeric_types to decimal, or glue_catalog_float_as_decimal to false."
         )
+    if given.get("lakeformation_database_default_tag_key") and not _values(given):
+        yield (
+            "lakeformation_database_default_tag_key has no values: AWS assigns an LF-Tag with a value only. Set "
+            "lakeformation_database_default_tag_values to one or more, separated by commas, or leave the key out."
+        )
     naming = given.get("naming")
     style = naming.get("style", "snake_case") if isinstance(naming, dict) else "snake_case"
     if isinstance(naming, dict) and naming.get("split_numbers") is True and style in ("preserve", "aws_datalake"):
@@ -107,3 +126,9 @@ def contradictions(given: Mapping[str, Any]) -> Iterator[str]:
             f"buffer_size_mb {buffer} is smaller than batch_size_mb {batch}: a batch would never fill. "
             "Lower batch_size_mb or raise buffer_size_mb."
         )
+
+
+def _values(given: Mapping[str, Any]) -> bool:
+    """Whether lakeformation_database_default_tag_values has any value; one that is no text is reported elsewhere."""
+    values = given.get("lakeformation_database_default_tag_values")
+    return any(value.strip() for value in values.split(",")) if isinstance(values, str) else values is not None

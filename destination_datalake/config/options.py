@@ -10,9 +10,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, Field, SecretStr, ValidationError
 
 from destination_datalake.aws.address import S3Address
+from destination_datalake.config.base import Options
+from destination_datalake.config.encryption import BucketDefault, SseKms, SseS3
+from destination_datalake.config.governance import LakeFormationOptions, contradictory_governance
 from destination_datalake.config.messages import Expects, invalid_options
 from destination_datalake.config.normalisation import (
     UNSUPPORTED_OPTIONS,
@@ -31,13 +34,7 @@ ParquetCodec = Literal["UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD"]
 JsonlCodec = Literal["UNCOMPRESSED", "GZIP"]
 
 
-class _Options(BaseModel):
-    # `allow`, not `forbid`: unknown options cause a warning (`Config.unknown_options`), not a refusal.
-    # Python's regular expressions have look-ahead, which spec.json's patterns use; pydantic's own have not.
-    model_config = ConfigDict(frozen=True, strict=True, extra="allow", regex_engine="python-re")
-
-
-class IamRole(_Options):
+class IamRole(Options):
     """Assume a role, starting from the credentials of the environment."""
 
     credentials_title: Literal["IAM Role"]
@@ -56,7 +53,7 @@ class IamRole(_Options):
     ] = 3600
 
 
-class IamUser(_Options):
+class IamUser(Options):
     """The access key of an IAM user."""
 
     credentials_title: Literal["IAM User"]
@@ -64,34 +61,34 @@ class IamUser(_Options):
     aws_secret_access_key: Annotated[SecretStr, Field(min_length=1), Expects("the user's secret access key")]
 
 
-class DefaultChain(_Options):
+class DefaultChain(Options):
     """The credentials that AWS's default chain finds where the connector runs."""
 
     credentials_title: Literal["Default chain"]
 
 
-class Parquet(_Options):
+class Parquet(Options):
     """Columnar files."""
 
     format_type: Literal["Parquet"]
     compression_codec: Annotated[ParquetCodec, Expects("one of UNCOMPRESSED, SNAPPY, GZIP, ZSTD")]
 
 
-class Jsonl(_Options):
+class Jsonl(Options):
     """One JSON object per line."""
 
     format_type: Literal["JSONL"]
     compression_codec: Annotated[JsonlCodec, Expects("one of UNCOMPRESSED, GZIP")]
 
 
-class NamingOptions(_Options):
+class NamingOptions(Options):
     """How names of streams and fields become names of databases, tables and columns."""
 
     style: Annotated[NamingStyle, Expects("snake_case, preserve or aws_datalake")] = "snake_case"
     split_numbers: Annotated[bool, Expects("true or false")] = False
 
 
-class SparkOptions(_Options):
+class SparkOptions(Options):
     """Where Spark runs, and its own settings."""
 
     master: Annotated[
@@ -104,7 +101,7 @@ class SparkOptions(_Options):
     )
 
 
-class RejectOptions(_Options):
+class RejectOptions(Options):
     """How many of a stream's records may have rejects before it is stopped."""
 
     max_ratio: Annotated[
@@ -113,7 +110,7 @@ class RejectOptions(_Options):
     max_count: Annotated[int | None, Field(ge=0), Expects("a whole number of records, 0 or more")] = None
 
 
-class Config(_Options):
+class Config(Options):
     """Every option of the connector, defaults filled in."""
 
     aws_account_id: Annotated[str | None, Field(pattern=r"^[0-9]{12}$"), Expects("an AWS account id of 12 digits")] = (
@@ -151,6 +148,13 @@ class Config(_Options):
         Field(pattern=r"^[A-Za-z0-9_-]{1,255}$"),
         Expects("a database name of at most 255 letters, digits, hyphens and underscores"),
     ]
+    lakeformation_database_default_tag_key: Annotated[
+        str | None, Field(max_length=128), Expects("the key of an LF-Tag, of at most 128 characters")
+    ] = None
+    lakeformation_database_default_tag_values: Annotated[
+        str | None, Expects("the values of the LF-Tag, separated by commas")
+    ] = None
+    lakeformation_governed_tables: Annotated[bool, Expects("true or false")] = False
     format: Annotated[
         Parquet | Jsonl,
         Field(discriminator="format_type"),
@@ -183,6 +187,24 @@ class Config(_Options):
     rejects: Annotated[RejectOptions, Expects("an object with max_ratio and max_count")] = Field(
         default_factory=RejectOptions
     )
+    lake_formation: Annotated[
+        LakeFormationOptions, Expects("an object with mode, registration_role_arn, tags, table_tags and grants")
+    ] = Field(default_factory=LakeFormationOptions)
+    encryption: Annotated[
+        BucketDefault | SseS3 | SseKms,
+        Field(discriminator="encryption_type"),
+        Expects("an object whose encryption_type is Bucket default, SSE-S3 or SSE-KMS"),
+    ] = Field(default_factory=lambda: BucketDefault(encryption_type="Bucket default"))
+    glue_catalog_id: Annotated[
+        str | None,
+        Field(pattern=r"^[0-9]{12}$"),
+        Expects("the id of the account that owns the Data Catalog, 12 digits"),
+    ] = None
+    glue_region: Annotated[
+        str | None,
+        Field(pattern=r"^[a-z]{2,3}(-[a-z]+)+-[0-9]+$"),
+        Expects("the code of the Data Catalog's region, such as eu-west-1"),
+    ] = None
     spark: Annotated[SparkOptions, Expects("an object with master and conf")] = Field(default_factory=SparkOptions)
     endpoint_url: Annotated[
         str | None,
@@ -203,6 +225,9 @@ class Config(_Options):
             config = cls.model_validate(with_dependent_defaults(given))
         except ValidationError as error:
             problems += invalid_options(error, cls, _VARIANTS)
+        else:
+            governed = config.lakeformation_governed_tables
+            problems += contradictory_governance(config.lake_formation, governed_tables=governed)
         if problems:
             count = [f"{len(problems)} options need attention:"] if len(problems) > 1 else []
             raise ConfigError("\n".join([*count, *problems]))
@@ -221,6 +246,12 @@ class Config(_Options):
                 return (*keys, *conf)
             case _:
                 return tuple(conf)
+
+    def database_default_tag(self) -> tuple[str, tuple[str, ...]] | None:
+        """Return key and values of the LF-Tag for databases that the connector creates; None if there is none."""
+        values = [value.strip() for value in (self.lakeformation_database_default_tag_values or "").split(",")]
+        key = self.lakeformation_database_default_tag_key
+        return None if key is None else (key, tuple(dict.fromkeys(filter(None, values))))
 
     def key(self, *names: str) -> str:
         """Return the S3 key of `names` under bucket_prefix: `key("shop", "orders")` is "lake/raw/shop/orders"."""
@@ -253,11 +284,14 @@ def _extra(options: BaseModel, path: str = "") -> Iterator[str]:
             yield from _extra(value, f"{path}{name}.")
 
 
-_VARIANTS: Mapping[str, type[_Options]] = {
+_VARIANTS: Mapping[str, type[Options]] = {
     "IAM Role": IamRole,
     "IAM User": IamUser,
     "Default chain": DefaultChain,
     "Parquet": Parquet,
     "JSONL": Jsonl,
+    "Bucket default": BucketDefault,
+    "SSE-S3": SseS3,
+    "SSE-KMS": SseKms,
 }
 """The models in discriminated unions, by the value that chooses them."""

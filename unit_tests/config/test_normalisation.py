@@ -59,8 +59,6 @@ def test_a_configuration_of_aws_datalake_is_accepted() -> None:
     [
         {"partitioning": "DATE"},
         {"partitioning": "YEAR/MONTH/DAY"},
-        {"lakeformation_governed_tables": True},
-        {"lakeformation_database_default_tag_key": "pii_level"},
     ],
 )
 def test_an_unsupported_option_is_refused_if_it_would_have_an_effect(changes: dict[str, Any]) -> None:
@@ -68,6 +66,39 @@ def test_an_unsupported_option_is_refused_if_it_would_have_an_effect(changes: di
 
     assert said.startswith(next(iter(changes)))
     assert "not supported yet by this version" in said
+
+
+def test_governed_tables_are_managed_iceberg_tables() -> None:
+    config = Config.parse(options(lakeformation_governed_tables=True))
+
+    assert (config.lake_formation.mode, config.table_type) == ("managed", "ICEBERG")
+
+
+def test_the_default_tag_has_each_of_its_values_once() -> None:
+    config = Config.parse(
+        options(
+            lakeformation_database_default_tag_key="pii_level",
+            lakeformation_database_default_tag_values=" private, public,,private",
+        )
+    )
+
+    assert config.database_default_tag() == ("pii_level", ("private", "public"))
+
+
+def test_names_in_grants_and_tags_are_those_that_glue_stores() -> None:
+    config = Config.parse(
+        options(
+            lake_formation={
+                "mode": "managed",
+                "grants": [{"principal": "123456789012", "permissions": ["SELECT"], "database": "Shop", "table": "O"}],
+                "table_tags": [{"table": "Orders", "columns": ["eMail"], "tags": {"pii": ["high"]}}],
+            }
+        )
+    )
+
+    (grant,), (tags,) = config.lake_formation.grants, config.lake_formation.table_tags
+    assert (grant.database, grant.table) == ("shop", "o")
+    assert (tags.table, tags.columns) == ("orders", ["eMail"])
 
 
 @pytest.mark.parametrize(

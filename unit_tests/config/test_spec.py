@@ -15,6 +15,8 @@ from airbyte_cdk.test.standard_tests._spec_lint import find_secret_marking_error
 from pydantic import BaseModel
 
 from destination_datalake.cli import spec_message
+from destination_datalake.config.encryption import BucketDefault, SseKms, SseS3
+from destination_datalake.config.governance import Grant, LakeFormationOptions, TableTags
 from destination_datalake.config.normalisation import normalised
 from destination_datalake.config.options import (
     Config,
@@ -31,6 +33,8 @@ from destination_datalake.destination import DestinationDatalake
 
 SPEC: dict[str, Any] = json.loads((resources.files("destination_datalake") / "spec.json").read_text("utf-8"))
 CONNECTION: dict[str, Any] = SPEC["connectionSpecification"]
+
+GOVERNANCE: dict[str, Any] = CONNECTION["properties"]["lake_formation"]["properties"]
 
 # Options whose default depends on another one have none in the spec: a form would send it as the user's choice.
 DEPENDENT = {"format", "table_type", "numeric_types", "compression_codec"}
@@ -80,6 +84,12 @@ def variants(option: str) -> list[dict[str, Any]]:
         pytest.param(variants("format")[0], Parquet, id="Parquet"),
         pytest.param(CONNECTION["properties"]["naming"], NamingOptions, id="Naming"),
         pytest.param(CONNECTION["properties"]["rejects"], RejectOptions, id="Rejects"),
+        pytest.param(CONNECTION["properties"]["lake_formation"], LakeFormationOptions, id="Lake Formation"),
+        pytest.param(GOVERNANCE["table_tags"]["items"], TableTags, id="Tags"),
+        pytest.param(GOVERNANCE["grants"]["items"], Grant, id="Grants"),
+        pytest.param(variants("encryption")[0], BucketDefault, id="Bucket default"),
+        pytest.param(variants("encryption")[1], SseS3, id="SSE-S3"),
+        pytest.param(variants("encryption")[2], SseKms, id="SSE-KMS"),
         pytest.param(CONNECTION["properties"]["spark"], SparkOptions, id="Spark"),
     ],
 )
@@ -99,7 +109,7 @@ def test_jsonl_differs_only_in_the_default_of_its_codec() -> None:
 def test_the_top_level_of_the_spec_and_the_configuration_agree() -> None:
     written, required = rules_in(CONNECTION)
     held, needed = rules_of(Config)
-    for nested in ("credentials", "format", "naming", "rejects", "spark"):
+    for nested in ("credentials", "format", "naming", "rejects", "lake_formation", "encryption", "spark"):
         assert written.pop(nested) == {"type": "object"}
         held.pop(nested)
 
@@ -114,8 +124,10 @@ def test_options_are_ordered_in_existing_groups_with_title_and_description() -> 
     assert [option["order"] for option in options_in_order] == list(range(len(options_in_order)))
     used = [option["group"] for option in options_in_order]
     assert set(used) == set(groups)
-    plain = [CONNECTION["properties"][name] for name in ("naming", "rejects", "spark")]
-    for nested in [CONNECTION, *variants("credentials"), *variants("format"), *plain]:
+    plain = [CONNECTION["properties"][name] for name in ("naming", "rejects", "lake_formation", "spark")]
+    chosen = [*variants("credentials"), *variants("format"), *variants("encryption")]
+    listed = [GOVERNANCE["table_tags"]["items"], GOVERNANCE["grants"]["items"]]
+    for nested in [CONNECTION, *chosen, *plain, *listed]:
         for name, option in nested["properties"].items():
             assert option["title"], name
             assert option.get("description") or "const" in option, name
@@ -132,6 +144,11 @@ def test_choices_are_one_of_with_a_constant_discriminator() -> None:
         "Default chain",
     ]
     assert [variant["properties"]["format_type"]["const"] for variant in variants("format")] == ["Parquet", "JSONL"]
+    assert [variant["properties"]["encryption_type"]["const"] for variant in variants("encryption")] == [
+        "Bucket default",
+        "SSE-S3",
+        "SSE-KMS",
+    ]
 
 
 def test_the_spec_is_a_valid_schema_with_its_secrets_marked() -> None:
@@ -160,6 +177,8 @@ def test_the_spec_message_is_that_of_the_cdk_s_class() -> None:
         {"bucket_prefix": "/a/b/", "aws_account_id": "", "region": " eu-west-1 "},
         {"format": {"format_type": "JSONL", "compression_codec": "GZIP"}, "endpoint_url": None},
         {"partitioning": "NO PARTITIONING", "lakeformation_governed_tables": False, "colour": "green"},
+        {"lakeformation_governed_tables": True, "encryption": {"encryption_type": "SSE-S3"}},
+        {"lake_formation": {"mode": "hybrid", "tags": {"a": ["b"]}, "grants": []}, "glue_catalog_id": "123456789012"},
         {"spark": {"master": "local[2]", "conf": {"spark.ui.enabled": "false"}}},
         {"credentials": {"credentials_title": "Default chain"}},
         {"table_prefix": "Raw_", "database_strategy": "single", "naming": {"style": "preserve"}},

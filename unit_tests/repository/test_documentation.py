@@ -39,9 +39,9 @@ THEIRS: dict[str, Any] = {
     "bucket_name": "lake",
     "bucket_prefix": "raw/",
     "lakeformation_database_name": "Landing",
-    "lakeformation_database_default_tag_key": None,
-    "lakeformation_database_default_tag_values": "",
-    "lakeformation_governed_tables": False,
+    "lakeformation_database_default_tag_key": "level",
+    "lakeformation_database_default_tag_values": "private,public",
+    "lakeformation_governed_tables": True,
     "format": {"format_type": "Parquet", "compression_codec": "GZIP"},
     "partitioning": "NO PARTITIONING",
     "glue_catalog_float_as_decimal": False,
@@ -175,8 +175,7 @@ def test_the_page_on_migrating_tells_of_every_option() -> None:
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("lakeformation_database_default_tag_key", "level"),
-        ("lakeformation_governed_tables", True),
+        ("lakeformation_database_default_tag_values", ""),
         ("partitioning", "DATE"),
         ("region", ""),
         ("bucket_prefix", ".."),
