@@ -86,7 +86,7 @@ def test_a_page_s_links_lead_somewhere(page: Path) -> None:
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/rooms.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/code/rooms.md", "CONTRIBUTING.md"])
 def test_every_file_of_the_connector_that_a_page_names_is_there(page: str) -> None:
     named = re.findall(r"`((?:\w+/)*(?:\w+\.py|spec\.json|[a-z]\w*/))`", text(page))
     homes = (ROOT, ROOT / "destination_datalake", ROOT / "integration_tests", ROOT / "destination_datalake" / "tables")
@@ -97,7 +97,7 @@ def test_every_file_of_the_connector_that_a_page_names_is_there(page: str) -> No
 def test_every_module_has_a_row_on_the_page_of_rooms() -> None:
     package = ROOT / "destination_datalake"
     modules = {path.relative_to(package).as_posix() for path in package.rglob("*.py") if path.name != "__init__.py"}
-    named = set(re.findall(r"`((?:\w+/)*\w+\.py)`", text("docs/rooms.md").partition("## Who imports whom")[0]))
+    named = set(re.findall(r"`((?:\w+/)*\w+\.py)`", text("docs/code/rooms.md").partition("## Who imports whom")[0]))
 
     assert named == modules
 
