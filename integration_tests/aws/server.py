@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -51,7 +52,9 @@ class AwsServer:
 
 def layers() -> "Sequence[Callable[[WSGIApplication], WSGIApplication]]":
     """What a request passes on its way to moto, the outermost first. A layer may answer in moto's place."""
-    return ()
+    from integration_tests.aws.gate import Gate
+
+    return (partial(Gate, account=ACCOUNT_ID, administrator_key=ACCESS_KEY_ID),)
 
 
 def application() -> "WSGIApplication":

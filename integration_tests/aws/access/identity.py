@@ -1,0 +1,102 @@
+"""Who calls: the user, role session or administrator whose access key signed a request."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from integration_tests.aws.access.policy import Policy, Principal, parse_policy
+
+PARTITION = "aws"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Somebody who may be refused: a user or a session of a role in the account's IAM."""
+
+    principal: Principal
+    policies: tuple[Policy, ...]
+    """Of the identity: inline and managed ones, and those of a user's groups."""
+    limits: tuple[Policy, ...] = ()
+    """Policies that must allow an action besides: the permissions boundary, the session's policy."""
+    expires: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Administrator:
+    """Somebody who is never refused: the account's own key, or a name by which a test tells its clients apart."""
+
+    arn: str
+
+
+@dataclass(frozen=True, slots=True)
+class Nobody:
+    """A key of a user's form that the account has not given to anybody, or a session that it does not know."""
+
+    arn: str = ""
+
+
+Identity = Caller | Administrator | Nobody
+
+
+def identify(access_key_id: str, session_token: str, account: str) -> Identity:
+    """Return whose key it is, by moto's IAM and STS.
+
+    A session of a role that IAM does not have is an administrator's, for moto lets it be assumed.
+    """
+    from moto.iam.models import iam_backends
+    from moto.sts.models import sts_backends
+
+    for session in reversed(sts_backends[account][PARTITION].assumed_roles):
+        if session.access_key_id == access_key_id:
+            if session.session_token != session_token:
+                return Nobody()
+            role = role_of(session.role_arn, account)
+            if role is None:
+                return Administrator(session.arn)
+            principal = Principal(session.arn, role.arn, account)
+            return Caller(principal, _policies(role), _limits(role, session.policy), session.expiration)
+    user = iam_backends[account][PARTITION].get_user_from_access_key_id(access_key_id)
+    if user is not None:
+        groups = iam_backends[account][PARTITION].get_groups_for_user(user.name)
+        policies = tuple(policy for group in groups for policy in _policies(group))
+        return Caller(Principal(user.arn, "", account), _policies(user) + policies, _limits(user, None))
+    if is_of_a_user(access_key_id):
+        return Nobody()
+    return Administrator(f"arn:aws:iam::{account}:root")
+
+
+def is_of_a_user(access_key_id: str) -> bool:
+    """Tell whether an access key id has the form of a user's: AKIA and 16 capitals and digits.
+
+    https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_identifiers.html#identifiers-unique-ids
+    """
+    return len(access_key_id) == 20 and access_key_id.startswith("AKIA") and access_key_id.isalnum()
+
+
+def role_of(arn: str, account: str) -> Any:
+    from moto.iam.models import iam_backends
+
+    roles = iam_backends[account][PARTITION].roles.values()
+    return next((role for role in roles if role.arn == arn), None)
+
+
+def _policies(identity: Any) -> tuple[Policy, ...]:
+    inline: Mapping[str, str] = identity.policies
+    managed: Sequence[Any] = list(identity.managed_policies.values())
+    return tuple(parse_policy(document) for document in (*inline.values(), *map(_document, managed)))
+
+
+def _document(managed: Any) -> str:
+    return str(next(version.document for version in managed.versions if version.is_default))
+
+
+def _limits(identity: Any, session_policy: str | None) -> tuple[Policy, ...]:
+    from moto.iam.models import iam_backends
+
+    documents = [session_policy] if session_policy else []
+    boundary = getattr(identity, "permissions_boundary_arn", None)
+    if boundary:
+        backend = iam_backends[identity.account_id][PARTITION]
+        documents.append(_document(backend.get_policy(boundary)))
+    return tuple(map(parse_policy, documents))

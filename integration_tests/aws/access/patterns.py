@@ -1,0 +1,35 @@
+"""The wildcards of policies. Pure."""
+
+import re
+from functools import lru_cache
+
+
+def action_matches(pattern: str, action: str) -> bool:
+    """Tell whether a pattern has an action; case does not matter.
+
+    https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_elements_action.html
+    """
+    return wildcard(pattern.lower()).fullmatch(action.lower()) is not None
+
+
+def resource_matches(pattern: str, resource: str) -> bool:
+    """Tell whether a pattern has a resource: a lone `*` has all.
+
+    https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_elements_resource.html
+    """
+    return pattern == "*" or arn_matches(pattern, resource)
+
+
+def arn_matches(pattern: str, arn: str) -> bool:
+    """Tell whether a pattern has an ARN. No wildcard spans the colons between the first five segments."""
+    patterns, segments = pattern.split(":", 5), arn.split(":", 5)
+    return len(patterns) == len(segments) and all(
+        wildcard(each).fullmatch(segment) is not None for each, segment in zip(patterns, segments, strict=True)
+    )
+
+
+@lru_cache(maxsize=4096)
+def wildcard(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern in which `*` is any text and `?` any character."""
+    parts = {"*": ".*", "?": "."}
+    return re.compile("".join(parts.get(character) or re.escape(character) for character in pattern), re.DOTALL)

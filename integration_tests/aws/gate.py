@@ -1,0 +1,100 @@
+"""The layer in front of moto: it reads each request, lets the account's rules decide, and keeps a record."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
+
+from integration_tests.aws.access.identity import Administrator, Identity, identify
+from integration_tests.aws.access.refusal import answer, drain
+from integration_tests.aws.access.resources import take_bucket_policies_from_moto
+from integration_tests.aws.access.rules import Call, arn_of, refused
+from integration_tests.aws.requests.log import REQUESTS, Ledger, Record
+from integration_tests.aws.requests.needs import needs
+from integration_tests.aws.requests.request import AwsRequest, read_request
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication
+
+_OF_INTEREST = (
+    "x-amz-server-side-encryption",
+    "x-amz-server-side-encryption-aws-kms-key-id",
+    "x-amz-server-side-encryption-bucket-key-enabled",
+    "x-amz-acl",
+    "x-amz-copy-source",
+    "if-match",
+    "if-none-match",
+)
+
+
+class Gate:
+    """Answers what the account's rules refuse, and passes on the rest.
+
+    The account's own access key is never refused, except by a policy that a resource has, or a fault that a test asks
+    for. `/_account/…` is for tests.
+    """
+
+    def __init__(self, behind: "WSGIApplication", account: str, administrator_key: str) -> None:
+        self._behind = behind
+        self._account = account
+        self._key = administrator_key
+        self._administrator = Administrator(f"arn:aws:iam::{account}:root")
+        self._ledger = Ledger()
+        take_bucket_policies_from_moto()
+
+    def __call__(self, environ: dict[str, Any], start_response: "StartResponse") -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "")
+        if path.startswith("/moto-api"):
+            return self._behind(environ, start_response)
+        if path == REQUESTS:
+            return self._tell(environ, start_response)
+        request = read_request(environ)
+        identity = self._identify(request)
+        call = Call(request, identity, needs(request, self._account), self._account)
+        refusal = refused(call)
+        if refusal is not None:
+            drain(environ)
+            body = answer(refusal, request, environ["REQUEST_METHOD"], start_response)
+            self._ledger.add(_record(call, refusal.status, refusal.code))
+            return body
+        # What moto fails at, its server answers with 500.
+        statuses = [500]
+
+        def started(status: str, *more: Any) -> Any:
+            statuses.append(int(status.partition(" ")[0]))
+            return start_response(status, *more)
+
+        try:
+            return self._behind(environ, started)
+        finally:
+            # Before the client has the answer, so that whoever has it finds the record.
+            self._ledger.add(_record(call, statuses[-1], ""))
+
+    def _identify(self, request: AwsRequest) -> Identity:
+        if request.access_key_id in ("", self._key):
+            return self._administrator
+        return identify(request.access_key_id, request.session_token, self._account)
+
+    def _tell(self, environ: dict[str, Any], start_response: "StartResponse") -> Iterable[bytes]:
+        (since,) = parse_qs(environ["QUERY_STRING"])["since"]
+        body = str(self._ledger.last).encode() if since == "last" else self._ledger.since(int(since))
+        start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
+        return [body]
+
+
+def _record(call: Call, status: int, refusal: str) -> Record:
+    request = call.request
+    return Record(
+        number=0,
+        caller=arn_of(call.identity),
+        service=request.service,
+        operation=request.operation,
+        region=request.region,
+        needs=call.needs,
+        headers={name: request.headers[name] for name in _OF_INTEREST if name in request.headers},
+        catalog_id=request.text("CatalogId") or None,
+        bucket=request.bucket,
+        key=request.key,
+        sent_bytes=request.sent_bytes,
+        status=status,
+        refusal=refusal,
+    )

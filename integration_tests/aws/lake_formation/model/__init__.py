@@ -1,1 +1,0 @@
-"""What Lake Formation knows: resources as values, and the state of an account."""
