@@ -47,11 +47,12 @@ laws: setup ## try the laws of values and texts on five times as many examples a
 coverage: setup ## run the unit tests and require the branch coverage that pyproject.toml sets
 	$(PYTEST) unit_tests -n $(WORKERS) --cov --cov-report term:skip-covered
 
-lint: setup ## check style, formatting, spelling, and which room imports which
+lint: setup ## check style, formatting, spelling, CloudFormation, and which room imports which
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/typos
 	.venv/bin/lint-imports --no-logo
+	.venv/bin/cfn-lint infra/cloudformation/*.yaml
 
 types: setup ## check types, strictly
 	.venv/bin/mypy

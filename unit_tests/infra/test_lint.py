@@ -1,0 +1,105 @@
+"""The CloudFormation template, as cfn-lint sees it, and mistakes that have to be seen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from cfnlint.api import lint  # type: ignore[import-untyped]
+from cfnlint.config import ManualArgs  # type: ignore[import-untyped]
+from cfnlint.decode.cfn_yaml import loads  # type: ignore[import-untyped]
+
+from unit_tests.repository.files import text
+
+TEMPLATE = "infra/cloudformation/datalake.yaml"
+
+
+# What cfn-lint finds (rule and place), what is written, what somebody might write. One run finds all.
+MISTAKES = [
+    (
+        "E3030 Resources/ConnectorLocationGrant/Properties/Permissions",
+        "Permissions: [DATA_LOCATION_ACCESS]",
+        "Permissions: [DATA_LOCATION_ACESS]",
+    ),
+    ("E3002 Resources/DataKey/Properties/EnableKeysRotation", "EnableKeyRotation: true", "EnableKeysRotation: true"),
+    ("E6101 Outputs/RoleArn", "Value: !GetAtt ConnectorRole.Arn", "Value: !GetAtt ConnectorRol.Arn"),
+    (
+        "W3037 Resources/ConnectorPolicy/Properties/PolicyDocument/Statement/4",
+        "Action: [glue:CreateTable, glue:GetTable,",
+        "Action: [glue:CreateTabel, glue:GetTable,",
+    ),
+    ("E3030 Resources/DataBucket/Properties/BucketEncryption", "SSEAlgorithm: aws:kms", "SSEAlgorithm: aws-kms"),
+    ("E3003 Resources/ReaderDatabaseGrant", "Permissions: [DESCRIBE]", "Permission: [DESCRIBE]"),
+    ("E3015 Resources/WorkGroup/Condition", "    Condition: HasWorkGroup\n", "    Condition: HasWorkGroups\n"),
+    ("E1020 Resources/DataKeyAlias/Properties/TargetKeyId", "TargetKeyId: !Ref DataKey", "TargetKeyId: !Ref DataKeys"),
+    ("E3005 Resources/Location/DependsOn", "DependsOn: LocationPolicy", "DependsOn: LocationsPolicy"),
+    (
+        "E3012 Resources/DataBucket/Properties/LifecycleConfiguration",
+        "DaysAfterInitiation: 7",
+        "DaysAfterInitiation: week",
+    ),
+    (
+        "W1031 Resources/DataKeyAlias/Properties/AliasName",
+        "AliasName: !Sub alias/${AWS::StackName}",
+        "AliasName: !Sub aliases/${AWS::StackName}",
+    ),
+]
+
+
+def findings(template: str) -> list[str]:
+    """Each error and warning: the rule's id, the resource or the like, and what is wrong."""
+    matches = lint(template, config=ManualArgs(regions=["us-east-1"]))
+    return [f"{each.rule.id} {'/'.join(map(str, each.path or ()))} {each.message}" for each in matches]
+
+
+def unusable_defaults(parameters: Mapping[str, Any]) -> list[str]:
+    """The parameters whose Default CloudFormation refuses; cfn-lint does not compare a Default with its type."""
+    return [name for name, parameter in parameters.items() if "Default" in parameter and not is_usable(parameter)]
+
+
+def is_usable(parameter: Mapping[str, Any]) -> bool:
+    default = str(parameter["Default"])
+    if parameter["Type"] == "Number":
+        return default.isdecimal() and parameter["MinValue"] <= int(default) <= parameter["MaxValue"]
+    pattern, values = parameter.get("AllowedPattern", ".*"), parameter.get("AllowedValues", [default])
+    # The whole of a value has to match (CloudFormation User Guide, "Parameters": AllowedPattern).
+    return re.fullmatch(pattern, default) is not None and default in values
+
+
+def test_cfn_lint_finds_neither_errors_nor_warnings() -> None:
+    assert findings(text(TEMPLATE)) == []
+
+
+def test_every_default_of_a_parameter_is_a_value_that_the_parameter_accepts() -> None:
+    assert unusable_defaults(loads(text(TEMPLATE))["Parameters"]) == []
+
+
+@pytest.fixture(scope="module")
+def found_in_mistakes() -> list[str]:
+    template = text(TEMPLATE)
+    for _, original, mistaken in MISTAKES:
+        assert original in template
+        template = template.replace(original, mistaken, 1)
+    return findings(template)
+
+
+@pytest.mark.parametrize("expected", [expected for expected, _, _ in MISTAKES])
+def test_cfn_lint_sees_a_mistake(expected: str, found_in_mistakes: list[str]) -> None:
+    assert any(each.startswith(expected) for each in found_in_mistakes), found_in_mistakes
+
+
+@pytest.mark.parametrize(
+    ("parameter", "original", "mistaken"),
+    [
+        ("MaxSessionDuration", "    Default: 3600\n", "    Default: an hour\n"),
+        ("MaxSessionDuration", "    Default: 3600\n", "    Default: 360\n"),
+        ("BucketPrefix", "    Default: lake\n", "    Default: lake/\n"),
+        ("LakeFormationMode", "    Default: none\n", "    Default: off_\n"),
+    ],
+)
+def test_a_default_that_cannot_be_used_is_seen(parameter: str, original: str, mistaken: str) -> None:
+    template = text(TEMPLATE).replace(original, mistaken)
+
+    assert unusable_defaults(loads(template)["Parameters"]) == [parameter]
