@@ -30,11 +30,16 @@ def run() -> int:
 
     Usage errors exit as argparse does: with code 2 and the usage on stderr.
     """
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["iam-policy"]:
+        # No command of the platform's: it writes plain text.
+        from destination_datalake.iam_policy.command import run_iam_policy
+
+        return run_iam_policy(arguments[1:])
     # First of all, so that nothing but protocol lines can reach stdout.
     out = Stdout.claim()
     route_logging(out)
     _report_uncaught_exceptions(out)
-    arguments = sys.argv[1:]
     if arguments == ["spec"]:
         out.write_line(spec_message())
         return 0

@@ -7,12 +7,10 @@ message classes drop fields, refuse valid messages and lose digits.
 
 from __future__ import annotations
 
-import json
 import logging
 import uuid
 from collections.abc import Iterable, Mapping, MutableMapping
 from io import TextIOWrapper
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -28,6 +26,7 @@ from airbyte_cdk import (
 from airbyte_cdk.models.airbyte_protocol_serializers import AirbyteMessageSerializer
 
 from destination_datalake.aws.secrets import known_secrets
+from destination_datalake.config.files import read_object, too_deep
 from destination_datalake.config.normalisation import normalised
 from destination_datalake.config.options import Config
 from destination_datalake.errors import ConfigError, ConnectorError, Failure
@@ -64,12 +63,12 @@ class DestinationDatalake(Destination):
         Raises ConfigError with a sentence for each option that is not valid, before the CDK validates them against the
         spec and reports problems in the terms of JSON schema.
         """
-        options = _read_object(config_path, "configuration")
+        options = read_object(config_path, "configuration")
         try:
             Config.parse(options)
             return normalised(options)
         except RecursionError:
-            raise _too_deep(config_path, "configuration") from None
+            raise too_deep(config_path, "configuration") from None
 
     def run_cmd(self, parsed_args: Namespace) -> Iterable[AirbyteMessage]:
         """Run a command as the CDK does. A check with an invalid configuration answers FAILED and does not fail.
@@ -119,7 +118,7 @@ class DestinationDatalake(Destination):
     ) -> Iterable[AirbyteMessage]:
         from destination_datalake.sync.conductor import run_sync
 
-        catalog = _read_object(configured_catalog_path, "configured catalog")
+        catalog = read_object(configured_catalog_path, "configured catalog")
         options = self._parse(config, _logger)
         spark = self._spark or _start_engine(EngineSettings.from_config(options))
         termination = self._termination or Termination()
@@ -146,33 +145,6 @@ def _start_engine(settings: EngineSettings) -> Engine:
         raise ConfigError(
             f"There is no folder for temporary files: {error}. Set TMPDIR to a folder that can be written and has room."
         ) from error
-
-
-def _read_object(path: str, what: str) -> dict[str, Any]:
-    """Return the JSON object in the file at `path`. Errors never quote its content, which may hold secrets."""
-    try:
-        content = json.loads(Path(path).read_bytes())
-    except OSError as error:
-        raise ConfigError(f"The {what} file {path} cannot be read: {error.strerror}.") from error
-    except json.JSONDecodeError as error:
-        # Only its `msg`, never its `doc`, which is the content.
-        where = f"line {error.lineno}, column {error.colno}"
-        raise ConfigError(f"The {what} file {path} is not valid JSON: {where}: {error.msg}.") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"The {what} file {path} is not valid JSON: byte {error.start + 1} is not UTF-8.") from None
-    except RecursionError:
-        raise _too_deep(path, what) from None
-    except ValueError:
-        raise ConfigError(f"The {what} file {path} holds a number of more digits than anything here takes.") from None
-    if not isinstance(content, dict):
-        raise ConfigError(f"The {what} file {path} does not hold a JSON object.")
-    return content
-
-
-def _too_deep(path: str, what: str) -> ConfigError:
-    return ConfigError(
-        f"The {what} file {path} is nested too deeply: hundreds of objects or arrays one inside the other."
-    )
 
 
 def _traced(failure: Failure) -> AirbyteTracedException:

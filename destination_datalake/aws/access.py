@@ -9,9 +9,13 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, assert_never, overload
 
-from destination_datalake.aws.faulty_responses import retry_faulty_responses
+from destination_datalake.aws.assumed_role import Role, assume
+from destination_datalake.aws.hooks.catalog_id import name_catalog
+from destination_datalake.aws.hooks.encryption import Encryption, encrypt_objects
+from destination_datalake.aws.hooks.faulty_responses import retry_faulty_responses
 from destination_datalake.aws.secrets import register_secrets
 
 if TYPE_CHECKING:
@@ -20,26 +24,11 @@ if TYPE_CHECKING:
     from botocore.config import Config as ClientConfig
     from botocore.session import Session
     from mypy_boto3_glue import GlueClient
+    from mypy_boto3_lakeformation import LakeFormationClient
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sts import STSClient
 
-Service = Literal["s3", "glue", "sts"]
-
-_SESSION_NAME = "airbyte-destination-datalake"
-
-
-@dataclass(frozen=True, slots=True)
-class Role:
-    """An IAM role, assumed with the environment's credentials; its own are renewed before they expire."""
-
-    arn: str
-    external_id: str | None = None
-    session_duration_seconds: int = 3600
-
-    @property
-    def renewed_before_seconds(self) -> int:
-        """How long before they expire its credentials are renewed: a third of their lifetime, 15 minutes at most."""
-        return min(self.session_duration_seconds // 3, 15 * 60)
+Service = Literal["s3", "glue", "lakeformation", "sts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +49,17 @@ Identity = Role | AccessKeys | Environment
 
 @dataclass(frozen=True, slots=True)
 class AwsAccess:
-    """Identity, region and endpoint. Equal values share their clients within a process."""
+    """Identity, regions, endpoint, and what all requests ask for. Equal values share their clients within a process."""
 
     region: str
     identity: Identity = field(default_factory=Environment)
     endpoint_url: str | None = None
+    encryption: Encryption | None = None
+    """What S3 is asked to encrypt objects with; None leaves it to the bucket's default."""
+    glue_region: str | None = None
+    """The region of Glue and Lake Formation; None if it is the bucket's."""
+    glue_catalog_id: str | None = None
+    """The Data Catalog in Glue and Lake Formation; None for that of the identity's account."""
     attempts: int = 10
     """How often botocore sends a request at most, with exponential backoff, when AWS throttles or fails."""
     connect_timeout_seconds: int = 10
@@ -73,6 +68,8 @@ class AwsAccess:
     def client(self, service: Literal["s3"]) -> S3Client: ...
     @overload
     def client(self, service: Literal["glue"]) -> GlueClient: ...
+    @overload
+    def client(self, service: Literal["lakeformation"]) -> LakeFormationClient: ...
     @overload
     def client(self, service: Literal["sts"]) -> STSClient: ...
     def client(self, service: Service) -> Any:
@@ -84,7 +81,7 @@ class AwsAccess:
             key = (self, service)
             if key not in _clients:
                 client = self._boto_session().client(
-                    service, endpoint_url=self.endpoint_url, config=self._client_config(service)
+                    service, self._region(service), endpoint_url=self.endpoint_url, config=self._client_config(service)
                 )
                 # botocore makes a client's exception classes on first use. Two threads could each make their own, and
                 # an `except` of one would not catch what the other raises; here only one thread makes them.
@@ -93,7 +90,7 @@ class AwsAccess:
             return _clients[key]
 
     def session(self) -> boto3.Session:
-        """Return this process's session, for libraries that make clients themselves."""
+        """Return this process's session, for libraries that make clients of Glue themselves."""
         with _lock:
             return self._boto_session()
 
@@ -102,23 +99,41 @@ class AwsAccess:
         if self not in _sessions:
             import boto3
 
-            _sessions[self] = boto3.Session(botocore_session=self._session(), region_name=self.region)
+            _sessions[self] = boto3.Session(botocore_session=self._session(), region_name=self._region("glue"))
         return _sessions[self]
 
     def _session(self) -> Session:
         from botocore.session import get_session
 
-        session = get_session()
+        session = _with_hooks(get_session())
         match self.identity:
             case Environment():
                 pass
             case AccessKeys(access_key_id, secret_access_key):
                 session.set_credentials(access_key_id, secret_access_key)
             case Role() as role:
-                _assume(role, session, self)
+                source = _with_hooks(get_session())
+                assume(role, source, partial(self._source_client, source), session)
             case _:
                 assert_never(self.identity)
-        return _with_hooks(session)
+        if self.encryption is not None:
+            encrypt_objects(session, self.encryption)
+        if self.glue_catalog_id is not None:
+            name_catalog(session, self.glue_catalog_id)
+        return session
+
+    def _source_client(self, source: Session, service: str, **credentials: Any) -> BaseClient:
+        """Return a client for assuming the role with the credentials of `source`."""
+        return source.create_client(
+            service,
+            region_name=self.region,
+            endpoint_url=self.endpoint_url,
+            config=self._client_config("sts"),
+            **credentials,
+        )
+
+    def _region(self, service: Service) -> str:
+        return (self.glue_region or self.region) if service in ("glue", "lakeformation") else self.region
 
     def _client_config(self, service: Service) -> ClientConfig:
         from botocore.config import Config
@@ -170,52 +185,3 @@ def _with_hooks(session: Session) -> Session:
     session.register("before-sign", register_credentials)
     retry_faulty_responses(session)
     return session
-
-
-def _assume(role: Role, session: Session, access: AwsAccess) -> None:
-    """Give `session` the credentials of `role`, renewed for as long as it is used."""
-    from botocore.credentials import (
-        AssumeRoleCredentialFetcher,
-        CredentialProvider,
-        CredentialResolver,
-        RefreshableCredentials,
-    )
-    from botocore.exceptions import NoCredentialsError
-    from botocore.session import get_session
-
-    source = _with_hooks(get_session())
-    source_credentials = source.get_credentials()
-    if source_credentials is None:
-        raise NoCredentialsError()
-
-    def create_client(service: str, **credentials: Any) -> BaseClient:
-        return source.create_client(
-            service,
-            region_name=access.region,
-            endpoint_url=access.endpoint_url,
-            config=access._client_config("sts"),
-            **credentials,
-        )
-
-    request: dict[str, Any] = {
-        "RoleSessionName": _SESSION_NAME,
-        "DurationSeconds": role.session_duration_seconds,
-    }
-    if role.external_id is not None:
-        request["ExternalId"] = role.external_id
-    fetcher = AssumeRoleCredentialFetcher(create_client, source_credentials, role.arn, extra_args=request)
-
-    class AssumedRole(CredentialProvider):
-        METHOD = "assume-role"
-
-        def load(self) -> RefreshableCredentials:
-            # With botocore's fixed 15 minutes, a role of 15 minutes would be assumed again for every request.
-            return RefreshableCredentials.create_from_metadata(
-                fetcher.fetch_credentials(),
-                fetcher.fetch_credentials,
-                self.METHOD,
-                advisory_timeout=role.renewed_before_seconds,
-                mandatory_timeout=role.renewed_before_seconds * 2 // 3,
-            )
-
-    session.register_component("credential_provider", CredentialResolver([AssumedRole()]))

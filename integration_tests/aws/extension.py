@@ -6,9 +6,11 @@ It holds for whoever asks moto here: a test within `mock_aws`, and every client 
 from functools import cache
 
 from integration_tests.aws.glue.versions import compare_versions
+from integration_tests.aws.lake_formation.service import serve_lake_formation
 
 
 @cache
 def install() -> None:
     """Change moto's classes; once is enough, however often it is called. Accounts that are open keep their state."""
     compare_versions()
+    serve_lake_formation()

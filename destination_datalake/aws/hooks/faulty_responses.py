@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from botocore.model import OperationModel
     from botocore.session import Session
 
-_SERVICES = ("s3", "glue", "sts")
+_SERVICES = ("s3", "glue", "lakeformation", "sts")
 
 
 def retry_faulty_responses(session: Session) -> None:
@@ -56,7 +56,7 @@ def _has_body(operation: OperationModel) -> bool:
 
 def _is_complete(operation: OperationModel, body: bytes) -> bool:
     try:
-        if operation.service_model.protocol == "json":
+        if operation.service_model.protocol in ("json", "rest-json"):
             return isinstance(json.loads(body), dict)
         ElementTree.fromstring(body.strip())
     except (ValueError, ElementTree.ParseError):

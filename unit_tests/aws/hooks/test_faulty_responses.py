@@ -49,6 +49,13 @@ def test_a_truncated_response_of_the_catalog_is_retried(truncated: bytes) -> Non
     assert responses.count == 2
 
 
+def test_a_truncated_response_of_lake_formation_is_retried() -> None:
+    responses = Responses((200, b'{"LFTags":[{"Tag'), (200, b'{"LFTags":[]}'))
+
+    assert client("lakeformation", responses).list_lf_tags()["LFTags"] == []
+    assert responses.count == 2
+
+
 @pytest.mark.parametrize("truncated", [b"", LISTING[:-9]])
 def test_a_truncated_listing_is_retried(truncated: bytes) -> None:
     responses = Responses((200, truncated), (200, LISTING))

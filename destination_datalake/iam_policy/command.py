@@ -1,0 +1,194 @@
+"""`destination-datalake iam-policy`: for the people who set the connector up. It calls nothing but reads files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+
+from destination_datalake.aws.address import S3Address
+from destination_datalake.config.files import read_object
+from destination_datalake.config.options import Config
+from destination_datalake.errors import ConfigError, ConnectorError
+from destination_datalake.iam_policy import terraform
+from destination_datalake.iam_policy.grants import LakeFormationGrant, command_line, lake_formation_grants
+from destination_datalake.iam_policy.policy import (
+    MANAGED_POLICY_CHARACTERS,
+    Statement,
+    characters,
+    document,
+    parts,
+    statements,
+)
+from destination_datalake.iam_policy.scope import Scope, in_policy
+from destination_datalake.protocol.catalog import parse_catalog
+
+_DESCRIPTION = """\
+Print the IAM policy that the connector's user or role needs for a configuration, and nothing more. The Lake
+Formation permissions that it needs are printed beside it: on standard error as commands of the AWS CLI, or, with
+--grants, on standard output in place of the policy. Nothing in AWS is called or changed."""
+
+_EPILOG = """\
+Standard output can be piped and saved:
+
+  destination-datalake iam-policy --config config.json > policy.json
+  aws iam put-role-policy --role-name airbyte --policy-name data-lake --policy-document file://policy.json
+
+  destination-datalake iam-policy --config config.json --grants | sh
+
+The exit code is 0, 1 if the configuration is not valid, and 2 for a wrong command line."""
+
+
+def run_iam_policy(arguments: Sequence[str]) -> int:
+    """Run the command with these arguments (without its name); return the exit code, 0 or 1.
+
+    Raises SystemExit with code 2 for a wrong command line, and with 0 for `--help`.
+    """
+    try:
+        request = _Request(_parser().parse_args(arguments))
+        sys.stdout.write(f"{request.answer()}\n")
+        sys.stderr.writelines(f"{line}\n" for line in request.beside())
+    except ConnectorError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="destination-datalake iam-policy",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--config", required=True, metavar="FILE", help="the configuration, as for check and write")
+    parser.add_argument(
+        "--catalog",
+        metavar="FILE",
+        help="the configured catalog, as for write: the policy then names the databases of its streams' namespaces. "
+        "Without it the policy names lakeformation_database_name only",
+    )
+    parser.add_argument("--format", choices=("json", "terraform"), default="json", help="by default json")
+    parser.add_argument(
+        "--grants", action="store_true", help="print the Lake Formation permissions in place of the policy"
+    )
+    parser.add_argument(
+        "--principal",
+        metavar="ARN",
+        help="the user or role that the connector runs as, for the Lake Formation permissions; by default role_arn",
+    )
+    parser.add_argument(
+        "--location",
+        metavar="S3_URI",
+        action="append",
+        default=[],
+        help="a folder outside bucket_prefix with tables that follow_table_location writes to; may be repeated",
+    )
+    parser.add_argument(
+        "--part",
+        type=int,
+        metavar="N",
+        help="the N-th of the policies into which one is divided that exceeds the limit of managed policies, "
+        f"{MANAGED_POLICY_CHARACTERS:,} characters",
+    )
+    return parser
+
+
+class _Request:
+    """A command line with its files read. Raises ConfigError and SyncRefused for what is wrong in them."""
+
+    def __init__(self, asked: argparse.Namespace) -> None:
+        self._asked = asked
+        self._config = Config.parse(read_object(asked.config, "configuration"))
+        streams = parse_catalog(read_object(asked.catalog, "configured catalog")) if asked.catalog else ()
+        if asked.location and not self._config.follow_table_location:
+            raise ConfigError("--location is for tables outside bucket_prefix: set follow_table_location to true.")
+        locations = [_folder(location) for location in asked.location]
+        self._scope = Scope.of(self._config, (stream.id for stream in streams), locations)
+        self._policy = statements(self._config, self._scope)
+        self._parts = parts(self._policy)
+
+    def answer(self) -> str:
+        """Return what goes to standard output, without the line's end."""
+        as_terraform = self._asked.format == "terraform"
+        if self._asked.grants:
+            principal = self._principal()
+            if principal is None:
+                raise ConfigError("No option tells who the connector is. Name its user or role with --principal.")
+            grants = self._grants()
+            if as_terraform:
+                return terraform.permissions(grants, principal, self._config)
+            return "\n".join(command_line(grant, principal, self._config) for grant in grants)
+        selected = self._selected()
+        if not as_terraform:
+            return json.dumps(document(selected), indent=2, ensure_ascii=False)
+        documents = terraform.policy_documents(self._parts if self._asked.part is None else [selected])
+        principal = self._principal()
+        if not self._is_governed() or principal is None:
+            return documents
+        return f"{documents}\n\n{terraform.permissions(self._grants(), principal, self._config)}"
+
+    def beside(self) -> Iterator[str]:
+        """Yield the lines for standard error: notes, and, unless they are the answer, the grants."""
+        yield from (f"Note: {note}" for note in self._notes())
+        principal = self._principal()
+        if self._is_governed() and principal and not self._asked.grants and self._asked.format == "json":
+            yield "Lake Formation permissions, to be granted by a data lake administrator:"
+            yield from (command_line(grant, principal, self._config) for grant in self._grants())
+
+    def _notes(self) -> Iterator[str]:
+        config, asked = self._config, self._asked
+        for name in config.unknown_options():
+            yield f"the option {name} is not one of this connector's and is ignored."
+        if config.database_strategy == "namespace" and asked.catalog is None:
+            yield (
+                f"only database {self._scope.database} is named. Streams with a namespace are written to a database of "
+                "that name: pass the configured catalog with --catalog to add theirs."
+            )
+        if config.follow_table_location and not asked.location:
+            yield "only bucket_name and bucket_prefix are named. Add the folders of tables elsewhere with --location."
+        if config.encryption.encryption_type == "Bucket default":
+            yield (
+                "if the bucket encrypts with a KMS key of yours, the policy lacks that key. Set encryption to SSE-KMS "
+                "with kms_key_arn."
+            )
+        if self._is_governed() and self._principal() is None:
+            yield "no option tells who the connector is. Pass --principal to see the Lake Formation permissions."
+        if any(in_policy(folder.key) != folder.key for folder in self._scope.folders):
+            yield "policies cannot hold every character of bucket_prefix: the wildcard * takes the place of the others."
+        if len(self._parts) > 1 and asked.part is None and asked.format == "json" and not asked.grants:
+            yield (
+                f"the policy has {characters(self._policy):,} characters without white space; a managed policy may "
+                f"have {MANAGED_POLICY_CHARACTERS:,}. --part 1 to --part {len(self._parts)} print policies within that."
+            )
+
+    def _selected(self) -> Sequence[Statement]:
+        part = self._asked.part
+        if part is None:
+            return self._policy
+        if not 1 <= part <= len(self._parts):
+            raise ConfigError(f"--part {part} does not exist: the policy has {len(self._parts)}.")
+        return self._parts[part - 1]
+
+    def _grants(self) -> Sequence[LakeFormationGrant]:
+        return lake_formation_grants(self._config, self._scope)
+
+    def _is_governed(self) -> bool:
+        return self._config.lake_formation.mode != "none"
+
+    def _principal(self) -> str | None:
+        if self._asked.principal is not None:
+            return str(self._asked.principal)
+        credentials = self._config.credentials
+        return credentials.role_arn if credentials.credentials_title == "IAM Role" else None
+
+
+def _folder(location: str) -> S3Address:
+    try:
+        address = S3Address.parse(location)
+    except ValueError as error:
+        raise ConfigError(f"--location: {error}, such as s3://bucket/folder.") from None
+    if not {"*", "?", "$"}.isdisjoint(location):
+        raise ConfigError(f"--location {location} has a character with a meaning of its own in policies: *, ? or $.")
+    return address

@@ -1,0 +1,197 @@
+"""The rules of the policy: capability → actions → resources, each action with its reason and when it is needed.
+
+The page docs/permissions.md is generated from this table, and tests compare it with the requests of real syncs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from destination_datalake.config.governance import LOCATION_PERMISSIONS
+from destination_datalake.config.options import Config
+from destination_datalake.iam_policy.scope import Scope, prefixes
+from destination_datalake.rejects.location import REJECTS_TABLE
+
+Condition: TypeAlias = Mapping[str, Mapping[str, Sequence[str]]]
+"""Operator → condition key → values, as a policy document has them."""
+
+
+class Need(Enum):
+    """When an action is used, and what its refusal costs."""
+
+    SYNC = "syncs and check"
+    CHECK = "check only"
+    OPTIONAL = "optional"
+
+
+def _always(_config: Config) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """One IAM action, and the reason that it is allowed."""
+
+    action: str
+    need: Need
+    why: str
+    applies: Callable[[Config], bool] = _always
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """Actions on the same resources: one statement of the policy. `resources` is empty if it does not apply."""
+
+    sid: str
+    permissions: tuple[Permission, ...]
+    resources: Callable[[Scope], Sequence[str]]
+    condition: Callable[[Scope], Condition] = lambda _scope: {}
+
+
+def _governed(config: Config) -> bool:
+    return config.lake_formation.mode != "none"
+
+
+def _registers(config: Config) -> bool:
+    return _governed(config) and config.lake_formation.registration_role_arn is not None
+
+
+def _grants(config: Config) -> bool:
+    return bool(config.lake_formation.grants)
+
+
+def _opts_in(config: Config) -> bool:
+    """Principals are opted in on databases and tables, not on data locations."""
+    granted = {permission for grant in config.lake_formation.grants for permission in grant.permissions}
+    return config.lake_formation.mode == "hybrid" and bool(granted - LOCATION_PERMISSIONS)
+
+
+def _tags(config: Config) -> bool:
+    governance = config.lake_formation
+    return bool(governance.tags or governance.table_tags or config.database_default_tag())
+
+
+def _buckets(scope: Scope) -> Sequence[str]:
+    return tuple(dict.fromkeys(scope.s3(address.bucket) for address in scope.folders))
+
+
+def _listed_prefixes(scope: Scope) -> Condition:
+    return {"StringLike": {"s3:prefix": tuple(dict.fromkeys(prefixes(scope.folders)))}}
+
+
+def _via_s3(scope: Scope) -> Condition:
+    # https://docs.aws.amazon.com/kms/latest/developerguide/conditions-kms.html#conditions-kms-via-service
+    names = [f"s3.{scope.region}.amazonaws.com"]
+    if scope.partition == "aws-cn":
+        # Services have both names there; which of the two KMS compares is not documented for every service.
+        names.append(f"{names[0]}.cn")
+    return {"StringEquals": {"kms:ViaService": names}}
+
+
+def _checked_tables(scope: Scope) -> Sequence[str]:
+    return scope.tables([scope.database], "airbyte_check_*")
+
+
+CAPABILITIES: Sequence[Capability] = (
+    Capability(
+        "Objects",
+        (
+            Permission("s3:PutObject", Need.SYNC, "data files, metadata of Iceberg tables, rejects, staged segments"),
+            Permission("s3:GetObject", Need.SYNC, "metadata of Iceberg tables; files that are rewritten or copied"),
+            Permission(
+                "s3:DeleteObject",
+                Need.SYNC,
+                "the object of `check`, staged segments, old metadata, folders that a Hive table has left, files of "
+                "failed batches",
+            ),
+            Permission("s3:AbortMultipartUpload", Need.CHECK, "uploads of failed batches; `check` tries it"),
+        ),
+        Scope.objects,
+    ),
+    Capability(
+        "Folders",
+        (Permission("s3:ListBucket", Need.SYNC, "the files of a Hive table; `check` tries it"),),
+        _buckets,
+        _listed_prefixes,
+    ),
+    Capability(
+        "Key",
+        (
+            Permission("kms:GenerateDataKey", Need.SYNC, "objects that are written with the key"),
+            # https://docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html#mpuAndPermissions
+            Permission("kms:Decrypt", Need.SYNC, "objects that are read; parts of multipart uploads"),
+        ),
+        lambda scope: [scope.kms_key_arn] if scope.kms_key_arn else [],
+        _via_s3,
+    ),
+    Capability(
+        "Databases",
+        (
+            Permission("glue:GetDatabase", Need.SYNC, "whether a database exists"),
+            Permission("glue:CreateDatabase", Need.SYNC, "databases that do not exist"),
+        ),
+        lambda scope: scope.catalog(*(f"database/{database}" for database in scope.databases)),
+    ),
+    Capability(
+        "Tables",
+        (
+            Permission("glue:GetTable", Need.SYNC, "every commit"),
+            Permission("glue:CreateTable", Need.SYNC, "new tables, and that of rejects"),
+            Permission("glue:UpdateTable", Need.SYNC, "every commit"),
+        ),
+        lambda scope: scope.tables(scope.databases, "*"),
+    ),
+    Capability(
+        "Rejects",
+        (Permission("glue:BatchCreatePartition", Need.SYNC, "partitions of the table of rejects"),),
+        lambda scope: scope.tables([scope.database], REJECTS_TABLE),
+    ),
+    Capability(
+        "CheckedTables",
+        (Permission("glue:DeleteTable", Need.CHECK, "the table that `check` creates; a sync never drops a table"),),
+        _checked_tables,
+    ),
+    Capability(
+        "ExistingTables",
+        (Permission("glue:GetTables", Need.OPTIONAL, "notes of `check` about tables that the options leave behind"),),
+        lambda scope: scope.tables([scope.database], "*"),
+    ),
+    Capability(
+        "LakeFormation",
+        (
+            Permission("lakeformation:ListResources", Need.SYNC, "whether the data location is registered", _governed),
+            Permission("lakeformation:RegisterResource", Need.SYNC, "a location that is not registered", _registers),
+            Permission("lakeformation:GetLFTag", Need.SYNC, "definitions of LF-Tags", _tags),
+            Permission("lakeformation:CreateLFTag", Need.SYNC, "LF-Tags that are not defined", _tags),
+            Permission("lakeformation:UpdateLFTag", Need.SYNC, "values that a definition lacks", _tags),
+            Permission("lakeformation:GetResourceLFTags", Need.SYNC, "LF-Tags of databases and tables", _tags),
+            Permission("lakeformation:AddLFTagsToResource", Need.SYNC, "LF-Tags that a resource lacks", _tags),
+            Permission("lakeformation:ListPermissions", Need.SYNC, "grants that exist", _grants),
+            Permission("lakeformation:BatchGrantPermissions", Need.SYNC, "grants that are missing", _grants),
+            Permission("lakeformation:ListLakeFormationOptIns", Need.SYNC, "opt-ins that exist", _opts_in),
+            Permission("lakeformation:CreateLakeFormationOptIn", Need.SYNC, "opt-ins that are missing", _opts_in),
+            Permission(
+                "lakeformation:GetDataLakeSettings",
+                Need.CHECK,
+                "whether default permissions (IAM_ALLOWED_PRINCIPALS) would void governance",
+                _governed,
+            ),
+        ),
+        # Lake Formation's actions take no resources:
+        # https://docs.aws.amazon.com/service-authorization/latest/reference/list_awslakeformation.html
+        lambda _scope: ["*"],
+    ),
+    Capability(
+        "RegistrationRole",
+        (
+            # https://docs.aws.amazon.com/lake-formation/latest/dg/registration-role.html
+            Permission("iam:PassRole", Need.SYNC, "the role that Lake Formation gets with the location", _registers),
+            Permission("iam:GetRole", Need.SYNC, "Lake Formation looks at the role before it takes it", _registers),
+        ),
+        lambda scope: [scope.registration_role_arn] if scope.registration_role_arn else [],
+    ),
+)
+"""Every capability, in the order of the policy's statements."""

@@ -1,0 +1,141 @@
+"""The policy and the grants as Terraform's HCL, laid out as `terraform fmt` does."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from destination_datalake.config.options import Config
+from destination_datalake.iam_policy.grants import LakeFormationGrant
+from destination_datalake.iam_policy.policy import Statement
+
+_Lines = Iterator[str]
+
+_RESOURCES: Mapping[str, str] = {
+    "Database": "database",
+    "DataLocation": "data_location",
+    "LFTag": "lf_tag",
+    "Table": "table",
+}
+_ARGUMENTS: Mapping[str, str] = {
+    "DatabaseName": "database_name",
+    "Name": "name",
+    "ResourceArn": "arn",
+    "TableWildcard": "wildcard",
+    "TagKey": "key",
+    "TagValues": "values",
+}
+"""Lake Formation's names (API: Resource) and those of Terraform's resource `aws_lakeformation_permissions`."""
+
+
+def policy_documents(parts: Sequence[Sequence[Statement]]) -> str:
+    """Return a data source `aws_iam_policy_document` for each part of a policy."""
+    names = ["connector", *(f"connector_{number}" for number in range(2, len(parts) + 1))]
+    return "\n\n".join(
+        "\n".join(_block(f'data "aws_iam_policy_document" "{name}"', _joined(map(_statement, part))))
+        for name, part in zip(names, parts, strict=True)
+    )
+
+
+def permissions(grants: Sequence[LakeFormationGrant], principal: str, config: Config) -> str:
+    """Return a resource `aws_lakeformation_permissions` for each grant to the principal with this ARN."""
+    names = _unique([_name(grant) for grant in grants])
+    return "\n\n".join(
+        "\n".join(_block(f'resource "aws_lakeformation_permissions" "{name}"', _permissions(grant, principal, config)))
+        for name, grant in zip(names, grants, strict=True)
+    )
+
+
+def _statement(statement: Statement) -> _Lines:
+    def body() -> _Lines:
+        yield f"sid = {_text(statement.sid)}"
+        yield ""
+        yield from _list("actions", statement.actions)
+        yield ""
+        yield from _list("resources", statement.resources)
+        for operator, keys in statement.condition.items():
+            for key, values in keys.items():
+                yield ""
+                arguments = {"test": _text(operator), "variable": _text(key), "values": _texts(values)}
+                yield from _block("condition", _aligned(arguments))
+
+    return _block("statement", body())
+
+
+def _permissions(grant: LakeFormationGrant, principal: str, config: Config) -> _Lines:
+    [(kind, described)] = grant.resource.items()
+    arguments = {"principal": _text(principal), "permissions": _texts(grant.permissions)}
+    if grant.grantable:
+        arguments["permissions_with_grant_option"] = _texts(grant.grantable)
+    if config.glue_catalog_id is not None:
+        arguments["catalog_id"] = _text(config.glue_catalog_id)
+    if config.glue_region not in (None, config.region):
+        arguments["region"] = _text(config.glue_region or "")
+    if kind == "Catalog":
+        arguments["catalog_resource"] = "true"
+    yield from _aligned(arguments)
+    if kind in _RESOURCES:
+        yield ""
+        yield from _block(
+            _RESOURCES[kind], _aligned({_ARGUMENTS[key]: _value(each) for key, each in described.items()})
+        )
+
+
+def _value(value: Any) -> str:
+    match value:
+        case str():
+            return _text(value)
+        case list():
+            return _texts(value)
+        case _:
+            return "true"
+
+
+def _block(header: str, body: _Lines) -> _Lines:
+    yield f"{header} {{"
+    for line in body:
+        yield f"  {line}" if line else ""
+    yield "}"
+
+
+def _joined(blocks: Iterator[_Lines]) -> _Lines:
+    for number, block in enumerate(blocks):
+        if number:
+            yield ""
+        yield from block
+
+
+def _aligned(arguments: Mapping[str, str]) -> _Lines:
+    width = max(map(len, arguments))
+    return (f"{name:{width}} = {value}" for name, value in arguments.items())
+
+
+def _list(name: str, values: Sequence[str]) -> _Lines:
+    yield f"{name} = ["
+    for value in values:
+        yield f"  {_text(value)},"
+    yield "]"
+
+
+def _texts(values: Sequence[str]) -> str:
+    return f"[{', '.join(map(_text, values))}]"
+
+
+def _text(value: str) -> str:
+    """Return a string in quotes; what HCL would take for a template is escaped."""
+    return json.dumps(value, ensure_ascii=False).replace("${", "$${").replace("%{", "%%{")
+
+
+def _name(grant: LakeFormationGrant) -> str:
+    [(kind, described)] = grant.resource.items()
+    words = ["connector", kind, *(value for value in described.values() if isinstance(value, str))]
+    return re.sub(r"\W+", "_", "_".join(words), flags=re.ASCII).lower()
+
+
+def _unique(names: Sequence[str]) -> Iterator[str]:
+    seen: dict[str, int] = {}
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        yield name if seen[name] == 1 else f"{name}_{seen[name]}"

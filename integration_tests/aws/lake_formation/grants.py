@@ -1,0 +1,139 @@
+"""Explicit permissions of principals on resources.
+
+One principal has one entry for a resource; grants add to it, and revocations take from it:
+https://docs.aws.amazon.com/lake-formation/latest/APIReference/API_GrantPermissions.html
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from integration_tests.aws.lake_formation.call import Call, Json, Refused, invalid
+from integration_tests.aws.lake_formation.entities import resources_of
+from integration_tests.aws.lake_formation.model import resources
+from integration_tests.aws.lake_formation.model.resources import Resource
+from integration_tests.aws.lake_formation.model.state import Grant, Lake
+
+PER_BATCH = 20
+"""https://docs.aws.amazon.com/lake-formation/latest/APIReference/API_BatchGrantPermissions.html"""
+
+ON_DATABASE = frozenset({"ALL", "ALTER", "CREATE_TABLE", "DESCRIBE", "DROP"})
+ON_TABLE = frozenset({"ALL", "ALTER", "DELETE", "DESCRIBE", "DROP", "INSERT", "SELECT"})
+
+PERMISSIONS: Mapping[type[Resource], frozenset[str]] = {
+    resources.Catalog: frozenset(
+        {"ALL", "ALTER", "CREATE_CATALOG", "CREATE_DATABASE", "CREATE_LF_TAG", "CREATE_LF_TAG_EXPRESSION"}
+        | {"DESCRIBE", "DROP", "SUPER_USER"}
+    ),
+    resources.Database: ON_DATABASE,
+    resources.Table: ON_TABLE,
+    resources.Columns: frozenset({"SELECT"}),
+    resources.Column: frozenset({"SELECT"}),
+    resources.DataLocation: frozenset({"DATA_LOCATION_ACCESS"}),
+    resources.LFTag: frozenset({"ALTER", "ASSOCIATE", "DESCRIBE", "DROP", "GRANT_WITH_LF_TAG_EXPRESSION"}),
+}
+"""What can be granted: https://docs.aws.amazon.com/lake-formation/latest/dg/lf-permissions-reference.html"""
+
+_PRINCIPAL = re.compile(
+    r"IAM_ALLOWED_PRINCIPALS|\d{12}(:IAMPrincipals)?|ALLIAMPrincipals|"
+    r"arn:aws[\w-]*:(iam|sts|quicksight|identitystore|organizations|glue)::?\S*:\S+"
+)
+
+
+def grant_permissions(call: Call) -> Json:
+    principal, found, permissions, grantable = _asked(call)
+    for resource in found:
+        give(call.lake, principal, resource, permissions, grantable)
+    return {}
+
+
+def revoke_permissions(call: Call) -> Json:
+    """Take permissions away; taking what is not there is an error, of the whole request."""
+    principal, found, permissions, grantable = _asked(call)
+    parts = [part for resource in found for part in _parts(resource, permissions, grantable)]
+    for resource, taken, passed in parts:
+        held = call.lake.grants.get((principal, resource), Grant())
+        missing = (taken - held.permissions) | (passed - held.grantable)
+        if missing:
+            raise invalid(f"No permissions revoked. Grantee does not have: {sorted(missing)}")
+    for resource, taken, passed in parts:
+        held = call.lake.grants[principal, resource]
+        held.permissions -= taken
+        held.grantable -= taken | passed
+        if not held.permissions:
+            del call.lake.grants[principal, resource]
+    return {}
+
+
+def batch_grant_permissions(call: Call) -> Json:
+    return _batch(call, grant_permissions)
+
+
+def batch_revoke_permissions(call: Call) -> Json:
+    return _batch(call, revoke_permissions)
+
+
+def give(
+    lake: Lake, principal: str, resource: Resource, permissions: Iterable[str], grantable: Iterable[str] = ()
+) -> None:
+    """Add permissions to what a principal has on a resource; SELECT on a table is kept as SELECT on its columns."""
+    for part, given, passed in _parts(resource, frozenset(permissions), frozenset(grantable)):
+        held = lake.grants.setdefault((principal, part), Grant())
+        held.permissions |= given
+        held.grantable |= passed
+
+
+def _parts(
+    resource: Resource, permissions: frozenset[str], grantable: frozenset[str]
+) -> list[tuple[Resource, frozenset[str], frozenset[str]]]:
+    """Divide permissions on a table as lists show them: SELECT is on all columns, the others are on the table.
+
+    Read in Terraform's AWS provider, internal/service/lakeformation/filter.go.
+    """
+    if not isinstance(resource, resources.Table):
+        return [(resource, permissions, grantable)]
+    columns = resources.Columns(resource.catalog, resource.database, resource.name)
+    select = frozenset({"SELECT"})
+    parts: list[tuple[Resource, frozenset[str], frozenset[str]]] = [
+        (resource, permissions - select, grantable - select),
+        (columns, permissions & select, grantable & select),
+    ]
+    return [part for part in parts if part[1]]
+
+
+def _asked(call: Call) -> tuple[str, tuple[Resource, ...], frozenset[str], frozenset[str]]:
+    """Read principal, resources, permissions and those with the grant option, which are "a subset" of them."""
+    principal = call.principal or ""
+    if not _PRINCIPAL.fullmatch(principal):
+        raise invalid("Invalid principal")
+    permissions = frozenset(call.body.get("Permissions") or ())
+    grantable = frozenset(call.body.get("PermissionsWithGrantOption") or ())
+    if not permissions or not grantable <= permissions:
+        raise invalid("Permissions modification is invalid.")
+    found = resources_of(call)
+    for resource in found:
+        allowed = PERMISSIONS.get(type(resource)) or _of_policy(resource)
+        if not permissions <= allowed:
+            raise invalid(f"Permissions {sorted(permissions - allowed)} are not valid for the resource type.")
+    return principal, found, permissions, grantable
+
+
+def _of_policy(resource: Resource) -> frozenset[str]:
+    assert isinstance(resource, resources.LFTagPolicy)
+    return ON_DATABASE if resource.kind == "DATABASE" else ON_TABLE
+
+
+def _batch(call: Call, one: Callable[[Call], Any]) -> Json:
+    """Do one request after the other; what one is refused for is its failure."""
+    entries = call.body["Entries"]
+    if len(entries) > PER_BATCH:
+        raise invalid(f"Entries has more than {PER_BATCH} members")
+    if len({entry["Id"] for entry in entries}) < len(entries):
+        raise invalid("Ids of entries must be unique")
+    failures = []
+    for entry in entries:
+        try:
+            one(Call(call.account, call.region, {"CatalogId": call.catalog, **entry}))
+        except Refused as refusal:
+            failures.append({"RequestEntry": entry, "Error": refusal.detail()})
+    return {"Failures": failures}

@@ -1,0 +1,62 @@
+"""An account with a database `shop` and its table `orders`, and the clients that ask Lake Formation and Glue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+
+from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
+from unit_tests.cloud import Cloud
+
+if TYPE_CHECKING:
+    from mypy_boto3_glue import GlueClient
+    from mypy_boto3_lakeformation import LakeFormationClient
+
+ANALYST = "arn:aws:iam::123456789012:role/analyst"
+SHOP: Any = {"Database": {"Name": "shop"}}
+ORDERS: Any = {"Table": {"DatabaseName": "shop", "Name": "orders"}}
+EVERY_TABLE: Any = {"Table": {"DatabaseName": "shop", "TableWildcard": {}}}
+
+
+def columns(*names: str) -> Any:
+    return {"TableWithColumns": {"DatabaseName": "shop", "Name": "orders", "ColumnNames": names}}
+
+
+@pytest.fixture
+def glue(cloud: Cloud) -> GlueClient:
+    client = cloud.access.client("glue")
+    client.create_database(DatabaseInput={"Name": "shop"})
+    create_table(client, "orders")
+    return client
+
+
+@pytest.fixture
+def lf(glue: GlueClient) -> LakeFormationClient:
+    assert glue
+    return boto3.client(
+        "lakeformation",
+        region_name=REGION,
+        aws_access_key_id=ACCESS_KEY_ID,
+        aws_secret_access_key=SECRET_ACCESS_KEY,
+    )
+
+
+def create_table(glue: GlueClient, name: str) -> None:
+    described: Any = {
+        "Columns": [{"Name": "id", "Type": "bigint"}, {"Name": "email", "Type": "string"}],
+        "Location": f"s3://lake/shop/{name}",
+    }
+    partitioned: Any = [{"Name": "day", "Type": "date"}]
+    entry: Any = {"Name": name, "StorageDescriptor": described, "PartitionKeys": partitioned}
+    glue.create_table(DatabaseName="shop", TableInput=entry)
+
+
+def refusal(act: Callable[..., object], **request: Any) -> str:
+    """Return the code of the error that a request is answered with."""
+    with pytest.raises(ClientError) as raised:
+        act(**request)
+    return raised.value.response["Error"]["Code"]

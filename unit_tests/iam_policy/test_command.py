@@ -1,0 +1,199 @@
+"""The command line of `iam-policy`: what goes to standard output, what beside it, and the exit code."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from destination_datalake.iam_policy.command import run_iam_policy
+from unit_tests.config.examples import ROLE, options
+from unit_tests.iam_policy.examples import ACCOUNT, ANALYST, LOCATION_ROLE
+
+GOVERNED = {
+    "mode": "hybrid",
+    "registration_role_arn": LOCATION_ROLE,
+    "tags": {"domain": ["sales", "support"]},
+    "grants": [{"principal": ANALYST, "permissions": ["SELECT"], "table": "*"}],
+}
+CATALOG = {
+    "streams": [
+        {
+            "stream": {"name": "orders", "namespace": "shop", "json_schema": {}},
+            "sync_mode": "full_refresh",
+            "destination_sync_mode": "append",
+        }
+    ]
+}
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command with options and arguments; return the exit code, standard output and standard error."""
+
+    def run(*arguments: str, **changes: Any) -> tuple[int, str, str]:
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps(options(**{"aws_account_id": ACCOUNT, "bucket_prefix": "airbyte"} | changes)))
+        code = run_iam_policy(["--config", str(path), *arguments])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> str:
+    path = tmp_path / "catalog.json"
+    path.write_text(json.dumps(CATALOG))
+    return str(path)
+
+
+def test_standard_output_is_a_policy_document_and_nothing_else(run: Run) -> None:
+    code, out, _ = run(lake_formation=GOVERNED, credentials=ROLE)
+
+    found = json.loads(out)
+    assert (code, found["Version"]) == (0, "2012-10-17")
+    assert {each["Effect"] for each in found["Statement"]} == {"Allow"}
+
+
+def test_the_grants_are_printed_beside_the_policy_where_lake_formation_governs(run: Run) -> None:
+    _, _, ungoverned = run(credentials=ROLE)
+    _, _, governed = run(credentials=ROLE, lake_formation=GOVERNED)
+    _, grants, _ = run("--grants", credentials=ROLE, lake_formation=GOVERNED)
+
+    assert "grant-permissions" not in ungoverned
+    assert governed.endswith(f"to be granted by a data lake administrator:\n{grants}")
+
+
+def test_grants_are_commands_for_a_shell(run: Run) -> None:
+    _, out, _ = run("--grants", credentials=ROLE, lake_formation=GOVERNED, glue_catalog_id="210987654321")
+
+    granted = [_parsed(line) for line in out.splitlines()]
+    assert [(json.loads(each["--resource"][0]), each["--permissions"]) for each in granted] == [
+        ({"Catalog": {}}, ["CREATE_DATABASE", "CREATE_LF_TAG"]),
+        ({"DataLocation": {"ResourceArn": "arn:aws:s3:::lake/airbyte"}}, ["DATA_LOCATION_ACCESS"]),
+        ({"Database": {"Name": "raw"}}, ["CREATE_TABLE", "DESCRIBE"]),
+        (
+            {"Table": {"DatabaseName": "raw", "TableWildcard": {}}},
+            ["ALTER", "DELETE", "DESCRIBE", "INSERT", "SELECT"],
+        ),
+        ({"LFTag": {"TagKey": "domain", "TagValues": ["sales", "support"]}}, ["ALTER", "ASSOCIATE", "DESCRIBE"]),
+    ]
+    assert [each.get("--permissions-with-grant-option") for each in granted] == [None, None, None, ["SELECT"], None]
+    for each in granted:
+        assert each["--catalog-id"] == ["210987654321"]
+        assert each["--principal"] == [f"DataLakePrincipalIdentifier={ROLE['role_arn']}"]
+
+
+def _parsed(line: str) -> dict[str, list[str]]:
+    """The values of each option in a command of the AWS CLI."""
+    words = shlex.split(line)
+    assert words[:3] == ["aws", "lakeformation", "grant-permissions"]
+    found: dict[str, list[str]] = {}
+    for word in words[3:]:
+        if word.startswith("--"):
+            option = found[word] = []
+        else:
+            option.append(word)
+    return found
+
+
+def test_a_principal_may_be_named_and_must_be_where_no_option_tells_it(run: Run) -> None:
+    user = f"arn:aws:iam::{ACCOUNT}:user/airbyte"
+
+    code, out, err = run("--grants")
+    assert (code, out) == (1, "")
+    assert "Name its user or role with --principal." in err
+
+    assert f"DataLakePrincipalIdentifier={user}" in run("--grants", "--principal", user)[1]
+    assert "Pass --principal" in run(lake_formation=GOVERNED)[2]
+
+
+def test_databases_of_namespaces_come_from_the_catalog_and_without_it_a_note_says_so(run: Run, catalog: str) -> None:
+    _, without, note = run()
+    _, found, nothing = run("--catalog", catalog)
+
+    assert "database/shop" not in without
+    assert "pass the configured catalog with --catalog" in note
+    assert f"arn:aws:glue:eu-west-1:{ACCOUNT}:database/shop" in found
+    assert "--catalog" not in nothing
+
+
+def test_a_policy_that_exceeds_the_limit_is_printed_in_parts(run: Run, tmp_path: Path) -> None:
+    streams = [
+        {**CATALOG["streams"][0], "stream": {"name": "orders", "namespace": f"namespace_{number}", "json_schema": {}}}
+        for number in range(40)
+    ]
+    path = tmp_path / "many.json"
+    path.write_text(json.dumps({"streams": streams}))
+
+    _, whole, note = run("--catalog", str(path))
+    first, second = (json.loads(run("--catalog", str(path), "--part", str(part))[1]) for part in (1, 2))
+
+    assert "--part 1 to --part 2 print policies within that." in note
+    assert len(whole) > 6_144
+    assert _resources(first) | _resources(second) == _resources(json.loads(whole))
+    assert run("--catalog", str(path), "--part", "3")[0] == 1
+
+
+def _resources(document: dict[str, Any]) -> set[str]:
+    return {resource for statement in document["Statement"] for resource in statement["Resource"]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changes", "sentence"),
+    [
+        ((), {"region": "nowhere"}, "region"),
+        ((), {"aws_account_id": ...}, "Set aws_account_id, or glue_catalog_id"),
+        (("--catalog", "/nowhere/catalog.json"), {}, "The configured catalog file /nowhere/catalog.json cannot be"),
+        (("--location", "s3://other/lake"), {}, "set follow_table_location to true"),
+        (("--location", "other/lake"), {"follow_table_location": True}, "such as s3://bucket/folder"),
+        (("--location", "s3://other/*"), {"follow_table_location": True}, "a character with a meaning of its own"),
+    ],
+)
+def test_what_is_wrong_is_said_on_standard_error_and_no_policy_is_printed(
+    run: Run, arguments: tuple[str, ...], changes: dict[str, Any], sentence: str
+) -> None:
+    code, out, err = run(*arguments, **changes)
+
+    assert (code, out) == (1, "")
+    assert sentence in err
+
+
+def test_a_wrong_command_line_exits_with_2(run: Run) -> None:
+    with pytest.raises(SystemExit) as exited:
+        run("--frobnicate")
+
+    assert exited.value.code == 2
+
+
+def test_no_secret_is_printed(run: Run) -> None:
+    _, out, err = run(lake_formation=GOVERNED)
+
+    assert "s3cr3t" not in out + err
+
+
+def test_the_console_script_answers_in_plain_text_without_cdk_or_spark(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(options(aws_account_id=ACCOUNT)))
+    program = (
+        "import sys; from destination_datalake.cli import run; code = run(); "
+        "assert not {'airbyte_cdk', 'pyspark', 'pyiceberg', 'boto3'} & set(sys.modules); sys.exit(code)"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, "iam-policy", "--config", str(path)],
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert done.returncode == 0, done.stderr.decode()
+    assert json.loads(done.stdout)["Version"] == "2012-10-17"

@@ -1,0 +1,245 @@
+"""The policy of a configuration: which actions, on what, within which limits."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from destination_datalake.aws.address import S3Address
+from destination_datalake.errors import ConfigError
+from destination_datalake.iam_policy.policy import (
+    MANAGED_POLICY_CHARACTERS,
+    Statement,
+    characters,
+    document,
+    parts,
+    statements,
+)
+from destination_datalake.iam_policy.scope import Scope
+from destination_datalake.protocol.catalog import StreamId
+from unit_tests.config.examples import ROLE
+from unit_tests.examples import examples
+from unit_tests.iam_policy.examples import ACCOUNT, ANALYST, KEY, LOCATION_ROLE, actions, config, policy
+
+GLUE = f"arn:aws:glue:eu-west-1:{ACCOUNT}"
+READ_BY_ANALYST = {"principal": ANALYST, "permissions": ["SELECT"], "table": "*"}
+USES_LOCATION = {"principal": ANALYST, "permissions": ["DATA_LOCATION_ACCESS"]}
+
+
+def test_without_governance_and_keys_a_policy_is_about_s3_and_glue_alone() -> None:
+    assert policy(config()) == {
+        "Objects": Statement(
+            "Objects",
+            ("s3:PutObject", "s3:GetObject", "s3:DeleteObject", "s3:AbortMultipartUpload"),
+            ("arn:aws:s3:::lake/airbyte/*",),
+            {},
+        ),
+        "Folders": Statement(
+            "Folders", ("s3:ListBucket",), ("arn:aws:s3:::lake",), {"StringLike": {"s3:prefix": ("airbyte/*",)}}
+        ),
+        "Databases": Statement(
+            "Databases", ("glue:GetDatabase", "glue:CreateDatabase"), (f"{GLUE}:catalog", f"{GLUE}:database/raw"), {}
+        ),
+        "Tables": Statement(
+            "Tables",
+            ("glue:GetTable", "glue:CreateTable", "glue:UpdateTable"),
+            (f"{GLUE}:catalog", f"{GLUE}:database/raw", f"{GLUE}:table/raw/*"),
+            {},
+        ),
+        "Rejects": Statement(
+            "Rejects",
+            ("glue:BatchCreatePartition",),
+            (f"{GLUE}:catalog", f"{GLUE}:database/raw", f"{GLUE}:table/raw/airbyte_rejects"),
+            {},
+        ),
+        "CheckedTables": Statement(
+            "CheckedTables",
+            ("glue:DeleteTable",),
+            (f"{GLUE}:catalog", f"{GLUE}:database/raw", f"{GLUE}:table/raw/airbyte_check_*"),
+            {},
+        ),
+        "ExistingTables": Statement(
+            "ExistingTables",
+            ("glue:GetTables",),
+            (f"{GLUE}:catalog", f"{GLUE}:database/raw", f"{GLUE}:table/raw/*"),
+            {},
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"table_type": "HIVE"},
+        {"format": {"format_type": "JSONL"}},
+        {"spark": {"master": "spark://spark:7077"}},
+        {"encryption": {"encryption_type": "SSE-S3"}},
+    ],
+    ids=str,
+)
+def test_table_type_format_and_spark_s_master_do_not_change_the_policy(changes: dict[str, Any]) -> None:
+    assert policy(config(**changes)) == policy(config())
+
+
+def test_without_a_prefix_all_objects_and_no_others_are_the_connector_s() -> None:
+    found = policy(config(bucket_prefix=...))
+
+    assert found["Objects"].resources == ("arn:aws:s3:::lake/*",)
+    assert found["Folders"].condition == {"StringLike": {"s3:prefix": ("*",)}}
+
+
+def test_a_key_is_used_through_s3_alone() -> None:
+    found = policy(config(encryption={"encryption_type": "SSE-KMS", "kms_key_arn": KEY}))["Key"]
+
+    assert (found.actions, found.resources) == (("kms:GenerateDataKey", "kms:Decrypt"), (KEY,))
+    assert found.condition == {"StringEquals": {"kms:ViaService": ["s3.eu-west-1.amazonaws.com"]}}
+
+
+@pytest.mark.parametrize(
+    ("region", "partition"), [("eu-west-1", "aws"), ("cn-north-1", "aws-cn"), ("us-gov-west-1", "aws-us-gov")]
+)
+def test_arns_are_of_the_region_s_partition(region: str, partition: str) -> None:
+    found = policy(config(region=region))
+
+    arns = {arn.split(":")[1] for statement in found.values() for arn in statement.resources}
+    assert arns == {partition}
+
+
+def test_the_catalog_may_be_another_account_s_and_in_another_region() -> None:
+    found = policy(config(glue_catalog_id="210987654321", glue_region="us-east-1"))
+
+    assert found["Databases"].resources == (
+        "arn:aws:glue:us-east-1:210987654321:catalog",
+        "arn:aws:glue:us-east-1:210987654321:database/raw",
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "account"),
+    [
+        ({"credentials": ROLE, "aws_account_id": ...}, "123456789012"),
+        ({"credentials": ROLE, "aws_account_id": "111111111111"}, "111111111111"),
+        ({"glue_catalog_id": "222222222222"}, "222222222222"),
+    ],
+    ids=["role", "account", "catalog"],
+)
+def test_the_account_is_the_catalog_s_or_the_configured_one_or_the_role_s(
+    changes: dict[str, Any], account: str
+) -> None:
+    assert Scope.of(config(**changes)).catalog_account == account
+
+
+def test_without_any_account_the_options_that_tell_it_are_named() -> None:
+    with pytest.raises(ConfigError, match="Set aws_account_id, or glue_catalog_id"):
+        Scope.of(config(aws_account_id=...))
+
+
+def test_namespaces_have_databases_of_their_own() -> None:
+    streams = [StreamId("Shop Floor", "orders"), StreamId(None, "users"), StreamId("billing", "orders")]
+
+    assert Scope.of(config(), streams).databases == ("raw", "billing", "shop_floor")
+    assert Scope.of(config(database_strategy="single"), streams).databases == ("raw",)
+    assert "database/*" not in json.dumps(document(statements(config(), Scope.of(config(), streams))))
+
+
+def test_rejects_and_probes_are_in_the_first_database_alone() -> None:
+    found = policy(config(), [StreamId("shop", "orders")])
+
+    assert f"{GLUE}:table/shop/*" in found["Tables"].resources
+    for sid in ("Rejects", "CheckedTables", "ExistingTables"):
+        assert not any("shop" in resource for resource in found[sid].resources)
+
+
+def test_databases_that_the_options_of_lake_formation_name_are_in_the_policy() -> None:
+    governed = {"mode": "managed", "grants": [{**READ_BY_ANALYST, "database": "shop"}]}
+
+    assert Scope.of(config(lake_formation=governed)).databases == ("raw", "shop")
+
+
+def test_tables_elsewhere_are_named_by_their_folders() -> None:
+    found = policy(config(follow_table_location=True), outside=[S3Address("old-lake", "sales/")])
+
+    assert found["Objects"].resources == ("arn:aws:s3:::lake/airbyte/*", "arn:aws:s3:::old-lake/sales/*")
+    assert found["Folders"].resources == ("arn:aws:s3:::lake", "arn:aws:s3:::old-lake")
+    assert found["Folders"].condition == {"StringLike": {"s3:prefix": ("airbyte/*", "sales/*")}}
+
+
+LISTED = {"ListResources", "GetDataLakeSettings"}
+TAGS = {"GetLFTag", "CreateLFTag", "UpdateLFTag", "GetResourceLFTags", "AddLFTagsToResource"}
+GRANTS = {"ListPermissions", "BatchGrantPermissions"}
+OPT_INS = {"ListLakeFormationOptIns", "CreateLakeFormationOptIn"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, set()),
+        ({"lakeformation_governed_tables": True}, LISTED),
+        ({"lake_formation": {"mode": "managed"}}, LISTED),
+        ({"lake_formation": {"mode": "managed", "tags": {"domain": ["sales"]}}}, LISTED | TAGS),
+        ({"lakeformation_database_default_tag_key": "t", "lakeformation_database_default_tag_values": "a"}, TAGS),
+        ({"lake_formation": {"mode": "managed", "grants": [READ_BY_ANALYST]}}, LISTED | GRANTS),
+        ({"lake_formation": {"mode": "hybrid", "grants": [READ_BY_ANALYST]}}, LISTED | GRANTS | OPT_INS),
+        ({"lake_formation": {"mode": "hybrid", "grants": [USES_LOCATION]}}, LISTED | GRANTS),
+        (
+            {"lake_formation": {"mode": "hybrid", "registration_role_arn": LOCATION_ROLE}},
+            LISTED | {"RegisterResource"},
+        ),
+    ],
+    ids=str,
+)
+def test_lake_formation_s_actions_are_those_that_the_options_ask_for(
+    changes: dict[str, Any], expected: set[str]
+) -> None:
+    found = actions(config(**changes))
+
+    assert {each.removeprefix("lakeformation:") for each in found if each.startswith("lakeformation:")} == expected
+
+
+def test_the_registration_role_is_passed_only_if_one_is_configured() -> None:
+    registered = config(lake_formation={"mode": "hybrid", "registration_role_arn": LOCATION_ROLE})
+
+    assert policy(registered)["RegistrationRole"].resources == (LOCATION_ROLE,)
+    assert "RegistrationRole" not in policy(config(lake_formation={"mode": "hybrid"}))
+
+
+def test_a_prefix_that_policies_cannot_hold_is_matched_by_a_wildcard() -> None:
+    # IAM API: policyDocumentType has characters up to ÿ.
+    assert policy(config(bucket_prefix="été/京都"))["Objects"].resources == ("arn:aws:s3:::lake/été/*/*",)
+
+
+def test_a_policy_within_the_limit_is_one_document() -> None:
+    found = statements(config(), Scope.of(config()))
+
+    assert parts(found) == [found]
+
+
+@given(st.integers(1, 300), st.integers(1, 250))
+@settings(max_examples=examples(50), deadline=None)
+def test_parts_allow_what_the_policy_allows_and_each_is_within_the_limit(count: int, length: int) -> None:
+    streams = [StreamId(f"{number:03}{'x' * length}", "orders") for number in range(count)]
+    whole = statements(config(), Scope.of(config(), streams))
+
+    divided = parts(whole)
+
+    assert all(characters(part) <= MANAGED_POLICY_CHARACTERS for part in divided)
+    assert all(
+        characters([*one, *other]) > MANAGED_POLICY_CHARACTERS for one, other in pairwise(divided) if len(one) > 1
+    )
+    assert _allowed(each for part in divided for each in part) == _allowed(whole)
+    for part in divided:
+        assert len({each.sid for each in part}) == len(part)
+
+
+def _allowed(found: Any) -> set[tuple[str, str, str]]:
+    return {
+        (action, resource, json.dumps(each.condition))
+        for each in found
+        for action in each.actions
+        for resource in each.resources
+    }
