@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from typing import Any
-
 import pytest
 from cfnlint.api import lint  # type: ignore[import-untyped]
 from cfnlint.config import ManualArgs  # type: ignore[import-untyped]
-from cfnlint.decode.cfn_yaml import loads  # type: ignore[import-untyped]
 
+from integration_tests.infra.template import Template, accepts
 from unit_tests.repository.files import text
 
 TEMPLATE = "infra/cloudformation/datalake.yaml"
@@ -54,18 +50,10 @@ def findings(template: str) -> list[str]:
     return [f"{each.rule.id} {'/'.join(map(str, each.path or ()))} {each.message}" for each in matches]
 
 
-def unusable_defaults(parameters: Mapping[str, Any]) -> list[str]:
+def unusable_defaults(template: str) -> list[str]:
     """The parameters whose Default CloudFormation refuses; cfn-lint does not compare a Default with its type."""
-    return [name for name, parameter in parameters.items() if "Default" in parameter and not is_usable(parameter)]
-
-
-def is_usable(parameter: Mapping[str, Any]) -> bool:
-    default = str(parameter["Default"])
-    if parameter["Type"] == "Number":
-        return default.isdecimal() and parameter["MinValue"] <= int(default) <= parameter["MaxValue"]
-    pattern, values = parameter.get("AllowedPattern", ".*"), parameter.get("AllowedValues", [default])
-    # The whole of a value has to match (CloudFormation User Guide, "Parameters": AllowedPattern).
-    return re.fullmatch(pattern, default) is not None and default in values
+    parameters = Template.parse(template).sections["Parameters"]
+    return [name for name, each in parameters.items() if "Default" in each and not accepts(each, each["Default"])]
 
 
 def test_cfn_lint_finds_neither_errors_nor_warnings() -> None:
@@ -73,7 +61,7 @@ def test_cfn_lint_finds_neither_errors_nor_warnings() -> None:
 
 
 def test_every_default_of_a_parameter_is_a_value_that_the_parameter_accepts() -> None:
-    assert unusable_defaults(loads(text(TEMPLATE))["Parameters"]) == []
+    assert unusable_defaults(text(TEMPLATE)) == []
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +88,4 @@ def test_cfn_lint_sees_a_mistake(expected: str, found_in_mistakes: list[str]) ->
     ],
 )
 def test_a_default_that_cannot_be_used_is_seen(parameter: str, original: str, mistaken: str) -> None:
-    template = text(TEMPLATE).replace(original, mistaken)
-
-    assert unusable_defaults(loads(template)["Parameters"]) == [parameter]
+    assert unusable_defaults(text(TEMPLATE).replace(original, mistaken)) == [parameter]

@@ -1,0 +1,61 @@
+"""A stack of a CloudFormation template on the tests' AWS, which makes, changes and keeps what CloudFormation would."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import boto3
+
+from integration_tests.aws.server import ACCESS_KEY_ID, ACCOUNT_ID, REGION, SECRET_ACCESS_KEY
+from integration_tests.infra.resources import TYPES
+from integration_tests.infra.resources.resource import Aws
+from integration_tests.infra.template import Made, Resolver, Template
+
+
+class Stack:
+    """A stack by name, deployed by the account's administrator; `outputs` are those of the last deployment.
+
+    A second deployment touches only resources whose properties have changed. It removes nothing: a template under test
+    keeps its data, and the rest does not matter to a test.
+    """
+
+    def __init__(self, template: Template, name: str, endpoint_url: str | None = None) -> None:
+        self.outputs: Mapping[str, str] = {}
+        self.resources: dict[str, Made] = {}
+        session = boto3.Session(ACCESS_KEY_ID, SECRET_ACCESS_KEY, region_name=REGION)
+        client: Any = session.client
+        self._aws = Aws(name, ACCOUNT_ID, REGION, partial(client, endpoint_url=endpoint_url))
+        self._template = template
+        self._properties: dict[str, Any] = {}
+
+    def deploy(self, **parameters: str) -> list[str]:
+        """Create or update; return the logical names of the resources that were touched, in order.
+
+        Raises TemplateError for what CloudFormation refuses before it touches anything.
+        """
+        resolver = Resolver(self._template, parameters, pseudo(self._aws.stack))
+        touched = []
+        for name in resolver.order():
+            resolver.made |= self.resources
+            properties = resolver.properties(name)
+            if self._properties.get(name) != properties:
+                put = TYPES[self._template.resources[name]["Type"]]
+                self.resources[name] = put(self._aws, name, properties, self.resources.get(name))
+                self._properties[name] = properties
+                touched.append(name)
+        resolver.made |= self.resources
+        self.outputs = resolver.outputs()
+        return touched
+
+
+def pseudo(stack: str) -> Mapping[str, str]:
+    """Return the pseudo parameters of a stack in the tests' account."""
+    return {
+        "AWS::AccountId": ACCOUNT_ID,
+        "AWS::Partition": "aws",
+        "AWS::Region": REGION,
+        "AWS::StackName": stack,
+        "AWS::URLSuffix": "amazonaws.com",
+    }

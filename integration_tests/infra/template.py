@@ -1,0 +1,226 @@
+"""A CloudFormation template without CloudFormation: parameters, conditions, intrinsic functions, order of resources.
+
+It knows the functions that our templates use, and fails on others. What each does: AWS, "Intrinsic function reference",
+https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/intrinsic-function-reference.html
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
+from pathlib import Path
+from typing import Any, Self
+
+from cfnlint.decode import cfn_yaml  # type: ignore[import-untyped]
+
+_NO_VALUE = "AWS::NoValue"
+_VARIABLE = re.compile(r"\$\{(!?)([^}]+)\}")
+
+
+class TemplateError(Exception):
+    """CloudFormation would refuse the template or the parameters."""
+
+
+class RuleBroken(TemplateError):
+    """The parameters contradict each other, by a rule of the template."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A resource that exists: what Ref and what Fn::GetAtt return."""
+
+    ref: str
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Template:
+    """The sections of a template, as plain values; functions in their long form."""
+
+    sections: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read YAML with cfn-lint's loader, which knows the short forms of functions."""
+        return cls.parse(path.read_text(encoding="utf-8"))
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """As `read`, from the template's text."""
+        return cls(_plain(cfn_yaml.loads(text)))
+
+    @property
+    def resources(self) -> Mapping[str, Mapping[str, Any]]:
+        """The resources by logical name, whatever their conditions."""
+        resources: Mapping[str, Mapping[str, Any]] = self.sections["Resources"]
+        return resources
+
+    def with_defaults(self, given: Mapping[str, str]) -> Mapping[str, str]:
+        """Return every parameter's value. Raises TemplateError for one that is missing, unknown or not accepted."""
+        parameters = self.sections["Parameters"]
+        if unknown := given.keys() - parameters.keys():
+            raise TemplateError(f"unknown parameters: {sorted(unknown)}")
+        values = {name: given.get(name, parameter.get("Default")) for name, parameter in parameters.items()}
+        if refused := [name for name, value in values.items() if not accepts(parameters[name], value)]:
+            raise TemplateError(f"values that are not accepted: {refused}")
+        return {name: str(value) for name, value in values.items()}
+
+
+def accepts(parameter: Mapping[str, Any], value: object) -> bool:
+    """Whether a parameter takes a value, by the declaration of its type and limits."""
+    if value is None:
+        return False
+    text = str(value)
+    if parameter["Type"] == "Number":
+        return text.isdecimal() and parameter["MinValue"] <= int(text) <= parameter["MaxValue"]
+    in_limits = parameter.get("MinLength", 0) <= len(text) <= parameter.get("MaxLength", len(text))
+    # The whole of a value has to match: "Parameters section", AllowedPattern.
+    return (
+        in_limits
+        and re.fullmatch(parameter.get("AllowedPattern", ".*"), text) is not None
+        and text in map(str, parameter.get("AllowedValues", [text]))
+    )
+
+
+class Resolver:
+    """One template with the values of its parameters and of the resources that exist, which are added as they are made.
+
+    `pseudo` has the pseudo parameters, such as AWS::Region. Raises TemplateError.
+    """
+
+    def __init__(self, template: Template, parameters: Mapping[str, str], pseudo: Mapping[str, str]) -> None:
+        self.made: dict[str, Made] = {}
+        self._template = template
+        self._values = {**template.with_defaults(parameters), **pseudo}
+        for rule in template.sections.get("Rules", {}).values():
+            for assertion in rule["Assertions"]:
+                if not self.resolve(assertion["Assert"]):
+                    raise RuleBroken(assertion["AssertDescription"])
+
+    def exists(self, element: Mapping[str, Any]) -> bool:
+        """Whether the condition of a resource or an output holds."""
+        return "Condition" not in element or self.condition(element["Condition"])
+
+    def condition(self, name: str) -> bool:
+        """Whether a named condition holds."""
+        return bool(self.resolve(self._template.sections["Conditions"][name]))
+
+    def order(self) -> list[str]:
+        """The logical names of the resources to make, each after those that it refers to or depends on."""
+        wanted = {name: each for name, each in self._template.resources.items() if self.exists(each)}
+        needs = {name: {*self._references(each.get("Properties", {}))} for name, each in wanted.items()}
+        for name, each in wanted.items():
+            explicit = each.get("DependsOn", [])
+            needs[name] |= {explicit} if isinstance(explicit, str) else {*explicit}
+            if missing := needs[name] - wanted.keys():
+                raise TemplateError(f"{name} needs {sorted(missing)}, which do not exist under these parameters")
+        return [*TopologicalSorter(needs).static_order()]
+
+    def properties(self, name: str) -> dict[str, Any]:
+        """The properties of a resource, resolved; what they refer to has to exist."""
+        properties: dict[str, Any] = self.resolve(self._template.resources[name].get("Properties", {}))
+        return properties
+
+    def outputs(self) -> dict[str, str]:
+        """The values of the outputs whose conditions hold."""
+        outputs = self._template.sections["Outputs"]
+        return {name: str(self.resolve(each["Value"])) for name, each in outputs.items() if self.exists(each)}
+
+    def resolve(self, value: Any) -> Any:
+        """Return the value with every function in it replaced by its result."""
+        match value:
+            case dict() if (function := _function(value)) is not None:
+                return self._functions()[function](value[function])
+            case dict():
+                return {key: self.resolve(each) for key, each in value.items() if not self._is_nothing(each)}
+            case list():
+                return [self.resolve(each) for each in value if not self._is_nothing(each)]
+            case _:
+                return value
+
+    def _functions(self) -> Mapping[str, Callable[[Any], Any]]:
+        return {
+            "Ref": self._ref,
+            "Condition": self.condition,
+            "Fn::GetAtt": lambda of: self.made[of[0]].attributes[of[1]],
+            "Fn::Sub": self._sub,
+            "Fn::If": lambda of: self.resolve(of[1 if self.condition(of[0]) else 2]),
+            "Fn::Join": lambda of: str(of[0]).join(self.resolve(of[1])),
+            "Fn::Select": lambda of: self.resolve(of[1])[int(of[0])],
+            "Fn::Equals": lambda of: self.resolve(of[0]) == self.resolve(of[1]),
+            "Fn::Not": lambda of: not self.resolve(of[0]),
+            "Fn::And": lambda of: all(self.resolve(each) for each in of),
+            "Fn::Or": lambda of: any(self.resolve(each) for each in of),
+        }
+
+    def _ref(self, name: str) -> Any:
+        if name in self._values:
+            parameter = self._template.sections["Parameters"].get(name, {})
+            is_list = parameter.get("Type") == "CommaDelimitedList"
+            return [each.strip() for each in self._values[name].split(",")] if is_list else self._values[name]
+        return self.made[name].ref
+
+    def _sub(self, of: str | list[Any]) -> str:
+        text, variables = (of, {}) if isinstance(of, str) else of
+
+        def value(found: re.Match[str]) -> str:
+            literal, name = found.groups()
+            if literal:
+                return f"${{{name}}}"
+            if name in variables:
+                return str(self.resolve(variables[name]))
+            resource, _, attribute = name.partition(".")
+            return str(self.made[resource].attributes[attribute] if attribute else self._ref(name))
+
+        return _VARIABLE.sub(value, text)
+
+    def _is_nothing(self, value: Any) -> bool:
+        """Whether a value is, or is decided to be, AWS::NoValue: its key or item is then left out."""
+        if value == {"Ref": _NO_VALUE}:
+            return True
+        if isinstance(value, dict) and [*value] == ["Fn::If"]:
+            name, yes, no = value["Fn::If"]
+            return self._is_nothing(yes if self.condition(name) else no)
+        return False
+
+    def _references(self, value: Any) -> Iterator[str]:
+        """Yield the logical names of the resources that a value refers to, in the branches that are taken."""
+        match value:
+            case {"Ref": str(name)} if name in self._template.resources:
+                yield name
+            case {"Fn::GetAtt": [str(name), _]}:
+                yield name
+            case {"Fn::If": [name, yes, no]}:
+                yield from self._references(yes if self.condition(name) else no)
+            case {"Fn::Sub": of}:
+                text, variables = (of, {}) if isinstance(of, str) else of
+                yield from self._references(variables)
+                names = {name.partition(".")[0] for literal, name in _VARIABLE.findall(text) if not literal}
+                yield from names & (self._template.resources.keys() - variables.keys())
+            case dict():
+                for each in value.values():
+                    yield from self._references(each)
+            case list():
+                for each in value:
+                    yield from self._references(each)
+
+
+def _function(value: Mapping[str, Any]) -> str | None:
+    """The name of the function that a mapping is a call of."""
+    if len(value) != 1:
+        return None
+    (key, argument), *_ = value.items()
+    # A policy's Condition is a mapping, a reference to a condition is a name.
+    is_call = key in ("Ref",) or key.startswith("Fn::") or (key == "Condition" and isinstance(argument, str))
+    return key if is_call else None
+
+
+def _plain(value: Any) -> Any:
+    """Return cfn-lint's nodes, which know their lines, as what they hold."""
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return str(value) if isinstance(value, str) else value

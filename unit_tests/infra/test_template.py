@@ -1,0 +1,209 @@
+"""The template, with every combination of its switches: what is always true of what it would create."""
+
+from __future__ import annotations
+
+import json
+
+import jsonschema
+import pytest
+
+from destination_datalake.config.options import Config
+from destination_datalake.iam_policy.grants import lake_formation_grants
+from destination_datalake.iam_policy.policy import statements
+from destination_datalake.iam_policy.scope import Scope
+from destination_datalake.rejects.location import RejectLocation
+from integration_tests.infra.template import RuleBroken, Template, TemplateError
+from unit_tests.infra.resolved import KEY_ARN, READER, Resolved, every_combination
+from unit_tests.infra.rules import RULES, Rule, not_retained
+from unit_tests.repository.files import ROOT, text
+
+PATH = "infra/cloudformation/datalake.yaml"
+TEMPLATE = Template.read(ROOT / PATH)
+
+
+@pytest.fixture(scope="module")
+def combinations() -> list[Resolved]:
+    return [*every_combination(TEMPLATE)]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_a_rule_holds_for_every_combination_of_switches(rule: Rule, combinations: list[Resolved]) -> None:
+    assert {problem for found in combinations for problem in rule(found)} == set()
+
+
+def test_nothing_that_holds_data_goes_with_the_stack() -> None:
+    assert [*not_retained(TEMPLATE.resources)] == []
+
+
+EVERYTHING = {
+    "LakeFormationMode": "managed",
+    "ReaderPrincipalArn": READER,
+    "CreateAthenaWorkGroup": "true",
+    "CreateEventStream": "true",
+}
+
+
+@pytest.mark.parametrize(
+    ("rule", "original", "mistaken"),
+    [
+        ("nothing_is_public", "BlockPublicPolicy: true", "BlockPublicPolicy: false"),
+        ("nothing_is_public", "BucketOwnerEnforced", "ObjectWriter"),
+        ("nothing_is_public", "Principal: {AWS: !Ref TrustedPrincipalArn}", 'Principal: {AWS: "*"}'),
+        ("only_tls", 'Action: s3:*\n            Resource: [!GetAtt DataBucket.Arn, !Sub "${DataBucket.Arn}/*"]',
+         "Action: s3:*\n            Resource: [!GetAtt DataBucket.Arn]"),
+        ("data_never_expires", "Prefix: !Sub ${BucketPrefix}/_staging/", "Prefix: !Sub ${BucketPrefix}/"),
+        ("data_never_expires", "            Prefix: !Sub ${BucketPrefix}/_errors/\n", ""),
+        ("data_never_expires", "ExpirationInDays: 90", "ExpirationInDays: 9"),
+        ("data_never_expires", "DaysAfterInitiation: 7", "DaysAfterInitiation: 70"),
+        ("keys_rotate_and_encrypt", "EnableKeyRotation: true", "EnableKeyRotation: false"),
+        ("keys_rotate_and_encrypt", "BucketKeyEnabled: true", "BucketKeyEnabled: false"),
+        ("keys_rotate_and_encrypt", "EncryptionOption: SSE_KMS", "EncryptionOption: SSE_S3"),
+        ("policies_name_resources", "Action: glue:DeleteTable", "Action: glue:*"),
+        ("policies_name_resources", "Resource: !GetAtt EventStream.Arn", 'Resource: "*"'),
+        ("grants_are_narrow", "Permissions: [CREATE_TABLE, DESCRIBE]", "Permissions: [ALL]"),
+        ("grants_are_narrow", "PermissionsWithGrantOption: []", "PermissionsWithGrantOption: [DESCRIBE]"),
+        ("roles_know_who_assumes_them", "            Condition: {StringEquals: {\"sts:ExternalId\": !Ref Ext", "#"),
+        ("times_are_of_the_calendar", "timestamp:yyyy-MM-dd", "timestamp:YYYY-MM-dd"),
+        ("errors_lie_apart", "${BucketPrefix}/_errors/!{firehose", "${BucketPrefix}/errors/!{firehose"),
+    ],
+)  # fmt: skip
+def test_a_rule_sees_a_mistake_that_cfn_lint_accepts(rule: str, original: str, mistaken: str) -> None:
+    assert original in text(PATH)
+    (broken,) = [each for each in RULES if each.__name__ == rule]
+
+    found = Resolved(Template.parse(text(PATH).replace(original, mistaken, 1)), EVERYTHING)
+
+    assert [*broken(found)] != []
+
+
+def test_a_resource_that_is_not_retained_is_seen() -> None:
+    template = Template.parse(text(PATH).replace("    DeletionPolicy: Retain\n", "", 1))
+
+    assert [*not_retained(template.resources)] == ["DataKey"]
+
+
+@pytest.mark.parametrize("mode", ["none", "hybrid", "managed"])
+@pytest.mark.parametrize("key", ["", KEY_ARN], ids=["new key", "existing key"])
+def test_the_role_s_policy_is_what_iam_policy_prints_for_the_configuration(mode: str, key: str) -> None:
+    found = Resolved(TEMPLATE, {"LakeFormationMode": mode, "ExistingKeyArn": key})
+    config = Config.parse(json.loads(found.outputs["Configuration"]))
+
+    printed = [each.document() for each in statements(config, Scope.of(config))]
+
+    document = found.properties["ConnectorPolicy"]["PolicyDocument"]
+    assert comparable(document["Statement"]) == comparable(printed)
+
+
+def comparable(policy: object) -> object:
+    """A policy in one of its forms: a single value is a list of one, and lists have no order."""
+    match policy:
+        case dict():
+            return {key: comparable([each] if isinstance(each, str) else each) for key, each in policy.items()}
+        case list() if all(isinstance(each, str) for each in policy):
+            return sorted(policy)
+        case list():
+            return [comparable(each) for each in policy]
+        case _:
+            return policy
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "managed"])
+def test_the_role_has_the_grants_that_iam_policy_prints_but_for_new_databases(mode: str) -> None:
+    found = Resolved(TEMPLATE, {"LakeFormationMode": mode})
+    config = Config.parse(json.loads(found.outputs["Configuration"]))
+
+    printed = {
+        json.dumps(each.resource): sorted(each.permissions)
+        for each in lake_formation_grants(config, Scope.of(config))
+        # The database exists, and the role has no other.
+        if "Catalog" not in each.resource
+    }
+
+    grants = found.of_type("AWS::LakeFormation::PrincipalPermissions").values()
+    assert {json.dumps(without_catalog(each["Resource"])): sorted(each["Permissions"]) for each in grants} == printed
+    assert {each["Principal"]["DataLakePrincipalIdentifier"] for each in grants} == {found.outputs["RoleArn"]}
+
+
+def without_catalog(resource: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
+    return {
+        kind: {name: each for name, each in fields.items() if name != "CatalogId"} for kind, fields in resource.items()
+    }
+
+
+def test_the_configuration_is_accepted_and_each_of_its_options_is_an_output(combinations: list[Resolved]) -> None:
+    spec = json.loads(text("destination_datalake/spec.json"))["connectionSpecification"]
+    for found in {each.outputs["Configuration"]: each for each in combinations}.values():
+        configuration = json.loads(found.outputs["Configuration"])
+        jsonschema.validate(configuration, spec)
+        assert Config.parse(configuration).unknown_options() == ()
+
+        options = {
+            TEMPLATE.sections["Outputs"][name]["Description"]: value
+            for name, value in found.outputs.items()
+            if name != "Configuration"
+        }
+        given = dict(flat(configuration))
+        assert {name: options[name] for name in given if name in options} == {
+            name: value for name, value in given.items() if name in options
+        }
+        assert given.keys() - options.keys() == {"credentials.credentials_title", "encryption.encryption_type"}
+
+
+def flat(configuration: dict[str, object], path: str = "") -> list[tuple[str, object]]:
+    """The options by path, such as credentials.role_arn."""
+    found: list[tuple[str, object]] = []
+    for name, value in configuration.items():
+        found += flat(value, f"{path}{name}.") if isinstance(value, dict) else [(f"{path}{name}", value)]
+    return found
+
+
+def test_errors_of_events_lie_in_folders_named_as_those_of_rejects() -> None:
+    found = Resolved(TEMPLATE, {"CreateEventStream": "true"})
+    ours = RejectLocation("lake/_errors", "sync", "2026-12-31", "landing", "events").uri("reason", "unit")
+
+    (delivery,) = found.of_type("AWS::KinesisFirehose::DeliveryStream").values()
+    theirs = delivery["IcebergDestinationConfiguration"]["S3Configuration"]["ErrorOutputPrefix"]
+
+    assert ours.rpartition("/")[0] + "/" == theirs.replace("!{firehose:error-output-type}", "reason").replace(
+        "!{timestamp:yyyy-MM-dd}", "2026-12-31"
+    )
+
+
+@pytest.mark.parametrize(
+    ("parameters", "named"),
+    [
+        ({"LFTagKey": "team"}, "LFTagKey"),
+        ({"ReaderPrincipalArn": READER}, "ReaderPrincipalArn"),
+        ({"RequireEncryptionHeader": "true", "CreateEventStream": "true"}, "RequireEncryptionHeader"),
+    ],
+)
+def test_parameters_that_contradict_each_other_are_refused(parameters: dict[str, str], named: str) -> None:
+    with pytest.raises(RuleBroken, match=named):
+        Resolved(TEMPLATE, parameters)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value"),
+    [
+        ("BucketName", "Lake"),
+        ("BucketPrefix", "lake/"),
+        ("BucketPrefix", "_staging"),
+        ("DatabaseName", "Landing"),
+        ("ExistingKeyArn", "arn:aws:kms:us-east-1:123456789012:alias/lake"),
+        ("TrustedPrincipalArn", "*"),
+        ("ExternalId", "x"),
+        ("LakeFormationMode", "MANAGED"),
+    ],
+)
+def test_a_value_that_the_connector_or_aws_would_refuse_is_refused(parameter: str, value: str) -> None:
+    with pytest.raises(TemplateError, match=parameter):
+        Resolved(TEMPLATE, {parameter: value})
+
+
+def test_every_parameter_is_in_the_console_s_groups_and_on_the_page() -> None:
+    groups = TEMPLATE.sections["Metadata"]["AWS::CloudFormation::Interface"]["ParameterGroups"]
+    parameters = TEMPLATE.sections["Parameters"]
+
+    assert sorted(name for group in groups for name in group["Parameters"]) == sorted(parameters)
+    page = text("infra/README.md")
+    assert [name for name in parameters if f"`{name}`" not in page] == []
