@@ -6,6 +6,24 @@ from dataclasses import dataclass
 from typing import Literal
 
 FailureType = Literal["config_error", "system_error", "transient_error"]
+ErrorClass = Literal["insufficient_permissions", "invalid_settings", "internal"]
+"""Who can help: whoever grants permissions, whoever edits the options, or neither of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class MissingPermission:
+    """What was denied: `action` is an IAM action ("s3:PutObject") or a Lake Formation permission ("CREATE_TABLE").
+
+    `resource` is the ARN or the name that AWS denied it on, None if AWS names none.
+    """
+
+    action: str
+    resource: str | None = None
+
+    @property
+    def in_iam(self) -> bool:
+        """Whether IAM grants it, not Lake Formation."""
+        return ":" in self.action
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,12 +31,21 @@ class Failure:
     """Why something failed, as in a TRACE ERROR (protocol: AirbyteErrorTraceMessage).
 
     `message` is for the user: what, where, why, and what to do. `detail` is for the log. `type` says what can help: a
-    change by the user (config_error), one by the developers (system_error), or a retry (transient_error).
+    change by the user (config_error), one by the developers (system_error), or a retry (transient_error). `missing` is
+    the permission that was denied, if that is the reason.
     """
 
     message: str
     detail: str
     type: FailureType
+    missing: MissingPermission | None = None
+
+    @property
+    def error_class(self) -> ErrorClass:
+        """Who can help."""
+        if self.missing is not None:
+            return "insufficient_permissions"
+        return "invalid_settings" if self.type == "config_error" else "internal"
 
 
 class ConnectorError(Exception):

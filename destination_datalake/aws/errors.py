@@ -10,8 +10,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from destination_datalake.aws.permissions import denial_by_iam, missing_grant, service_of
 from destination_datalake.aws.secrets import mask_secrets
-from destination_datalake.errors import Failure, FailureType
+from destination_datalake.errors import Failure, FailureType, MissingPermission
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +28,12 @@ class _Call:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """What an error code means: the reason, the remedy, and Airbyte's failure type."""
+    """What an error code means: the reason, the remedy, Airbyte's failure type, and the permission that was denied."""
 
     reason: str
     remedy: str
     failure_type: FailureType
+    missing: MissingPermission | None = None
 
 
 def explain(error: BaseException, *, doing: str, resource: str) -> Failure | None:
@@ -67,7 +69,7 @@ def _explain(error: BaseException, doing: str, resource: str) -> Failure | None:
     else:
         return None
     message = mask_secrets(f"Cannot {doing} {resource} ({where}): {rule.reason}. {rule.remedy}")
-    return Failure(message, detail, rule.failure_type)
+    return Failure(message, detail, rule.failure_type, rule.missing)
 
 
 # --- Error responses --------------------------------------------------------------------------------------------------
@@ -112,6 +114,16 @@ _CODES: Mapping[str, _Rule] = {
     ),
     "RequestTimeTooSkewed": _Rule(
         "this machine's clock differs from AWS's by more than 15 minutes", "Set the clock.", "config_error"
+    ),
+    # S3 passes on why KMS cannot use a key (KMS API: GenerateDataKey, Decrypt).
+    "KMS.NotFoundException": _Rule(
+        "the KMS key does not exist", "Correct kms_key_arn; the key must be in the bucket's region.", "config_error"
+    ),
+    "KMS.DisabledException": _Rule("the KMS key is disabled", "Enable the key, or set another.", "config_error"),
+    "KMS.KMSInvalidStateException": _Rule(
+        "the KMS key cannot be used in its present state",
+        "Cancel the key's deletion or import its material, or set another key.",
+        "config_error",
     ),
     # The response to a HEAD has no body, so no error code either (S3 API: HeadObject).
     "400": _Rule(
@@ -171,15 +183,15 @@ _SERVER_ERRORS = frozenset(
 def _rule(call: _Call) -> _Rule:
     # Lake Formation refuses in responses of Glue, and of S3 where it vends the credentials.
     if "lake formation" in call.text.lower() and (call.code in _DENIED or "permission" in call.text.lower()):
+        missing = missing_grant(call.operation, call.text)
         return _Rule(
             f"Lake Formation does not permit it ({_required(call.text)})",
-            f"Grant {_lake_formation_grant(call.operation)} to the connector's identity in Lake Formation.",
+            f"Grant {missing.action} on {_granted_on(missing)} to the connector's identity in Lake Formation.",
             "config_error",
+            missing,
         )
     if call.code in _DENIED:
-        return _Rule(
-            "access denied", f"Allow {_permission(call)} on it to the connector's identity in IAM.", "config_error"
-        )
+        return _denied(call)
     code = _SYNONYMS.get(call.code, call.code)
     if code in _CODES:
         return _CODES[code]
@@ -190,6 +202,27 @@ def _rule(call: _Call) -> _Rule:
     return _Rule(f"AWS refused with {call.code}", "The log has AWS's error text.", "system_error")
 
 
+def _denied(call: _Call) -> _Rule:
+    denial = denial_by_iam(call.operation, call.text)
+    action, resource = denial.missing.action, denial.missing.resource or "it"
+    if denial.explicit_deny is not None:
+        return _Rule(
+            f"access denied, {denial.explicit_deny}",
+            f"Remove what denies {action} on {resource} to the connector's identity.",
+            "config_error",
+            denial.missing,
+        )
+    where = "IAM, or in the key's policy" if action.startswith("kms:") else "IAM"
+    if action == "sts:AssumeRole":
+        action = "sts:AssumeRole, also in the role's trust policy,"
+    return _Rule(
+        "access denied",
+        f"Allow {action} on {resource} to the connector's identity in {where}.",
+        "config_error",
+        denial.missing,
+    )
+
+
 def _call(error: BaseException) -> _Call | None:
     from botocore.exceptions import ClientError
 
@@ -198,7 +231,7 @@ def _call(error: BaseException) -> _Call | None:
     response = error.response.get("Error", {})
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     operation = str(error.operation_name)
-    return _Call(_service(operation), operation, response.get("Code", "Unknown"), response.get("Message", ""), status)
+    return _Call(service_of(operation), operation, response.get("Code", "Unknown"), response.get("Message", ""), status)
 
 
 # --- No response ------------------------------------------------------------------------------------------------------
@@ -238,57 +271,9 @@ def _rule_without_response(error: BaseException) -> _Rule | None:
     return None
 
 
-# --- Names ------------------------------------------------------------------------------------------------------------
-
-_S3 = re.compile(r"(Object|Objects|ObjectsV2|Bucket|Multipart\w*|UploadPart\w*|\w*MultipartUploads?)$")
-_STS = frozenset({"GetCallerIdentity", "AssumeRole"})
-# S3's permissions do not always have the operation's name.
-_S3_PERMISSIONS: Mapping[str, str] = {
-    "HeadObject": "s3:GetObject",
-    "HeadBucket": "s3:ListBucket",
-    "ListObjects": "s3:ListBucket",
-    "ListObjectsV2": "s3:ListBucket",
-    "DeleteObjects": "s3:DeleteObject",
-    "CopyObject": "s3:GetObject and s3:PutObject",
-    "CreateMultipartUpload": "s3:PutObject",
-    "UploadPart": "s3:PutObject",
-    "CompleteMultipartUpload": "s3:PutObject",
-    "AbortMultipartUpload": "s3:AbortMultipartUpload",
-    "ListMultipartUploads": "s3:ListBucketMultipartUploads",
-    "ListParts": "s3:ListMultipartUploadParts",
-}
-_LAKE_FORMATION_GRANTS: Mapping[str, str] = {
-    "CreateDatabase": "CREATE_DATABASE on the catalog",
-    "GetDatabase": "DESCRIBE on the database",
-    "CreateTable": "CREATE_TABLE on the database, and DATA_LOCATION_ACCESS on the bucket's path,",
-    "GetTable": "DESCRIBE on the table",
-    "GetTables": "DESCRIBE on the database's tables",
-    "UpdateTable": "ALTER on the table",
-    "DeleteTable": "DROP on the table",
-    "BatchCreatePartition": "ALTER and INSERT on the table",
-    "CreatePartition": "ALTER and INSERT on the table",
-    "UpdatePartition": "ALTER on the table",
-}
-
-
-def _service(operation: str) -> str:
-    if operation in _STS:
-        return "STS"
-    return "S3" if operation in _S3_PERMISSIONS or _S3.search(operation) else "Glue"
-
-
-def _permission(call: _Call) -> str:
-    match call.service:
-        case "S3":
-            return _S3_PERMISSIONS.get(call.operation, f"s3:{call.operation}")
-        case "STS" if call.operation == "AssumeRole":
-            return "sts:AssumeRole, also in the role's trust policy,"
-        case service:
-            return f"{service.lower()}:{call.operation}"
-
-
-def _lake_formation_grant(operation: str) -> str:
-    return _LAKE_FORMATION_GRANTS.get(operation, "SUPER on the table")
+def _granted_on(missing: MissingPermission) -> str:
+    kind = {"CREATE_TABLE": "the database ", "DATA_LOCATION_ACCESS": "the data location "}.get(missing.action, "")
+    return f"{kind}{missing.resource}" if missing.resource else "it"
 
 
 def _required(text: str) -> str:

@@ -1,59 +1,97 @@
 """The connection check: does this configuration work? Everything is tried for real, without Spark.
 
-Every kind of request that a sync sends to AWS is sent once: identify, write, read, list and delete below the prefix;
-create, read, change and drop a table. Java is looked for, and the existing tables are compared with the options. Names
-are unique, so checks may run side by side, and a check deletes what it has created, also if it fails.
+The steps below send every kind of request that a sync sends to AWS, once. Names are unique, so checks may run side by
+side, and a check deletes what it has created, also if it fails. What a killed check leaves behind, later ones delete.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from destination_datalake.aws.address import S3Address
-from destination_datalake.check.existing_tables import ExistingTables
-from destination_datalake.check.probes import Probes, java_problems
+from destination_datalake.check.catalog import try_database, try_table
+from destination_datalake.check.existing_tables import try_existing_tables
+from destination_datalake.check.identity import try_identity, try_java
+from destination_datalake.check.step import Step, run_steps
+from destination_datalake.check.storage import (
+    KMS_KEY,
+    stages_records,
+    try_kms_key,
+    try_region,
+    try_rejects_folder,
+    try_staging_folder,
+    try_tables_folder,
+)
+from destination_datalake.check.trial import Trial
 from destination_datalake.config.access import aws_access
 from destination_datalake.config.options import Config
+
+_OBJECTS = "writes, reads, lists and deletes an object, and begins and aborts a multipart upload"
+
+STEPS: Sequence[Step] = (
+    Step("java", "Java", "finds the Java that Spark would start on", try_java),
+    Step("identity", "Identity and account", "compares the account of the credentials with the option", try_identity),
+    Step(
+        "region",
+        "Region of the bucket",
+        "finds the bucket, and compares its region with the option",
+        try_region,
+        needs=["identity"],
+    ),
+    Step("tables_folder", "Folder of the tables", f"{_OBJECTS}, there", try_tables_folder, needs=["region"]),
+    Step(
+        "staging_folder",
+        "Folder of staged records",
+        f"{_OBJECTS}, in `_staging/`; only if Spark runs on other machines",
+        try_staging_folder,
+        needs=["region"],
+        applies=stages_records,
+    ),
+    Step("rejects_folder", "Folder of rejects", f"{_OBJECTS}, in `_errors/`", try_rejects_folder, needs=["region"]),
+    Step(
+        KMS_KEY,
+        "Encryption and its key",
+        "says what S3 could not do with the KMS key, and whether it used the configured encryption",
+        try_kms_key,
+        needs=["region"],
+        after=["tables_folder", "staging_folder", "rejects_folder"],
+    ),
+    Step("database", "Glue database", "creates the database unless it exists", try_database, needs=["identity"]),
+    Step(
+        "table",
+        "Life of a Glue table",
+        "creates, reads, changes and drops a table; creating a partition in it is optional",
+        try_table,
+        needs=["database"],
+    ),
+    Step(
+        "existing_tables",
+        "Existing tables",
+        "compares them with the options, and probes the buckets of tables that are followed",
+        try_existing_tables,
+        needs=["database"],
+    ),
+)
+"""The steps in their order, which is that of the log and of the sentences in the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """A sentence for each problem, and, if there is none, what else the user should know."""
+    """A sentence for each problem, the first step's first; and, if there is none, what else the user should know."""
 
     problems: Sequence[str]
     note: str | None = None
 
 
 def check_connection(config: Config, unique: str) -> CheckResult:
-    """Try everything; each problem names service, action, resource and remedy. Logs the tables that exist.
+    """Try everything; each problem names service, action, resource and remedy. Logs each step, and existing tables.
 
-    `unique` is a word of letters and digits that no other check uses. Raises exceptions that do not come from AWS.
+    `unique` is a word of 32 hexadecimal digits that no other check uses. Raises exceptions that do not come from AWS.
     """
-    with ThreadPoolExecutor(1, "java") as pool:
-        # Java takes a tenth of a second and more to say its version, during which AWS answers.
-        java = pool.submit(java_problems)
-        found = _check_aws(config, unique)
-        problems = [*found.problems, *java.result()]
-    return CheckResult(problems, None if problems else found.note)
-
-
-def _check_aws(config: Config, unique: str) -> CheckResult:
     # A user waits for the answer: three attempts, not ten.
     access = dataclasses.replace(aws_access(config), attempts=3, connect_timeout_seconds=5)
-    probes = Probes(config, access, unique)
-    probes.probe_identity()
-    if probes.problems:
-        # Without valid credentials every further request would fail for the same reason.
-        return CheckResult(probes.problems)
-    probes.probe_bucket(S3Address(config.bucket_name, config.key("_staging", f"check-{unique}")))
-    probes.probe_catalog()
-    existing = ExistingTables.find(config, access)
-    # If some tables are inside bucket_prefix, those outside may be another connection's: a note, not a problem.
-    if config.follow_table_location or not existing.any_inside():
-        probes.probe_locations(existing.outside())
-    if probes.problems:
-        return CheckResult(probes.problems)
-    return CheckResult([], "\n".join(existing.notes()) or None)
+    outcomes = run_steps([step for step in STEPS if step.applies(config)], Trial(config, access, unique))
+    problems = list(dict.fromkeys(failure.message for outcome in outcomes for failure in outcome.findings.failures))
+    notes = [note for outcome in outcomes for note in outcome.findings.notes]
+    return CheckResult(problems, None if problems else "\n".join(notes) or None)

@@ -8,14 +8,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Self
 
 from destination_datalake.aws.access import AwsAccess
+from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.errors import explain
+from destination_datalake.check.catalog import drop_leftovers
+from destination_datalake.check.step import Findings
+from destination_datalake.check.storage import try_folder
+from destination_datalake.check.trial import Trial
 from destination_datalake.config.options import Config
 from destination_datalake.tables.aws_datalake import migration_note
 from destination_datalake.tables.glue.listing import ListedTable, list_tables
-from destination_datalake.tables.location import TableKind, is_inside
+from destination_datalake.tables.location import TableKind, is_inside, not_in_s3, outside_warehouse
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.relocations import (
     OwnedTable,
@@ -24,11 +30,41 @@ from destination_datalake.tables.relocations import (
     tables_of_other_kind,
     tables_outside,
 )
+from destination_datalake.tables.table import cannot_write
 
 _logger = logging.getLogger(__name__)
 
 _SHOWN = 10
 _LOGGED = 100
+_BUCKETS_TRIED = 5
+
+
+def try_existing_tables(trial: Trial, findings: Findings) -> None:
+    """List the tables; note what the options do not fit, refuse what no sync could write to, tidy up after checks."""
+    config = trial.config
+    existing = ExistingTables.find(config, trial.access)
+    # If some tables are inside bucket_prefix, those outside may be another connection's: a note, not a problem.
+    if config.follow_table_location or not existing.any_inside():
+        try_outside(trial, findings, existing.outside())
+    if not findings.failures:
+        findings.notes += existing.notes()
+    drop_leftovers(trial.access.client("glue"), existing.listed)
+
+
+def try_outside(trial: Trial, findings: Findings, outside: Sequence[OwnedTable]) -> None:
+    """Refuse tables outside bucket_prefix, or try their buckets if follow_table_location is set."""
+    if trial.config.follow_table_location:
+        in_s3 = [table.location for table in outside if not_in_s3(table.location) is None]
+        folders = {(address := S3Address.parse(location)).bucket: address for location in in_s3}
+        for folder in islice(folders.values(), _BUCKETS_TRIED):
+            try_folder(trial, findings, folder)
+        return
+    warehouse = trial.config.uri("")
+    for table in outside[:_SHOWN]:
+        if (problem := outside_warehouse(table.location, warehouse)) is not None:
+            findings.fail(cannot_write(table.owner.stream, table.name, problem))
+    if len(outside) > _SHOWN:
+        findings.fail(f"And {len(outside) - _SHOWN} more tables like these.")
 
 
 @dataclass(frozen=True, slots=True)

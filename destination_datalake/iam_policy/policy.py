@@ -47,9 +47,9 @@ def statements(config: Config, scope: Scope) -> Sequence[Statement]:
     """Return what the configuration needs, and nothing else."""
     found = []
     for capability in CAPABILITIES:
-        actions = tuple(each.action for each in capability.permissions if each.applies(config))
-        resources = tuple(capability.resources(scope))
-        if actions and resources:
+        actions = tuple(each.action for each in capability.permissions if each.when.holds(config))
+        if actions:
+            resources = tuple(capability.resources(scope))
             found.append(Statement(capability.sid, actions, resources, capability.condition(scope)))
     return found
 

@@ -15,6 +15,9 @@ from destination_datalake.config.options import Config
 from destination_datalake.iam_policy.scope import Scope, prefixes
 from destination_datalake.rejects.location import REJECTS_TABLE
 
+CHECKED_TABLES = "airbyte_check_*"
+"""The names of the tables that `check` creates and drops."""
+
 Condition: TypeAlias = Mapping[str, Mapping[str, Sequence[str]]]
 """Operator → condition key → values, as a policy document has them."""
 
@@ -27,40 +30,17 @@ class Need(Enum):
     OPTIONAL = "optional"
 
 
-def _always(_config: Config) -> bool:
-    return True
-
-
 @dataclass(frozen=True, slots=True)
-class Permission:
-    """One IAM action, and the reason that it is allowed."""
+class When:
+    """The configurations that need something; `options` says which, in Markdown."""
 
-    action: str
-    need: Need
-    why: str
-    applies: Callable[[Config], bool] = _always
+    options: str
+    holds: Callable[[Config], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class Capability:
-    """Actions on the same resources: one statement of the policy. `resources` is empty if it does not apply."""
-
-    sid: str
-    permissions: tuple[Permission, ...]
-    resources: Callable[[Scope], Sequence[str]]
-    condition: Callable[[Scope], Condition] = lambda _scope: {}
-
-
-def _governed(config: Config) -> bool:
-    return config.lake_formation.mode != "none"
-
-
-def _registers(config: Config) -> bool:
-    return _governed(config) and config.lake_formation.registration_role_arn is not None
-
-
-def _grants(config: Config) -> bool:
-    return bool(config.lake_formation.grants)
+def _tags(config: Config) -> bool:
+    governance = config.lake_formation
+    return bool(governance.tags or governance.table_tags or config.database_default_tag())
 
 
 def _opts_in(config: Config) -> bool:
@@ -69,9 +49,35 @@ def _opts_in(config: Config) -> bool:
     return config.lake_formation.mode == "hybrid" and bool(granted - LOCATION_PERMISSIONS)
 
 
-def _tags(config: Config) -> bool:
-    governance = config.lake_formation
-    return bool(governance.tags or governance.table_tags or config.database_default_tag())
+ALWAYS = When("", lambda _config: True)
+ENCRYPTED = When("`encryption` SSE-KMS", lambda config: config.encryption.encryption_type == "SSE-KMS")
+GOVERNED = When("`lake_formation.mode` hybrid or managed", lambda config: config.lake_formation.mode != "none")
+REGISTERED = When(
+    "`lake_formation.registration_role_arn`", lambda config: config.lake_formation.registration_role_arn is not None
+)
+TAGGED = When("`lake_formation.tags`, `table_tags`, or the default tag", _tags)
+GRANTED = When("`lake_formation.grants`", lambda config: bool(config.lake_formation.grants))
+OPTED_IN = When("`lake_formation.grants` with mode hybrid", _opts_in)
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """One IAM action, when it is needed and why."""
+
+    action: str
+    need: Need
+    why: str
+    when: When = ALWAYS
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """Actions on the same resources: one statement of the policy."""
+
+    sid: str
+    permissions: tuple[Permission, ...]
+    resources: Callable[[Scope], Sequence[str]]
+    condition: Callable[[Scope], Condition] = lambda _scope: {}
 
 
 def _buckets(scope: Scope) -> Sequence[str]:
@@ -89,10 +95,6 @@ def _via_s3(scope: Scope) -> Condition:
         # Services have both names there; which of the two KMS compares is not documented for every service.
         names.append(f"{names[0]}.cn")
     return {"StringEquals": {"kms:ViaService": names}}
-
-
-def _checked_tables(scope: Scope) -> Sequence[str]:
-    return scope.tables([scope.database], "airbyte_check_*")
 
 
 CAPABILITIES: Sequence[Capability] = (
@@ -120,9 +122,9 @@ CAPABILITIES: Sequence[Capability] = (
     Capability(
         "Key",
         (
-            Permission("kms:GenerateDataKey", Need.SYNC, "objects that are written with the key"),
+            Permission("kms:GenerateDataKey", Need.SYNC, "objects that are written", ENCRYPTED),
             # https://docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html#mpuAndPermissions
-            Permission("kms:Decrypt", Need.SYNC, "objects that are read; parts of multipart uploads"),
+            Permission("kms:Decrypt", Need.SYNC, "objects that are read; parts of multipart uploads", ENCRYPTED),
         ),
         lambda scope: [scope.kms_key_arn] if scope.kms_key_arn else [],
         _via_s3,
@@ -146,13 +148,19 @@ CAPABILITIES: Sequence[Capability] = (
     ),
     Capability(
         "Rejects",
-        (Permission("glue:BatchCreatePartition", Need.SYNC, "partitions of the table of rejects"),),
-        lambda scope: scope.tables([scope.database], REJECTS_TABLE),
+        (
+            Permission(
+                "glue:BatchCreatePartition",
+                Need.SYNC,
+                "partitions of the table of rejects; without it, rejects are in S3 alone; `check` tries it",
+            ),
+        ),
+        lambda scope: scope.tables([scope.database], REJECTS_TABLE, CHECKED_TABLES),
     ),
     Capability(
         "CheckedTables",
         (Permission("glue:DeleteTable", Need.CHECK, "the table that `check` creates; a sync never drops a table"),),
-        _checked_tables,
+        lambda scope: scope.tables([scope.database], CHECKED_TABLES),
     ),
     Capability(
         "ExistingTables",
@@ -162,22 +170,22 @@ CAPABILITIES: Sequence[Capability] = (
     Capability(
         "LakeFormation",
         (
-            Permission("lakeformation:ListResources", Need.SYNC, "whether the data location is registered", _governed),
-            Permission("lakeformation:RegisterResource", Need.SYNC, "a location that is not registered", _registers),
-            Permission("lakeformation:GetLFTag", Need.SYNC, "definitions of LF-Tags", _tags),
-            Permission("lakeformation:CreateLFTag", Need.SYNC, "LF-Tags that are not defined", _tags),
-            Permission("lakeformation:UpdateLFTag", Need.SYNC, "values that a definition lacks", _tags),
-            Permission("lakeformation:GetResourceLFTags", Need.SYNC, "LF-Tags of databases and tables", _tags),
-            Permission("lakeformation:AddLFTagsToResource", Need.SYNC, "LF-Tags that a resource lacks", _tags),
-            Permission("lakeformation:ListPermissions", Need.SYNC, "grants that exist", _grants),
-            Permission("lakeformation:BatchGrantPermissions", Need.SYNC, "grants that are missing", _grants),
-            Permission("lakeformation:ListLakeFormationOptIns", Need.SYNC, "opt-ins that exist", _opts_in),
-            Permission("lakeformation:CreateLakeFormationOptIn", Need.SYNC, "opt-ins that are missing", _opts_in),
+            Permission("lakeformation:ListResources", Need.SYNC, "whether the data location is registered", GOVERNED),
+            Permission("lakeformation:RegisterResource", Need.SYNC, "a location that is not registered", REGISTERED),
+            Permission("lakeformation:GetLFTag", Need.SYNC, "definitions of LF-Tags", TAGGED),
+            Permission("lakeformation:CreateLFTag", Need.SYNC, "LF-Tags that are not defined", TAGGED),
+            Permission("lakeformation:UpdateLFTag", Need.SYNC, "values that a definition lacks", TAGGED),
+            Permission("lakeformation:GetResourceLFTags", Need.SYNC, "LF-Tags of databases and tables", TAGGED),
+            Permission("lakeformation:AddLFTagsToResource", Need.SYNC, "LF-Tags that a resource lacks", TAGGED),
+            Permission("lakeformation:ListPermissions", Need.SYNC, "grants that exist", GRANTED),
+            Permission("lakeformation:BatchGrantPermissions", Need.SYNC, "grants that are missing", GRANTED),
+            Permission("lakeformation:ListLakeFormationOptIns", Need.SYNC, "opt-ins that exist", OPTED_IN),
+            Permission("lakeformation:CreateLakeFormationOptIn", Need.SYNC, "opt-ins that are missing", OPTED_IN),
             Permission(
                 "lakeformation:GetDataLakeSettings",
                 Need.CHECK,
                 "whether default permissions (IAM_ALLOWED_PRINCIPALS) would void governance",
-                _governed,
+                GOVERNED,
             ),
         ),
         # Lake Formation's actions take no resources:
@@ -188,8 +196,8 @@ CAPABILITIES: Sequence[Capability] = (
         "RegistrationRole",
         (
             # https://docs.aws.amazon.com/lake-formation/latest/dg/registration-role.html
-            Permission("iam:PassRole", Need.SYNC, "the role that Lake Formation gets with the location", _registers),
-            Permission("iam:GetRole", Need.SYNC, "Lake Formation looks at the role before it takes it", _registers),
+            Permission("iam:PassRole", Need.SYNC, "the role that Lake Formation gets with the location", REGISTERED),
+            Permission("iam:GetRole", Need.SYNC, "Lake Formation looks at the role before it takes it", REGISTERED),
         ),
         lambda scope: [scope.registration_role_arn] if scope.registration_role_arn else [],
     ),

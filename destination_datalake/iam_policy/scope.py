@@ -88,10 +88,10 @@ class Scope:
         root = f"arn:{self.partition}:glue:{self.catalog_region}:{self.catalog_account}"
         return tuple(f"{root}:{name}" for name in ("catalog", *names))
 
-    def tables(self, databases: Sequence[str], name: str) -> tuple[str, ...]:
-        """The ARNs of tables of a name or pattern in each database, and of all that contains them."""
+    def tables(self, databases: Sequence[str], *names: str) -> tuple[str, ...]:
+        """The ARNs of tables with these names or patterns in each database, and of what contains them."""
         in_databases = [f"database/{database}" for database in databases]
-        return self.catalog(*in_databases, *(f"table/{database}/{name}" for database in databases))
+        return self.catalog(*in_databases, *(f"table/{database}/{name}" for database in databases for name in names))
 
 
 def in_policy(text: str) -> str:

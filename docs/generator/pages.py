@@ -38,6 +38,7 @@ from destination_datalake.schema.types import (
     Timestamp,
     column_type,
 )
+from docs.generator import permissions
 from docs.generator.airbyte_types import airbyte_types, inherited
 from docs.generator.markdown import code, table
 from docs.generator.project import options, sync_modes, versions
@@ -255,9 +256,14 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "inherited": inherited,
     "airbyte_types": airbyte_types,
     "options": options,
+    "iam_actions": permissions.actions,
+    "iam_policy": permissions.policy,
+    "iam_statements": permissions.governed_statements,
     "promises": promises,
     "sync_modes": sync_modes,
     "versions": versions,
+    "writer_commands": permissions.writer_commands,
+    "writer_grants": permissions.writer_grants,
 }
 
 

@@ -4,10 +4,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
+from integration_tests.aws.access.call import Call
 from integration_tests.aws.access.identity import Administrator, Identity, identify
 from integration_tests.aws.access.refusal import answer, drain
-from integration_tests.aws.access.resources import take_bucket_policies_from_moto
-from integration_tests.aws.access.rules import Call, arn_of, refused
+from integration_tests.aws.access.rules import refused
+from integration_tests.aws.objects.implied import implied_needs
+from integration_tests.aws.objects.policies import take_bucket_policies_from_moto
 from integration_tests.aws.requests.log import REQUESTS, Ledger, Record
 from integration_tests.aws.requests.needs import needs
 from integration_tests.aws.requests.request import AwsRequest, read_request
@@ -49,7 +51,8 @@ class Gate:
             return self._tell(environ, start_response)
         request = read_request(environ)
         identity = self._identify(request)
-        call = Call(request, identity, needs(request, self._account), self._account)
+        needed = [*needs(request, self._account), *implied_needs(request, self._account)]
+        call = Call(request, identity, needed, self._account)
         refusal = refused(call)
         if refusal is not None:
             drain(environ)
@@ -85,7 +88,7 @@ def _record(call: Call, status: int, refusal: str) -> Record:
     request = call.request
     return Record(
         number=0,
-        caller=arn_of(call.identity),
+        caller=call.caller,
         service=request.service,
         operation=request.operation,
         region=request.region,

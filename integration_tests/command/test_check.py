@@ -54,7 +54,7 @@ def test_a_missing_bucket_is_named_with_a_remedy(platform: Platform, lake: Lake)
     said = platform.check(lake.config(bucket_name="nobody-s-bucket")).refusal
 
     assert "s3://nobody-s-bucket/" in said
-    assert "(S3, PutObject): the bucket does not exist. Create the bucket, or correct bucket_name and region." in said
+    assert "(S3, HeadBucket): the bucket does not exist. Create the bucket, or correct bucket_name and region." in said
 
 
 def test_a_bucket_in_another_region_is_named_with_both_regions(platform: Platform, lake: Lake) -> None:

@@ -85,6 +85,19 @@ LAKE_FORMATION = "Insufficient Lake Formation permission(s): Required Create Tab
         ),
         (exceptions.ReadTimeoutError(endpoint_url="http://x"), "transient_error", "the connection failed"),
         (exceptions.ParamValidationError(report="no"), "system_error", "not valid for AWS"),
+        (
+            answer("PutObject", "AccessDenied", "not authorized to perform: kms:Decrypt on resource: arn:aws:kms:x"),
+            "config_error",
+            "Allow kms:Decrypt on arn:aws:kms:x to the connector's identity in IAM, or in the key's policy.",
+        ),
+        (
+            answer(
+                "PutObject", "AccessDenied", "perform: s3:PutObject with an explicit deny in a permissions boundary"
+            ),
+            "config_error",
+            "access denied, an explicit deny in a permissions boundary. Remove what denies s3:PutObject on it",
+        ),
+        (answer("PutObject", "KMS.DisabledException"), "config_error", "the KMS key is disabled. Enable the key"),
         (answer("HeadObject", "400", status=400), "config_error", "without a reason, as it does if credentials have"),
     ],
 )

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from destination_datalake.check.existing_tables import ExistingTables
+from destination_datalake.check.existing_tables import ExistingTables, try_outside
+from destination_datalake.check.step import Findings
 from destination_datalake.config.options import Config
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.names import SNAKE_CASE
@@ -18,6 +19,7 @@ from destination_datalake.tables.location import TableKind
 from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.relocations import OwnedTable
 from destination_datalake.tables.table import TableName
+from unit_tests.check.examples import UNIQUE, a_trial
 from unit_tests.cloud import BUCKET, Cloud, another_client, before
 from unit_tests.config.examples import options
 
@@ -124,3 +126,29 @@ def test_no_table_is_found_without_permission_to_list_them(caplog: pytest.LogCap
     [said] = caplog.messages
     assert said.startswith("Cannot look for earlier tables of raw")
     assert said.endswith("Only a warning depends on it.")
+
+
+def outside(number: int) -> OwnedTable:
+    return owned(f"s{number}", "s3://elsewhere/")
+
+
+def test_tables_outside_are_refused_ten_by_name(cloud: Cloud) -> None:
+    findings = Findings()
+
+    try_outside(a_trial(cloud.access), findings, [outside(number) for number in range(12)])
+
+    assert len(findings.failures) == 11
+    assert findings.failures[0].message.startswith(
+        "Cannot write stream s0 to table raw.s0: its location is s3://elsewhere/s0/, while bucket_name and "
+    )
+    assert findings.failures[-1].message == "And 2 more tables like these."
+
+
+def test_the_buckets_of_followed_tables_are_tried_once_each(cloud: Cloud) -> None:
+    findings = Findings()
+
+    try_outside(a_trial(cloud.access, follow_table_location=True), findings, [outside(0), outside(1)])
+
+    assert [failure.message.partition(" (S3")[0] for failure in findings.failures] == [
+        f"Cannot write to s3://elsewhere/s1/_check-{UNIQUE}"
+    ]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_tests.aws.access.patterns import action_matches, resource_matches
-from integration_tests.aws.access.policy import Decision, Policy, Principal, decide, parse_policy
+from integration_tests.aws.policies.patterns import action_matches, resource_matches
+from integration_tests.aws.policies.policy import Decision, Policy, Principal, decide, delegates, parse_policy
 
 ALLOWED, IMPLICIT, EXPLICIT = Decision.ALLOWED, Decision.IMPLICITLY_DENIED, Decision.EXPLICITLY_DENIED
 OBJECT = "arn:aws:s3:::lake/raw/orders"
@@ -144,8 +144,8 @@ def test_conditions_hold_together_and_their_values_one_by_one(
     [
         ("*", True),
         ({"AWS": "*"}, True),
-        ({"AWS": "123456789012"}, True),
-        ({"AWS": "arn:aws:iam::123456789012:root"}, True),
+        ({"AWS": "123456789012"}, False),
+        ({"AWS": "arn:aws:iam::123456789012:root"}, False),
         ({"AWS": ["arn:aws:iam::123456789012:user/u", CALLER.role_arn]}, True),
         ({"AWS": CALLER.arn}, True),
         ({"AWS": "arn:aws:iam::123456789012:user/u"}, False),
@@ -153,10 +153,23 @@ def test_conditions_hold_together_and_their_values_one_by_one(
         ({"Service": "glue.amazonaws.com"}, False),
     ],
 )
-def test_a_resource_s_policy_names_the_caller_its_role_or_its_account(principal: object, named: bool) -> None:
+def test_a_resource_s_policy_allows_the_caller_or_its_role_by_name(principal: object, named: bool) -> None:
     decision = decide([policy(allow(Principal=principal))], "s3:GetObject", OBJECT, {}, CALLER)
 
     assert decision is (ALLOWED if named else IMPLICIT)
+
+
+@pytest.mark.parametrize("account", ["123456789012", "arn:aws:iam::123456789012:root"])
+def test_to_allow_an_account_is_to_leave_the_decision_to_its_policies_and_to_deny_it_is_to_deny_all(
+    account: str,
+) -> None:
+    allowing = policy(allow(Principal={"AWS": account}))
+    denying = policy(deny(Principal={"AWS": account}))
+
+    assert decide([allowing], "s3:GetObject", OBJECT, {}, CALLER) is IMPLICIT
+    assert delegates(allowing, "s3:GetObject", OBJECT, {}, "123456789012")
+    assert not delegates(allowing, "s3:GetObject", OBJECT, {}, "999999999999")
+    assert decide([denying], "s3:GetObject", OBJECT, {}, CALLER) is EXPLICIT
 
 
 def test_a_deny_for_everybody_but_some_spares_them() -> None:

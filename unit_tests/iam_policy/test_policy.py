@@ -54,7 +54,12 @@ def test_without_governance_and_keys_a_policy_is_about_s3_and_glue_alone() -> No
         "Rejects": Statement(
             "Rejects",
             ("glue:BatchCreatePartition",),
-            (f"{GLUE}:catalog", f"{GLUE}:database/raw", f"{GLUE}:table/raw/airbyte_rejects"),
+            (
+                f"{GLUE}:catalog",
+                f"{GLUE}:database/raw",
+                f"{GLUE}:table/raw/airbyte_rejects",
+                f"{GLUE}:table/raw/airbyte_check_*",
+            ),
             {},
         ),
         "CheckedTables": Statement(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from integration_tests.aws.access.policy import Policy, Principal, parse_policy
+from integration_tests.aws.policies.policy import Policy, Principal, parse_policy
 
 PARTITION = "aws"
 
@@ -17,8 +17,8 @@ class Caller:
     principal: Principal
     policies: tuple[Policy, ...]
     """Of the identity: inline and managed ones, and those of a user's groups."""
-    limits: tuple[Policy, ...] = ()
-    """Policies that must allow an action besides: the permissions boundary, the session's policy."""
+    limits: tuple[tuple[str, Policy], ...] = ()
+    """Policies that must allow an action besides, with their kinds: the permissions boundary, the session's policy."""
     expires: datetime | None = None
 
 
@@ -91,12 +91,12 @@ def _document(managed: Any) -> str:
     return str(next(version.document for version in managed.versions if version.is_default))
 
 
-def _limits(identity: Any, session_policy: str | None) -> tuple[Policy, ...]:
+def _limits(identity: Any, session_policy: str | None) -> tuple[tuple[str, Policy], ...]:
     from moto.iam.models import iam_backends
 
-    documents = [session_policy] if session_policy else []
+    limits = [("session", parse_policy(session_policy))] if session_policy else []
     boundary = getattr(identity, "permissions_boundary_arn", None)
     if boundary:
-        backend = iam_backends[identity.account_id][PARTITION]
-        documents.append(_document(backend.get_policy(boundary)))
-    return tuple(map(parse_policy, documents))
+        managed = iam_backends[identity.account_id][PARTITION].get_policy(boundary)
+        limits.append(("permissions boundary", parse_policy(_document(managed))))
+    return tuple(limits)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from integration_tests.aws.access.policy import Decision
+from integration_tests.aws.policies.policy import Decision
 from integration_tests.aws.requests.needs import Need
 from integration_tests.aws.requests.request import AwsRequest
 
@@ -40,8 +40,12 @@ def denied(request: AwsRequest, caller: str, need: Need, reason: str) -> Refusal
 def reason(decision: Decision, kind: str, action: str) -> str:
     """Return why policies of a kind ("identity-based") refuse an action."""
     if decision is Decision.EXPLICITLY_DENIED:
-        return f"with an explicit deny in {'an' if kind[0] in 'aeiou' else 'a'} {kind} policy"
-    return f"because no {kind} policy allows the {action} action"
+        return f"with an explicit deny in {'an' if kind[0] in 'aeiou' else 'a'} {_policy(kind)}"
+    return f"because no {_policy(kind)} allows the {action} action"
+
+
+def _policy(kind: str) -> str:
+    return kind if kind.endswith("boundary") else f"{kind} policy"
 
 
 def access_denied(request: AwsRequest, message: str) -> Refusal:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from integration_tests.aws.access.patterns import arn_matches, wildcard
+from integration_tests.aws.policies.patterns import arn_matches, wildcard
 
 Context = Mapping[str, Sequence[str]]
 """The values of a request's condition keys, whose names are lower-case."""

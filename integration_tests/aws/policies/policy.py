@@ -4,15 +4,15 @@ https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_evaluation-l
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from integration_tests.aws.access.conditions import Condition, Context, all_met, conditions
-from integration_tests.aws.access.patterns import action_matches, resource_matches
+from integration_tests.aws.policies.conditions import Condition, Context, all_met, conditions
+from integration_tests.aws.policies.patterns import action_matches, resource_matches
 
 Patterns = tuple[str, ...]
 
@@ -39,9 +39,20 @@ class Principal:
     account: str
 
     def matches(self, named: str) -> bool:
-        """Tell whether a value under `AWS` names the caller: itself, its role, its account, or everybody."""
-        account = (self.account, f"arn:aws:iam::{self.account}:root")
-        return named == "*" or named in account or named in (self.arn, self.role_arn)
+        """Tell whether a value under `AWS` names the caller: itself, its role, or everybody."""
+        return named in ("*", self.arn, self.role_arn)
+
+    def belongs_to(self, named: str) -> bool:
+        """Tell whether a value names the caller's account."""
+        return named in (self.account, root(self.account))
+
+
+def root(account: str) -> str:
+    """Return the ARN by which policies name an account.
+
+    To deny it is to deny everybody in it; to allow it leaves the decision to the account's policies of identities.
+    """
+    return f"arn:aws:iam::{account}:root"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +83,12 @@ class Statement:
         return all_met(self.conditions, context)
 
     def _names(self, principal: Principal) -> bool:
+        named = self.principals if self.principals is not None else self.not_principals or ()
+        found = any(principal.matches(each) for each in named)
+        of_account = any(principal.belongs_to(each) for each in named)
         if self.principals is not None:
-            return any(principal.matches(named) for named in self.principals)
-        return self.not_principals is None or not any(principal.matches(named) for named in self.not_principals)
+            return found or (self.denies and of_account)
+        return self.not_principals is None or not (found or of_account)
 
 
 Policy = tuple[Statement, ...]
@@ -99,8 +113,12 @@ def delegates(policy: Policy, action: str, resource: str, context: Context, acco
 
     https://docs.aws.amazon.com/kms/latest/developerguide/key-policy-default.html
     """
-    root = Principal(f"arn:aws:iam::{account}:root", "", account)
-    return decide([policy], action, resource, context, root) is Decision.ALLOWED
+    either = tuple(
+        replace(each, principals=tuple(root(account) if named == account else named for named in each.principals))
+        for each in policy
+        if each.principals is not None and not each.denies
+    )
+    return decide([either], action, resource, context, Principal(root(account), "", account)) is Decision.ALLOWED
 
 
 @lru_cache(maxsize=1024)

@@ -1,0 +1,101 @@
+"""Steps about the Glue Data Catalog: the database, and the life of a table in it."""
+
+from __future__ import annotations
+
+import logging
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from destination_datalake.aws.errors import explain
+from destination_datalake.check.step import Findings
+from destination_datalake.check.trial import Trial
+from destination_datalake.tables.glue.database import ensure_database
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mypy_boto3_glue import GlueClient
+    from mypy_boto3_glue.type_defs import TableInputTypeDef
+
+    from destination_datalake.tables.glue.listing import ListedTable
+
+_logger = logging.getLogger(__name__)
+
+_NAME = "airbyte_check_"
+_OURS = re.compile(rf"{_NAME}[0-9a-f]{{32}}")
+_DESCRIPTION = "Created by a connection check of destination-datalake; safe to delete."
+_KEPT = timedelta(days=1)
+_DROPPED_AT_ONCE = 10
+
+
+def try_database(trial: Trial, findings: Findings) -> None:
+    """Create the database unless it exists."""
+    database = trial.config.lakeformation_database_name
+    with findings.attempt("create or read database", database, trial.catalog(database)):
+        ensure_database(trial.access.client("glue"), database)
+
+
+def try_table(trial: Trial, findings: Findings) -> None:
+    """Create, read, change and drop a table, where a stream's would be. Leaves nothing behind."""
+    glue = trial.access.client("glue")
+    database, table = trial.config.lakeformation_database_name, f"{_NAME}{trial.unique}"
+    name, remedy = f"{database}.{table}", trial.catalog(database, "*")
+    location = f"{trial.config.table_uri(database, table)}/"
+    entry: TableInputTypeDef = {
+        "Name": table,
+        "Description": _DESCRIPTION,
+        "TableType": "EXTERNAL_TABLE",
+        "StorageDescriptor": {"Columns": [{"Name": "id", "Type": "string"}], "Location": location},
+        "PartitionKeys": [{"Name": "dt", "Type": "string"}],
+    }
+    with findings.attempt("create table", name, remedy) as create:
+        glue.create_table(DatabaseName=database, TableInput=entry)
+    try:
+        if create.succeeded:
+            with findings.attempt("read table", name, remedy):
+                glue.get_table(DatabaseName=database, Name=table)
+            with findings.attempt("change table", name, remedy):
+                glue.update_table(DatabaseName=database, TableInput=entry)
+            _try_partition(glue, database, table, location)
+    finally:
+        # A table may exist although the answer to its creation was lost.
+        with (findings if create.succeeded else Findings()).attempt("drop table", name, remedy):
+            glue.delete_table(DatabaseName=database, Name=table)
+
+
+def _try_partition(glue: GlueClient, database: str, table: str, location: str) -> None:
+    """Log why no partition can be created: without it, rejects are in S3 and not in their table."""
+    day = "2000-01-01"
+    try:
+        glue.batch_create_partition(
+            DatabaseName=database,
+            TableName=table,
+            PartitionInputList=[{"Values": [day], "StorageDescriptor": {"Location": f"{location}dt={day}/"}}],
+        )
+    except Exception as error:
+        failure = explain(error, doing="create a partition of", resource=f"table {database}.{table}")
+        if failure is None:
+            raise
+        _logger.warning("%s Only the table of rejects depends on it.", failure.message)
+
+
+def drop_leftovers(glue: GlueClient, listed: Iterable[ListedTable]) -> None:
+    """Drop the tables that killed checks have left days ago. What cannot be dropped stays."""
+    latest = datetime.now(UTC) - _KEPT
+    old = [
+        (database, table["Name"])
+        for database, table in listed
+        if _OURS.fullmatch(table["Name"])
+        and table.get("Description") == _DESCRIPTION
+        and "CreateTime" in table
+        and table["CreateTime"] < latest
+    ]
+    for database, name in old[:_DROPPED_AT_ONCE]:
+        try:
+            glue.delete_table(DatabaseName=database, Name=name)
+        except Exception as error:
+            if explain(error, doing="drop table", resource=f"{database}.{name}") is None:
+                raise
+        else:
+            _logger.info("Dropped table %s.%s, which an interrupted check has left.", database, name)

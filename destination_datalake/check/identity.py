@@ -1,0 +1,29 @@
+"""Steps about where the connector runs, and as whom."""
+
+from __future__ import annotations
+
+from destination_datalake.check.step import Findings
+from destination_datalake.check.trial import Caller, Trial
+from destination_datalake.spark.java import JavaUnusable, find_java
+
+
+def try_java(_: Trial, findings: Findings) -> None:
+    """Find the Java that Spark would start on here."""
+    try:
+        find_java()
+    except JavaUnusable as error:
+        findings.fail(str(error))
+
+
+def try_identity(trial: Trial, findings: Findings) -> None:
+    """Compare the account of the credentials with aws_account_id."""
+    with findings.attempt("identify", "the owner of the credentials"):
+        identity = trial.access.client("sts").get_caller_identity()
+        role = getattr(trial.config.credentials, "role_arn", None)
+        trial.caller = Caller.of(identity["Account"], identity["Arn"], role)
+        account = trial.config.aws_account_id
+        if account is not None and identity["Account"] != account:
+            findings.fail(
+                f"The credentials belong to AWS account {identity['Account']} ({identity['Arn']}), "
+                f"but aws_account_id is {account}. Correct one or the other."
+            )

@@ -1,0 +1,120 @@
+"""What a request to S3 needs besides, by what is in the bucket: the use of KMS keys, and to know what is not there."""
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import unquote
+
+from integration_tests.aws.access.call import Call
+from integration_tests.aws.access.refusal import Refusal
+from integration_tests.aws.objects.keys import find_key, is_of_key
+from integration_tests.aws.objects.policies import bucket_named
+from integration_tests.aws.requests.needs import Need, key_arn
+from integration_tests.aws.requests.request import AwsRequest
+
+_KMS = frozenset({"aws:kms", "aws:kms:dsse"})
+_CREATES = frozenset({"PutObject", "CopyObject", "CreateMultipartUpload"})
+_CONTINUES = frozenset({"UploadPart", "UploadPartCopy", "CompleteMultipartUpload"})
+
+
+def implied_needs(request: AwsRequest, account: str) -> Iterator[Need]:
+    """Yield the needs that a request has because of a bucket's or an object's state."""
+    bucket = bucket_named(request.bucket, account) if request.service == "s3" and request.key else None
+    if bucket is None:
+        return
+    operation = request.operation
+    if operation in ("GetObject", "HeadObject") and not _is_there(bucket, request.key):
+        # "If you have the s3:ListBucket permission on the bucket, Amazon S3 returns 404; if you don't, 403":
+        # https://docs.aws.amazon.com/AmazonS3/latest/API/API_HeadObject.html
+        yield Need("s3:ListBucket", f"arn:aws:s3:::{request.bucket}")
+    if (action := _kms_action(request)) and (key := _encryption_key(request, bucket)):
+        yield _on_behalf(request, bucket, key, action, account)
+    if (source := _copied(request, account)) and source.encryption in _KMS and source.kms_key_id:
+        yield _on_behalf(request, bucket, source.kms_key_id, "kms:Decrypt", account)
+
+
+def key_can_be_used(call: Call) -> Refusal | None:
+    """The KMS key that S3 is to use exists and is enabled.
+
+    https://docs.aws.amazon.com/kms/latest/APIReference/API_GenerateDataKey.html has the errors; S3 passes them on with
+    `KMS.` before their names: https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html
+    """
+    if call.request.service != "s3":
+        return None
+    for need in call.needs:
+        if is_of_key(need.resource):
+            key = find_key(need.resource, call.request.region, call.account)
+            if key is None:
+                kind = "Alias" if ":alias/" in need.resource else "Key"
+                return Refusal(400, "KMS.NotFoundException", f"{kind} '{need.resource}' does not exist")
+            if key.key_state == "PendingDeletion":
+                return Refusal(400, "KMS.KMSInvalidStateException", f"{key.arn} is pending deletion.")
+            if not key.enabled:
+                return Refusal(400, "KMS.DisabledException", f"{key.arn} is disabled.")
+    return None
+
+
+def _encryption_key(request: AwsRequest, bucket: Any) -> str:
+    """Return how the KMS key is named that the request uses; empty without one, or for AWS's own `aws/s3`.
+
+    The policy of the latter allows it to everybody in the account:
+    https://docs.aws.amazon.com/kms/latest/developerguide/concepts.html#aws-managed-cmk
+    """
+    if request.operation in _CREATES:
+        algorithm = request.headers.get("x-amz-server-side-encryption", "")
+        key = request.headers.get("x-amz-server-side-encryption-aws-kms-key-id", "")
+    elif request.operation in _CONTINUES:
+        upload = bucket.multiparts.get(request.text("uploadId"))
+        algorithm, key = (upload.sse_encryption or "", upload.kms_key_id or "") if upload is not None else ("none", "")
+    else:
+        found = bucket.keys.get(request.key) if _is_there(bucket, request.key) else None
+        algorithm, key = (found.encryption or "none", found.kms_key_id or "") if found is not None else ("none", "")
+    if not algorithm:
+        default = (bucket.encryption or {}).get("Rule", {}).get("ApplyServerSideEncryptionByDefault", {})
+        algorithm, key = default.get("SSEAlgorithm", ""), default.get("KMSMasterKeyID") or ""
+    return key if algorithm in _KMS and not key.endswith("alias/aws/s3") else ""
+
+
+def _kms_action(request: AwsRequest) -> str:
+    """Return what S3 does with the key for the caller.
+
+    https://docs.aws.amazon.com/AmazonS3/latest/userguide/UsingKMSEncryption.html,
+    https://docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html#mpuAndPermissions
+    """
+    if request.operation in _CREATES:
+        return "kms:GenerateDataKey"
+    # "If you enable checksum mode and the object is … encrypted with an AWS KMS key, you must have permission to use
+    # the kms:Decrypt action": https://docs.aws.amazon.com/AmazonS3/latest/API/API_HeadObject.html
+    asks_for_checksum = request.operation == "HeadObject" and "x-amz-checksum-mode" in request.headers
+    return "kms:Decrypt" if asks_for_checksum or request.operation in {"GetObject", *_CONTINUES} else ""
+
+
+def _on_behalf(request: AwsRequest, bucket: Any, key: str, action: str, account: str) -> Need:
+    found = find_key(key, request.region, account)
+    encryption = request.headers.get("x-amz-server-side-encryption-bucket-key-enabled")
+    default = (bucket.encryption or {}).get("Rule", {}).get("BucketKeyEnabled", False)
+    by_bucket = encryption == "true" if encryption is not None else str(default).lower() == "true"
+    here = f"arn:aws:s3:::{request.bucket}"
+    return Need(
+        action,
+        key_arn(key, request.region, account) if found is None else found.arn,
+        {
+            # https://docs.aws.amazon.com/kms/latest/developerguide/conditions-kms.html
+            "kms:viaservice": [f"s3.{request.region}.amazonaws.com"],
+            "kms:calleraccount": [account],
+            "kms:encryptioncontext:aws:s3:arn": [here if by_bucket else f"{here}/{request.key}"],
+            "kms:encryptioncontextkeys": ["aws:s3:arn"],
+        },
+    )
+
+
+def _copied(request: AwsRequest, account: str) -> Any:
+    source = unquote(request.headers.get("x-amz-copy-source", "").partition("?")[0]).lstrip("/")
+    name, _, key = source.partition("/")
+    bucket = bucket_named(name, account) if key else None
+    return bucket.keys.get(key) if bucket is not None and _is_there(bucket, key) else None
+
+
+def _is_there(bucket: Any, key: str) -> bool:
+    from moto.s3.models import FakeKey
+
+    return isinstance(bucket.keys.get(key), FakeKey)

@@ -1,0 +1,182 @@
+"""Steps about the Glue Data Catalog: what they report, and that they leave nothing behind."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from destination_datalake.check.catalog import drop_leftovers, try_database, try_table
+from destination_datalake.check.step import Findings
+from destination_datalake.tables.glue.database import ensure_database
+from destination_datalake.tables.glue.listing import ListedTable, list_tables
+from unit_tests.check.examples import UNIQUE, USER, a_trial
+from unit_tests.cloud import Cloud, another_client, before
+
+GLUE = "arn:aws:glue:eu-west-1:123456789012"
+IN_IAM = "not authorized"
+IN_LAKE_FORMATION = "Insufficient Lake Formation permission(s): Required "
+
+
+def tables(cloud: Cloud) -> list[str]:
+    return [table["Name"] for table in cloud.access.client("glue").get_tables(DatabaseName="raw")["TableList"]]
+
+
+def denied(operation: str, text: str) -> list[str]:
+    """The failures of both steps in an account that answers `operation` so."""
+    access, findings = another_client(), Findings()
+
+    def deny(_: int) -> None:
+        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": text}}, operation)
+
+    before(access, "glue", operation, deny)
+    try_database(a_trial(access), findings)
+    if not findings.failures:
+        try_table(a_trial(access), findings)
+    return [failure.message for failure in findings.failures]
+
+
+def test_a_catalog_that_works_keeps_only_the_database(cloud: Cloud) -> None:
+    trial, findings = a_trial(cloud.access), Findings()
+
+    try_database(trial, findings)
+    try_table(trial, findings)
+
+    assert findings.failures == []
+    assert tables(cloud) == []
+
+
+@pytest.mark.parametrize(
+    ("operation", "doing"),
+    [
+        ("GetDatabase", "create or read database raw"),
+        ("CreateDatabase", "create or read database raw"),
+        ("CreateTable", f"create table raw.airbyte_check_{UNIQUE}"),
+        ("GetTable", f"read table raw.airbyte_check_{UNIQUE}"),
+        ("UpdateTable", f"change table raw.airbyte_check_{UNIQUE}"),
+        ("DeleteTable", f"drop table raw.airbyte_check_{UNIQUE}"),
+    ],
+)
+@pytest.mark.usefixtures("cloud")
+def test_what_iam_refuses_is_one_failure_with_the_statement_that_allows_it(operation: str, doing: str) -> None:
+    [said] = denied(operation, IN_IAM)
+
+    sentence, _, remedy = said.partition(f" Policy statement for {USER}: ")
+    assert sentence == (
+        f"Cannot {doing} (Glue, {operation}): access denied. "
+        f"Allow glue:{operation} on it to the connector's identity in IAM."
+    )
+    of_table = [] if "Database" in operation else [f"{GLUE}:table/raw/*"]
+    assert json.loads(remedy) == {
+        "Effect": "Allow",
+        "Action": [f"glue:{operation}"],
+        "Resource": [f"{GLUE}:catalog", f"{GLUE}:database/raw", *of_table],
+    }
+
+
+@pytest.mark.parametrize(
+    ("operation", "text", "permission", "resource"),
+    [
+        ("CreateDatabase", f"{IN_LAKE_FORMATION}Create Database on Catalog", "CREATE_DATABASE", {"Catalog": {}}),
+        ("GetDatabase", f"{IN_LAKE_FORMATION}Describe on raw", "DESCRIBE", {"Database": {"Name": "raw"}}),
+        ("CreateTable", f"{IN_LAKE_FORMATION}Create Table on raw", "CREATE_TABLE", {"Database": {"Name": "raw"}}),
+        (
+            "CreateTable",
+            "Insufficient Lake Formation permission(s) on s3://lake/raw/x",
+            "DATA_LOCATION_ACCESS",
+            {"DataLocation": {"ResourceArn": "arn:aws:s3:::lake"}},
+        ),
+        (
+            "GetTable",
+            f"{IN_LAKE_FORMATION}Describe on x",
+            "DESCRIBE",
+            {"Table": {"DatabaseName": "raw", "TableWildcard": {}}},
+        ),
+        (
+            "UpdateTable",
+            f"{IN_LAKE_FORMATION}Alter on x",
+            "ALTER",
+            {"Table": {"DatabaseName": "raw", "TableWildcard": {}}},
+        ),
+        (
+            "DeleteTable",
+            f"{IN_LAKE_FORMATION}Drop on x",
+            "DROP",
+            {"Table": {"DatabaseName": "raw", "TableWildcard": {}}},
+        ),
+    ],
+)
+@pytest.mark.usefixtures("cloud")
+def test_what_lake_formation_refuses_is_one_failure_with_the_command_that_grants_it(
+    operation: str, text: str, permission: str, resource: dict[str, Any]
+) -> None:
+    [said] = denied(operation, text)
+
+    sentence, _, command = said.partition(" Command: ")
+    assert f"(Glue, {operation}): Lake Formation does not permit it" in sentence
+    assert f"Grant {permission} on " in sentence
+    assert command == (
+        f"aws lakeformation grant-permissions --principal DataLakePrincipalIdentifier={USER} "
+        f"--permissions {permission} --resource '{json.dumps(resource)}'"
+    )
+
+
+@pytest.mark.parametrize("operation", ["CreateTable", "GetTable", "UpdateTable"])
+def test_a_refused_request_leaves_no_table(cloud: Cloud, operation: str) -> None:
+    denied(operation, IN_IAM)
+
+    assert tables(cloud) == []
+
+
+def test_a_partition_that_cannot_be_created_is_a_warning(cloud: Cloud, caplog: pytest.LogCaptureFixture) -> None:
+    assert denied("BatchCreatePartition", IN_IAM) == []
+
+    [said] = caplog.messages
+    assert "Allow glue:BatchCreatePartition" in said
+    assert said.endswith("Only the table of rejects depends on it.")
+    assert tables(cloud) == []
+
+
+def test_an_error_that_is_not_from_aws_is_raised_and_leaves_no_table(cloud: Cloud) -> None:
+    access = another_client()
+
+    def fail(_: int) -> None:
+        raise ZeroDivisionError
+
+    before(access, "glue", "UpdateTable", fail)
+    ensure_database(access.client("glue"), "raw")
+
+    with pytest.raises(ZeroDivisionError):
+        try_table(a_trial(access), Findings())
+    assert tables(cloud) == []
+
+
+def test_only_tables_that_killed_checks_left_long_ago_are_dropped(cloud: Cloud) -> None:
+    access = another_client()
+    glue = cloud.access.client("glue")
+
+    def die(_: int) -> None:
+        raise KeyboardInterrupt
+
+    ensure_database(glue, "raw")
+    before(access, "glue", "GetTable", die)
+    before(access, "glue", "DeleteTable", die)
+    with pytest.raises(KeyboardInterrupt):
+        try_table(a_trial(access), Findings())
+    glue.create_table(DatabaseName="raw", TableInput={"Name": f"airbyte_check_{'f' * 32}", "Description": "theirs"})
+    glue.create_table(DatabaseName="raw", TableInput={"Name": "airbyte_check_list"})
+    left = sorted(tables(cloud))
+
+    def aged(days: int) -> list[ListedTable]:
+        created = datetime.now(UTC) - timedelta(days=days)
+        return [ListedTable(name, {**table, "CreateTime": created}) for name, table in list_tables(glue, "raw")]
+
+    drop_leftovers(glue, aged(days=0))
+    assert sorted(tables(cloud)) == left
+    old = aged(days=2)
+    for _ in ("one check", "another that has listed the same tables"):
+        drop_leftovers(glue, old)
+    assert sorted(tables(cloud)) == [name for name in left if name != f"airbyte_check_{UNIQUE}"]

@@ -1,0 +1,133 @@
+"""Steps: their order, what they wait for, and the line that each logs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+import pytest
+from botocore.exceptions import ClientError
+
+from destination_datalake.aws.access import AwsAccess
+from destination_datalake.check.connection import STEPS
+from destination_datalake.check.step import Findings, Step, run_steps
+from destination_datalake.check.trial import Trial
+from unit_tests.check.examples import a_trial
+
+TRIAL = a_trial(AwsAccess("eu-west-1"))
+
+
+def step(id: str, attempt: Callable[[Findings], object], needs: Sequence[str] = (), after: Sequence[str] = ()) -> Step:
+    def tried(_: Trial, findings: Findings) -> None:
+        attempt(findings)
+
+    return Step(id, id.title(), f"does {id}", tried, needs, after)
+
+
+def succeed(_: Findings) -> None:
+    pass
+
+
+def fail(findings: Findings) -> None:
+    findings.fail("It is wrong. Correct it.")
+    findings.fail("That too.")
+
+
+def deny(findings: Findings) -> None:
+    with findings.attempt("write to", "s3://lake/"):
+        raise ClientError({"Error": {"Code": "AccessDenied", "Message": ""}}, "PutObject")
+
+
+def throttle(findings: Findings) -> None:
+    with findings.attempt("write to", "s3://lake/"):
+        raise ClientError({"Error": {"Code": "SlowDown", "Message": ""}}, "PutObject")
+
+
+def test_each_step_is_one_line_of_json_in_the_order_of_the_steps(caplog: pytest.LogCaptureFixture) -> None:
+    second_ended = threading.Event()
+    slow = step("slow", lambda _: second_ended.wait(10))
+    quick = step("quick", lambda _: second_ended.set())
+
+    with caplog.at_level(logging.INFO):
+        outcomes = run_steps([slow, quick], TRIAL)
+
+    assert [outcome.step.id for outcome in outcomes] == ["slow", "quick"]
+    lines = [json.loads(message) for message in caplog.messages]
+    assert [{**line, "duration_ms": 0} for line in lines] == [
+        {"id": "slow", "name": "Slow", "success": True, "error": None, "error_class": None, "duration_ms": 0},
+        {"id": "quick", "name": "Quick", "success": True, "error": None, "error_class": None, "duration_ms": 0},
+    ]
+    assert [isinstance(line["duration_ms"], int) for line in lines] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("attempt", "error", "error_class"),
+    [
+        (fail, "It is wrong. Correct it.\nThat too.", "invalid_settings"),
+        (deny, "Cannot write to s3://lake/ (S3, PutObject): access denied.", "insufficient_permissions"),
+        (throttle, "Cannot write to s3://lake/ (S3, PutObject): AWS throttles the requests.", "internal"),
+    ],
+)
+def test_a_failed_step_is_an_error_with_its_class(
+    caplog: pytest.LogCaptureFixture, attempt: Callable[[Findings], object], error: str, error_class: str
+) -> None:
+    run_steps([step("one", attempt)], TRIAL)
+
+    [record] = caplog.records
+    line = json.loads(record.getMessage())
+    assert record.levelname == "ERROR"
+    assert line["success"] is False
+    assert line["error"].startswith(error)
+    assert line["error_class"] == error_class
+
+
+def test_a_step_whose_need_failed_is_not_tried_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    steps = [step("one", fail), step("two", fail, ["one"]), step("three", fail, ["two"]), step("four", succeed)]
+
+    outcomes = run_steps(steps, TRIAL)
+
+    assert [len(outcome.findings.failures) for outcome in outcomes] == [2, 0, 0, 0]
+    assert [json.loads(message)["error"] for message in caplog.messages[1:]] == [
+        "Not tried to the end: step one failed."
+    ] * 2
+    assert [outcome.succeeded for outcome in outcomes] == [False, False, False, True]
+
+
+def test_a_step_after_a_failed_one_is_tried() -> None:
+    _, after = run_steps([step("one", fail), step("two", succeed, after=["one"])], TRIAL)
+
+    assert after.succeeded
+
+
+def test_needs_among_steps_that_do_not_apply_do_not_matter() -> None:
+    [only] = run_steps([step("two", succeed, ["left out"], ["left out too"])], TRIAL)
+
+    assert only.succeeded
+
+
+def test_an_error_that_is_not_from_aws_is_internal_and_raised_after_all_steps(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tried = list[str]()
+
+    def divide(_: Findings) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), caplog.at_level(logging.INFO):
+        run_steps([step("one", divide), step("two", lambda _: tried.append("two"))], TRIAL)
+
+    assert tried == ["two"]
+    first, second = (json.loads(message) for message in caplog.messages)
+    assert (first["error"], first["error_class"]) == ("Step one failed: ZeroDivisionError.", "internal")
+    assert second["success"] is True
+
+
+def test_steps_wait_only_for_earlier_ones() -> None:
+    """Later ones would wait for each other for ever."""
+    ids = [each.id for each in STEPS]
+
+    assert len(set(ids)) == len(ids)
+    for position, each in enumerate(STEPS):
+        assert {*each.needs, *each.after} <= {*ids[:position]}

@@ -1,0 +1,186 @@
+"""Steps about S3: what they report, and that they leave nothing behind."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from destination_datalake.aws.address import S3Address
+from destination_datalake.check.connection import STEPS
+from destination_datalake.check.step import Findings
+from destination_datalake.check.storage import try_folder, try_kms_key, try_region, try_rejects_folder
+from unit_tests.check.examples import UNIQUE, USER, a_trial
+from unit_tests.cloud import BUCKET, Cloud, another_client, before
+
+FOLDER = S3Address(BUCKET, "lake/raw")
+OBJECT = f"s3://lake/lake/raw/_check-{UNIQUE}"
+KEY = "arn:aws:kms:eu-west-1:123456789012:key/1"
+
+
+def of_the_folder(cloud: Cloud) -> list[str]:
+    findings = Findings()
+    try_folder(a_trial(cloud.access), findings, FOLDER)
+    return [failure.message for failure in findings.failures]
+
+
+def test_a_folder_that_works_is_left_as_it_was(cloud: Cloud) -> None:
+    assert of_the_folder(cloud) == []
+    assert (cloud.objects(), cloud.unfinished_uploads()) == ({}, [])
+
+
+@pytest.mark.parametrize(
+    ("operation", "doing", "action", "statement"),
+    [
+        ("PutObject", "write to", "s3:PutObject", {"Resource": ["arn:aws:s3:::lake/lake/raw/*"]}),
+        ("GetObject", "read", "s3:GetObject", {"Resource": ["arn:aws:s3:::lake/lake/raw/*"]}),
+        (
+            "ListObjectsV2",
+            "list",
+            "s3:ListBucket",
+            {"Resource": ["arn:aws:s3:::lake"], "Condition": {"StringLike": {"s3:prefix": ["lake/raw/*"]}}},
+        ),
+        ("DeleteObject", "delete", "s3:DeleteObject", {"Resource": ["arn:aws:s3:::lake/lake/raw/*"]}),
+        ("CreateMultipartUpload", "upload in parts to", "s3:PutObject", {"Resource": ["arn:aws:s3:::lake/lake/raw/*"]}),
+        (
+            "AbortMultipartUpload",
+            "upload in parts to",
+            "s3:AbortMultipartUpload",
+            {"Resource": ["arn:aws:s3:::lake/lake/raw/*"]},
+        ),
+    ],
+)
+def test_a_refused_request_is_one_failure_with_the_statement_that_allows_it(
+    cloud: Cloud, operation: str, doing: str, action: str, statement: dict[str, Any]
+) -> None:
+    with cloud.refusing(operation):
+        [said] = of_the_folder(cloud)
+
+    sentence, _, remedy = said.partition(f" Policy statement for {USER}: ")
+    assert sentence == (
+        f"Cannot {doing} {OBJECT} (S3, {operation}): access denied. "
+        f"Allow {action} on it to the connector's identity in IAM."
+    )
+    assert json.loads(remedy) == {"Effect": "Allow", "Action": [action], **statement}
+
+
+def test_a_failed_write_and_its_failed_deletion_are_one_failure(cloud: Cloud) -> None:
+    with cloud.refusing("PutObject", "DeleteObject"):
+        assert len(of_the_folder(cloud)) == 1
+
+
+def test_an_explicit_deny_gets_no_statement_that_would_not_help(cloud: Cloud) -> None:
+    access, text = another_client(), "not authorized to perform: s3:PutObject with an explicit deny in a bucket policy"
+
+    def deny(_: int) -> None:
+        raise ClientError({"Error": {"Code": "AccessDenied", "Message": text}}, "PutObject")
+
+    before(access, "s3", "PutObject", deny)
+    findings = Findings()
+    try_folder(a_trial(access), findings, FOLDER)
+
+    assert findings.failures[0].message.endswith("Remove what denies s3:PutObject on it to the connector's identity.")
+    assert cloud.objects() == {}
+
+
+@pytest.mark.parametrize(
+    ("region", "said"),
+    [("us-east-1", []), ("eu-west-1", ["Bucket lake is in region us-east-1, but region is eu-west-1"])],
+)
+def test_a_bucket_in_another_region_is_named_with_both(cloud: Cloud, region: str, said: list[str]) -> None:
+    findings = Findings()
+
+    try_region(a_trial(cloud.access, region=region), findings)
+
+    assert [failure.message.partition(".")[0] for failure in findings.failures] == said
+
+
+def test_a_missing_bucket_is_one_failure(cloud: Cloud) -> None:
+    findings = Findings()
+
+    try_region(a_trial(cloud.access, bucket_name="nobody-s"), findings)
+
+    [failure] = findings.failures
+    assert failure.message.startswith("Cannot find s3://nobody-s/ (S3, HeadBucket): the bucket does not exist.")
+    assert failure.error_class == "invalid_settings"
+
+
+@pytest.mark.parametrize("denied", ["kms:GenerateDataKey", "kms:Decrypt"])
+def test_what_kms_refuses_is_one_failure_of_the_step_about_the_key(cloud: Cloud, denied: str) -> None:
+    text = f"User: {USER} is not authorized to perform: {denied} on resource: {KEY} because no identity-based policy"
+    access = another_client()
+
+    def deny(_: int) -> None:
+        raise ClientError({"Error": {"Code": "AccessDenied", "Message": text}}, "PutObject")
+
+    before(access, "s3", "PutObject", deny)
+    trial, tables, rejects, key = a_trial(access), Findings(), Findings(), Findings()
+    for each in (tables, rejects):
+        try_rejects_folder(trial, each)
+    try_kms_key(trial, key)
+
+    assert (tables.failures, tables.blocked_by, rejects.blocked_by) == ([], "kms_key", "kms_key")
+    [failure] = key.failures
+    assert failure.message.startswith(
+        f"Cannot use the KMS key for objects in lake (S3, PutObject): access denied. Allow {denied} on {KEY} to "
+    )
+    assert f'"Resource": ["{KEY}"]' in failure.message
+    assert "kms:GenerateDataKey" in failure.message
+    assert "kms:Decrypt" in failure.message
+    assert cloud.objects() == {}
+
+
+@pytest.mark.parametrize(
+    ("encryption", "seen", "failures"),
+    [
+        ({"encryption_type": "Bucket default"}, "aws:kms", 0),
+        ({"encryption_type": "SSE-S3"}, "AES256", 0),
+        ({"encryption_type": "SSE-S3"}, KEY, 1),
+        ({"encryption_type": "SSE-KMS", "kms_key_arn": KEY}, KEY, 0),
+        ({"encryption_type": "SSE-KMS", "kms_key_arn": KEY}, "AES256", 1),
+        ({"encryption_type": "SSE-KMS", "kms_key_arn": KEY}, "nothing", 1),
+    ],
+)
+def test_a_store_that_encrypts_otherwise_than_asked_is_a_failure(
+    encryption: dict[str, str], seen: str, failures: int
+) -> None:
+    trial, findings = a_trial(another_client(), encryption=encryption), Findings()
+    trial.encrypted_with.append(seen)
+
+    try_kms_key(trial, findings)
+
+    assert len(findings.failures) == failures
+
+
+def test_only_objects_that_killed_checks_left_long_ago_are_deleted(cloud: Cloud) -> None:
+    access, s3 = another_client(), cloud.access.client("s3")
+    ours = b"Written by a connection check of destination-datalake; safe to delete.\n"
+    left = {
+        f"lake/raw/_check-{'a' * 32}": ours,
+        f"lake/raw/_check-{'b' * 32}": b"what somebody else keeps under such a name, in a length of its own",
+        "lake/raw/_check-list.csv": ours,
+        f"lake/raw/orders/_check-{'a' * 32}": ours,
+    }
+    for key, content in left.items():
+        s3.put_object(Bucket=BUCKET, Key=key, Body=content)
+
+    try_folder(a_trial(access), Findings(), FOLDER)
+    assert cloud.objects() == left
+
+    def age(parsed: dict[str, Any], **_: object) -> None:
+        for each in parsed["Contents"]:
+            each["LastModified"] = datetime.now(UTC) - timedelta(days=2)
+
+    access.client("s3").meta.events.register("after-call.s3.ListObjectsV2", age)
+    try_folder(a_trial(access), Findings(), FOLDER)
+    assert list(cloud.objects()) == list(left)[1:]
+
+
+def test_records_are_staged_only_for_executors_on_other_machines(cloud: Cloud) -> None:
+    [staging] = [step for step in STEPS if step.id == "staging_folder"]
+
+    assert not staging.applies(a_trial(cloud.access).config)
+    assert staging.applies(a_trial(cloud.access, spark={"master": "spark://cluster:7077"}).config)
