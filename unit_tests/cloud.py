@@ -15,6 +15,9 @@ from moto import mock_aws
 from moto.core.botocore_stubber import MockRawResponse
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess
+from destination_datalake.lake_formation.governance import Governance
+from destination_datalake.lake_formation.policy import Policy
+from destination_datalake.tables.glue.database import Databases
 from integration_tests.aws.extension import install
 
 BUCKET = "lake"
@@ -68,6 +71,11 @@ def cloud() -> Iterator[Cloud]:
     with mock_aws():
         access.client("s3").create_bucket(Bucket=BUCKET)
         yield Cloud(access)
+
+
+def ungoverned(access: AwsAccess) -> Databases:
+    """The databases of a sync whose options leave Lake Formation alone."""
+    return Databases(access, Governance(Policy(f"arn:aws:s3:::{BUCKET}"), access))
 
 
 def another_client() -> AwsAccess:

@@ -26,6 +26,8 @@ from destination_datalake.buffer.disk import DiskFailed, buffer_directory
 from destination_datalake.buffer.staging import LocalStaging, RemoteStaging
 from destination_datalake.config.access import aws_access
 from destination_datalake.errors import SyncRefused
+from destination_datalake.lake_formation.governance import Governance
+from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.protocol.catalog import Stream, parse_catalog
 from destination_datalake.protocol.messages import MalformedLine
 from destination_datalake.protocol.statuses import Statuses
@@ -81,8 +83,8 @@ def run_sync(
     """Write the messages on `stdin` (a file descriptor) to the lake; return the exit code.
 
     0: every stream is committed and published. 1: a stream or the sync has failed, as a TRACE ERROR says. 143: SIGTERM;
-    what was read is committed and its states are released. Raises SyncRefused, before anything is read, if the catalog
-    cannot be synced or there is no disk to buffer records on.
+    what was read is committed and its states are released. Raises ConnectorError, before anything is read, if the
+    catalog cannot be synced, the data location cannot be governed, or there is no disk to buffer records on.
     """
     raise_limit()
     termination.on_request(partial(out.give_up_after, TERMINATION_SECONDS))
@@ -90,10 +92,13 @@ def run_sync(
     tables = TableNaming.of(config).tables_of(streams)
     access = aws_access(config)
     sync_name = uuid.uuid4().hex[:12]
-    factory = TableFactory(config, sync_name, access, Databases(access))
+    governance = Governance(Policy.of(config), access)
+    governance.govern_location()
+    databases = Databases(access, governance)
+    factory = TableFactory(config, sync_name, access, databases)
     factories = {stream.id: partial(factory.open, stream, tables[stream.id]) for stream in streams}
     root, day = config.uri(REJECTS_FOLDER), datetime.now(UTC).date().isoformat()
-    rejects_table = RejectsTable(config.lakeformation_database_name, root, access)
+    rejects_table = RejectsTable(config.lakeformation_database_name, root, access, databases)
     limit = RejectLimit(config.rejects.max_ratio, config.rejects.max_count)
     rejects = RejectLedger(root, sync_name, day, limit, rejects_table, access)
     staging = LocalStaging() if engine.local else RemoteStaging(config.uri("_staging", sync_name), access)

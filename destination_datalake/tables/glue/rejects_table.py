@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from destination_datalake.rejects.location import REJECTS_TABLE, Partition, RejectFile
-from destination_datalake.tables.glue.database import ensure_database
 from destination_datalake.tables.glue.storage_formats import STORAGE_FORMATS
 from destination_datalake.tables.table import TableConflict, TableName
 
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     import boto3
 
     from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.tables.glue.database import Databases
 
 COLUMNS: Mapping[str, str] = {
     "attemptsmade": "int",
@@ -50,10 +50,11 @@ class RejectsTable:
     Not thread-safe.
     """
 
-    def __init__(self, database: str, root: str, access: AwsAccess) -> None:
+    def __init__(self, database: str, root: str, access: AwsAccess, databases: Databases) -> None:
         self._name = TableName(database, REJECTS_TABLE)
         self._root = root
         self._access = access
+        self._databases = databases
         self._registered: set[Partition] = set()
 
     def register(self, files: Iterable[RejectFile]) -> None:
@@ -72,6 +73,8 @@ class RejectsTable:
         session = self._access.session()
         if not self._registered:
             self._ensure_table(session)
+            # Before the first partition, so before readers find a reject in the table.
+            self._databases.governance.govern_table(*self._name, [*COLUMNS, *Partition._fields])
         wr.catalog.add_json_partitions(
             self._name.database,
             self._name.table,
@@ -88,7 +91,7 @@ class RejectsTable:
         import awswrangler as wr
 
         glue = self._access.client("glue")
-        ensure_database(glue, self._name.database)
+        self._databases.ensure(self._name.database)
         try:
             existing = glue.get_table(DatabaseName=self._name.database, Name=self._name.table)["Table"]
         except glue.exceptions.EntityNotFoundException:

@@ -95,6 +95,7 @@ class HiveTable:
             version, created = self._glue_table.read_version(), False
         except self._access.client("glue").exceptions.EntityNotFoundException:
             version, created = self._create(), True
+        self._databases.govern(self.name.database)
         table_input = version.table_input
         if problem := incompatibility(table_input, self._plan):
             raise table_conflict(self._stream.id, self.name, problem)
@@ -196,8 +197,12 @@ class HiveTable:
         change: Callable[[TableInput], tuple[Content, tuple[Field, ...]]] | None = None,
         version: TableVersion | None = None,
     ) -> Content:
-        """Update the table and plan the next batch for the content that it then has. Raises Fenced."""
+        """Update the table, govern its columns, and plan the next batch for the content that it then has.
+
+        No row is visible in a column that the update adds: the files that have it are pending. Raises Fenced.
+        """
         content, columns = self._glue_table.update(change or self._reconciled_content, version)
+        self._databases.governance.govern_table(*self.name, content.types)
         self._plan = replace(self._plan, folder=content.folder, columns=evolve(content.types, columns).columns)
         return content
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from enum import Enum, auto
+from typing import TYPE_CHECKING, TypeVar
 
 from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchPropertyException, NoSuchTableError
 from pyiceberg.schema import Schema, index_by_name
@@ -19,9 +20,10 @@ from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.table import Transaction
 
 from destination_datalake.aws.withdrawal import Withdrawable, withdraw_all
+from destination_datalake.errors import ConnectorError
 from destination_datalake.files.plan import DataFile, FilePlan, RewriteFailed
 from destination_datalake.schema.columns import METADATA_COLUMNS
-from destination_datalake.schema.evolution import Widen, evolve
+from destination_datalake.schema.evolution import AddColumn, SchemaChange, Widen, evolve
 from destination_datalake.schema.iceberg import iceberg_field
 from destination_datalake.schema.types import Field, Float64
 from destination_datalake.tables.aws_datalake import how_to_continue
@@ -67,6 +69,8 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
+_Result = TypeVar("_Result")
+
 _PROPERTIES: Mapping[str, str] = {
     "format-version": "2",
     "write.format.default": "parquet",
@@ -74,6 +78,12 @@ _PROPERTIES: Mapping[str, str] = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
 }
+
+
+class Ungoverned(Enum):
+    """The table's schema, as a transaction leaves it, is not governed yet: no row may be committed in it."""
+
+    UNGOVERNED = auto()
 
 
 class IcebergTable:
@@ -101,6 +111,7 @@ class IcebergTable:
         self._access = access
         self._owner = owner
         self._databases = databases
+        self._governance = databases.governance
         self._sync = sync
         self._operations = TableOperations(name, access)
         self._mode: WriteMode = Append(name, stream)
@@ -119,7 +130,8 @@ class IcebergTable:
         except NoSuchTableError:
             table, created = self._create(), True
         self._location.accept(self._stream.id, self.name, "Iceberg", table.location(), created=created)
-        table, (self._mode, columns) = self._operations.commit(self._begin, table)
+        self._databases.govern(self.name.database)
+        table, (self._mode, columns) = self._commit(self._begin, table)
         self._use_schema(table.metadata, columns)
         self._plan = replace(self._plan, folder=f"{table.location().rstrip('/')}/data")
 
@@ -135,11 +147,17 @@ class IcebergTable:
         """
         promotion = Promotion(self.name, self._plan.folder, self._access, rewrite)
 
-        def build(table: PyIcebergTable, transaction: Transaction) -> str | None:
+        def build(table: PyIcebergTable, transaction: Transaction) -> str | Ungoverned | None:
             self._mode.require(table.metadata)
             self._require_compatible(table.metadata)
             for file in files:
-                apply_changes(evolve(column_types(transaction.table_metadata), file.columns).changes, transaction)
+                apply_changes(
+                    [each for each in _changes(file, transaction) if isinstance(each, AddColumn)], transaction
+                )
+            if not self._is_governed(transaction.table_metadata):
+                return Ungoverned.UNGOVERNED
+            for file in files:
+                apply_changes(_changes(file, transaction), transaction)
             metadata = transaction.table_metadata
             for file in files:
                 if (column := required_column_with_nulls(file, metadata.schema())) is not None:
@@ -153,8 +171,8 @@ class IcebergTable:
             return None
 
         try:
-            table, reason = self._operations.commit(build)
-        except (TableConflict, TableBusy, RewriteFailed):
+            table, reason = self._commit(build)
+        except (TableConflict, TableBusy, RewriteFailed, ConnectorError):
             self._delete([*files, *promotion.written()])
             raise
         promotion.log()
@@ -186,7 +204,27 @@ class IcebergTable:
         self._databases.ensure(self.name.database)
         return self._operations.create(Schema(*fields), self._location.folder, properties)
 
-    def _begin(self, table: PyIcebergTable, transaction: Transaction) -> tuple[WriteMode, tuple[Field, ...]]:
+    def _commit(
+        self,
+        build: Callable[[PyIcebergTable, Transaction], _Result | Ungoverned],
+        table: PyIcebergTable | None = None,
+    ) -> tuple[PyIcebergTable, _Result]:
+        """Commit as TableOperations does; a new schema alone, if `build` asks for that, and then what else it builds.
+
+        So the columns have LF-Tags and grants before rows in them become visible.
+        """
+        while True:
+            table, result = self._operations.commit(build, table)
+            if not isinstance(result, Ungoverned):
+                return table, result
+            self._governance.govern_table(*self.name, column_types(table.metadata))
+
+    def _is_governed(self, metadata: TableMetadata) -> bool:
+        return self._governance.is_governed(*self.name, column_types(metadata))
+
+    def _begin(
+        self, table: PyIcebergTable, transaction: Transaction
+    ) -> tuple[WriteMode, tuple[Field, ...]] | Ungoverned:
         """Reconcile the schema and make the write mode's branch ready; return the mode and the columns to write."""
         self._require_compatible(table.metadata)
         sources = {field.name.lower(): field.doc or field.name for field in table.schema().fields}
@@ -205,6 +243,8 @@ class IcebergTable:
         apply_changes([each for each in reconciled.changes if each not in deferred], transaction)
         if reconciled.conflicts:
             self._add_comment(reconciled, transaction)
+        if not self._is_governed(transaction.table_metadata):
+            return Ungoverned.UNGOVERNED
         mode = write_mode(self.name, self._stream, self._sync, table.metadata.properties)
         mode.begin(table, transaction)
         return mode, reconciled.columns
@@ -242,3 +282,8 @@ class IcebergTable:
             withdraw_all(objects, self._access.client("s3"))
         except Exception:
             _logger.warning("Unused files of table %s could not be deleted.", self.name, exc_info=True)
+
+
+def _changes(file: DataFile, transaction: Transaction) -> tuple[SchemaChange, ...]:
+    """Return the changes that the schema needs for the file, as the transaction has it now."""
+    return evolve(column_types(transaction.table_metadata), file.columns).changes

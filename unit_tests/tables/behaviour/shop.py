@@ -15,6 +15,8 @@ from destination_datalake.files.encode import encode
 from destination_datalake.files.plan import DataFile, RewriteTask, Rewritten
 from destination_datalake.files.rewrite import rewrite
 from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit
+from destination_datalake.lake_formation.governance import Governance
+from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.rejects.location import RejectLocation
 from destination_datalake.tables.factory import TableFactory
@@ -114,10 +116,13 @@ class Shop:
         json_schema = {"type": "object", "properties": schema}
         stream = Stream(self._stream, json_schema, overwrite and generation is None, generation, minimum, None)
         config = Config.parse(self.lake.config(**{**(kind or self.kind).options, **options}))
-        factory = TableFactory(config, uuid4().hex, self._access, Databases(self._access))
+        factory = TableFactory(config, uuid4().hex, self._access, self._databases(config))
         table = factory.open(stream, self.name)
         table.prepare()
         return Sync(self._stream, table, self._access, self._folder)
+
+    def _databases(self, config: Config) -> Databases:
+        return Databases(self._access, Governance(Policy.of(config), self._access))
 
     # What readers find
 

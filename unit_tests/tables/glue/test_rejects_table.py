@@ -9,13 +9,13 @@ from destination_datalake.rejects.line import RejectLine
 from destination_datalake.rejects.location import REJECTS_TABLE, Partition, RejectFile, RejectLocation
 from destination_datalake.tables.glue.rejects_table import COLUMNS, RejectsTable
 from destination_datalake.tables.table import TableConflict
-from unit_tests.cloud import BUCKET, Cloud
+from unit_tests.cloud import BUCKET, Cloud, ungoverned
 
 ROOT = f"s3://{BUCKET}/_errors"
 
 
 def a_table(cloud: Cloud) -> RejectsTable:
-    return RejectsTable("landing", ROOT, cloud.access)
+    return RejectsTable("landing", ROOT, cloud.access, ungoverned(cloud.access))
 
 
 def a_file(table: str = "orders", reason: str = "R", unit: str = "unit") -> RejectFile:

@@ -22,12 +22,11 @@ from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.arrow import arrow_field
 from destination_datalake.schema.names import SNAKE_CASE
 from destination_datalake.schema.types import Field, Int32, Int64
-from destination_datalake.tables.glue.database import Databases
 from destination_datalake.tables.hive.table import HiveTable
 from destination_datalake.tables.location import TableLocation
 from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.table import Committed, Rewrite, TableName
-from unit_tests.cloud import BUCKET, Cloud
+from unit_tests.cloud import BUCKET, Cloud, ungoverned
 
 NAME = TableName("shop", "orders")
 ROOT = f"s3://{BUCKET}/shop/orders"
@@ -129,7 +128,7 @@ def sync(
     plan = FilePlan(format, "SNAPPY", tuple(columns), {}, "", False, 1, generation, None)
     owner = TableOwner(stream.id, SNAKE_CASE)
     access = access or cloud.access
-    table = HiveTable(NAME, stream, columns, LOCATION, plan, access, owner, conflicts, uuid4().hex, Databases(access))
+    table = HiveTable(NAME, stream, columns, LOCATION, plan, access, owner, conflicts, uuid4().hex, ungoverned(access))
     table.prepare()
     return Sync(table, access)
 

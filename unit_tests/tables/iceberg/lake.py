@@ -33,13 +33,12 @@ from destination_datalake.schema.arrow import arrow_field
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.names import SNAKE_CASE
 from destination_datalake.schema.types import Field, Int64
-from destination_datalake.tables.glue.database import Databases
 from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.location import TableLocation
 from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.table import Committed, TableName
 from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
-from unit_tests.cloud import at_the_next_update
+from unit_tests.cloud import at_the_next_update, ungoverned
 
 STREAM = StreamId("shop", "Orders")
 COLUMNS = (Field("id", "id", Int64()),)
@@ -91,7 +90,7 @@ class Lake:
             TableOwner(STREAM, SNAKE_CASE),
             "new_column",
             uuid4().hex,
-            Databases(self.access),
+            ungoverned(self.access),
         )
         opened.prepare()
         return opened

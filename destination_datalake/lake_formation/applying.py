@@ -1,0 +1,200 @@
+"""Changes to Lake Formation, made with as few calls as there can be. Each call is idempotent."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar, assert_never
+
+from destination_datalake.lake_formation.difference import (
+    AddLfTagValues,
+    AssignLfTag,
+    Change,
+    CreateLfTag,
+    GrantPermission,
+    OptInPrincipal,
+    RegisterLocation,
+)
+from destination_datalake.lake_formation.resources import Columns, Resource, to_request
+
+if TYPE_CHECKING:
+    from botocore.exceptions import ClientError
+    from mypy_boto3_lakeformation import LakeFormationClient
+
+_ENTRIES = 20
+"""Grants in one call (Lake Formation API: BatchGrantPermissions)."""
+_VALUES = 50
+"""Values of an LF-Tag in one call, and LF-Tags on a resource (Lake Formation API: LFTag, AddLFTagsToResource)."""
+
+_Item = TypeVar("_Item")
+
+
+class NotApplied(Exception):
+    """A change could not be made: AWS's operation, code and text. The cause is an error of botocore.
+
+    What was applied before it stays; of a batch, others may have been applied, too.
+    """
+
+    def __init__(self, operation: str, change: Change, code: str, text: str) -> None:
+        super().__init__(f"{change}: {code}: {text}")
+        self.operation = operation
+        self.change = change
+        self.code = code
+        self.text = text
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of the API, and the changes that it makes."""
+
+    operation: str
+    request: Mapping[str, Any]
+    changes: tuple[Change, ...]
+
+
+def apply(changes: Iterable[Change], client: LakeFormationClient) -> None:
+    """Make the changes, in order. Raises NotApplied, or what botocore raises without an answer."""
+    for call in calls(changes):
+        _send(call, client)
+
+
+def calls(changes: Iterable[Change]) -> list[Call]:
+    """Return the calls that make the changes: first registration and definitions, then what refers to them."""
+    tags: list[AssignLfTag] = []
+    grants: list[GrantPermission] = []
+    found: list[Call] = []
+    opt_ins: list[Call] = []
+    for change in changes:
+        match change:
+            case RegisterLocation(registration):
+                request: dict[str, Any] = {
+                    "ResourceArn": registration.arn,
+                    "RoleArn": registration.role_arn,
+                    "HybridAccessEnabled": registration.hybrid,
+                }
+                found.append(Call("RegisterResource", request, (change,)))
+            case CreateLfTag(key, values):
+                first, *rest = _chunks(values, _VALUES)
+                found.append(Call("CreateLFTag", {"TagKey": key, "TagValues": first}, (change,)))
+                found += _additions(key, rest, change)
+            case AddLfTagValues(key, values):
+                found += _additions(key, _chunks(values, _VALUES), change)
+            case AssignLfTag():
+                tags.append(change)
+            case GrantPermission():
+                grants.append(change)
+            case OptInPrincipal(opt_in):
+                request = {"Principal": _principal(opt_in.principal), "Resource": to_request(opt_in.resource)}
+                opt_ins.append(Call("CreateLakeFormationOptIn", request, (change,)))
+            case _:
+                assert_never(change)
+    return [*found, *_assignments(tags), *_batches(grants), *opt_ins]
+
+
+def _additions(key: str, chunks: Iterable[list[str]], change: Change) -> list[Call]:
+    return [Call("UpdateLFTag", {"TagKey": key, "TagValuesToAdd": chunk}, (change,)) for chunk in chunks]
+
+
+def _assignments(changes: Iterable[AssignLfTag]) -> Iterator[Call]:
+    """Yield one call for each resource, and one for all columns of a table that get the same LF-Tags."""
+    by_resource: dict[Resource, list[AssignLfTag]] = defaultdict(list)
+    for change in changes:
+        by_resource[change.tag.resource].append(change)
+    merged: dict[tuple[object, ...], list[AssignLfTag]] = defaultdict(list)
+    for resource, assigned in by_resource.items():
+        table = (resource.database, resource.table) if isinstance(resource, Columns) else (resource,)
+        merged[(*table, *((change.tag.key, change.tag.value) for change in assigned))] += assigned
+    for together in merged.values():
+        pairs = dict.fromkeys((change.tag.key, change.tag.value) for change in together)
+        resource = _combined(change.tag.resource for change in together)
+        for chunk in _chunks([*pairs], _VALUES):
+            tags = [{"TagKey": key, "TagValues": [value]} for key, value in chunk]
+            request = {"Resource": to_request(resource), "LFTags": tags}
+            yield Call("AddLFTagsToResource", request, tuple(together))
+
+
+def _batches(changes: Sequence[GrantPermission]) -> Iterator[Call]:
+    """Yield calls of at most 20 entries: one for each principal and resource, with all columns of a table in one."""
+    by_entry: dict[tuple[object, ...], list[GrantPermission]] = defaultdict(list)
+    for change in changes:
+        grant, resource = change.grant, change.grant.resource
+        columns = isinstance(resource, Columns)
+        what = (resource.database, resource.table, grant.grantable) if isinstance(resource, Columns) else (resource,)
+        by_entry[(grant.principal, columns, *what)].append(change)
+    for chunk in _chunks([*by_entry.values()], _ENTRIES):
+        entries = [_entry(str(number), together) for number, together in enumerate(chunk)]
+        yield Call(
+            "BatchGrantPermissions", {"Entries": entries}, tuple(each for together in chunk for each in together)
+        )
+
+
+def _entry(id_: str, changes: Sequence[GrantPermission]) -> dict[str, Any]:
+    grants = [change.grant for change in changes]
+    return {
+        "Id": id_,
+        "Principal": _principal(grants[0].principal),
+        "Resource": to_request(_combined(grant.resource for grant in grants)),
+        "Permissions": sorted({grant.permission for grant in grants}),
+        "PermissionsWithGrantOption": sorted({grant.permission for grant in grants if grant.grantable}),
+    }
+
+
+def _combined(resources: Iterable[Resource]) -> Resource:
+    """Return the one resource that these are, or the columns of the one table that they are in."""
+    first, *rest = dict.fromkeys(resources)
+    if not isinstance(first, Columns):
+        return first
+    names = {name: None for each in (first, *rest) if isinstance(each, Columns) for name in each.names}
+    return Columns(first.database, first.table, tuple(names))
+
+
+def _principal(identifier: str) -> dict[str, str]:
+    return {"DataLakePrincipalIdentifier": identifier}
+
+
+def _send(call: Call, client: LakeFormationClient) -> None:
+    """Make one call. What it answers in `Failures` counts as much as an error."""
+    from botocore import xform_name
+    from botocore.exceptions import ClientError
+
+    try:
+        answer = getattr(client, xform_name(call.operation))(**call.request)
+    except ClientError as error:
+        raise _not_applied(call, call.changes[0], error) from error
+    for failure in answer.get("Failures", []):
+        detail = failure.get("Error", {})
+        response = {"Error": {"Code": detail.get("ErrorCode", ""), "Message": detail.get("ErrorMessage", "")}}
+        failed = ClientError(response, call.operation)  # type: ignore[arg-type]
+        raise _not_applied(call, _failed(call, failure), failed) from failed
+
+
+def _not_applied(call: Call, change: Change, error: ClientError) -> NotApplied:
+    detail = error.response.get("Error", {})
+    return NotApplied(call.operation, change, detail.get("Code", ""), detail.get("Message", ""))
+
+
+def _failed(call: Call, failure: Mapping[str, Any]) -> Change:
+    """Return a change that a member of `Failures` is about."""
+    for change in call.changes:
+        match change, failure:
+            case AssignLfTag(tag), {"LFTag": {"TagKey": str(key)}} if tag.key.lower() == key.lower():
+                return change
+            case GrantPermission(grant), {"RequestEntry": {"Id": id_}}:
+                entry = call.request["Entries"][int(id_)]
+                same_principal = entry["Principal"] == _principal(grant.principal)
+                if same_principal and _is_in(grant.resource, entry["Resource"]):
+                    return change
+    return call.changes[0]
+
+
+def _is_in(resource: Resource, request: Mapping[str, Any]) -> bool:
+    if isinstance(resource, Columns):
+        table = request.get("TableWithColumns", {})
+        same_table = (table.get("DatabaseName"), table.get("Name")) == (resource.database, resource.table)
+        return same_table and set(resource.names) <= set(table["ColumnNames"])
+    return bool(to_request(resource) == request)
+
+
+def _chunks(items: Sequence[_Item], size: int) -> list[list[_Item]]:
+    return [[*items[start : start + size]] for start in range(0, len(items), size)]

@@ -1,0 +1,155 @@
+"""What must be changed in Lake Formation, and what is left as it is although the options say otherwise. Pure.
+
+No change takes anything away: nothing is revoked, removed or replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from destination_datalake.lake_formation.state import Desired, Grant, OptIn, Present, Registration, Tag
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterLocation:
+    """Register a data location with a role of the user's."""
+
+    registration: Registration
+
+    def __str__(self) -> str:
+        access = "hybrid access" if self.registration.hybrid else "access by Lake Formation's permissions alone"
+        return f"data location {self.registration.arn} is registered with {self.registration.role_arn} ({access})"
+
+
+@dataclass(frozen=True, slots=True)
+class CreateLfTag:
+    """Define an LF-Tag with its values."""
+
+    key: str
+    values: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"LF-Tag {self.key} is created with {', '.join(self.values)}"
+
+
+@dataclass(frozen=True, slots=True)
+class AddLfTagValues:
+    """Add values to an LF-Tag's definition."""
+
+    key: str
+    values: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"LF-Tag {self.key} gets {', '.join(self.values)}"
+
+
+@dataclass(frozen=True, slots=True)
+class AssignLfTag:
+    """Assign a value of an LF-Tag to a resource that has none for its key."""
+
+    tag: Tag
+
+    def __str__(self) -> str:
+        return f"{self.tag.resource} is tagged {self.tag.key}={self.tag.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class GrantPermission:
+    """Grant a permission."""
+
+    grant: Grant
+
+    def __str__(self) -> str:
+        option = " with grant option" if self.grant.grantable else ""
+        return f"{self.grant.permission} on {self.grant.resource} is granted to {self.grant.principal}{option}"
+
+
+@dataclass(frozen=True, slots=True)
+class OptInPrincipal:
+    """Have Lake Formation's permissions enforced for a principal, on a resource of a hybrid location."""
+
+    opt_in: OptIn
+
+    def __str__(self) -> str:
+        return f"{self.opt_in.principal} is opted in on {self.opt_in.resource}"
+
+
+Change = RegisterLocation | CreateLfTag | AddLfTagValues | AssignLfTag | GrantPermission | OptInPrincipal
+
+
+@dataclass(frozen=True, slots=True)
+class LocationNotRegistered:
+    """The location is not registered, and the options name no role to register it with."""
+
+    desired: Registration
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredDifferently:
+    """The location is registered with another role or another kind of access, and stays so."""
+
+    present: Registration
+    desired: Registration
+
+
+@dataclass(frozen=True, slots=True)
+class OtherValueAssigned:
+    """The resource has been assigned another value of the LF-Tag, and keeps it."""
+
+    tag: Tag
+    present: str
+
+
+Deviation = LocationNotRegistered | RegisteredDifferently | OtherValueAssigned
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The changes to make, in an order in which they can be made, and the deviations that stay."""
+
+    changes: tuple[Change, ...]
+    deviations: tuple[Deviation, ...]
+
+
+def difference(desired: Desired, present: Present) -> Difference:
+    """Compare what is desired with what there is."""
+    found = [*_registration(desired, present), *_tag_values(desired, present), *_tags(desired, present)]
+    found += [GrantPermission(grant) for grant in sorted(desired.grants, key=str) if not present.allows(grant)]
+    found += [OptInPrincipal(opt_in) for opt_in in sorted(desired.opt_ins - present.opt_ins, key=str)]
+    return Difference(
+        tuple(each for each in found if isinstance(each, Change)),
+        tuple(each for each in found if isinstance(each, Deviation)),
+    )
+
+
+def _registration(desired: Desired, present: Present) -> Iterator[Change | Deviation]:
+    wanted = desired.registration
+    if wanted is None:
+        return
+    found = present.registration_of(wanted.arn)
+    if found is None:
+        yield LocationNotRegistered(wanted) if wanted.role_arn is None else RegisterLocation(wanted)
+        return
+    # The role of a folder above was chosen for more than this location.
+    other_role = found.arn.rstrip("/") == wanted.arn and wanted.role_arn not in (None, found.role_arn)
+    if other_role or found.hybrid != wanted.hybrid:
+        yield RegisteredDifferently(found, wanted)
+
+
+def _tag_values(desired: Desired, present: Present) -> Iterator[Change]:
+    for key, values in desired.tag_values.items():
+        existing = present.values_of(key)
+        if existing is None:
+            yield CreateLfTag(key, values)
+        elif missing := tuple(value for value in values if value.lower() not in existing):
+            yield AddLfTagValues(key, missing)
+
+
+def _tags(desired: Desired, present: Present) -> Iterator[Change | Deviation]:
+    for tag in sorted(desired.tags, key=str):
+        value = present.value_on(tag.resource, tag.key)
+        if value is None:
+            yield AssignLfTag(tag)
+        elif value.lower() != tag.value.lower():
+            yield OtherValueAssigned(tag, value)

@@ -1,0 +1,180 @@
+"""From the options to what Lake Formation is to have, on the location, on each database and on each table. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from destination_datalake.config.governance import (
+    ALL_TABLES,
+    LOCATION_PERMISSIONS,
+    Grant,
+    LakeFormationOptions,
+    TableTags,
+)
+from destination_datalake.lake_formation import state
+from destination_datalake.lake_formation.resources import AllTables, Columns, Database, DataLocation, Resource, Table
+from destination_datalake.lake_formation.state import Desired, OptIn, Registration, Tag
+
+if TYPE_CHECKING:
+    from destination_datalake.config.options import Config
+
+Values = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the options say about governance; by default nothing. Names of databases and tables are in lower case.
+
+    `location_arn` is the ARN of bucket and prefix, without a slash at its end. `default_tag` has key and values of the
+    LF-Tag of databases that the connector creates.
+    """
+
+    location_arn: str
+    options: LakeFormationOptions = field(default_factory=LakeFormationOptions)
+    default_tag: tuple[str, tuple[str, ...]] | None = None
+    governed_tables: bool = False
+    """Whether the options ask for the retired table type GOVERNED."""
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return the policy of a configuration."""
+        path = config.uri("").removeprefix("s3://").rstrip("/")
+        return cls(
+            f"arn:{_partition(config.region)}:s3:::{path}",
+            config.lake_formation,
+            config.database_default_tag(),
+            config.lakeformation_governed_tables,
+        )
+
+    @property
+    def database_settings(self) -> Mapping[str, Any]:
+        """Members of DatabaseInput (Glue API) for databases that the connector creates.
+
+        Under managed, new tables are not opened to IAM_ALLOWED_PRINCIPALS, whatever the account's default is
+        (https://docs.aws.amazon.com/lake-formation/latest/dg/change-settings.html).
+        """
+        return {"CreateTableDefaultPermissions": []} if self.options.mode == "managed" else {}
+
+    def notes(self) -> Iterator[str]:
+        """Yield what the user should know about how the options are meant."""
+        if self.governed_tables:
+            yield (
+                "lakeformation_governed_tables: AWS retired the table type GOVERNED on 2024-12-31. Tables have the "
+                "type that table_type names, and Lake Formation manages access to them (lake_formation.mode managed)."
+            )
+        for key, values in dict.fromkeys(
+            (key, tuple(values)) for tags in self._sources() for key, values in tags.items()
+        ):
+            if len(values) > 1:
+                yield (
+                    f"LF-Tag {key} is defined with {', '.join(values)}. A resource has one value for each key: "
+                    f"{values[0]} is assigned."
+                )
+
+    def location(self) -> Desired:
+        """Return what is desired once for the sync: registration, the LF-Tags' definitions, grants on the location."""
+        location = DataLocation(self.location_arn)
+        registration = None
+        if self.options.mode != "none":
+            hybrid = self.options.mode == "hybrid"
+            registration = Registration(location.arn, self.options.registration_role_arn, hybrid)
+        grants = [
+            grant
+            for option in self.options.grants
+            for grant in _grants(option, location, LOCATION_PERMISSIONS.intersection(option.permissions))
+        ]
+        return Desired(registration, self._tag_values(), grants=frozenset(grants))
+
+    def database(self, name: str, *, created_by_us: bool) -> Desired:
+        """Return what is desired for a database, and for all of its tables at once."""
+        tags = dict(self.options.tags)
+        if created_by_us and self.default_tag is not None:
+            key, values = self.default_tag
+            tags.setdefault(key, [*values])
+        grants = [
+            grant
+            for option in self.options.grants
+            if option.database in (None, name)
+            for grant in self._database_grants(option, name)
+        ]
+        return self._desired([(Database(name), tags)], grants)
+
+    def table(self, database: str, table: str, columns: Collection[str]) -> Desired:
+        """Return what is desired for a table and for those of its columns that the options name, in any case."""
+        tags: list[tuple[Resource, Values]] = []
+        for tagged in self.options.table_tags:
+            if _is_about(tagged, database, table):
+                tags += [(resource, tagged.tags) for resource in _resources(tagged, database, table, columns)]
+        grants = [
+            grant
+            for option in self.options.grants
+            # A grant on all tables, with all of their columns, is one of the database's.
+            if _is_about(option, database, table) and (option.table != ALL_TABLES or option.columns is not None)
+            for resource in _resources(option, database, table, columns)
+            for grant in _grants(option, resource, option.permissions)
+        ]
+        return self._desired(tags, grants)
+
+    def _desired(self, tags: Iterable[tuple[Resource, Values]], grants: Iterable[state.Grant]) -> Desired:
+        # Of two entries about the same resource the later one holds.
+        by_key = {(resource, key): values[0] for resource, found in tags for key, values in found.items()}
+        granted = frozenset(grants)
+        opt_ins = (
+            frozenset(OptIn(grant.principal, _opted_in(grant.resource)) for grant in granted)
+            if self.options.mode == "hybrid"
+            else frozenset()
+        )
+        return Desired(
+            tags=frozenset(Tag(resource, key, value) for (resource, key), value in by_key.items()),
+            grants=granted,
+            opt_ins=opt_ins,
+        )
+
+    def _database_grants(self, option: Grant, name: str) -> Iterator[state.Grant]:
+        if option.table is None:
+            yield from _grants(option, Database(name), set(option.permissions) - LOCATION_PERMISSIONS)
+        elif option.table == ALL_TABLES and option.columns is None:
+            yield from _grants(option, AllTables(name), option.permissions)
+
+    def _tag_values(self) -> dict[str, tuple[str, ...]]:
+        """Return the values that the definitions of all LF-Tags must have, by key."""
+        merged: dict[str, tuple[str, ...]] = {}
+        for source in self._sources():
+            for key, values in source.items():
+                merged[key] = tuple(dict.fromkeys((*merged.get(key, ()), *values)))
+        return merged
+
+    def _sources(self) -> list[Values]:
+        """Return all LF-Tags with their values, as the options have them."""
+        default = [] if self.default_tag is None else [dict([self.default_tag])]
+        return [self.options.tags, *(tagged.tags for tagged in self.options.table_tags), *default]
+
+
+def _grants(option: Grant, resource: Resource, permissions: Iterable[str]) -> Iterator[state.Grant]:
+    for permission in permissions:
+        yield state.Grant(option.principal, resource, permission, option.grantable)
+
+
+def _is_about(option: Grant | TableTags, database: str, table: str) -> bool:
+    return option.database in (None, database) and option.table in (ALL_TABLES, table)
+
+
+def _resources(option: Grant | TableTags, database: str, table: str, columns: Collection[str]) -> list[Resource]:
+    """Return the table, or those of the columns that the option names and the table has, in the table's spelling."""
+    if option.columns is None:
+        return [Table(database, table)]
+    named = {name.lower() for name in option.columns}
+    return [Columns(database, table, (column,)) for column in columns if column.lower() in named]
+
+
+def _opted_in(resource: Resource) -> Resource:
+    """Return what a principal opts in on: databases and tables (Lake Formation API: CreateLakeFormationOptIn)."""
+    return Table(resource.database, resource.table) if isinstance(resource, Columns) else resource
+
+
+def _partition(region: str) -> str:
+    if region.startswith("cn-"):
+        return "aws-cn"
+    return "aws-us-gov" if region.startswith("us-gov-") else "aws"
