@@ -5,6 +5,9 @@ It holds for whoever asks moto here: a test within `mock_aws`, and every client 
 
 from functools import cache
 
+from integration_tests.aws.glue.lake_formation import tell_lake_formation
+from integration_tests.aws.glue.limits import limit_batches
+from integration_tests.aws.glue.names import fold_names
 from integration_tests.aws.glue.versions import compare_versions
 from integration_tests.aws.lake_formation.service import serve_lake_formation
 
@@ -12,5 +15,8 @@ from integration_tests.aws.lake_formation.service import serve_lake_formation
 @cache
 def install() -> None:
     """Change moto's classes; once is enough, however often it is called. Accounts that are open keep their state."""
+    fold_names()
     compare_versions()
+    limit_batches()
     serve_lake_formation()
+    tell_lake_formation()

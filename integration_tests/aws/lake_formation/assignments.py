@@ -5,11 +5,10 @@ https://docs.aws.amazon.com/lake-formation/latest/dg/lf-tag-considerations.html,
 https://docs.aws.amazon.com/lake-formation/latest/dg/TBAC-assigning-tags.html
 """
 
-from collections.abc import Mapping
-
-from integration_tests.aws.lake_formation.call import Call, Json, Refused, invalid
-from integration_tests.aws.lake_formation.entities import columns_of, require_tag, resources_of
-from integration_tests.aws.lake_formation.model.resources import Column, Columns, Database, Resource, Table
+from integration_tests.aws.lake_formation.model.call import Call, Json, Refused, invalid
+from integration_tests.aws.lake_formation.model.effective import tags_of
+from integration_tests.aws.lake_formation.model.entities import columns_of, require_tag, resources_of
+from integration_tests.aws.lake_formation.model.resources import Column, Columns, Database, Table
 
 PER_RESOURCE = 50
 
@@ -50,29 +49,26 @@ def remove_lf_tags_from_resource(call: Call) -> Json:
 
 def get_resource_lf_tags(call: Call) -> Json:
     """Return the tags of the resource and of what it is in: with ShowAssignedLFTags, without what is inherited."""
-    inherits = not call.body.get("ShowAssignedLFTags")
     targets = _targets(call)
     catalog, (database, table) = targets[0].catalog, _where(targets[0])
-    tags = on_database = _assigned(call, Database(catalog, database))
-    answer = {"LFTagOnDatabase": _wire(catalog, on_database)}
+    answer = {"LFTagOnDatabase": _shown(call, Database(catalog, database))}
     if table is not None:
-        own = _assigned(call, Table(catalog, database, table))
-        tags = {**tags, **own} if inherits else own
-        answer["LFTagsOnTable"] = _wire(catalog, tags)
+        answer["LFTagsOnTable"] = _shown(call, Table(catalog, database, table))
         named = {target.name for target in targets if isinstance(target, Column)}
-        columns = []
-        for name in columns_of(call, database, table):
-            own = _assigned(call, Column(catalog, database, table, name))
-            shown = {**tags, **own} if inherits else own
-            if shown and (name in named or not named):
-                columns.append({"Name": name, "LFTags": _wire(catalog, shown)})
-        answer["LFTagsOnColumns"] = columns
+        columns = [
+            {"Name": name, "LFTags": _shown(call, Column(catalog, database, table, name))}
+            for name in columns_of(call, database, table)
+            if name in named or not named
+        ]
+        answer["LFTagsOnColumns"] = [column for column in columns if column["LFTags"]]
     # Members without an item are left out: the lists of the model have one at least.
     return {member: items for member, items in answer.items() if items}
 
 
-def _assigned(call: Call, resource: Resource) -> Mapping[str, str]:
-    return call.lake.assigned.get(resource, {})
+def _shown(call: Call, resource: Database | Table | Column) -> list[Json]:
+    own = call.body.get("ShowAssignedLFTags")
+    tags = call.lake.assigned.get(resource, {}) if own else tags_of(call.lake, resource)
+    return [{"CatalogId": resource.catalog, "TagKey": key, "TagValues": [value]} for key, value in tags.items()]
 
 
 def _targets(call: Call) -> tuple[Database | Table | Column, ...]:
@@ -113,10 +109,6 @@ def _pairs(call: Call) -> dict[tuple[str, str], str]:
             raise invalid("Provided list of tags contains duplicate tag key")
         pairs[key] = values[0]
     return pairs
-
-
-def _wire(catalog: str, tags: Mapping[str, str]) -> list[Json]:
-    return [{"CatalogId": catalog, "TagKey": key, "TagValues": [value]} for key, value in tags.items()]
 
 
 def _failure(catalog: str, key: str, value: str, refusal: Refused) -> Json:

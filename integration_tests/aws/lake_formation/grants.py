@@ -8,17 +8,15 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from integration_tests.aws.lake_formation.call import Call, Json, Refused, invalid
-from integration_tests.aws.lake_formation.entities import resources_of
 from integration_tests.aws.lake_formation.model import resources
+from integration_tests.aws.lake_formation.model.call import Call, Json, Refused, invalid
+from integration_tests.aws.lake_formation.model.effective import ON_DATABASE, ON_TABLE
+from integration_tests.aws.lake_formation.model.entities import resources_of
 from integration_tests.aws.lake_formation.model.resources import Resource
 from integration_tests.aws.lake_formation.model.state import Grant, Lake
 
 PER_BATCH = 20
 """https://docs.aws.amazon.com/lake-formation/latest/APIReference/API_BatchGrantPermissions.html"""
-
-ON_DATABASE = frozenset({"ALL", "ALTER", "CREATE_TABLE", "DESCRIBE", "DROP"})
-ON_TABLE = frozenset({"ALL", "ALTER", "DELETE", "DESCRIBE", "DROP", "INSERT", "SELECT"})
 
 PERMISSIONS: Mapping[type[Resource], frozenset[str]] = {
     resources.Catalog: frozenset(

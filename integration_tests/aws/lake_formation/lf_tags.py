@@ -7,7 +7,7 @@ A call takes 50 values: https://docs.aws.amazon.com/lake-formation/latest/APIRef
 
 from collections.abc import Sequence
 
-from integration_tests.aws.lake_formation.call import Call, Json, Refused, invalid, not_found
+from integration_tests.aws.lake_formation.model.call import Call, Json, Refused, invalid, not_found
 
 PER_CALL = 50
 PER_LF_TAG = 1000

@@ -5,8 +5,8 @@ https://docs.aws.amazon.com/lake-formation/latest/APIReference/API_ListPermissio
 
 from collections.abc import Callable, Mapping
 
-from integration_tests.aws.lake_formation.call import Call, Json, invalid
 from integration_tests.aws.lake_formation.model import resources
+from integration_tests.aws.lake_formation.model.call import Call, Json, invalid
 from integration_tests.aws.lake_formation.model.resources import Resource
 from integration_tests.aws.lake_formation.model.state import Grant
 

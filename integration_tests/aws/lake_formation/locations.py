@@ -6,7 +6,7 @@ https://docs.aws.amazon.com/lake-formation/latest/APIReference/API_RegisterResou
 import re
 from datetime import UTC, datetime
 
-from integration_tests.aws.lake_formation.call import Call, Json, Refused, invalid, not_found
+from integration_tests.aws.lake_formation.model.call import Call, Json, Refused, invalid, not_found
 from integration_tests.aws.lake_formation.model.state import Location
 
 SERVICE_LINKED_ROLE = (

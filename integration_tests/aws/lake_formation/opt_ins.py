@@ -5,9 +5,9 @@ https://docs.aws.amazon.com/lake-formation/latest/APIReference/API_CreateLakeFor
 
 from datetime import UTC, datetime
 
-from integration_tests.aws.lake_formation.call import Call, Json, invalid, not_found
-from integration_tests.aws.lake_formation.entities import resources_of
 from integration_tests.aws.lake_formation.model import resources
+from integration_tests.aws.lake_formation.model.call import Call, Json, invalid, not_found
+from integration_tests.aws.lake_formation.model.entities import resources_of
 from integration_tests.aws.lake_formation.model.resources import Resource
 
 

@@ -11,8 +11,8 @@ from moto.core.utils import camelcase_to_underscores
 from moto.lakeformation import urls
 from moto.lakeformation.responses import LakeFormationResponse
 
-from integration_tests.aws.lake_formation import assignments, grants, lf_tags, listing, locations, opt_ins
-from integration_tests.aws.lake_formation.call import Call, Json
+from integration_tests.aws.lake_formation import assignments, grants, lf_tags, listing, locations, opt_ins, settings
+from integration_tests.aws.lake_formation.model.call import Call, Json
 from integration_tests.aws.lake_formation.model.state import lock
 
 OPERATIONS: Mapping[str, Callable[[Call], Json]] = {
@@ -27,11 +27,13 @@ OPERATIONS: Mapping[str, Callable[[Call], Json]] = {
     "DescribeResource": locations.describe_resource,
     "GetLFTag": lf_tags.get_lf_tag,
     "GetResourceLFTags": assignments.get_resource_lf_tags,
+    "GetDataLakeSettings": settings.get_data_lake_settings,
     "GrantPermissions": grants.grant_permissions,
     "ListLFTags": lf_tags.list_lf_tags,
     "ListLakeFormationOptIns": opt_ins.list_lake_formation_opt_ins,
     "ListPermissions": listing.list_permissions,
     "ListResources": locations.list_resources,
+    "PutDataLakeSettings": settings.put_data_lake_settings,
     "RegisterResource": locations.register_resource,
     "RemoveLFTagsFromResource": assignments.remove_lf_tags_from_resource,
     "RevokePermissions": grants.revoke_permissions,
@@ -39,7 +41,7 @@ OPERATIONS: Mapping[str, Callable[[Call], Json]] = {
     "UpdateResource": locations.update_resource,
 }
 
-_OF_MOTO = ("GetDataLakeSettings", "PutDataLakeSettings", "ListDataCellsFilter")
+_OF_MOTO = ("ListDataCellsFilter",)
 
 
 def serve_lake_formation() -> None:

@@ -1,1 +1,1 @@
-"""What Lake Formation knows: resources as values, and the state of an account."""
+"""What the operations work on: requests, resources as values, and the state of an account."""

@@ -122,7 +122,7 @@ def wire_columns(table: Table, names: list[str]) -> dict[str, Any]:
 
 
 def read(wire: Mapping[str, Any], catalog: str) -> tuple[Resource, ...]:
-    """Read a resource; columns that are named are one resource each. Glue folds names to lower case.
+    """Read a resource; columns that are named are one resource each. Names are folded to lower case, as Glue's are.
 
     Raises ValueError if it is not exactly one resource, or names neither tables nor columns where it has to.
     """
@@ -165,8 +165,8 @@ def _columns(catalog: str, named: Mapping[str, Any]) -> tuple[Resource, ...]:
     if bool(names) == ("ColumnWildcard" in named):
         raise ValueError("Exactly one of column names and column wildcard must be present.")
     if names:
-        return tuple(Column(catalog, database, table, name) for name in names)
-    excluded = frozenset(named["ColumnWildcard"].get("ExcludedColumnNames") or ())
+        return tuple(Column(catalog, database, table, name.lower()) for name in names)
+    excluded = _folded(named["ColumnWildcard"].get("ExcludedColumnNames") or [])
     return (Columns(catalog, database, None if named["Name"] == ALL_TABLES else table, excluded),)
 
 

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from unit_tests.emulator.conftest import ANALYST, EVERY_TABLE, ORDERS, SHOP, columns, create_table, refusal
+from unit_tests.emulated_aws.lake_formation.conftest import (
+    ANALYST,
+    EVERY_TABLE,
+    ORDERS,
+    SHOP,
+    columns,
+    create_table,
+    refusal,
+)
 
 if TYPE_CHECKING:
     from mypy_boto3_glue import GlueClient

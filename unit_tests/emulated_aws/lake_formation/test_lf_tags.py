@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError
 
-from unit_tests.emulator.conftest import ORDERS, SHOP, columns, refusal
+from unit_tests.emulated_aws.lake_formation.conftest import ORDERS, SHOP, columns, refusal
 
 if TYPE_CHECKING:
     from mypy_boto3_lakeformation import LakeFormationClient

@@ -4,8 +4,8 @@ from typing import assert_never
 
 from moto.core.exceptions import JsonRESTError
 
-from integration_tests.aws.lake_formation.call import Call, invalid, not_found
 from integration_tests.aws.lake_formation.model import resources
+from integration_tests.aws.lake_formation.model.call import Call, invalid, not_found
 from integration_tests.aws.lake_formation.model.resources import Resource
 
 
@@ -27,7 +27,7 @@ def columns_of(call: Call, database: str, table: str) -> list[str]:
     except JsonRESTError as error:
         raise not_found(str(error.message)) from error
     columns = [*entry.get("StorageDescriptor", {}).get("Columns", []), *entry.get("PartitionKeys", [])]
-    return [column["Name"] for column in columns]
+    return [column["Name"].lower() for column in columns]
 
 
 def _require(call: Call, resource: Resource) -> None:

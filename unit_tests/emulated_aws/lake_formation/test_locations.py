@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from unit_tests.emulator.conftest import ANALYST, ORDERS, SHOP, refusal
+from unit_tests.emulated_aws.lake_formation.conftest import ANALYST, ORDERS, SHOP, refusal
 
 if TYPE_CHECKING:
     from mypy_boto3_lakeformation import LakeFormationClient

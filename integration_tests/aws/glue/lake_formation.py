@@ -1,0 +1,72 @@
+"""Databases and tables under Lake Formation: default permissions, the creator's, and none for what is dropped.
+
+CreateDatabase and CreateTable grant what the data lake settings say; a database may say otherwise of its tables:
+https://docs.aws.amazon.com/glue/latest/webapi/API_DatabaseInput.html (CreateTableDefaultPermissions)
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from moto.glue.responses import GlueResponse
+
+from integration_tests.aws.caller import caller_arn
+from integration_tests.aws.lake_formation.lifecycle import created, dropped
+from integration_tests.aws.lake_formation.model.resources import Database, Table
+from integration_tests.aws.lake_formation.model.state import Lake, lake_of
+
+
+def tell_lake_formation() -> None:
+    """Let moto's Glue tell Lake Formation of each database and table that it creates or drops."""
+    _then("create_database", _database_created)
+    _then("create_table", _table_created)
+    _then("delete_database", lambda request: dropped(_lake(request), _database(request, request.parameters["Name"])))
+    _then("delete_table", lambda request: dropped(_lake(request), _table(request, request.parameters["Name"])))
+    _then("batch_delete_table", _tables_dropped)
+
+
+def _then(operation: str, follow: Callable[[GlueResponse], object]) -> None:
+    """Let something follow an operation when it has succeeded."""
+    original = getattr(GlueResponse, operation)
+
+    def answer(request: GlueResponse) -> Any:
+        answered = original(request)
+        follow(request)
+        return answered
+
+    setattr(GlueResponse, operation, answer)
+
+
+def _database_created(request: GlueResponse) -> None:
+    database = _database(request, request.parameters["DatabaseInput"]["Name"])
+    settings = _lake(request).settings[database.catalog]
+    entry = request.glue_backend.get_database(database.name).input
+    if entry.get("CreateTableDefaultPermissions") is None:
+        entry["CreateTableDefaultPermissions"] = settings["CreateTableDefaultPermissions"]
+    created(_lake(request), database, settings["CreateDatabaseDefaultPermissions"], caller_arn.get())
+
+
+def _table_created(request: GlueResponse) -> None:
+    table = _table(request, request.parameters["TableInput"]["Name"])
+    entry = request.glue_backend.get_database(table.database).input
+    created(_lake(request), table, entry.get("CreateTableDefaultPermissions") or (), caller_arn.get())
+
+
+def _tables_dropped(request: GlueResponse) -> None:
+    for name in request.parameters["TablesToDelete"]:
+        dropped(_lake(request), _table(request, name))
+
+
+def _lake(request: GlueResponse) -> Lake:
+    return lake_of(request.current_account, request.region)
+
+
+def _catalog(request: GlueResponse) -> str:
+    return str(request.parameters.get("CatalogId") or request.current_account)
+
+
+def _database(request: GlueResponse, name: str) -> Database:
+    return Database(_catalog(request), name)
+
+
+def _table(request: GlueResponse, name: str) -> Table:
+    return Table(_catalog(request), request.parameters["DatabaseName"], name)
