@@ -1,4 +1,4 @@
-"""awswrangler's imports, Python's environment variables, and moto's UpdateTable."""
+"""awswrangler's imports, Python's environment variables, and moto's Glue and Lake Formation without an extension."""
 
 from __future__ import annotations
 
@@ -30,23 +30,91 @@ def test_iterating_over_the_environment_fails_when_a_variable_is_removed_meanwhi
         list(variables)
 
 
-UPDATES = """
+ACCOUNT = """
 import boto3
 from moto import mock_aws
 
-with mock_aws():
-    glue = boto3.client("glue", "eu-west-1", aws_access_key_id="key", aws_secret_access_key="secret")
-    glue.create_database(DatabaseInput={"Name": "shop"})
-    glue.create_table(DatabaseName="shop", TableInput={"Name": "orders"})
-    version = glue.get_table(DatabaseName="shop", Name="orders")["Table"]["VersionId"]
-    for owner in ("one", "other"):
-        glue.update_table(DatabaseName="shop", TableInput={"Name": "orders", "Owner": owner}, VersionId=version)
-    print(glue.get_table(DatabaseName="shop", Name="orders")["Table"]["Owner"])
+mock_aws().start()
+keys = {"aws_access_key_id": "key", "aws_secret_access_key": "secret"}
+glue = boto3.client("glue", "eu-west-1", **keys)
+lf = boto3.client("lakeformation", "eu-west-1", **keys)
+"""
+
+UPDATES = """
+glue.create_database(DatabaseInput={"Name": "shop"})
+glue.create_table(DatabaseName="shop", TableInput={"Name": "orders"})
+version = glue.get_table(DatabaseName="shop", Name="orders")["Table"]["VersionId"]
+for owner in ("one", "other"):
+    glue.update_table(DatabaseName="shop", TableInput={"Name": "orders", "Owner": owner}, VersionId=version)
+print(glue.get_table(DatabaseName="shop", Name="orders")["Table"]["Owner"])
+"""
+
+NAMES = """
+glue.create_database(DatabaseInput={"Name": "Shop"})
+glue.create_table(DatabaseName="Shop", TableInput={"Name": "orders"})
+partitions = [{"Values": [str(number)]} for number in range(101)]
+glue.batch_create_partition(DatabaseName="Shop", TableName="orders", PartitionInputList=partitions)
+print(glue.get_databases()["DatabaseList"][0]["Name"])
+print(len(lf.list_permissions()["PrincipalResourcePermissions"]))
+"""
+
+TAGS = """
+orders = {"Table": {"DatabaseName": "nowhere", "Name": "nothing"}}
+for key in ("team", "pii"):
+    lf.create_lf_tag(TagKey=key, TagValues=["yes"])
+    lf.add_lf_tags_to_resource(Resource=orders, LFTags=[{"TagKey": key, "TagValues": ["no", "maybe"]}])
+print([(tag["TagKey"], tag["TagValues"]) for tag in lf.get_resource_lf_tags(Resource=orders)["LFTagsOnTable"]])
+"""
+
+GRANTS = """
+grant = {
+    "Id": "1",
+    "Principal": {"DataLakePrincipalIdentifier": "nobody"},
+    "Resource": {"Database": {"Name": "nowhere"}},
+    "Permissions": ["SELECT"],
+    "PermissionsWithGrantOption": ["SELECT"],
+}
+print(lf.batch_grant_permissions(Entries=[grant] * 21)["Failures"])
+(held,) = lf.list_permissions()["PrincipalResourcePermissions"]
+print(held["Permissions"], held["PermissionsWithGrantOption"])
+"""
+
+LOCATIONS = """
+lf.register_resource(ResourceArn="arn:aws:s3:::lake", RoleArn="role", HybridAccessEnabled=True)
+print(lf.describe_resource(ResourceArn="arn:aws:s3:::lake")["ResourceInfo"].get("HybridAccessEnabled"))
+try:
+    lf.list_lake_formation_opt_ins()
+except Exception as error:
+    print(error)
 """
 
 
-def test_moto_updates_a_table_whose_version_is_not_the_one_given() -> None:
-    # In a process of its own, as other tests mend moto in theirs.
-    ended = subprocess.run([sys.executable, "-W", "ignore", "-c", UPDATES], capture_output=True, text=True, timeout=60)
+def printed(script: str) -> list[str]:
+    """Run a script against moto in a process of its own, as other tests extend moto in theirs; return its lines."""
+    command = [sys.executable, "-W", "ignore", "-c", ACCOUNT + script]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.splitlines()
 
-    assert ended.stdout == "other\n", ended.stderr
+
+def test_glue_of_moto_updates_a_table_whose_version_is_not_the_one_given() -> None:
+    assert printed(UPDATES) == ["other"]
+
+
+def test_glue_of_moto_keeps_upper_case_takes_large_batches_and_grants_nothing() -> None:
+    assert printed(NAMES) == ["Shop", "0"]
+
+
+def test_lf_tags_of_moto_have_values_that_nobody_defined_and_replace_each_other() -> None:
+    assert printed(TAGS) == ["[('pii', ['no', 'maybe'])]"]
+
+
+def test_grants_of_moto_never_fail_and_lose_the_grant_option() -> None:
+    assert printed(GRANTS) == ["[]", "['SELECT'] []"]
+
+
+def test_data_locations_of_moto_lose_their_flags_and_there_are_no_opt_ins() -> None:
+    lost, unknown = printed(LOCATIONS)
+
+    assert lost == "None"
+    assert "Not yet implemented" in unknown

@@ -114,12 +114,16 @@ def test_a_principal_is_an_arn(lf: LakeFormationClient) -> None:
 
 @pytest.mark.parametrize(
     "missing",
-    [{"Database": {"Name": "no"}}, {"Table": {"DatabaseName": "shop", "Name": "no"}}, columns("no"), LOCATION],
+    [{"Database": {"Name": "no"}}, {"Table": {"DatabaseName": "shop", "Name": "no"}}, columns("no")],
 )
 def test_what_is_granted_has_to_exist(lf: LakeFormationClient, missing: Any) -> None:
-    permission = {"Database": "DROP", "DataLocation": "DATA_LOCATION_ACCESS"}.get(next(iter(missing)), "SELECT")
+    permission = "DROP" if "Database" in missing else "SELECT"
 
     assert refusal(lf.grant_permissions, **grant(missing, permission)) == "EntityNotFoundException"
+
+
+def test_a_location_that_is_not_registered_cannot_be_granted(lf: LakeFormationClient) -> None:
+    assert refusal(lf.grant_permissions, **grant(LOCATION, "DATA_LOCATION_ACCESS")) == "InvalidInputException"
 
 
 def test_a_location_is_granted_below_a_registered_one(lf: LakeFormationClient) -> None:

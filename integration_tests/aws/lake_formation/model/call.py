@@ -12,8 +12,11 @@ from integration_tests.aws.lake_formation.model.state import Lake, lake_of
 
 Json = dict[str, Any]
 
-PAGE = 10
-"""How many items a list has at most if the caller does not say: few, so that every client has to ask for more."""
+PAGE, LARGEST_PAGE = 10, 100
+"""How many items a list has at most, if the caller does not say and if it does: few, so that clients ask for more.
+
+`MaxResults` is "the maximum number of results to return"; AWS may return fewer, and then has a `NextToken`.
+"""
 
 
 class Refused(JsonRESTError):
@@ -67,6 +70,6 @@ class Call:
 
     def page(self, member: str, items: Sequence[Any]) -> Json:
         """Return an answer with the items that `MaxResults` and `NextToken` ask for."""
-        begin, size = int(self.body.get("NextToken") or 0), int(self.body.get("MaxResults") or PAGE)
+        begin, size = int(self.body.get("NextToken") or 0), min(int(self.body.get("MaxResults") or PAGE), LARGEST_PAGE)
         end = begin + size
         return {member: list(items[begin:end])} | ({"NextToken": str(end)} if end < len(items) else {})

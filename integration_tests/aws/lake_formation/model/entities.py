@@ -46,9 +46,10 @@ def _require(call: Call, resource: Resource) -> None:
             _require_columns(call, database, table, frozenset({name}))
         case resources.DataLocation(_, arn):
             # "For a grant to succeed, you must first register the data location with Lake Formation":
-            # https://docs.aws.amazon.com/lake-formation/latest/dg/granting-location-permissions.html
+            # https://docs.aws.amazon.com/lake-formation/latest/dg/granting-location-permissions.html. The error is
+            # the one that Terraform's AWS provider retries, in internal/service/lakeformation/permissions.go.
             if not any(arn == known or arn.startswith(f"{known}/") for known in call.lake.locations):
-                raise not_found(f"Resource {arn} is not registered.")
+                raise invalid(f"Resource {arn} is not registered: register the S3 path first.")
         case resources.LFTag(catalog, key, values):
             require_tag(call, catalog, key, values - {"*"})
         case resources.LFTagPolicy(catalog, _, expression):
