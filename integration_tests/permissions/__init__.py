@@ -1,0 +1,1 @@
+"""The printed policies against the requests of real syncs."""

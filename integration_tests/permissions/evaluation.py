@@ -1,0 +1,54 @@
+"""A policy document against what recorded requests needed. Pure."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from integration_tests.aws.access.patterns import resource_matches
+from integration_tests.aws.access.policy import Decision, decide, parse_policy
+from integration_tests.aws.requests.needs import Need
+
+Document = Mapping[str, Any]
+
+
+def actions(document: Document) -> Sequence[str]:
+    """Return every action of a policy, in its order."""
+    return [action for statement in document["Statement"] for action in statement["Action"]]
+
+
+def is_allowed(document: Document, need: Need) -> bool:
+    """Tell whether the policy allows what a request needs."""
+    policy = parse_policy(json.dumps(document))
+    return decide([policy], need.action, need.resource, need.conditions) is Decision.ALLOWED
+
+
+def unused(document: Document, needs: Iterable[Need]) -> list[tuple[str, str]]:
+    """Return the actions with the patterns of resources that no request has used."""
+    found = list(needs)
+    return [
+        (action, resource)
+        for statement in document["Statement"]
+        for action in statement["Action"]
+        for resource in statement["Resource"]
+        if not any(need.action == action and resource_matches(resource, need.resource) for need in found)
+    ]
+
+
+def without(document: Document, action: str) -> Document:
+    """Return the policy without an action."""
+    left = [
+        {**statement, "Action": [each for each in statement["Action"] if each != action]}
+        for statement in document["Statement"]
+    ]
+    return {**document, "Statement": [statement for statement in left if statement["Action"]]}
+
+
+def refused_without(document: Document, requests: Sequence[Sequence[Need]]) -> Counter[str]:
+    """Return, for each action, how many of the requests the policy refuses without it."""
+    return Counter(
+        {
+            action: sum(not all(is_allowed(without(document, action), need) for need in needs) for needs in requests)
+            for action in actions(document)
+        }
+    )

@@ -1,0 +1,112 @@
+"""What a user of the account does with one configuration: check, syncs of every kind, a killed one, and the next."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from integration_tests.aws.requests.log import Record
+from integration_tests.harness.account import Account, Member
+from integration_tests.harness.lake import Lake
+from integration_tests.harness.messages import Json, configured_catalog, configured_stream, record, state, status
+from integration_tests.harness.runs.kill_points import KillPoint
+from integration_tests.harness.runs.output import Run
+from integration_tests.harness.runs.platform import Platform
+from integration_tests.harness.runs.warm import WarmLaunch
+from integration_tests.harness.warehouse import INTEGER, NUMBER, STRING, object_schema
+
+APPENDED, REPLACED = "appended", "replaced"
+PUBLICATION = KillPoint("before", "destination_datalake.sync.landing:Landing.publish")
+"""When everything is written, and the overwrite is not visible yet."""
+
+SCHEMA = object_schema(id=INTEGER, up=INTEGER, more=NUMBER, fill=STRING)
+FILL = "x" * 1_200_000
+"""Makes a record a batch of its own where batch_size_mb is 1."""
+
+BATCHES: Sequence[Json] = (
+    {"id": 1, "up": 1, "more": 0.5, "fill": FILL},
+    {"id": 2, "up": 2**40, "more": 1 / 3, "fill": FILL},
+    {"id": 3, "up": "a value that its column cannot hold", "more": 0.5, "fill": FILL},
+)
+"""Columns become wider from one batch to the next, and a value is rejected."""
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """A user who has exactly the policy that `iam-policy` prints for a configuration."""
+
+    lake: Lake
+    account: Account
+    member: Member
+    config: Mapping[str, object]
+    document: Mapping[str, Any]
+    namespace: str
+
+    @classmethod
+    def of(cls, lake: Lake, folder: Path, options: Mapping[str, object]) -> "Tenant":
+        """Create the user, and attach what the command prints for these options and the streams of the syncs."""
+        account = Account(lake.endpoint_url)
+        member = account.user()
+        config = lake.config(credentials=member.credentials, batch_size_mb=1, **options)
+        namespace = lake.name("shop")
+        document = json.loads(
+            iam_policy(folder, config, configured_catalog(*streams(namespace, 1)), "--principal", member.arn)
+        )
+        account.permit_user(member.name, *document["Statement"])
+        return cls(lake, account, member, config, document, namespace)
+
+    def lives(self, folder: Path, launch: WarmLaunch) -> list[Record]:
+        """Check, sync, be killed in a sync, and sync again; return every request. All others must succeed."""
+        log = self.account.log()
+        platform = Platform(folder, launch)
+        checked = platform.check(self.config)
+        assert checked.connection_status["status"] == "SUCCEEDED", checked.report()
+        succeeded(platform.write(self.config, self.catalog(1), self.messages()))
+        with Platform(folder, launch.killed_at(PUBLICATION)).start(self.config, self.catalog(2)) as running:
+            running.send(self.messages())
+            killed = running.perish()
+        assert killed.exit_code == -9, killed.report()
+        succeeded(platform.write(self.config, self.catalog(2), self.messages()))
+        return log.read(caller=self.member.arn)
+
+    def catalog(self, generation: int) -> dict[str, object]:
+        """Return a stream that is appended to, and one in a database of its own that is replaced."""
+        return configured_catalog(*streams(self.namespace, generation))
+
+    def messages(self) -> list[bytes]:
+        """Return every batch of both streams, each followed by a state."""
+        names = ((APPENDED, None), (REPLACED, self.namespace))
+        batches = [
+            line
+            for number, data in enumerate(BATCHES)
+            for name, namespace in names
+            for line in (record(name, data, namespace=namespace), state(name, number, namespace=namespace))
+        ]
+        return [*batches, *(status(name, "COMPLETE", namespace=namespace) for name, namespace in names)]
+
+
+def streams(namespace: str, generation: int) -> list[dict[str, object]]:
+    """Return the streams of a catalog."""
+    return [
+        configured_stream(APPENDED, SCHEMA, generation=generation),
+        configured_stream(REPLACED, SCHEMA, namespace=namespace, generation=generation, minimum=generation),
+    ]
+
+
+def succeeded(run: Run) -> None:
+    """Expect that the run has ended well, and that AWS has refused it nothing that it warned of."""
+    assert run.exit_code == 0, run.report()
+    assert run.errors == []
+
+
+def iam_policy(folder: Path, config: Mapping[str, object], catalog: Mapping[str, object], *arguments: str) -> str:
+    """Return what the console script prints to standard output."""
+    command = [sys.executable, "-m", "destination_datalake.cli", "iam-policy", *arguments]
+    for name, content in (("config", config), ("catalog", catalog)):
+        path = folder / f"{name}.json"
+        path.write_text(json.dumps(content))
+        command += [f"--{name}", str(path)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
