@@ -12,7 +12,7 @@ from destination_datalake.config.files import read_object
 from destination_datalake.config.options import Config
 from destination_datalake.errors import ConfigError, ConnectorError
 from destination_datalake.iam_policy import terraform
-from destination_datalake.iam_policy.grants import LakeFormationGrant, command_line, lake_formation_grants
+from destination_datalake.iam_policy.grants import LakeFormationGrant, lake_formation_grants
 from destination_datalake.iam_policy.policy import (
     MANAGED_POLICY_CHARACTERS,
     Statement,
@@ -119,7 +119,7 @@ class _Request:
             grants = self._grants()
             if as_terraform:
                 return terraform.permissions(grants, principal, self._config)
-            return "\n".join(command_line(grant, principal, self._config) for grant in grants)
+            return "\n".join(grant.command_line(principal, self._config) for grant in grants)
         selected = self._selected()
         if not as_terraform:
             return json.dumps(document(selected), indent=2, ensure_ascii=False)
@@ -135,7 +135,7 @@ class _Request:
         principal = self._principal()
         if self._is_governed() and principal and not self._asked.grants and self._asked.format == "json":
             yield "Lake Formation permissions, to be granted by a data lake administrator:"
-            yield from (command_line(grant, principal, self._config) for grant in self._grants())
+            yield from (grant.command_line(principal, self._config) for grant in self._grants())
 
     def _notes(self) -> Iterator[str]:
         config, asked = self._config, self._asked

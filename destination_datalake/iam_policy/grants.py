@@ -2,87 +2,78 @@
 
 from __future__ import annotations
 
-import json
-import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from destination_datalake.config.governance import LOCATION_PERMISSIONS, Tags
+from destination_datalake.config.governance import LOCATION_PERMISSIONS
 from destination_datalake.config.options import Config
 from destination_datalake.iam_policy.scope import Scope
+from destination_datalake.lake_formation.messages import CommandLines
+from destination_datalake.lake_formation.policy import Policy
+from destination_datalake.lake_formation.resources import AllTables, Catalog, Database, DataLocation, LfTag, Resource
 
 
 @dataclass(frozen=True, slots=True)
 class LakeFormationGrant:
-    """Permissions on one resource (Lake Formation API: GrantPermissions), and the reason for them.
-
-    `resource` is the API's Resource without CatalogId. `grantable` are those of the permissions that the connector
-    grants to others.
-    """
+    """Permissions on one resource and the reason for them; `grantable` if the connector grants them to others."""
 
     permissions: tuple[str, ...]
-    grantable: tuple[str, ...]
-    resource: Mapping[str, Any]
+    resource: Resource
     why: str
+    grantable: bool = False
+
+    def command_line(self, principal: str, config: Config) -> str:
+        """Return the command of the AWS CLI that makes the grant to the principal with this ARN."""
+        lines = CommandLines(config.glue_region or config.region, config.glue_catalog_id)
+        return lines.grant(principal, self.permissions, self.resource, grantable=self.grantable)
 
 
 def lake_formation_grants(config: Config, scope: Scope) -> Sequence[LakeFormationGrant]:
     """Return what the connector's principal needs where Lake Formation governs the catalog and the location.
 
     DROP is not among it: only `check` drops a table, one that it has created, and who creates a table has every
-    permission on it (https://docs.aws.amazon.com/lake-formation/latest/dg/implicit-permissions.html).
+    permission on it (https://docs.aws.amazon.com/lake-formation/latest/dg/implicit-permissions.html). For the same
+    reason nothing is granted on LF-Tags that do not exist yet, which the connector creates.
     """
-    return [
-        _grant(_on_catalog(config), {"Catalog": {}}, "databases and LF-Tags that do not exist yet"),
-        *(
-            _grant(
-                LOCATION_PERMISSIONS,
-                {"DataLocation": {"ResourceArn": scope.s3(f"{folder.bucket}/{folder.key}".rstrip("/"))}},
-                "tables at the location, if it is registered",
-                grantable=_granted(config, None, on_tables=False) & LOCATION_PERMISSIONS,
-            )
-            for folder in scope.folders
-        ),
-        *(grant for database in scope.databases for grant in _on_database(config, database)),
-        *(
-            _grant({"ASSOCIATE", "DESCRIBE", "ALTER"}, {"LFTag": {"TagKey": key, "TagValues": values}}, "LF-Tag")
-            for key, values in _tags(config).items()
-        ),
-    ]
+    return [*_on_catalog(config), *_on_locations(config, scope), *_on_databases(config, scope), *_on_tags(config)]
 
 
-def command_line(grant: LakeFormationGrant, principal: str, config: Config) -> str:
-    """Return the command of the AWS CLI that makes the grant to the principal with this ARN."""
-    words = ["aws", "lakeformation", "grant-permissions", "--region", config.glue_region or config.region]
-    if config.glue_catalog_id is not None:
-        words += ["--catalog-id", config.glue_catalog_id]
-    words += ["--principal", f"DataLakePrincipalIdentifier={principal}", "--permissions", *grant.permissions]
-    if grant.grantable:
-        words += ["--permissions-with-grant-option", *grant.grantable]
-    return shlex.join([*words, "--resource", json.dumps(grant.resource)])
+def _on_catalog(config: Config) -> Iterator[LakeFormationGrant]:
+    yield LakeFormationGrant(("CREATE_DATABASE",), Catalog(), "databases that do not exist")
+    if _tags(config):
+        yield LakeFormationGrant(("CREATE_LF_TAG",), Catalog(), "LF-Tags that are not defined")
 
 
-def _on_catalog(config: Config) -> set[str]:
-    return {"CREATE_DATABASE", "CREATE_LF_TAG"} if _tags(config) else {"CREATE_DATABASE"}
+def _on_locations(config: Config, scope: Scope) -> Iterator[LakeFormationGrant]:
+    passed_on = _passed_on(config, None, on_tables=False) & LOCATION_PERMISSIONS
+    for folder in scope.folders:
+        location = DataLocation(scope.s3(f"{folder.bucket}/{folder.key}".rstrip("/")))
+        yield LakeFormationGrant(("DATA_LOCATION_ACCESS",), location, "tables there", grantable=bool(passed_on))
 
 
-def _on_database(config: Config, database: str) -> Sequence[LakeFormationGrant]:
-    on_database = _granted(config, database, on_tables=False) - LOCATION_PERMISSIONS
-    on_tables = _granted(config, database, on_tables=True)
-    return (
-        _grant({"DESCRIBE", "CREATE_TABLE"}, {"Database": {"Name": database}}, "new tables", grantable=on_database),
-        _grant(
-            {"DESCRIBE", "ALTER", "INSERT", "DELETE"},
-            {"Table": {"DatabaseName": database, "TableWildcard": {}}},
-            "commits to tables that others have created",
-            grantable=on_tables,
-        ),
-    )
+def _on_databases(config: Config, scope: Scope) -> Iterator[LakeFormationGrant]:
+    for name in scope.databases:
+        database, tables = Database(name), AllTables(name)
+        yield LakeFormationGrant(("CREATE_TABLE", "DESCRIBE"), database, "new tables")
+        yield from _to_others(_passed_on(config, name, on_tables=False) - LOCATION_PERMISSIONS, database)
+        yield LakeFormationGrant(("ALTER", "DELETE", "DESCRIBE", "INSERT"), tables, "tables that others have created")
+        yield from _to_others(_passed_on(config, name, on_tables=True), tables)
 
 
-def _granted(config: Config, database: str | None, *, on_tables: bool) -> frozenset[str]:
-    """The permissions that the options grant to others, in this database (None: on the location)."""
+def _on_tags(config: Config) -> Iterator[LakeFormationGrant]:
+    for key in _tags(config):
+        tag = LfTag(key, ("*",))
+        yield LakeFormationGrant(("ALTER", "ASSOCIATE", "DESCRIBE"), tag, "an LF-Tag that others have defined")
+
+
+def _to_others(permissions: Collection[str], resource: Resource) -> Iterator[LakeFormationGrant]:
+    if permissions:
+        why = "`lake_formation.grants`, on what others have created"
+        yield LakeFormationGrant(tuple(sorted(permissions)), resource, why, grantable=True)
+
+
+def _passed_on(config: Config, database: str | None, *, on_tables: bool) -> frozenset[str]:
+    """Return the permissions that the options grant to others in a database, or in any."""
     return frozenset(
         permission
         for grant in config.lake_formation.grants
@@ -91,21 +82,5 @@ def _granted(config: Config, database: str | None, *, on_tables: bool) -> frozen
     )
 
 
-def _tags(config: Config) -> Tags:
-    """Every LF-Tag of the options, with all its values."""
-    found: dict[str, dict[str, None]] = {}
-    governance = config.lake_formation
-    for tags in (governance.tags, *(each.tags for each in governance.table_tags)):
-        for key, values in tags.items():
-            found.setdefault(key, {}).update(dict.fromkeys(values))
-    if (default := config.database_default_tag()) is not None:
-        found.setdefault(default[0], {}).update(dict.fromkeys(default[1]))
-    return {key: [*values] for key, values in found.items()}
-
-
-def _grant(
-    permissions: Iterable[str], resource: Mapping[str, Any], why: str, grantable: Iterable[str] = ()
-) -> LakeFormationGrant:
-    passed_on = tuple(sorted(grantable))
-    # A permission with grant option is granted together with the permission itself.
-    return LakeFormationGrant(tuple(sorted({*permissions, *passed_on})), passed_on, resource, why)
+def _tags(config: Config) -> Collection[str]:
+    return Policy.of(config).location().tag_values.keys()

@@ -5,29 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from destination_datalake.config.options import Config
 from destination_datalake.iam_policy.grants import LakeFormationGrant
 from destination_datalake.iam_policy.policy import Statement
+from destination_datalake.lake_formation.resources import AllTables, Catalog, Database, DataLocation, LfTag, Resource
 
 _Lines = Iterator[str]
-
-_RESOURCES: Mapping[str, str] = {
-    "Database": "database",
-    "DataLocation": "data_location",
-    "LFTag": "lf_tag",
-    "Table": "table",
-}
-_ARGUMENTS: Mapping[str, str] = {
-    "DatabaseName": "database_name",
-    "Name": "name",
-    "ResourceArn": "arn",
-    "TableWildcard": "wildcard",
-    "TagKey": "key",
-    "TagValues": "values",
-}
-"""Lake Formation's names (API: Resource) and those of Terraform's resource `aws_lakeformation_permissions`."""
 
 
 def policy_documents(parts: Sequence[Sequence[Statement]]) -> str:
@@ -65,32 +49,37 @@ def _statement(statement: Statement) -> _Lines:
 
 
 def _permissions(grant: LakeFormationGrant, principal: str, config: Config) -> _Lines:
-    [(kind, described)] = grant.resource.items()
     arguments = {"principal": _text(principal), "permissions": _texts(grant.permissions)}
     if grant.grantable:
-        arguments["permissions_with_grant_option"] = _texts(grant.grantable)
+        arguments["permissions_with_grant_option"] = _texts(grant.permissions)
     if config.glue_catalog_id is not None:
         arguments["catalog_id"] = _text(config.glue_catalog_id)
     if config.glue_region not in (None, config.region):
         arguments["region"] = _text(config.glue_region or "")
-    if kind == "Catalog":
-        arguments["catalog_resource"] = "true"
+    resource = _resource(grant.resource)
+    if resource is None:
+        yield from _aligned({**arguments, "catalog_resource": "true"})
+        return
+    name, described = resource
     yield from _aligned(arguments)
-    if kind in _RESOURCES:
-        yield ""
-        yield from _block(
-            _RESOURCES[kind], _aligned({_ARGUMENTS[key]: _value(each) for key, each in described.items()})
-        )
+    yield ""
+    yield from _block(name, _aligned(described))
 
 
-def _value(value: Any) -> str:
-    match value:
-        case str():
-            return _text(value)
-        case list():
-            return _texts(value)
-        case _:
-            return "true"
+def _resource(resource: Resource) -> tuple[str, Mapping[str, str]] | None:
+    """Return the block of `aws_lakeformation_permissions` that names a resource; the catalog has none."""
+    match resource:
+        case Catalog():
+            return None
+        case DataLocation(arn):
+            return "data_location", {"arn": _text(arn)}
+        case Database(name):
+            return "database", {"name": _text(name)}
+        case AllTables(database):
+            return "table", {"database_name": _text(database), "wildcard": "true"}
+        case LfTag(key, values):
+            return "lf_tag", {"key": _text(key), "values": _texts(values)}
+    raise TypeError(f"no permission of the connector's is on {resource}")
 
 
 def _block(header: str, body: _Lines) -> _Lines:
@@ -129,9 +118,20 @@ def _text(value: str) -> str:
 
 
 def _name(grant: LakeFormationGrant) -> str:
-    [(kind, described)] = grant.resource.items()
-    words = ["connector", kind, *(value for value in described.values() if isinstance(value, str))]
-    return re.sub(r"\W+", "_", "_".join(words), flags=re.ASCII).lower()
+    """Return a name for the grant's resource in Terraform; it need not be unique."""
+    match grant.resource:
+        case DataLocation(arn):
+            words = ["location", arn.rpartition(":")[2]]
+        case Database(name):
+            words = ["database", name]
+        case AllTables(database):
+            words = ["tables", database]
+        case LfTag(key):
+            words = ["lf_tag", key]
+        case _:
+            words = ["catalog"]
+    option = ["grantable"] if grant.grantable else []
+    return re.sub(r"\W+", "_", "_".join(["connector", *words, *option]), flags=re.ASCII).lower()
 
 
 def _unique(names: Sequence[str]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from destination_datalake.config.options import Config
-from destination_datalake.iam_policy.grants import command_line, lake_formation_grants
+from destination_datalake.iam_policy.grants import lake_formation_grants
 from destination_datalake.iam_policy.policy import document, statements
 from destination_datalake.iam_policy.rules import CAPABILITIES
 from destination_datalake.iam_policy.scope import Scope
@@ -80,23 +80,18 @@ def writer_grants() -> str:
 
     def rows() -> Iterator[list[str]]:
         for grant in lake_formation_grants(config, Scope.of(config)):
-            passed_on = ", ".join(map(code, grant.grantable))
-            yield [
-                code(json.dumps(grant.resource)),
-                ", ".join(map(code, grant.permissions)),
-                passed_on,
-                grant.why,
-            ]
+            option = " with grant option" if grant.grantable else ""
+            yield [str(grant.resource), ", ".join(map(code, grant.permissions)) + option, grant.why]
 
-    return table(["on", "permissions", "with grant option", "for"], rows())
+    return table(["on", "permissions", "for"], rows())
 
 
 def writer_commands() -> str:
     """Return the first commands that `iam-policy --grants` prints for the example."""
     config = Config.parse(_GOVERNED)
     principal = _EXAMPLE["credentials"]["role_arn"]
-    lines = [command_line(each, principal, config) for each in lake_formation_grants(config, Scope.of(config))]
-    return "```sh\n" + "".join(f"{line}\n" for line in lines[1:3]) + "```\n"
+    lines = [each.command_line(principal, config) for each in lake_formation_grants(config, Scope.of(config))]
+    return "```sh\n" + "".join(f"{line}\n" for line in lines[2:4]) + "```\n"
 
 
 def _statements(options: Mapping[str, Any]) -> Any:

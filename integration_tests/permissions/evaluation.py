@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from integration_tests.aws.access.patterns import resource_matches
-from integration_tests.aws.access.policy import Decision, decide, parse_policy
+from integration_tests.aws.policies.patterns import resource_matches
+from integration_tests.aws.policies.policy import Decision, decide, parse_policy
 from integration_tests.aws.requests.needs import Need
 
 Document = Mapping[str, Any]

@@ -1,6 +1,5 @@
 """Users with exactly the printed policy: everything works, everything is used, and without any action it breaks."""
 
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -43,9 +42,9 @@ def test_a_policy_allows_what_its_configuration_needs_and_nothing_else(
     assert unused(tenant.document, needs) == []
     refused = refused_without(tenant.document, [each.needs for each in asked])
     assert [action for action in actions(tenant.document) if not refused[action]] == []
-    used = Counter(need.action for need in {(each.number, need.action): need for each in asked for need in each.needs}.values())
-    print("\n".join(f"{mode} | {action} | {used[action]} | {refused[action]}" for action in actions(tenant.document)))
 
 
 def summary(record: Record) -> str:
-    return f"{record.operation} {record.bucket}/{record.key} {[need.resource for need in record.needs]} {record.refusal}"
+    """Tell what was refused."""
+    resources = ", ".join(need.resource for need in record.needs)
+    return f"{record.operation} ({resources}): {record.refusal}"

@@ -22,6 +22,7 @@ GOVERNED = {
     "tags": {"domain": ["sales", "support"]},
     "grants": [{"principal": ANALYST, "permissions": ["SELECT"], "table": "*"}],
 }
+ALL_TABLES = {"Table": {"DatabaseName": "raw", "TableWildcard": {}}}
 CATALOG = {
     "streams": [
         {
@@ -76,17 +77,16 @@ def test_grants_are_commands_for_a_shell(run: Run) -> None:
     _, out, _ = run("--grants", credentials=ROLE, lake_formation=GOVERNED, glue_catalog_id="210987654321")
 
     granted = [_parsed(line) for line in out.splitlines()]
-    assert [(json.loads(each["--resource"][0]), each["--permissions"]) for each in granted] == [
-        ({"Catalog": {}}, ["CREATE_DATABASE", "CREATE_LF_TAG"]),
-        ({"DataLocation": {"ResourceArn": "arn:aws:s3:::lake/airbyte"}}, ["DATA_LOCATION_ACCESS"]),
-        ({"Database": {"Name": "raw"}}, ["CREATE_TABLE", "DESCRIBE"]),
-        (
-            {"Table": {"DatabaseName": "raw", "TableWildcard": {}}},
-            ["ALTER", "DELETE", "DESCRIBE", "INSERT", "SELECT"],
-        ),
-        ({"LFTag": {"TagKey": "domain", "TagValues": ["sales", "support"]}}, ["ALTER", "ASSOCIATE", "DESCRIBE"]),
+    option = "--permissions-with-grant-option"
+    assert [(json.loads(each["--resource"][0]), each["--permissions"], each.get(option)) for each in granted] == [
+        ({"Catalog": {}}, ["CREATE_DATABASE"], None),
+        ({"Catalog": {}}, ["CREATE_LF_TAG"], None),
+        ({"DataLocation": {"ResourceArn": "arn:aws:s3:::lake/airbyte"}}, ["DATA_LOCATION_ACCESS"], None),
+        ({"Database": {"Name": "raw"}}, ["CREATE_TABLE", "DESCRIBE"], None),
+        (ALL_TABLES, ["ALTER", "DELETE", "DESCRIBE", "INSERT"], None),
+        (ALL_TABLES, ["SELECT"], ["SELECT"]),
+        ({"LFTag": {"TagKey": "domain", "TagValues": ["*"]}}, ["ALTER", "ASSOCIATE", "DESCRIBE"], None),
     ]
-    assert [each.get("--permissions-with-grant-option") for each in granted] == [None, None, None, ["SELECT"], None]
     for each in granted:
         assert each["--catalog-id"] == ["210987654321"]
         assert each["--principal"] == [f"DataLakePrincipalIdentifier={ROLE['role_arn']}"]

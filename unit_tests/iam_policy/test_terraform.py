@@ -58,11 +58,11 @@ data "aws_iam_policy_document" "connector" {{
 
 resource "aws_lakeformation_permissions" "connector_catalog" {{
   principal        = "arn:aws:iam::{ACCOUNT}:role/airbyte"
-  permissions      = ["CREATE_DATABASE", "CREATE_LF_TAG"]
+  permissions      = ["CREATE_DATABASE"]
   catalog_resource = true
 }}
 
-resource "aws_lakeformation_permissions" "connector_datalocation_arn_aws_s3_lake_airbyte" {{
+resource "aws_lakeformation_permissions" "connector_location_lake_airbyte" {{
   principal   = "arn:aws:iam::{ACCOUNT}:role/airbyte"
   permissions = ["DATA_LOCATION_ACCESS"]
 
@@ -76,7 +76,7 @@ resource "aws_lakeformation_permissions" "connector_datalocation_arn_aws_s3_lake
 def test_the_layout_is_that_of_terraform_fmt() -> None:
     given = config(lake_formation=GOVERNED)
     scope = Scope.of(given)
-    policy, grants = statements(given, scope)[:2], lake_formation_grants(given, scope)[:2]
+    policy, grants = statements(given, scope)[:2], lake_formation_grants(given, scope)[0::2][:2]
 
     found = f"{terraform.policy_documents([policy])}\n\n{terraform.permissions(grants, PRINCIPAL, given)}\n"
 
