@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from unit_tests.cloud import Cloud
 
 if TYPE_CHECKING:
@@ -35,14 +33,9 @@ def glue(cloud: Cloud) -> GlueClient:
 
 
 @pytest.fixture
-def lf(glue: GlueClient) -> LakeFormationClient:
+def lf(cloud: Cloud, glue: GlueClient) -> LakeFormationClient:
     assert glue
-    return boto3.client(
-        "lakeformation",
-        region_name=REGION,
-        aws_access_key_id=ACCESS_KEY_ID,
-        aws_secret_access_key=SECRET_ACCESS_KEY,
-    )
+    return cloud.access.client("lakeformation")
 
 
 def create_table(glue: GlueClient, name: str) -> None:
