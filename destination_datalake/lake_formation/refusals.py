@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, assert_never
 
-from destination_datalake.aws.caller import caller_arn
 from destination_datalake.aws.errors import explain
 from destination_datalake.aws.secrets import mask_secrets
 from destination_datalake.errors import ConnectorError, Failure
@@ -114,7 +113,7 @@ def _caller(access: AwsAccess) -> str:
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
-        return caller_arn(access)
+        return access.caller_arn()
     except (BotoCoreError, ClientError):
         return "<ARN_OF_THE_CONNECTOR>"
 
