@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 from uuid import uuid4
 
@@ -102,31 +103,35 @@ class Account:
 
     def client(self, service: str, member: Member | None = None, region: str = REGION) -> Any:
         """Return a client of a member's, or of the administrator's."""
-        environment = member.environment if member is not None else _ADMINISTRATOR
-        session = _session(environment, region)
+        keys = member.environment if member is not None else _ADMINISTRATOR
         if member is not None and "role_arn" in member.credentials:
-            sts = session.client("sts", endpoint_url=self.endpoint_url)
-            given: Any = (
-                {"ExternalId": member.credentials["external_id"]} if "external_id" in member.credentials else {}
-            )
+            option = member.credentials
+            given: Any = {"ExternalId": option["external_id"]} if "external_id" in option else {}
+            sts = _client("sts", self.endpoint_url, region, **keys)
             issued = sts.assume_role(RoleArn=member.arn, RoleSessionName="test", **given)["Credentials"]
-            keys = issued["AccessKeyId"], issued["SecretAccessKey"], issued["SessionToken"]
-            session = _session(dict(zip(_VARIABLES, keys, strict=True)), region)
-        client: Any = session.client
-        return client(service, endpoint_url=self.endpoint_url)
+            keys = dict(zip(_KEYS, (issued[name] for name in _ISSUED), strict=True))
+        return _client(service, self.endpoint_url, region, **keys)
 
     def log(self) -> RequestLog:
         """Return the log of what is asked of the account from now on."""
         return RequestLog(self.endpoint_url)
 
 
-_VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+_ISSUED = ("AccessKeyId", "SecretAccessKey", "SessionToken")
 _ADMINISTRATOR = {"AWS_ACCESS_KEY_ID": ACCESS_KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET_ACCESS_KEY}
 
 
-def _session(environment: Mapping[str, str], region: str) -> boto3.Session:
-    key, secret, token = (environment.get(name) for name in _VARIABLES)
-    return boto3.Session(key, secret, token, region)
+@cache
+def _boto3() -> Any:
+    """Return the session that all clients come from: each session reads botocore's models anew."""
+    return boto3.Session()
+
+
+@cache
+def _client(service: str, endpoint_url: str, region: str, **keys: str) -> Any:
+    given = {name.lower(): value for name, value in keys.items()}
+    return _boto3().client(service, endpoint_url=endpoint_url, region_name=region, **given)
 
 
 def _new(kind: str) -> str:
