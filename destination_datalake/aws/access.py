@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, assert_never, overload
 
+from destination_datalake.aws.assumed_role import Role, assume
 from destination_datalake.aws.hooks.catalog_id import name_catalog
 from destination_datalake.aws.hooks.encryption import Encryption, encrypt_objects
 from destination_datalake.aws.hooks.faulty_responses import retry_faulty_responses
-from destination_datalake.aws.identity import Role, assume, role_of_session
 from destination_datalake.aws.secrets import register_secrets
 
 if TYPE_CHECKING:
@@ -88,15 +88,6 @@ class AwsAccess:
                 _ = client.exceptions
                 _clients[key] = client
             return _clients[key]
-
-    def caller_arn(self) -> str:
-        """Return the ARN of the IAM user or role that requests are made as, for grants to it. Raises what STS raises.
-
-        That of a role with a path that the options do not name lacks the path: it has to be added.
-        """
-        if isinstance(self.identity, Role):
-            return self.identity.arn
-        return role_of_session(self.client("sts").get_caller_identity()["Arn"])
 
     def session(self) -> boto3.Session:
         """Return this process's session, for libraries that make clients of Glue themselves."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from destination_datalake.aws.identity import role_of_session
-from destination_datalake.check.remedies import Remedies
 from destination_datalake.check.step import Findings
-from destination_datalake.check.trial import Trial
+from destination_datalake.check.trial import Caller, Trial
 from destination_datalake.spark.java import JavaUnusable, find_java
 
 
@@ -21,8 +19,8 @@ def try_identity(trial: Trial, findings: Findings) -> None:
     """Compare the account of the credentials with aws_account_id."""
     with findings.attempt("identify", "the owner of the credentials"):
         identity = trial.access.client("sts").get_caller_identity()
-        principal = getattr(trial.config.credentials, "role_arn", None) or role_of_session(identity["Arn"])
-        trial.remedies = Remedies.of(trial.config, identity["Account"], principal)
+        role = getattr(trial.config.credentials, "role_arn", None)
+        trial.caller = Caller.of(identity["Account"], identity["Arn"], role)
         account = trial.config.aws_account_id
         if account is not None and identity["Account"] != account:
             findings.fail(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, assert_never
 
+from destination_datalake.aws.caller import caller_arn
 from destination_datalake.aws.errors import explain
 from destination_datalake.aws.secrets import mask_secrets
 from destination_datalake.errors import ConnectorError, Failure
@@ -113,7 +114,7 @@ def _caller(access: AwsAccess) -> str:
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
-        return access.caller_arn()
+        return caller_arn(access)
     except (BotoCoreError, ClientError):
         return "<ARN_OF_THE_CONNECTOR>"
 

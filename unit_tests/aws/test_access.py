@@ -12,7 +12,7 @@ import pytest
 from moto import mock_aws
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess
-from destination_datalake.aws.identity import Role, role_of_session
+from destination_datalake.aws.assumed_role import Role
 
 ACCESS = AwsAccess("eu-west-1", AccessKeys("AKIA1234", "s3cr3t/9876"), "http://localhost:1")
 
@@ -100,21 +100,3 @@ def test_a_role_is_renewed_in_the_last_third_of_its_lifetime_or_its_last_quarter
     role = Role("arn:aws:iam::123456789012:role/airbyte", session_duration_seconds=lifetime)
 
     assert role.renewed_before_seconds == before
-
-
-@pytest.mark.parametrize(
-    ("arn", "principal"),
-    [
-        ("arn:aws:iam::123456789012:user/team/loader", "arn:aws:iam::123456789012:user/team/loader"),
-        ("arn:aws:sts::123456789012:assumed-role/loader/some-session", "arn:aws:iam::123456789012:role/loader"),
-        ("arn:aws-cn:sts::123456789012:assumed-role/loader/x", "arn:aws-cn:iam::123456789012:role/loader"),
-    ],
-)
-def test_permissions_are_given_to_the_user_or_role_of_a_session(arn: str, principal: str) -> None:
-    assert role_of_session(arn) == principal
-
-
-def test_an_assumed_role_is_the_caller_with_its_path() -> None:
-    role = Role("arn:aws:iam::123456789012:role/team/loader")
-
-    assert AwsAccess("us-east-1", role).caller_arn() == role.arn

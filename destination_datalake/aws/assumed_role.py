@@ -1,8 +1,7 @@
-"""An IAM role: assumed with the environment's credentials, and again before its own expire; and its sessions."""
+"""An IAM role: assumed with the environment's credentials, and again before its own expire."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,7 +10,6 @@ if TYPE_CHECKING:
     from botocore.session import Session
 
 _SESSION_NAME = "airbyte-destination-datalake"
-_SESSION = re.compile(r"arn:(?P<partition>[a-z-]+):sts::(?P<account>\d+):assumed-role/(?P<role>[^/]+)/.+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +24,6 @@ class Role:
     def renewed_before_seconds(self) -> int:
         """How long before they expire its credentials are renewed: a third of their lifetime, 15 minutes at most."""
         return min(self.session_duration_seconds // 3, 15 * 60)
-
-
-def role_of_session(arn: str) -> str:
-    """Return the ARN of the role whose session has this ARN, without the role's path, which a session's ARN lacks.
-
-    ARNs of users are returned as they are.
-    """
-    found = _SESSION.fullmatch(arn)
-    return f"arn:{found['partition']}:iam::{found['account']}:role/{found['role']}" if found else arn
 
 
 class MakesClient(Protocol):
