@@ -26,6 +26,7 @@ from destination_datalake.spark.jvm import KILL_SECONDS, Jvm
 from destination_datalake.spark.pyspark_internals import (
     available_processors,
     drop_sql_converters,
+    hand_over_without_files,
     is_java_exception,
     is_stopped,
     preload,
@@ -196,6 +197,7 @@ class Engine:
         )
         context = SparkContext(conf=SparkConf(loadDefaults=False).setAll(list(properties.items())), gateway=gateway)
         silence_accumulator_server(context)
+        hand_over_without_files(context)
         context.setLogLevel("ERROR")
         # An empty task per core starts the Python workers: the first real job finds them running.
         from destination_datalake.files.encode import encode

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -80,6 +80,26 @@ def drop_sql_converters() -> None:
 
 
 # --- the running context ---------------------------------------------------------------------------------------------
+
+
+def hand_over_without_files(context: SparkContext) -> None:
+    """Have tasks go to the JVM over a connection that PySpark authenticates, instead of through a file on disk.
+
+    They contain credentials. PySpark does the same where Spark encrypts its files, but leaves the connection open.
+    """
+    from pyspark.serializers import ChunkedStream
+    from pyspark.util import local_connect_and_auth
+
+    def send(data: Any, serializer: Any, _: object, serve: Callable[[], Any]) -> Any:
+        server = serve()
+        stream, connection = local_connect_and_auth(server.connInfo(), server.secret())
+        with connection:
+            chunks = ChunkedStream(stream, 8192)  # type: ignore[no-untyped-call]
+            serializer.dump_stream(data, chunks)
+            chunks.close()  # type: ignore[no-untyped-call]
+        return server.getResult()
+
+    context._serialize_to_jvm = send  # type: ignore[method-assign, assignment]
 
 
 def is_stopped(context: SparkContext) -> bool:

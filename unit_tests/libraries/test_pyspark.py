@@ -5,9 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 from zipfile import ZipFile
 
 import pyspark
+from pyspark import SparkContext
+from pyspark.serializers import CPickleSerializer
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
@@ -118,3 +122,14 @@ except OSError:
 
 def test_properties_given_to_the_launch_are_on_the_command_line() -> None:
     assert run(COMMAND_LINE).stdout == "['spark.key=secret']\n"
+
+
+def test_data_for_the_jvm_is_written_to_a_file(tmp_path: Path) -> None:
+    context: Any = SimpleNamespace(_encryption_enabled=False, _temp_dir=tmp_path)
+
+    def read(name: str) -> bytes:
+        return Path(name).read_bytes()
+
+    received = SparkContext._serialize_to_jvm(context, ["a secret"], CPickleSerializer(), read, read)
+
+    assert b"a secret" in cast("bytes", received)

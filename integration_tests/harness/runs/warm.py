@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Self
 
 from destination_datalake.spark.engine import Engine
-from destination_datalake.spark.pyspark_internals import drop_sql_converters
+from destination_datalake.spark.pyspark_internals import drop_sql_converters, hand_over_without_files
 from destination_datalake.spark.settings import EngineSettings
 from integration_tests.harness.runs.kill_points import KillPoint, arm
 
@@ -74,6 +74,7 @@ class WarmLaunch:
     short and the next one fails, as on a full disk, but with EFBIG. A disk that is really full takes root to make.
     With `stdout` they write to this descriptor, and their `stdout` is an empty pipe.
     With `descriptors` they begin with this soft and hard limit of open files (RLIMIT_NOFILE); the JVM is not theirs.
+    With `shared_disk` False they take Spark's executors for those of a cluster, which do not see their disk.
     """
 
     gateway: Gateway
@@ -81,6 +82,7 @@ class WarmLaunch:
     file_bytes: int | None = None
     descriptors: tuple[int, int] | None = None
     stdout: int | None = None
+    shared_disk: bool = True
 
     def killed_at(self, point: KillPoint) -> "WarmLaunch":
         return replace(self, kill_point=point)
@@ -90,6 +92,9 @@ class WarmLaunch:
 
     def with_descriptors(self, soft: int, hard: int) -> "WarmLaunch":
         return replace(self, descriptors=(soft, hard))
+
+    def without_shared_disk(self) -> "WarmLaunch":
+        return replace(self, shared_disk=False)
 
     def with_stdout(self, descriptor: int) -> "WarmLaunch":
         return replace(self, stdout=descriptor)
@@ -102,7 +107,7 @@ class WarmLaunch:
         settings = {**environment, **self.gateway.environment()}
         process = _context.Process(
             target=_run,
-            args=(list(arguments), settings, stdin, stdout, errors, self.kill_point, self.file_bytes, self.descriptors),
+            args=(replace(self, stdout=None), list(arguments), settings, stdin, stdout, errors),
             daemon=True,
         )
         with stdin, pipe, stdout, errors, to_stdin, from_stdout:
@@ -152,14 +157,12 @@ class WarmProcess:
 
 
 def _run(
+    launch: WarmLaunch,
     arguments: list[str],
     environment: dict[str, str],
     stdin: Connection,
     stdout: Connection,
     stderr: Connection,
-    kill_point: KillPoint | None,
-    file_bytes: int | None,
-    descriptors: tuple[int, int] | None,
 ) -> None:
     """Be the console script: what follows happens in the forked process."""
     for descriptor, pipe in enumerate((stdin, stdout, stderr)):
@@ -172,12 +175,14 @@ def _run(
     faulthandler.enable(2)
     tempfile.tempdir = None
     Engine._new_context = _attach  # type: ignore[assignment,method-assign]
-    if kill_point is not None:
-        arm(kill_point)
-    if file_bytes is not None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
-    if descriptors is not None:
-        resource.setrlimit(resource.RLIMIT_NOFILE, descriptors)
+    if not launch.shared_disk:
+        EngineSettings.is_local = property(lambda _: False)  # type: ignore[assignment,method-assign]
+    if launch.kill_point is not None:
+        arm(launch.kill_point)
+    if launch.file_bytes is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (launch.file_bytes, launch.file_bytes))
+    if launch.descriptors is not None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, launch.descriptors)
 
     from destination_datalake.cli import run
 
@@ -203,4 +208,8 @@ def _attach(_engine: Engine) -> "SparkContext":
     java = gateway.jvm.org.apache.spark
     context = java.api.java.JavaSparkContext(java.SparkContext.getOrCreate())
     conf = SparkConf(loadDefaults=False, _jvm=gateway.jvm, _jconf=context.getConf())
-    return SparkContext(conf=conf, gateway=gateway, jsc=context)
+    attached = SparkContext(conf=conf, gateway=gateway, jsc=context)
+    hand_over_without_files(attached)
+    # An orderly end would stop it for all other runs.
+    attached.stop = lambda: None  # type: ignore[method-assign]
+    return attached

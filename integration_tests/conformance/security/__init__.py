@@ -1,0 +1,1 @@
+"""What a locked-down account asks of a sync: encryption, its own catalog, renewed credentials, secrets kept."""
