@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, assert_never, overload
 
-from destination_datalake.aws.assumed_role import Role, assume
-from destination_datalake.aws.hooks.catalog_id import name_catalog
-from destination_datalake.aws.hooks.encryption import Encryption, encrypt_objects
-from destination_datalake.aws.hooks.faulty_responses import retry_faulty_responses
 from destination_datalake.aws.secrets import register_secrets
+from destination_datalake.aws.session.assumed_role import Role, assume
+from destination_datalake.aws.session.catalog_id import name_catalog
+from destination_datalake.aws.session.encryption import Encryption, encrypt_objects
+from destination_datalake.aws.session.faulty_responses import retry_faulty_responses
 
 if TYPE_CHECKING:
     import boto3

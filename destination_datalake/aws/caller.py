@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from destination_datalake.aws.assumed_role import Role
+from destination_datalake.aws.session.assumed_role import Role
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess

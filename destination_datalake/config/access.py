@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess, Environment, Identity
-from destination_datalake.aws.assumed_role import Role
-from destination_datalake.aws.hooks.encryption import Encryption, SseKms, SseS3
+from destination_datalake.aws.session.assumed_role import Role
+from destination_datalake.aws.session.encryption import Encryption, SseKms, SseS3
 from destination_datalake.config.options import Config
 
 

@@ -12,7 +12,7 @@ import pytest
 from moto import mock_aws
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess
-from destination_datalake.aws.assumed_role import Role
+from destination_datalake.aws.session.assumed_role import Role
 
 ACCESS = AwsAccess("eu-west-1", AccessKeys("AKIA1234", "s3cr3t/9876"), "http://localhost:1")
 

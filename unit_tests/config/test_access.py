@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess, Environment, Identity
-from destination_datalake.aws.assumed_role import Role
-from destination_datalake.aws.hooks.encryption import Encryption, SseKms, SseS3
+from destination_datalake.aws.session.assumed_role import Role
+from destination_datalake.aws.session.encryption import Encryption, SseKms, SseS3
 from destination_datalake.config.access import aws_access
 from destination_datalake.config.options import Config
 
