@@ -10,6 +10,7 @@ from integration_tests.aws.access.refusal import answer, drain
 from integration_tests.aws.access.rules import refused
 from integration_tests.aws.objects.implied import implied_needs
 from integration_tests.aws.objects.policies import take_bucket_policies_from_moto
+from integration_tests.aws.objects.uploads import with_encryption_of_upload
 from integration_tests.aws.requests.log import REQUESTS, Ledger, Record
 from integration_tests.aws.requests.needs import needs
 from integration_tests.aws.requests.request import AwsRequest, read_request
@@ -51,7 +52,10 @@ class Gate:
             return self._tell(environ, start_response)
         request = read_request(environ)
         identity = self._identify(request)
-        needed = [*needs(request, self._account), *implied_needs(request, self._account)]
+        needed = [
+            *with_encryption_of_upload(needs(request, self._account), request, self._account),
+            *implied_needs(request, self._account),
+        ]
         call = Call(request, identity, needed, self._account)
         refusal = refused(call)
         if refusal is not None:

@@ -8,12 +8,12 @@ from integration_tests.aws.access.call import Call
 from integration_tests.aws.access.refusal import Refusal
 from integration_tests.aws.objects.keys import find_key, is_of_key
 from integration_tests.aws.objects.policies import bucket_named
+from integration_tests.aws.objects.uploads import CONTINUES
 from integration_tests.aws.requests.needs import Need, key_arn
 from integration_tests.aws.requests.request import AwsRequest
 
 _KMS = frozenset({"aws:kms", "aws:kms:dsse"})
 _CREATES = frozenset({"PutObject", "CopyObject", "CreateMultipartUpload"})
-_CONTINUES = frozenset({"UploadPart", "UploadPartCopy", "CompleteMultipartUpload"})
 
 
 def implied_needs(request: AwsRequest, account: str) -> Iterator[Need]:
@@ -62,7 +62,7 @@ def _encryption_key(request: AwsRequest, bucket: Any) -> str:
     if request.operation in _CREATES:
         algorithm = request.headers.get("x-amz-server-side-encryption", "")
         key = request.headers.get("x-amz-server-side-encryption-aws-kms-key-id", "")
-    elif request.operation in _CONTINUES:
+    elif request.operation in CONTINUES:
         upload = bucket.multiparts.get(request.text("uploadId"))
         algorithm, key = (upload.sse_encryption or "", upload.kms_key_id or "") if upload is not None else ("none", "")
     else:
@@ -85,7 +85,7 @@ def _kms_action(request: AwsRequest) -> str:
     # "If you enable checksum mode and the object is … encrypted with an AWS KMS key, you must have permission to use
     # the kms:Decrypt action": https://docs.aws.amazon.com/AmazonS3/latest/API/API_HeadObject.html
     asks_for_checksum = request.operation == "HeadObject" and "x-amz-checksum-mode" in request.headers
-    return "kms:Decrypt" if asks_for_checksum or request.operation in {"GetObject", *_CONTINUES} else ""
+    return "kms:Decrypt" if asks_for_checksum or request.operation in {"GetObject", *CONTINUES} else ""
 
 
 def _on_behalf(request: AwsRequest, bucket: Any, key: str, action: str, account: str) -> Need:

@@ -1,47 +1,43 @@
-"""One set of runs for each kind of table, with all options of encryption and of the Data Catalog."""
+"""One set of runs for each kind of table, with all options of encryption, the Data Catalog and Lake Formation."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import boto3
 import pytest
 
-from integration_tests.aws.server import ACCOUNT_ID, AwsServer
-from integration_tests.conformance.security.everything import AwsRequest, RecordingAws, write_in_every_way
-from integration_tests.harness.aws_proxy import Answer
+from integration_tests.aws.requests.log import Record, RequestLog
+from integration_tests.aws.server import ACCESS_KEY_ID, ACCOUNT_ID, REGION, SECRET_ACCESS_KEY, AwsServer
+from integration_tests.conformance.security.everything import write_in_every_way
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.runs.warm import WarmLaunch
-from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
+from integration_tests.harness.table_kinds import TABLE_KINDS
 from integration_tests.harness.warehouse import Warehouse
 
 GLUE_REGION = "eu-central-1"
-KMS_KEY = f"arn:aws:kms:us-east-1:{ACCOUNT_ID}:key/1234abcd-12ab-34cd-56ef-1234567890ab"
-OPTIONS: Mapping[str, object] = {
-    "glue_region": GLUE_REGION,
-    "glue_catalog_id": ACCOUNT_ID,
-    "encryption": {"encryption_type": "SSE-KMS", "kms_key_arn": KMS_KEY},
+ANALYSTS = f"arn:aws:iam::{ACCOUNT_ID}:role/analysts"
+GOVERNED: Mapping[str, object] = {
+    "mode": "managed",
+    "registration_role_arn": f"arn:aws:iam::{ACCOUNT_ID}:role/lake",
+    "tags": {"owner": ["sales"]},
+    "table_tags": [{"table": "orders", "columns": ["amount"], "tags": {"secrecy": ["high"]}}],
+    "grants": [
+        {"principal": ANALYSTS, "permissions": ["DESCRIBE"]},
+        {"principal": ANALYSTS, "permissions": ["SELECT"], "table": "*"},
+        {"principal": ANALYSTS, "permissions": ["SELECT"], "table": "orders", "columns": ["id"]},
+    ],
 }
-
-
-class DemandingAws(RecordingAws):
-    """Creates no object without encryption in the request, as a bucket policy can demand.
-
-    https://docs.aws.amazon.com/AmazonS3/latest/userguide/UsingKMSEncryption.html#require-sse-kms
-    """
-
-    def refusal(self, request: AwsRequest) -> Answer | None:
-        if not request.creates_object or request.request.header("x-amz-server-side-encryption"):
-            return None
-        return Answer(403, {}, b"<Error><Code>AccessDenied</Code><Message>with an explicit deny</Message></Error>")
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """What is left of the runs: the lake, and all their requests."""
+    """What is left of the runs: the lake, its key, and all their requests."""
 
     lake: Lake
-    kind: TableKind
-    requests: list[AwsRequest]
+    kms_key: str
+    requests: list[Record]
 
 
 @pytest.fixture(scope="module", params=TABLE_KINDS, ids=lambda kind: kind.name)
@@ -49,8 +45,48 @@ def recorded(
     request: pytest.FixtureRequest, aws: AwsServer, launch: WarmLaunch, tmp_path_factory: pytest.TempPathFactory
 ) -> Recorded:
     lake = Lake(aws.endpoint_url)
+    key = new_kms_key(aws)
+    demand_encryption(lake, key)
     platform = Platform(tmp_path_factory.mktemp("platform"), launch.without_shared_disk())
-    with DemandingAws(aws.endpoint_url) as demanding:
-        warehouse = Warehouse(lake, platform, request.param)
-        write_in_every_way(warehouse, **OPTIONS, endpoint_url=demanding.endpoint_url)
-    return Recorded(lake, request.param, demanding.requests)
+    log = RequestLog(aws.endpoint_url)
+    write_in_every_way(
+        Warehouse(lake, platform, request.param),
+        glue_region=GLUE_REGION,
+        glue_catalog_id=ACCOUNT_ID,
+        encryption={"encryption_type": "SSE-KMS", "kms_key_arn": key},
+        lake_formation=GOVERNED,
+    )
+    return Recorded(lake, key, log.read())
+
+
+def new_kms_key(aws: AwsServer) -> str:
+    """Return the ARN of a key of the account's."""
+    kms = boto3.client(
+        "kms",
+        region_name=REGION,
+        endpoint_url=aws.endpoint_url,
+        aws_access_key_id=ACCESS_KEY_ID,
+        aws_secret_access_key=SECRET_ACCESS_KEY,
+    )
+    arn: str = kms.create_key()["KeyMetadata"]["Arn"]
+    return arn
+
+
+def demand_encryption(lake: Lake, key: str) -> None:
+    """Let the bucket's policy deny objects for which requests do not ask for encryption with this key.
+
+    https://docs.aws.amazon.com/AmazonS3/latest/userguide/UsingKMSEncryption.html#require-sse-kms
+    """
+    header = "s3:x-amz-server-side-encryption-aws-kms-key-id"
+    statement = {
+        "Effect": "Deny",
+        "Principal": "*",
+        "Action": "s3:PutObject",
+        "Resource": f"arn:aws:s3:::{lake.bucket}/*",
+    }
+    statements = [
+        {**statement, "Condition": {"Null": {header: "true"}}},
+        {**statement, "Condition": {"StringNotEqualsIfExists": {header: key}}},
+    ]
+    policy = {"Version": "2012-10-17", "Statement": statements}
+    lake.s3.put_bucket_policy(Bucket=lake.bucket, Policy=json.dumps(policy))
