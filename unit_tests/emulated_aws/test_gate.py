@@ -113,6 +113,18 @@ def test_a_role_s_boundary_limits_what_its_policies_allow(account: Account, buck
     s3.get_object(Bucket=bucket, Key="a")
 
 
+def test_parts_of_an_upload_have_its_encryption_as_policies_see_them(account: Account, bucket: str) -> None:
+    encrypted = {"Null": {"s3:x-amz-server-side-encryption": "true"}}
+    s3 = account.client("s3", account.user(allow("s3:PutObject"), deny("s3:PutObject", condition=encrypted)))
+
+    upload = s3.create_multipart_upload(Bucket=bucket, Key="raw/a", ServerSideEncryption="AES256")["UploadId"]
+    part = s3.upload_part(Bucket=bucket, Key="raw/a", UploadId=upload, PartNumber=1, Body=b"1")
+    parts = [{"PartNumber": 1, "ETag": part["ETag"]}]
+    s3.complete_multipart_upload(Bucket=bucket, Key="raw/a", UploadId=upload, MultipartUpload={"Parts": parts})
+
+    assert refusal(s3.create_multipart_upload, Bucket=bucket, Key="raw/b")[0] == "AccessDenied"
+
+
 def test_the_log_has_each_request_once_with_caller_and_outcome(account: Account, bucket: str) -> None:
     user = account.user(allow("s3:PutObject"))
     s3, log = account.client("s3", user), account.log()
