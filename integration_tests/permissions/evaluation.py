@@ -1,7 +1,6 @@
 """A policy document against what recorded requests needed. Pure."""
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,10 +16,12 @@ def actions(document: Document) -> Sequence[str]:
     return [action for statement in document["Statement"] for action in statement["Action"]]
 
 
-def is_allowed(document: Document, need: Need) -> bool:
-    """Tell whether the policy allows what a request needs."""
-    policy = parse_policy(json.dumps(document))
-    return decide([policy], need.action, need.resource, need.conditions) is Decision.ALLOWED
+def denied(document: Document, needs: Iterable[Need]) -> list[Need]:
+    """Return what the policy does not allow of what requests need."""
+    policies = [parse_policy(json.dumps(document))]
+    return [
+        need for need in needs if decide(policies, need.action, need.resource, need.conditions) is not Decision.ALLOWED
+    ]
 
 
 def unused(document: Document, needs: Iterable[Need]) -> list[tuple[str, str]]:
@@ -44,11 +45,10 @@ def without(document: Document, action: str) -> Document:
     return {**document, "Statement": [statement for statement in left if statement["Action"]]}
 
 
-def refused_without(document: Document, requests: Sequence[Sequence[Need]]) -> Counter[str]:
+def refused_without(document: Document, requests: Sequence[Sequence[Need]]) -> dict[str, int]:
     """Return, for each action, how many of the requests the policy refuses without it."""
-    return Counter(
-        {
-            action: sum(not all(is_allowed(without(document, action), need) for need in needs) for needs in requests)
-            for action in actions(document)
-        }
-    )
+    return {
+        action: sum(bool(denied(left, needs)) for needs in requests)
+        for action in actions(document)
+        for left in [without(document, action)]
+    }

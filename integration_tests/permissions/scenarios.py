@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from destination_datalake.config.options import Config
+from destination_datalake.iam_policy.scope import Scope
+from destination_datalake.protocol.catalog import StreamId
 from integration_tests.aws.requests.log import Record
 from integration_tests.harness.account import Account, Member
 from integration_tests.harness.lake import Lake
@@ -17,6 +20,7 @@ from integration_tests.harness.runs.output import Run
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.runs.warm import WarmLaunch
 from integration_tests.harness.warehouse import INTEGER, NUMBER, STRING, object_schema
+from integration_tests.permissions.modes import Mode, Site
 
 APPENDED, REPLACED = "appended", "replaced"
 PUBLICATION = KillPoint("before", "destination_datalake.sync.landing:Landing.publish")
@@ -46,16 +50,17 @@ class Tenant:
     namespace: str
 
     @classmethod
-    def of(cls, lake: Lake, folder: Path, options: Mapping[str, object]) -> "Tenant":
-        """Create the user, and attach what the command prints for these options and the streams of the syncs."""
+    def of(cls, mode: Mode, lake: Lake, folder: Path) -> "Tenant":
+        """Create the user, and attach what the command prints for the options and the streams of the syncs."""
         account = Account(lake.endpoint_url)
-        member = account.user()
-        config = lake.config(credentials=member.credentials, batch_size_mb=1, **options)
-        namespace = lake.name("shop")
-        document = json.loads(
-            iam_policy(folder, config, configured_catalog(*streams(namespace, 1)), "--principal", member.arn)
-        )
+        site = Site(lake, account, account.user())
+        member, namespace = site.member, lake.name("shop")
+        config = lake.config(credentials=member.credentials, batch_size_mb=1, **mode.options(site))
+        catalog = configured_catalog(*streams(namespace, 1))
+        document = json.loads(iam_policy(folder, config, catalog, "--principal", member.arn))
         account.permit_user(member.name, *document["Statement"])
+        parsed = Config.parse(config)
+        mode.prepare(site, parsed, Scope.of(parsed, [StreamId(None, APPENDED), StreamId(namespace, REPLACED)]))
         return cls(lake, account, member, config, document, namespace)
 
     def lives(self, folder: Path, launch: WarmLaunch) -> list[Record]:
