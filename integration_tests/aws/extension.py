@@ -5,6 +5,7 @@ It holds for whoever asks moto here: a test within `mock_aws`, and every client 
 
 from functools import cache
 
+from integration_tests.aws.glue.enforcement import enforce_permissions
 from integration_tests.aws.glue.lake_formation import tell_lake_formation
 from integration_tests.aws.glue.limits import limit_batches
 from integration_tests.aws.glue.names import fold_names
@@ -19,4 +20,5 @@ def install() -> None:
     compare_versions()
     limit_batches()
     serve_lake_formation()
+    enforce_permissions()
     tell_lake_formation()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from integration_tests.aws.lake_formation.model import resources
+from integration_tests.aws.lake_formation.model.authorization import require
 from integration_tests.aws.lake_formation.model.call import Call, Json, Refused, invalid
 from integration_tests.aws.lake_formation.model.effective import ON_DATABASE, ON_TABLE
 from integration_tests.aws.lake_formation.model.entities import resources_of
@@ -64,11 +65,11 @@ def revoke_permissions(call: Call) -> Json:
 
 
 def batch_grant_permissions(call: Call) -> Json:
-    return _batch(call, grant_permissions)
+    return _batch(call, "GrantPermissions", grant_permissions)
 
 
 def batch_revoke_permissions(call: Call) -> Json:
-    return _batch(call, revoke_permissions)
+    return _batch(call, "RevokePermissions", revoke_permissions)
 
 
 def give(
@@ -121,7 +122,7 @@ def _of_policy(resource: Resource) -> frozenset[str]:
     return ON_DATABASE if resource.kind == "DATABASE" else ON_TABLE
 
 
-def _batch(call: Call, one: Callable[[Call], Any]) -> Json:
+def _batch(call: Call, operation: str, one: Callable[[Call], Any]) -> Json:
     """Do one request after the other; what one is refused for is its failure."""
     entries = call.body["Entries"]
     if len(entries) > PER_BATCH:
@@ -131,7 +132,9 @@ def _batch(call: Call, one: Callable[[Call], Any]) -> Json:
     failures = []
     for entry in entries:
         try:
-            one(Call(call.account, call.region, {"CatalogId": call.catalog, **entry}))
+            each = Call(call.account, call.region, {"CatalogId": call.catalog, **entry})
+            require(operation, each)
+            one(each)
         except Refused as refusal:
             failures.append({"RequestEntry": entry, "Error": refusal.detail()})
     return {"Failures": failures}

@@ -7,7 +7,13 @@ A call takes 50 values: https://docs.aws.amazon.com/lake-formation/latest/APIRef
 
 from collections.abc import Sequence
 
+from integration_tests.aws.caller import caller_arn
+from integration_tests.aws.lake_formation.grants import give
 from integration_tests.aws.lake_formation.model.call import Call, Json, Refused, invalid, not_found
+from integration_tests.aws.lake_formation.model.resources import LFTag
+
+OF_CREATOR = ("ALTER", "ASSOCIATE", "DESCRIBE", "DROP")
+"""https://docs.aws.amazon.com/lake-formation/latest/dg/TBAC-creating-tags.html"""
 
 PER_CALL = 50
 PER_LF_TAG = 1000
@@ -22,6 +28,9 @@ def create_lf_tag(call: Call) -> Json:
     if sum(catalog == call.catalog for catalog, _ in tags) >= LF_TAGS:
         raise Refused("ResourceNumberLimitExceededException", f"No more than {LF_TAGS} LF-Tags")
     tags[key] = values
+    creator = caller_arn.get()
+    if creator is not None:
+        give(call.lake, creator, LFTag(*key, frozenset({"*"})), OF_CREATOR, OF_CREATOR)
     return {}
 
 

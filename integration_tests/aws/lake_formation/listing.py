@@ -5,9 +5,11 @@ https://docs.aws.amazon.com/lake-formation/latest/APIReference/API_ListPermissio
 
 from collections.abc import Callable, Mapping
 
+from integration_tests.aws.caller import caller_arn
 from integration_tests.aws.lake_formation.model import resources
 from integration_tests.aws.lake_formation.model.call import Call, Json, invalid
 from integration_tests.aws.lake_formation.model.resources import Resource
+from integration_tests.aws.lake_formation.model.standing import Standing
 from integration_tests.aws.lake_formation.model.state import Grant
 
 _TYPES: Mapping[str, Callable[[Resource], bool]] = {
@@ -41,7 +43,25 @@ def list_permissions(call: Call) -> Json:
         and (of_type is None or of_type(resource))
         and (wanted is None or _about(resource, wanted, effective=principal is not None))
     ]
-    return call.page("PrincipalResourcePermissions", _entries(found))
+    return call.page("PrincipalResourcePermissions", _entries(_shown(call, found)))
+
+
+def _shown(call: Call, found: list[tuple[str, Resource, Grant]]) -> list[tuple[str, Resource, Grant]]:
+    """Leave out what the caller may not do itself.
+
+    The list is "filtered by the permissions of the caller. For example, if you are granted an ALTER permission, you
+    are able to see only the principal permissions for ALTER."
+    """
+    caller = caller_arn.get()
+    if caller is None or (standing := Standing(call.lake, call.catalog, caller)).administers:
+        return found
+    shown = []
+    for principal, resource, grant in found:
+        own = standing.permissions(resource)
+        visible = Grant(grant.permissions & own, grant.grantable & own)
+        if visible.permissions:
+            shown.append((principal, resource, visible))
+    return shown
 
 
 def _resource(call: Call) -> Resource | None:

@@ -9,6 +9,7 @@ from integration_tests.aws.lake_formation.model import resources
 from integration_tests.aws.lake_formation.model.call import Call, Json, invalid, not_found
 from integration_tests.aws.lake_formation.model.entities import resources_of
 from integration_tests.aws.lake_formation.model.resources import Resource
+from integration_tests.aws.lake_formation.model.state import EVERYBODY
 
 
 def create_lake_formation_opt_in(call: Call) -> Json:
@@ -39,7 +40,7 @@ def list_lake_formation_opt_ins(call: Call) -> Json:
 
 
 def _asked(call: Call) -> tuple[str, Resource]:
-    if call.principal in (None, "", "IAM_ALLOWED_PRINCIPALS"):
+    if call.principal in (None, "", EVERYBODY):
         raise invalid("Invalid principal")
     found = resources_of(call)
     if len(found) != 1 or not isinstance(found[0], resources.Catalog | resources.Database | resources.Table):

@@ -12,6 +12,7 @@ from moto.lakeformation import urls
 from moto.lakeformation.responses import LakeFormationResponse
 
 from integration_tests.aws.lake_formation import assignments, grants, lf_tags, listing, locations, opt_ins, settings
+from integration_tests.aws.lake_formation.model.authorization import require
 from integration_tests.aws.lake_formation.model.call import Call, Json
 from integration_tests.aws.lake_formation.model.state import lock
 
@@ -46,15 +47,16 @@ _OF_MOTO = ("ListDataCellsFilter",)
 
 def serve_lake_formation() -> None:
     """Let moto route Lake Formation's requests to these operations."""
-    methods = {camelcase_to_underscores(name): _method(operation) for name, operation in OPERATIONS.items()}
+    methods = {camelcase_to_underscores(name): _method(name, operation) for name, operation in OPERATIONS.items()}
     service: Any = type("LakeFormation", (LakeFormationResponse,), methods)
     urls.url_paths = {f"{{0}}/{name}$": service.dispatch for name in (*OPERATIONS, *_OF_MOTO)}
 
 
-def _method(operation: Callable[[Call], Json]) -> Callable[[LakeFormationResponse], str]:
+def _method(name: str, operation: Callable[[Call], Json]) -> Callable[[LakeFormationResponse], str]:
     def answer(request: LakeFormationResponse) -> str:
         call = Call(request.current_account, request.region, json.loads(request.body or "{}"))
         with lock:
+            require(name, call)
             return json.dumps(operation(call))
 
     return answer

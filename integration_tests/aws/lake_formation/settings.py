@@ -5,8 +5,7 @@ Formation does: https://docs.aws.amazon.com/lake-formation/latest/dg/change-sett
 """
 
 from integration_tests.aws.lake_formation.model.call import Call, Json, invalid
-
-EVERYBODY = "IAM_ALLOWED_PRINCIPALS"
+from integration_tests.aws.lake_formation.model.state import EVERYBODY
 
 _DEFAULTS = ("CreateDatabaseDefaultPermissions", "CreateTableDefaultPermissions")
 _OPEN = [{"Principal": {"DataLakePrincipalIdentifier": EVERYBODY}, "Permissions": ["ALL"]}]

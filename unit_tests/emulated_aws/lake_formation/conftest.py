@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import ClientError
 
+from integration_tests.aws.caller import caller_arn
 from unit_tests.cloud import Cloud
 
 if TYPE_CHECKING:
@@ -36,6 +38,25 @@ def glue(cloud: Cloud) -> GlueClient:
 def lf(cloud: Cloud, glue: GlueClient) -> LakeFormationClient:
     assert glue
     return cloud.access.client("lakeformation")
+
+
+@pytest.fixture
+def governed(lf: LakeFormationClient) -> LakeFormationClient:
+    """Lake Formation in an account where it, and not IAM alone, decides about what is new."""
+    lf.put_data_lake_settings(
+        DataLakeSettings={"CreateDatabaseDefaultPermissions": [], "CreateTableDefaultPermissions": []}
+    )
+    return lf
+
+
+@contextmanager
+def caller(arn: str) -> Iterator[None]:
+    """As long as this lasts, this principal calls."""
+    token = caller_arn.set(arn)
+    try:
+        yield
+    finally:
+        caller_arn.reset(token)
 
 
 def create_table(glue: GlueClient, name: str) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from integration_tests.aws.caller import caller_arn
-from unit_tests.emulated_aws.lake_formation.conftest import ANALYST, EVERY_TABLE, ORDERS, SHOP, create_table, refusal
+from unit_tests.emulated_aws.lake_formation.conftest import (
+    ANALYST,
+    EVERY_TABLE,
+    ORDERS,
+    SHOP,
+    caller,
+    create_table,
+    refusal,
+)
 
 if TYPE_CHECKING:
     from mypy_boto3_glue import GlueClient
@@ -31,25 +36,6 @@ def granted(lf: LakeFormationClient, resource: Any) -> dict[str, set[str]]:
         grantable = set(entry["PermissionsWithGrantOption"])
         held |= {f"{permission}+" if permission in grantable else permission for permission in entry["Permissions"]}
     return found
-
-
-@contextmanager
-def caller(arn: str) -> Iterator[None]:
-    """As long as this lasts, this principal calls."""
-    token = caller_arn.set(arn)
-    try:
-        yield
-    finally:
-        caller_arn.reset(token)
-
-
-@pytest.fixture
-def governed(lf: LakeFormationClient) -> LakeFormationClient:
-    """Lake Formation in an account where it, and not IAM alone, decides about what is new."""
-    lf.put_data_lake_settings(
-        DataLakeSettings={"CreateDatabaseDefaultPermissions": [], "CreateTableDefaultPermissions": []}
-    )
-    return lf
 
 
 def test_in_a_new_account_iam_decides_about_what_is_new(lf: LakeFormationClient) -> None:

@@ -25,16 +25,19 @@ def tags_of(lake: Lake, resource: resources.Database | resources.Table | resourc
             return {**tags_of(lake, resources.Table(catalog, database, table)), **own}
 
 
-def permissions_on(lake: Lake, principals: Collection[str], resource: Resource) -> frozenset[str]:
+def permissions_on(
+    lake: Lake, principals: Collection[str], resource: Resource, *, grantable: bool = False
+) -> frozenset[str]:
     """Return what any of the principals may do with a resource: by name, by all tables of the database, by LF-Tags.
 
     ALL stands for everything that the type of resource knows. SELECT on a table is on all its columns; who may select
-    some of them has it on these columns only. A data location's permission holds for everything below it.
+    some of them has it on these columns only. A data location's permission holds for everything below it. With
+    `grantable`, only permissions that can be passed on count.
     """
     found: set[str] = set()
     for (principal, held), grant in lake.grants.items():
         if principal in principals and _covers(lake, held, resource):
-            found |= grant.permissions
+            found |= grant.grantable if grantable else grant.permissions
     if "ALL" in found:
         found |= ON_DATABASE if isinstance(resource, resources.Database) else ON_TABLE
     return frozenset(found)

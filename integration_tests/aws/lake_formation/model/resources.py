@@ -115,6 +115,11 @@ class LFTagPolicy:
 Resource = Catalog | Database | Table | Columns | Column | DataLocation | LFTag | LFTagPolicy
 
 
+def location_arn(uri: str) -> str:
+    """Return the ARN of an S3 URI, without a slash at the end."""
+    return f"arn:aws:s3:::{uri.partition('://')[2]}".rstrip("/")
+
+
 def wire_columns(table: Table, names: list[str]) -> dict[str, Any]:
     """Return some columns of a table as the API writes them."""
     named = {"CatalogId": table.catalog, "DatabaseName": table.database, "Name": table.name}

@@ -7,7 +7,10 @@ from typing import Any
 
 from moto.lakeformation.models import lakeformation_backends
 
-from integration_tests.aws.lake_formation.model.resources import Resource
+from integration_tests.aws.lake_formation.model.resources import Catalog, Resource
+
+EVERYBODY = "IAM_ALLOWED_PRINCIPALS"
+"""Whoever IAM allows; what it has is not decided by Lake Formation."""
 
 lock = RLock()
 """Held during a request: moto's server answers each in a thread of its own."""
@@ -46,10 +49,14 @@ class Lake:
 
 
 def lake_of(account: str, region: str) -> Lake:
-    """Return the account's state; it begins empty, with the settings of a new account."""
+    """Return the account's state. In a new one everybody may create databases, and has what is created.
+
+    https://docs.aws.amazon.com/lake-formation/latest/dg/change-settings.html
+    """
     backend = lakeformation_backends[account][region]
     with lock:
         found = vars(backend).get("extension")
         if not isinstance(found, Lake):
             found = vars(backend)["extension"] = Lake(backend.settings)
+            found.grants[EVERYBODY, Catalog(account)] = Grant({"CREATE_DATABASE"})
         return found
