@@ -2,16 +2,18 @@
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs
 
 from integration_tests.aws.access.call import Call
-from integration_tests.aws.access.identity import Administrator, Identity, identify
-from integration_tests.aws.access.refusal import answer, drain
+from integration_tests.aws.access.identity import Administrator, Caller, Identity, identify
+from integration_tests.aws.access.refusal import answer, drain, throttled
 from integration_tests.aws.access.rules import refused
+from integration_tests.aws.caller import caller_arn
+from integration_tests.aws.controls import PREFIX, Controls
+from integration_tests.aws.objects.deletes import delete_others, refused_keys
 from integration_tests.aws.objects.implied import implied_needs
 from integration_tests.aws.objects.policies import take_bucket_policies_from_moto
 from integration_tests.aws.objects.uploads import with_encryption_of_upload
-from integration_tests.aws.requests.log import REQUESTS, Ledger, Record
+from integration_tests.aws.requests.log import Ledger, Record
 from integration_tests.aws.requests.needs import needs
 from integration_tests.aws.requests.request import AwsRequest, read_request
 
@@ -42,14 +44,15 @@ class Gate:
         self._key = administrator_key
         self._administrator = Administrator(f"arn:aws:iam::{account}:root")
         self._ledger = Ledger()
+        self._controls = Controls(self._ledger)
         take_bucket_policies_from_moto()
 
     def __call__(self, environ: dict[str, Any], start_response: "StartResponse") -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "")
         if path.startswith("/moto-api"):
             return self._behind(environ, start_response)
-        if path == REQUESTS:
-            return self._tell(environ, start_response)
+        if path.startswith(PREFIX):
+            return self._controls.answer(environ, start_response)
         request = read_request(environ)
         identity = self._identify(request)
         needed = [
@@ -57,7 +60,7 @@ class Gate:
             *implied_needs(request, self._account),
         ]
         call = Call(request, identity, needed, self._account)
-        refusal = refused(call)
+        refusal = throttled(request) if self._controls.throttles(request) else refused(call)
         if refusal is not None:
             drain(environ)
             body = answer(refusal, request, environ["REQUEST_METHOD"], start_response)
@@ -70,9 +73,13 @@ class Gate:
             statuses.append(int(status.partition(" ")[0]))
             return start_response(status, *more)
 
+        token = caller_arn.set(call.principal.role_arn or call.caller if isinstance(identity, Caller) else None)
         try:
+            if keys := refused_keys(call):
+                return delete_others(keys, self._behind, environ, started)
             return self._behind(environ, started)
         finally:
+            caller_arn.reset(token)
             # Before the client has the answer, so that whoever has it finds the record.
             self._ledger.add(_record(call, statuses[-1], ""))
 
@@ -80,12 +87,6 @@ class Gate:
         if request.access_key_id in ("", self._key):
             return self._administrator
         return identify(request.access_key_id, request.session_token, self._account)
-
-    def _tell(self, environ: dict[str, Any], start_response: "StartResponse") -> Iterable[bytes]:
-        (since,) = parse_qs(environ["QUERY_STRING"])["since"]
-        body = str(self._ledger.last).encode() if since == "last" else self._ledger.since(int(since))
-        start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
-        return [body]
 
 
 def _record(call: Call, status: int, refusal: str) -> Record:

@@ -1,22 +1,13 @@
 """Who is refused what, in AWS's words, and what the log tells of it."""
 
-from typing import Any
-
 import pytest
-from botocore.exceptions import ClientError
 
+from integration_tests.aws.controls import throttling
 from integration_tests.aws.server import ACCOUNT_ID, REGION
 from integration_tests.harness.account import Account, Member, allow, deny
+from unit_tests.emulated_aws.refusals import refusal
 
 CATALOG = f"arn:aws:glue:{REGION}:{ACCOUNT_ID}:catalog"
-
-
-def refusal(call: Any, **parameters: object) -> tuple[str, str]:
-    """The error's code and message."""
-    with pytest.raises(ClientError) as caught:
-        call(**parameters)
-    error = caught.value.response["Error"]
-    return error["Code"], error["Message"]
 
 
 @pytest.fixture(params=["user", "role"])
@@ -138,6 +129,26 @@ def test_the_log_has_each_request_once_with_caller_and_outcome(account: Account,
     assert put.needs[0].conditions == {"s3:x-amz-server-side-encryption": ["AES256"]}
     assert (get.operation, get.status, get.refusal) == ("GetObject", 403, "AccessDenied")
     assert log.read(service="glue") == []
+
+
+@pytest.mark.parametrize(
+    ("service", "operation", "parameters", "said"),
+    [
+        ("glue", "get_databases", {}, "ThrottlingException"),
+        ("s3", "list_buckets", {}, "SlowDown"),
+        ("sts", "get_caller_identity", {}, "Throttling"),
+    ],
+)
+def test_what_is_throttled_is_asked_again(
+    account: Account, service: str, operation: str, parameters: dict[str, str], said: str
+) -> None:
+    client, log = account.client(service), account.log()
+    name = "".join(word.capitalize() for word in operation.split("_"))
+
+    with throttling(account.endpoint_url, service, name, times=1):
+        getattr(client, operation)(**parameters)
+
+    assert [record.refusal for record in log.read()] == [said, ""]
 
 
 def test_the_log_tells_region_and_catalog_of_a_call(account: Account) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from integration_tests.aws.access.sessions import end_of
 from integration_tests.aws.policies.policy import Policy, Principal, parse_policy
 
 PARTITION = "aws"
@@ -27,6 +28,7 @@ class Administrator:
     """Somebody who is never refused: the account's own key, or a name by which a test tells its clients apart."""
 
     arn: str
+    expires: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class Nobody:
     """A key of a user's form that the account has not given to anybody, or a session that it does not know."""
 
     arn: str = ""
+    expires: datetime | None = None
 
 
 Identity = Caller | Administrator | Nobody
@@ -53,9 +56,9 @@ def identify(access_key_id: str, session_token: str, account: str) -> Identity:
                 return Nobody()
             role = role_of(session.role_arn, account)
             if role is None:
-                return Administrator(session.arn)
+                return Administrator(session.arn, end_of(session))
             principal = Principal(session.arn, role.arn, account)
-            return Caller(principal, _policies(role), _limits(role, session.policy), session.expiration)
+            return Caller(principal, _policies(role), _limits(role, session.policy), end_of(session))
     user = iam_backends[account][PARTITION].get_user_from_access_key_id(access_key_id)
     if user is not None:
         groups = iam_backends[account][PARTITION].get_groups_for_user(user.name)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from integration_tests.aws.access.authorization import policies_allow_it
 from integration_tests.aws.access.call import Call
-from integration_tests.aws.access.identity import Caller, Nobody
+from integration_tests.aws.access.identity import Nobody
 from integration_tests.aws.access.refusal import Refusal, expired, unknown_credentials
 from integration_tests.aws.access.roles import role_can_be_assumed
 from integration_tests.aws.objects.implied import key_can_be_used
@@ -20,12 +20,10 @@ def refused(call: Call) -> Refusal | None:
 
 def credentials_are_valid(call: Call) -> Refusal | None:
     """The key belongs to somebody, and a session has not expired."""
-    match call.identity:
-        case Nobody():
-            return unknown_credentials(call.request)
-        case Caller(expires=datetime() as end) if end.replace(tzinfo=UTC) <= datetime.now(UTC):
-            return expired(call.request)
-    return None
+    if isinstance(call.identity, Nobody):
+        return unknown_credentials(call.request)
+    ends = call.identity.expires
+    return expired(call.request) if ends is not None and ends <= datetime.now(UTC) else None
 
 
 RULES: tuple[Rule, ...] = (credentials_are_valid, policies_allow_it, role_can_be_assumed, key_can_be_used)

@@ -79,14 +79,6 @@ def read_request(environ: Environ) -> AwsRequest:
     return AwsRequest(service, path.strip("/"), **common, parameters=_json(_body(environ)))
 
 
-def replace_form(environ: Environ, form: Mapping[str, str]) -> None:
-    """Let the server behind read this form in place of the one that was sent."""
-    from urllib.parse import urlencode
-
-    body = urlencode(form).encode()
-    environ["wsgi.input"], environ["CONTENT_LENGTH"] = io.BytesIO(body), str(len(body))
-
-
 def _signature(environ: Environ) -> tuple[str, str, str]:
     """Return access key id, region and service that a request is signed for, in its header or a presigned URL.
 

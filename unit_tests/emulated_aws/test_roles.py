@@ -1,0 +1,127 @@
+"""Who may assume a role and for how long, and what becomes of a session that has ended."""
+
+import time
+
+import pytest
+
+from integration_tests.aws.controls import sessions_lasting
+from integration_tests.aws.server import ACCOUNT_ID
+from integration_tests.harness.account import Account, Member, allow, deny, trust
+from unit_tests.emulated_aws.refusals import refusal
+
+ROOT = f"arn:aws:iam::{ACCOUNT_ID}:root"
+
+
+def assume(account: Account, who: Member | None, role: Member, **given: object) -> str:
+    """The error's code, or nothing."""
+    sts = account.client("sts", who)
+    request = {"RoleArn": role.arn, "RoleSessionName": "me", **given}
+    try:
+        sts.assume_role(**request)
+    except sts.exceptions.ClientError as error:
+        return str(error.response["Error"]["Code"])
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [({"ExternalId": "airbyte-1"}, ""), ({"ExternalId": "airbyte-2"}, "AccessDenied"), ({}, "AccessDenied")],
+)
+@pytest.mark.parametrize("administrator", [True, False])
+def test_a_role_asks_for_its_external_id(
+    account: Account, given: dict[str, str], code: str, administrator: bool
+) -> None:
+    role = account.role(external_id="airbyte-1")
+    who = None if administrator else account.user(allow("sts:AssumeRole"))
+
+    assert assume(account, who, role, **given) == code
+
+
+def test_an_account_that_is_trusted_still_decides_who_of_it_may(account: Account) -> None:
+    role = account.role(trusted=ROOT)
+
+    assert assume(account, account.user(allow("s3:*")), role) == "AccessDenied"
+    assert assume(account, account.user(allow("sts:*", resource=role.arn)), role) == ""
+
+
+def test_whom_a_role_trusts_by_name_needs_no_policy(account: Account) -> None:
+    user, denied = account.user(), account.user(deny("sts:AssumeRole"))
+
+    assert assume(account, user, account.role(trusted=user.arn)) == ""
+    assert assume(account, denied, account.role(trusted=denied.arn)) == "AccessDenied"
+
+
+def test_who_is_not_trusted_is_told_so(account: Account) -> None:
+    role, user = account.role(trusted=account.user().arn), account.user(allow("sts:AssumeRole"))
+
+    assert refusal(account.client("sts", user).assume_role, RoleArn=role.arn, RoleSessionName="me") == (
+        "AccessDenied",
+        f"User: {user.arn} is not authorized to perform: sts:AssumeRole on resource: {role.arn} "
+        "because no role trust policy allows the sts:AssumeRole action",
+    )
+
+
+def test_a_role_that_there_is_none_of_cannot_be_assumed_by_a_user(account: Account) -> None:
+    user = account.user(allow("sts:AssumeRole"))
+    unknown = Member(f"arn:aws:iam::{ACCOUNT_ID}:role/unknown", "unknown", {}, {})
+
+    assert assume(account, user, unknown) == "AccessDenied"
+    assert assume(account, None, unknown) == ""
+
+
+@pytest.mark.parametrize(("seconds", "code"), [(7200, ""), (7201, "ValidationError")])
+def test_a_session_is_no_longer_than_its_role_allows(account: Account, seconds: int, code: str) -> None:
+    role = account.role(max_seconds=7200)
+
+    assert assume(account, None, role, DurationSeconds=seconds) == code
+
+
+def test_a_chained_session_lasts_an_hour_at_most(account: Account) -> None:
+    first, second = account.role(allow("sts:AssumeRole")), account.role(max_seconds=7200)
+
+    assert assume(account, first, second, DurationSeconds=3600) == ""
+    assert assume(account, first, second, DurationSeconds=3601) == "ValidationError"
+
+
+@pytest.mark.usefixtures("bucket")
+@pytest.mark.parametrize(
+    ("service", "operation", "parameters", "code"),
+    [
+        ("s3", "list_objects_v2", {"Bucket": "landing"}, "ExpiredToken"),
+        ("glue", "get_databases", {}, "ExpiredTokenException"),
+        ("lakeformation", "get_data_lake_settings", {}, "ExpiredTokenException"),
+        ("sts", "get_caller_identity", {}, "ExpiredToken"),
+    ],
+)
+def test_credentials_end_when_a_test_says_so(
+    account: Account, service: str, operation: str, parameters: dict[str, str], code: str
+) -> None:
+    role = account.role(allow("*"))
+    with sessions_lasting(account.endpoint_url, 0.2, announced_seconds=900):
+        client = account.client(service, role)
+
+    getattr(client, operation)(**parameters)
+    time.sleep(0.2)
+
+    assert refusal(getattr(client, operation), **parameters)[0] == code
+
+
+def test_a_session_s_policy_limits_the_role_s(account: Account, bucket: str) -> None:
+    role = account.role(allow("s3:*"))
+    reading = '{"Version": "2012-10-17", "Statement": {"Effect": "Allow", "Action": "s3:List*", "Resource": "*"}}'
+    answer = account.client("sts").assume_role(RoleArn=role.arn, RoleSessionName="me", Policy=reading)
+    keys = answer["Credentials"]
+    names = ("AccessKeyId", "SecretAccessKey", "SessionToken")
+    environment = dict(
+        zip(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"), map(keys.get, names), strict=True)
+    )
+    s3 = account.client("s3", Member(role.arn, role.name, {}, environment))
+
+    s3.list_objects_v2(Bucket=bucket)
+    assert (
+        "because no session policy allows the s3:PutObject action" in refusal(s3.put_object, Bucket=bucket, Key="a")[1]
+    )
+
+
+def test_trust_is_a_policy_that_names_a_principal() -> None:
+    assert '"AWS": "arn:aws:iam::123456789012:root"' in trust(ROOT)
