@@ -1,5 +1,6 @@
-"""A sync that lasts longer than the credentials it began with, and one whose session token AWS repeats."""
+"""A sync that lasts much longer than the credentials it began with, and one whose session token AWS repeats."""
 
+import html
 import json
 import re
 import threading
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from integration_tests.aws.server import ACCESS_KEY_ID, ACCOUNT_ID, SECRET_ACCESS_KEY
+from integration_tests.conformance.security import traces
 from integration_tests.harness.aws_proxy import Answer, AwsProxy, Request
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_stream, record, state, status
@@ -21,15 +23,20 @@ from integration_tests.harness.warehouse import INTEGER, Warehouse, object_schem
 
 RENEWED_AFTER = 3
 """Seconds after which a role's credentials begin to be renewed: when a third of what was asked for is left."""
+RENEWALS = 2
+EXTERNAL_ID = "c0ffee00-1a2b-4c3d-8e4f-5a6b7c8d9e0f"
 ROLE = {
     "credentials_title": "IAM Role",
     "role_arn": f"arn:aws:iam::{ACCOUNT_ID}:role/airbyte",
+    "external_id": EXTERNAL_ID,
     "session_duration_seconds": 900,
 }
 
 
 class ExpiringAws(AwsProxy):
     """Only takes credentials of a role. `used` has, for each purpose of requests, the keys that were taken.
+
+    `secrets` are all secret keys and session tokens that it has issued.
 
     What it issues has little time left, and it is ahead of that: `expire` ends what is due to be renewed, which the
     real one would five minutes later.
@@ -39,6 +46,7 @@ class ExpiringAws(AwsProxy):
         super().__init__(endpoint_url)
         self.refused = 0
         self.used: dict[str, set[str]] = {}
+        self.secrets: dict[str, str] = {}
         self._issued: dict[str, float] = {}
         self._lock = threading.Lock()
 
@@ -50,6 +58,8 @@ class ExpiringAws(AwsProxy):
             # Later than what the end was counted from: what is refused as expired has been due for renewal before.
             with self._lock:
                 self._issued[key.decode()] = time.monotonic()
+                for name, value in re.findall(r"<(SecretAccessKey|SessionToken)>([^<]+)", answer.body.decode()):
+                    self.secrets[f"{name} {len(self._issued)}"] = html.unescape(value)
             body = re.sub(rb"(?<=<Expiration>)[^<]+", f"{end:%Y-%m-%dT%H:%M:%SZ}".encode(), answer.body)
             return Answer(answer.status, answer.headers, body)
         (key,) = re.findall(r"Credential=(\w+)/", request.header("Authorization"))
@@ -71,6 +81,8 @@ def _purpose(request: Request) -> str:
     """What a request is for: only executors upload data files, only the driver commits them and asks Glue."""
     if request.operation:
         return "Glue"
+    if "/lakeformation/aws4_request" in request.header("Authorization"):
+        return "Lake Formation"
     if (request.method == "POST" and "uploadId=" in request.path) or "/metadata/" in request.path:
         return "commit"
     return "upload" if request.method == "PUT" else "other"
@@ -94,30 +106,42 @@ def launch_with_a_user_s_keys(launch_cold: Launch) -> Launch:
 def test_a_sync_outlives_the_credentials_of_its_role(
     lake: Lake, tmp_path: Path, launch_with_a_user_s_keys: Launch, table_kind: TableKind
 ) -> None:
-    """Credentials are renewed in time: by the driver for Glue and commits, by the executors for uploads."""
+    """Credentials are renewed in time: by the driver for Glue and commits, by executors for uploads.
+
+    Lake Formation is asked before the first commit. The secrets of all generations stay in the memory of processes.
+    """
     warehouse = Warehouse(lake, Platform(tmp_path, launch_with_a_user_s_keys), table_kind)
     streams = [configured_stream("orders", object_schema(id=INTEGER), generation=1, minimum=1)]
+    batches = range(1, 2 + RENEWALS)
 
     with ExpiringAws(lake.endpoint_url) as aws:
-        one_executor = {"master": "local[1]"}
-        options = {"credentials": ROLE, "endpoint_url": aws.endpoint_url, "spark": one_executor}
+        options = {
+            "credentials": ROLE,
+            "endpoint_url": aws.endpoint_url,
+            "spark": {"master": "local[1]"},
+            "lake_formation": {"mode": "managed", "table_tags": [{"table": "*", "tags": {"owner": ["sales"]}}]},
+        }
         with warehouse.start(streams, **options, flush_interval_seconds=1) as running:
-            running.send([record("orders", {"id": 1}), state("orders", 1)])
-            running.wait_for_states(1)
-            before = {purpose: set(keys) for purpose, keys in aws.used.items()}
-            time.sleep(RENEWED_AFTER)
-            aws.expire()
-            running.send([record("orders", {"id": 2**40}), state("orders", 2)])
-            running.wait_for_states(2)
+            for batch in batches:
+                running.send([record("orders", {"id": batch}), state("orders", batch)])
+                running.wait_for_states(batch)
+                traces.assert_without({"the external id": EXTERNAL_ID, **aws.secrets}, traces.of_processes(running))
+                if batch <= RENEWALS:
+                    time.sleep(RENEWED_AFTER)
+                    aws.expire()
+            traces.assert_without(aws.secrets, traces.of_files(tmp_path))
             running.send([status("orders", "COMPLETE")])
             run = running.close()
 
     assert run.exit_code == 0, run.report()
-    assert warehouse.ids("orders") == [1, 2**40]
+    assert warehouse.ids("orders") == [*batches]
     assert aws.refused == 0
+    assert aws.used["Lake Formation"]
     for purpose in ("Glue", "commit", "upload"):
-        assert before[purpose]
-        assert aws.used[purpose] - before[purpose], f"{purpose}: nothing was asked with new credentials"
+        assert len(aws.used[purpose]) > RENEWALS, f"{purpose}: asked with {len(aws.used[purpose])} keys only"
+    secrets = {"the external id": EXTERNAL_ID, **aws.secrets}
+    traces.assert_without(secrets, traces.of_run(run))
+    traces.assert_without(secrets, traces.of_lake(lake))
 
 
 class IndiscreetAws(AwsProxy):
