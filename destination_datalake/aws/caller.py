@@ -20,6 +20,10 @@ def caller_arn(access: AwsAccess) -> str:
     """
     if isinstance(access.identity, Role):
         return access.identity.arn
-    arn = access.client("sts").get_caller_identity()["Arn"]
+    return role_of_session(access.client("sts").get_caller_identity()["Arn"])
+
+
+def role_of_session(arn: str) -> str:
+    """Return the ARN of the role, without its path, whose session has this ARN; the ARN of a user as it is."""
     found = _SESSION.fullmatch(arn)
     return f"arn:{found['partition']}:iam::{found['account']}:role/{found['role']}" if found else arn

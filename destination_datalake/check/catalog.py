@@ -32,7 +32,7 @@ _DROPPED_AT_ONCE = 10
 def try_database(trial: Trial, findings: Findings) -> None:
     """Create the database unless it exists."""
     database = trial.config.lakeformation_database_name
-    with findings.attempt("create or read database", database, trial.catalog(database)):
+    with findings.attempt("create or read database", database):
         ensure_database(trial.access.client("glue"), database)
 
 
@@ -40,7 +40,7 @@ def try_table(trial: Trial, findings: Findings) -> None:
     """Create, read, change and drop a table, where a stream's would be. Leaves nothing behind."""
     glue = trial.access.client("glue")
     database, table = trial.config.lakeformation_database_name, f"{_NAME}{trial.unique}"
-    name, remedy = f"{database}.{table}", trial.catalog(database, "*")
+    name = f"{database}.{table}"
     location = f"{trial.config.table_uri(database, table)}/"
     entry: TableInputTypeDef = {
         "Name": table,
@@ -49,18 +49,18 @@ def try_table(trial: Trial, findings: Findings) -> None:
         "StorageDescriptor": {"Columns": [{"Name": "id", "Type": "string"}], "Location": location},
         "PartitionKeys": [{"Name": "dt", "Type": "string"}],
     }
-    with findings.attempt("create table", name, remedy) as create:
+    with findings.attempt("create table", name) as create:
         glue.create_table(DatabaseName=database, TableInput=entry)
     try:
         if create.succeeded:
-            with findings.attempt("read table", name, remedy):
+            with findings.attempt("read table", name):
                 glue.get_table(DatabaseName=database, Name=table)
-            with findings.attempt("change table", name, remedy):
+            with findings.attempt("change table", name):
                 glue.update_table(DatabaseName=database, TableInput=entry)
             _try_partition(glue, database, table, location)
     finally:
         # A table may exist although the answer to its creation was lost.
-        with (findings if create.succeeded else Findings()).attempt("drop table", name, remedy):
+        with (findings if create.succeeded else Findings()).attempt("drop table", name):
             glue.delete_table(DatabaseName=database, Name=table)
 
 

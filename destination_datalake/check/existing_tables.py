@@ -56,6 +56,8 @@ def try_outside(trial: Trial, findings: Findings, outside: Sequence[OwnedTable])
     if trial.config.follow_table_location:
         in_s3 = [table.location for table in outside if not_in_s3(table.location) is None]
         folders = {(address := S3Address.parse(location)).bucket: address for location in in_s3}
+        if findings.remedies is not None:
+            findings.remedies = findings.remedies.with_folders(folders.values())
         for folder in islice(folders.values(), _BUCKETS_TRIED):
             try_folder(trial, findings, folder)
         return

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from destination_datalake.aws.caller import role_of_session
+from destination_datalake.check.remedies import Remedies
 from destination_datalake.check.step import Findings
-from destination_datalake.check.trial import Caller, Trial
+from destination_datalake.check.trial import Trial
 from destination_datalake.spark.java import JavaUnusable, find_java
 
 
@@ -19,8 +21,8 @@ def try_identity(trial: Trial, findings: Findings) -> None:
     """Compare the account of the credentials with aws_account_id."""
     with findings.attempt("identify", "the owner of the credentials"):
         identity = trial.access.client("sts").get_caller_identity()
-        role = getattr(trial.config.credentials, "role_arn", None)
-        trial.caller = Caller.of(identity["Account"], identity["Arn"], role)
+        principal = getattr(trial.config.credentials, "role_arn", None) or role_of_session(identity["Arn"])
+        trial.remedies = Remedies.of(trial.config, identity["Account"], principal)
         account = trial.config.aws_account_id
         if account is not None and identity["Account"] != account:
             findings.fail(

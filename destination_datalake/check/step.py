@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from destination_datalake.aws.errors import explain
-from destination_datalake.check.trial import Remedy, Trial
+from destination_datalake.check.remedies import Remedies
+from destination_datalake.check.trial import Trial
 from destination_datalake.config.options import Config
 from destination_datalake.errors import ErrorClass, Failure
 
@@ -27,18 +28,20 @@ class _Attempt:
 class Findings:
     """What a step has found: the failures, and what the user should know without its being one.
 
-    `blocked_by` is the id of the step that reports why this one could not be tried to its end.
+    `blocked_by` is the id of the step that reports why this one could not be tried to its end. `remedies` are added to
+    failures.
     """
 
+    remedies: Remedies | None = None
     failures: list[Failure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     blocked_by: str | None = None
 
     @contextmanager
-    def attempt(self, doing: str, resource: str, remedy: Remedy | None = None) -> Iterator[_Attempt]:
+    def attempt(self, doing: str, resource: str) -> Iterator[_Attempt]:
         """Add a failure if the block fails because of AWS; the value says whether it succeeded.
 
-        `doing` completes "Cannot …", as in `explain`. `remedy` says how a missing permission is granted.
+        `doing` completes "Cannot …", as in `explain`.
         """
         attempt = _Attempt()
         try:
@@ -48,7 +51,7 @@ class Findings:
             failure = explain(error, doing=doing, resource=resource)
             if failure is None:
                 raise
-            self.failures.append(failure if remedy is None else remedy.added_to(failure))
+            self.failures.append(failure if self.remedies is None else self.remedies.added_to(failure))
 
     def fail(self, message: str) -> None:
         """Add a failure that is due to the options. `message` says what is wrong and what to do."""
@@ -137,12 +140,13 @@ def run_steps(steps: Sequence[Step], trial: Trial) -> list[Outcome]:
 
 def _try(step: Step, trial: Trial, needed: Sequence[Future[Outcome]], ended: Sequence[Future[Outcome]]) -> Outcome:
     """Try the step on a thread of its own. Each step waits only for earlier ones, which have threads too."""
-    findings = Findings()
     wait(ended)
+    findings = Findings()
     for future in needed:
         if not (earlier := future.result()).succeeded:
             findings.blocked_by = earlier.findings.blocked_by or earlier.step.id
             return Outcome(step, findings, 0)
+    findings.remedies = trial.remedies
     began = time.monotonic()
     raised = None
     try:

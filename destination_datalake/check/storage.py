@@ -77,7 +77,7 @@ def stages_records(config: Config) -> bool:
 
 def _try_own_folder(trial: Trial, findings: Findings, uri: str) -> None:
     """Try a folder of `bucket_name`. What KMS refuses is the same in all of them, and left to one step."""
-    found = Findings()
+    found = Findings(findings.remedies)
     trial.encrypted_with += try_folder(trial, found, S3Address.parse(uri))
     for failure in found.failures:
         if _is_about_key(failure):
@@ -95,24 +95,24 @@ def try_folder(trial: Trial, findings: Findings, folder: S3Address) -> list[str]
     s3 = trial.access.client("s3")
     bucket, root = folder.bucket, folder.key.rstrip("/")
     key = f"{root}/{_NAME}{trial.unique}".lstrip("/")
-    address, remedy = str(S3Address(bucket, key)), trial.objects(bucket, root)
+    address = str(S3Address(bucket, key))
     encrypted_with = []
-    with findings.attempt("write to", address, remedy) as write:
+    with findings.attempt("write to", address) as write:
         stored = s3.put_object(Bucket=bucket, Key=key, Body=_CONTENT)
         encrypted_with.append(stored.get("SSEKMSKeyId") or stored.get("ServerSideEncryption") or "nothing")
     try:
         if write.succeeded:
-            with findings.attempt("read", address, remedy):
+            with findings.attempt("read", address):
                 if s3.get_object(Bucket=bucket, Key=key)["Body"].read() != _CONTENT:
                     findings.fail(f"S3 returned other bytes for {address} than were written. Check endpoint_url.")
-            with findings.attempt("list", address, remedy):
+            with findings.attempt("list", address):
                 _delete_leftovers(s3, bucket, key.removesuffix(trial.unique))
     finally:
         # A write may have failed after the object was stored. If it failed, a failing delete is no further problem.
-        with (findings if write.succeeded else Findings()).attempt("delete", address, remedy):
+        with (findings if write.succeeded else Findings()).attempt("delete", address):
             s3.delete_object(Bucket=bucket, Key=key)
     if write.succeeded:
-        with findings.attempt("upload in parts to", address, remedy):
+        with findings.attempt("upload in parts to", address):
             upload = s3.create_multipart_upload(Bucket=bucket, Key=key)
             s3.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=upload["UploadId"])
     return encrypted_with

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.check.trial import Caller, Trial
+from destination_datalake.check.remedies import Remedies
+from destination_datalake.check.step import Findings
+from destination_datalake.check.trial import Trial
 from destination_datalake.config.options import Config
 from unit_tests.config.examples import options
 
@@ -15,4 +17,10 @@ USER = "arn:aws:iam::123456789012:user/airbyte"
 
 def a_trial(access: AwsAccess, **changes: Any) -> Trial:
     """A check with these changes of the smallest options, after AWS has said who calls."""
-    return Trial(Config.parse(options(**changes)), access, UNIQUE, Caller("123456789012", USER))
+    config = Config.parse(options(**changes))
+    return Trial(config, access, UNIQUE, Remedies.of(config, "123456789012", USER))
+
+
+def findings_of(trial: Trial) -> Findings:
+    """What a step of the trial starts with."""
+    return Findings(trial.remedies)

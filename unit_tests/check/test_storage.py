@@ -13,7 +13,7 @@ from destination_datalake.aws.address import S3Address
 from destination_datalake.check.connection import STEPS
 from destination_datalake.check.step import Findings
 from destination_datalake.check.storage import try_folder, try_kms_key, try_region, try_rejects_folder
-from unit_tests.check.examples import UNIQUE, USER, a_trial
+from unit_tests.check.examples import UNIQUE, USER, a_trial, findings_of
 from unit_tests.cloud import BUCKET, Cloud, another_client, before
 
 FOLDER = S3Address(BUCKET, "lake/raw")
@@ -22,8 +22,9 @@ KEY = "arn:aws:kms:eu-west-1:123456789012:key/1"
 
 
 def of_the_folder(cloud: Cloud) -> list[str]:
-    findings = Findings()
-    try_folder(a_trial(cloud.access), findings, FOLDER)
+    trial = a_trial(cloud.access, bucket_prefix="lake/raw")
+    findings = findings_of(trial)
+    try_folder(trial, findings, FOLDER)
     return [failure.message for failure in findings.failures]
 
 
@@ -64,7 +65,8 @@ def test_a_refused_request_is_one_failure_with_the_statement_that_allows_it(
         f"Cannot {doing} {OBJECT} (S3, {operation}): access denied. "
         f"Allow {action} on it to the connector's identity in IAM."
     )
-    assert json.loads(remedy) == {"Effect": "Allow", "Action": [action], **statement}
+    sid = "Folders" if operation == "ListObjectsV2" else "Objects"
+    assert json.loads(remedy) == {"Sid": sid, "Effect": "Allow", "Action": [action], **statement}
 
 
 def test_a_failed_write_and_its_failed_deletion_are_one_failure(cloud: Cloud) -> None:
@@ -79,8 +81,9 @@ def test_an_explicit_deny_gets_no_statement_that_would_not_help(cloud: Cloud) ->
         raise ClientError({"Error": {"Code": "AccessDenied", "Message": text}}, "PutObject")
 
     before(access, "s3", "PutObject", deny)
-    findings = Findings()
-    try_folder(a_trial(access), findings, FOLDER)
+    trial = a_trial(access)
+    findings = findings_of(trial)
+    try_folder(trial, findings, FOLDER)
 
     assert findings.failures[0].message.endswith("Remove what denies s3:PutObject on it to the connector's identity.")
     assert cloud.objects() == {}
@@ -109,7 +112,12 @@ def test_a_missing_bucket_is_one_failure(cloud: Cloud) -> None:
 
 
 @pytest.mark.parametrize("denied", ["kms:GenerateDataKey", "kms:Decrypt"])
-def test_what_kms_refuses_is_one_failure_of_the_step_about_the_key(cloud: Cloud, denied: str) -> None:
+@pytest.mark.parametrize(
+    "encryption", [{"encryption_type": "Bucket default"}, {"encryption_type": "SSE-KMS", "kms_key_arn": KEY}]
+)
+def test_what_kms_refuses_is_one_failure_of_the_step_about_the_key(
+    cloud: Cloud, denied: str, encryption: dict[str, str]
+) -> None:
     text = f"User: {USER} is not authorized to perform: {denied} on resource: {KEY} because no identity-based policy"
     access = another_client()
 
@@ -117,7 +125,8 @@ def test_what_kms_refuses_is_one_failure_of_the_step_about_the_key(cloud: Cloud,
         raise ClientError({"Error": {"Code": "AccessDenied", "Message": text}}, "PutObject")
 
     before(access, "s3", "PutObject", deny)
-    trial, tables, rejects, key = a_trial(access), Findings(), Findings(), Findings()
+    trial = a_trial(access, encryption=encryption)
+    tables, rejects, key = findings_of(trial), findings_of(trial), findings_of(trial)
     for each in (tables, rejects):
         try_rejects_folder(trial, each)
     try_kms_key(trial, key)
