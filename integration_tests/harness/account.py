@@ -105,12 +105,16 @@ class Account:
         """Return a client of a member's, or of the administrator's."""
         keys = member.environment if member is not None else _ADMINISTRATOR
         if member is not None and "role_arn" in member.credentials:
-            option = member.credentials
-            given: Any = {"ExternalId": option["external_id"]} if "external_id" in option else {}
-            sts = _client("sts", self.endpoint_url, region, **keys)
-            issued = sts.assume_role(RoleArn=member.arn, RoleSessionName="test", **given)["Credentials"]
-            keys = dict(zip(_KEYS, (issued[name] for name in _ISSUED), strict=True))
+            keys = self.session(member)
         return _client(service, self.endpoint_url, region, **keys)
+
+    def session(self, role: Member) -> Mapping[str, str]:
+        """Assume a role; return the variables of the environment that have its credentials."""
+        option = role.credentials
+        given: Any = {"ExternalId": option["external_id"]} if "external_id" in option else {}
+        sts = _client("sts", self.endpoint_url, REGION, **role.environment)
+        issued = sts.assume_role(RoleArn=role.arn, RoleSessionName="test", **given)["Credentials"]
+        return dict(zip(_KEYS, (issued[name] for name in _ISSUED), strict=True))
 
     def log(self) -> RequestLog:
         """Return the log of what is asked of the account from now on."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import boto3
@@ -21,12 +21,10 @@ class Stack:
     keeps its data, and the rest does not matter to a test.
     """
 
-    def __init__(self, template: Template, name: str, endpoint_url: str | None = None) -> None:
+    def __init__(self, template: Template, name: str, endpoint_url: str) -> None:
         self.outputs: Mapping[str, str] = {}
         self.resources: dict[str, Made] = {}
-        session = boto3.Session(ACCESS_KEY_ID, SECRET_ACCESS_KEY, region_name=REGION)
-        client: Any = session.client
-        self._aws = Aws(name, ACCOUNT_ID, REGION, partial(client, endpoint_url=endpoint_url))
+        self._aws = Aws(name, ACCOUNT_ID, REGION, partial(_client, endpoint_url))
         self._template = template
         self._properties: dict[str, Any] = {}
 
@@ -59,3 +57,10 @@ def pseudo(stack: str) -> Mapping[str, str]:
         "AWS::StackName": stack,
         "AWS::URLSuffix": "amazonaws.com",
     }
+
+
+@cache
+def _client(endpoint_url: str, service: str) -> Any:
+    """Return the client that all stacks share: making one takes longer than a deployment."""
+    client: Any = boto3.Session(ACCESS_KEY_ID, SECRET_ACCESS_KEY, region_name=REGION).client
+    return client(service, endpoint_url=endpoint_url)

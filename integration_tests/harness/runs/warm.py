@@ -212,4 +212,8 @@ def _attach(_engine: Engine) -> "SparkContext":
     hand_over_without_files(attached)
     # An orderly end would stop it for all other runs.
     attached.stop = lambda: None  # type: ignore[method-assign]
+    # In a container, workers find the environment's credentials; this JVM's workers have to be told of the run's. They
+    # are started for it, so only runs that need them get their own.
+    if "AWS_ACCESS_KEY_ID" in os.environ:
+        attached.environment.update({name: value for name, value in os.environ.items() if name.startswith("AWS_")})
     return attached

@@ -6,6 +6,7 @@ from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, PrimitiveType, StringType, TimestampType
 
+from integration_tests.aws.server import ACCESS_KEY_ID, SECRET_ACCESS_KEY
 from integration_tests.infra.resources.resource import Aws, Properties, every
 from integration_tests.infra.template import Made
 
@@ -42,16 +43,8 @@ def table(aws: Aws, _name: str, properties: Properties, made: Made | None) -> Ma
             NestedField(number, column["Name"], _ICEBERG[column["Type"]])
             for number, column in enumerate(storage["Columns"], start=1)
         ]
-        keys = aws.client("s3")._request_signer._credentials
-        catalog = GlueCatalog(
-            aws.stack,
-            client=glue,
-            **{
-                "s3.endpoint": glue.meta.endpoint_url,
-                "s3.access-key-id": keys.access_key,
-                "s3.secret-access-key": keys.secret_key,
-                "s3.region": aws.region,
-            },
-        )
+        keys = {"access-key-id": ACCESS_KEY_ID, "secret-access-key": SECRET_ACCESS_KEY, "region": aws.region}
+        keys["endpoint"] = glue.meta.endpoint_url
+        catalog = GlueCatalog(aws.stack, client=glue, **{f"s3.{name}": value for name, value in keys.items()})
         catalog.create_table((database, declared["Name"]), Schema(*fields), location=storage["Location"])
     return Made(declared["Name"])

@@ -1,0 +1,74 @@
+"""A lake that a stack has created, with the stack's parameters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+from pyiceberg.catalog.glue import GlueCatalog
+
+from integration_tests.aws.server import ACCESS_KEY_ID, ACCOUNT_ID, REGION, SECRET_ACCESS_KEY
+from integration_tests.harness.account import Account, Member, trust
+from integration_tests.harness.lake import Lake
+from integration_tests.infra.stack import Stack
+from integration_tests.infra.template import Template
+
+TEMPLATE = Template.read(Path(__file__).parents[2] / "infra" / "cloudformation" / "datalake.yaml")
+
+
+class DeployedLake(Lake):
+    """A stack's bucket and database. `airbyte` may assume the connector's role."""
+
+    def __init__(self, endpoint_url: str, airbyte: Member, **parameters: str) -> None:
+        """Deploy a stack with new names and these parameters."""
+        super().__init__(endpoint_url)
+        self.external_id = f"workspace-{uuid4().hex[:8]}"
+        self.stack = Stack(TEMPLATE, self.database.replace("_", "-"), endpoint_url)
+        self._parameters = {
+            "BucketName": f"{self.bucket}-stack",
+            "DatabaseName": self.database,
+            "TrustedPrincipalArn": airbyte.arn,
+            "ExternalId": self.external_id,
+        }
+        self.deploy(**parameters)
+        self.bucket = self.stack.outputs["BucketName"]
+
+    def deploy(self, **parameters: str) -> list[str]:
+        """Deploy the stack again with these parameters changed; return the resources that were touched."""
+        self._parameters |= parameters
+        return self.stack.deploy(**self._parameters)
+
+    def config(self, **overrides: object) -> dict[str, object]:
+        """Return the configuration that the stack has as its output, and where the tests' AWS is."""
+        configuration: Mapping[str, Any] = json.loads(self.stack.outputs["Configuration"])
+        return {**configuration, "endpoint_url": self.endpoint_url} | overrides
+
+    def connector(self, airbyte: Member) -> Member:
+        """Return the connector's role, as this user assumes it."""
+        made = self.stack.resources["ConnectorRole"]
+        credentials = {"role_arn": made.attributes["Arn"], "external_id": self.external_id}
+        return Member(made.attributes["Arn"], made.ref, credentials, airbyte.environment)
+
+    def firehose(self) -> Member:
+        """Return the role for deliveries. Nobody here can be Firehose: from now on the account may assume the role."""
+        made = self.stack.resources["DeliveryRole"]
+        iam = Account(self.endpoint_url).client("iam")
+        (trusted,) = iam.get_role(RoleName=made.ref)["Role"]["AssumeRolePolicyDocument"]["Statement"]
+        assert trusted["Principal"] == {"Service": "firehose.amazonaws.com"}
+        root = f"arn:aws:iam::{ACCOUNT_ID}:root"
+        iam.update_assume_role_policy(RoleName=made.ref, PolicyDocument=trust(root))
+        environment = {"AWS_ACCESS_KEY_ID": ACCESS_KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET_ACCESS_KEY}
+        return Member(made.attributes["Arn"], made.ref, {"role_arn": made.attributes["Arn"]}, environment)
+
+    def append(self, table: str, rows: pa.Table, role: Member) -> None:
+        """Append rows to an Iceberg table as an engine does that has this role; columns that rows lack are null."""
+        keys = {"AWS_REGION": REGION, **Account(self.endpoint_url).session(role)}
+        # PyIceberg's names: client.access-key-id and so on.
+        properties = {f"client.{name[4:].lower().replace('_', '-')}": value for name, value in keys.items()}
+        properties |= {f"{service}.endpoint": self.endpoint_url for service in ("glue", "s3")}
+        catalog = GlueCatalog("lake", None, **properties)
+        catalog.load_table((self.database, table)).append(rows)

@@ -1,0 +1,150 @@
+"""The connector with the configuration that a stack has as its output, as the role that the stack has created."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pytest
+from botocore.exceptions import ClientError
+
+from integration_tests.harness.account import Account, Member
+from integration_tests.harness.messages import configured_catalog, configured_stream, record, state, status
+from integration_tests.harness.runs.platform import Platform
+from integration_tests.harness.warehouse import INTEGER, STRING, object_schema
+from integration_tests.infra.conftest import Deploy
+from integration_tests.infra.lake import DeployedLake
+
+ORDERS = configured_stream("orders", object_schema(id=INTEGER, name=STRING))
+
+
+@pytest.mark.parametrize("mode", ["none", "hybrid", "managed"])
+def test_check_and_a_sync_succeed_with_what_the_stack_has_created(
+    mode: str, deploy: Deploy, platform: Platform, account: Account
+) -> None:
+    lake = deploy(LakeFormationMode=mode, RequireEncryptionHeader="true")
+
+    check = platform.check(lake.config())
+    log = account.log()
+    sync(platform, lake, [1, 2])
+
+    assert check.connection_status["status"] == "SUCCEEDED", check.report()
+    assert ids(lake) == [1, 2]
+    asked = log.read(caller=lake.stack.resources["ConnectorRole"].ref)
+    assert {each.service for each in asked} >= {"s3", "glue"}
+    assert [(each.operation, each.refusal) for each in asked if each.refusal] == []
+    assert encryption(lake) == {("aws:kms", lake.stack.outputs["KmsKeyArn"], True)}
+
+
+def test_a_bucket_and_a_key_that_exist_already_are_used_as_they_are(
+    deploy: Deploy, platform: Platform, account: Account
+) -> None:
+    key = account.client("kms").create_key()["KeyMetadata"]["Arn"]
+    theirs = deploy()
+    theirs.s3.delete_bucket_policy(Bucket=theirs.bucket)
+
+    lake = deploy(CreateBucket="false", BucketName=theirs.bucket, BucketPrefix="raw/airbyte", ExistingKeyArn=key)
+    sync(platform, lake, [1])
+
+    assert lake.bucket == theirs.bucket
+    assert encryption(lake) == {("aws:kms", key, True)}
+    assert {key.split("/")[:2] == ["raw", "airbyte"] for key in lake.objects()} == {True}
+    with pytest.raises(ClientError, match="NoSuchBucketPolicy"):
+        lake.s3.get_bucket_policy(Bucket=lake.bucket)
+
+
+def test_the_role_needs_its_external_id(deploy: Deploy, platform: Platform) -> None:
+    lake = deploy()
+    credentials = {"credentials_title": "IAM Role", "role_arn": lake.stack.outputs["RoleArn"]}
+
+    for wrong in (credentials, {**credentials, "external_id": "another-workspace"}):
+        check = platform.check(lake.config(credentials=wrong))
+
+        assert check.connection_status["status"] == "FAILED"
+        assert "sts:AssumeRole" in check.connection_status["message"]
+
+
+def test_the_role_reaches_nothing_but_its_prefix_and_its_database(
+    deploy: Deploy, account: Account, airbyte: Member
+) -> None:
+    lake, other = deploy(), deploy()
+    role = lake.connector(airbyte)
+    s3, glue = account.client("s3", role), account.client("glue", role)
+
+    s3.put_object(Bucket=lake.bucket, Key="lake/_staging/x", Body=b"x")
+    glue.get_database(Name=lake.database)
+    refused: list[Callable[[], object]] = [
+        lambda: s3.put_object(Bucket=lake.bucket, Key="elsewhere/x", Body=b"x"),
+        lambda: s3.put_object(Bucket=other.bucket, Key="lake/x", Body=b"x"),
+        lambda: s3.list_objects_v2(Bucket=lake.bucket),
+        lambda: s3.delete_bucket(Bucket=lake.bucket),
+        lambda: glue.get_database(Name=other.database),
+        lambda: glue.delete_database(Name=lake.database),
+        lambda: glue.delete_table(DatabaseName=lake.database, Name="orders"),
+        lambda: account.client("iam", role).list_roles(),
+        lambda: account.client("lakeformation", role).get_data_lake_settings(),
+    ]
+    for call in refused:
+        with pytest.raises(ClientError, match="AccessDenied"):
+            call()
+
+
+def test_a_stack_that_becomes_governed_keeps_its_tables_and_its_syncs(deploy: Deploy, platform: Platform) -> None:
+    lake = deploy()
+    sync(platform, lake, [1])
+
+    lake.deploy(LakeFormationMode="managed")
+    sync(platform, lake, [2])
+
+    assert ids(lake) == [1, 2]
+
+
+@pytest.mark.parametrize("mode", ["none", "managed"])
+def test_events_and_orders_are_read_together(mode: str, deploy: Deploy, platform: Platform, account: Account) -> None:
+    lake = deploy(LakeFormationMode=mode, CreateEventStream="true")
+    sync(platform, lake, [1, 2])
+
+    deliver(lake, account, pa.table({"event_id": ["3"], "event_type": ["seen"], "payload": ['{"id": 3}']}))
+
+    events = lake.read(lake.database, "events").select(["event_type"]).rename_columns(["kind"])
+    orders = lake.read(lake.database, "orders").select(["name"]).rename_columns(["kind"])
+    assert {*pa.concat_tables([events, orders])["kind"].to_pylist()} == {"order 1", "order 2", "seen"}
+
+
+def deliver(lake: DeployedLake, account: Account, rows: pa.Table) -> None:
+    """Be Firehose: append events to the table, and write one that cannot be converted, as the role for deliveries."""
+    role = lake.firehose()
+    s3 = account.client("s3", role)
+    described = account.client("firehose").describe_delivery_stream(
+        DeliveryStreamName=lake.stack.resources["Delivery"].ref
+    )["DeliveryStreamDescription"]
+    assert described["DeliveryStreamType"] == "KinesisStreamAsSource"
+    lake.append("events", rows, role)
+    s3.put_object(
+        Bucket=lake.bucket, Key=f"lake/_errors/iceberg-failed/{lake.database}.events/dt=2026-12-31/x", Body=b""
+    )
+    with pytest.raises(ClientError, match="AccessDenied"):
+        s3.put_object(Bucket=lake.bucket, Key=f"lake/{lake.database}/orders/x", Body=b"")
+
+
+def sync(platform: Platform, lake: DeployedLake, numbers: list[int]) -> None:
+    run = platform.write(lake.config(), configured_catalog(ORDERS), orders(numbers))
+    assert run.exit_code == 0, run.report()
+
+
+def orders(numbers: list[int]) -> Iterator[bytes]:
+    yield status("orders", "STARTED")
+    for number in numbers:
+        yield record("orders", {"id": number, "name": f"order {number}"})
+    yield state("orders", numbers[-1])
+    yield status("orders", "COMPLETE")
+
+
+def ids(lake: DeployedLake) -> list[int]:
+    return sorted(row["id"] for row in lake.rows(lake.database, "orders"))
+
+
+def encryption(lake: DeployedLake) -> set[tuple[str, str | None, bool | None]]:
+    """How the objects of the lake are encrypted: algorithm, key, bucket key."""
+    heads = (lake.s3.head_object(Bucket=lake.bucket, Key=key) for key in lake.objects())
+    return {(head["ServerSideEncryption"], head.get("SSEKMSKeyId"), head.get("BucketKeyEnabled")) for head in heads}
