@@ -101,6 +101,15 @@ class Account:
         if statements:
             self.client("iam").put_role_policy(RoleName=name, PolicyName="test", PolicyDocument=policy(*statements))
 
+    def governed_database(self, name: str) -> None:
+        """Create a database of which Lake Formation and not IAM alone decides: nobody has it, or a table in it."""
+        self.client("glue").create_database(DatabaseInput={"Name": name, "CreateTableDefaultPermissions": []})
+        self.client("lakeformation").revoke_permissions(
+            Principal={"DataLakePrincipalIdentifier": "IAM_ALLOWED_PRINCIPALS"},
+            Resource={"Database": {"Name": name}},
+            Permissions=["ALL"],
+        )
+
     def client(self, service: str, member: Member | None = None, region: str = REGION) -> Any:
         """Return a client of a member's, or of the administrator's."""
         keys = member.environment if member is not None else _ADMINISTRATOR
