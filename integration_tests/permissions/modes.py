@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from destination_datalake.config.options import Config
 from destination_datalake.iam_policy.grants import lake_formation_grants
@@ -17,6 +17,9 @@ from integration_tests.harness.table_kinds import TABLE_KINDS
 
 Options = Mapping[str, object]
 
+Accident = Literal["killed", "too many rejects"]
+"""What happens to a sync, for requests that only failures make."""
+
 KINDS: Mapping[str, Options] = {kind.name: kind.options for kind in TABLE_KINDS}
 SERVICE_TRUST = {
     "Version": "2012-10-17",
@@ -28,7 +31,7 @@ SERVICE_TRUST = {
 
 @dataclass(frozen=True)
 class Site:
-    """Where a configuration of a mode is used: its lake, account, and the user that it is for."""
+    """Where a configuration of a mode is used: its lake, account, and the role that it is for."""
 
     lake: Lake
     account: Account
@@ -59,7 +62,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Mode:
-    """`options` returns the options; `prepare` is what the platform team does when the user exists.
+    """`options` returns the options; `prepare` is what the platform team does when the role exists.
 
     `unneeded` has the actions that are not used on every resource after that, and why.
     """
@@ -67,6 +70,7 @@ class Mode:
     options: Callable[[Site], Options]
     prepare: Callable[[Site, Config, Scope], None] = lambda _site, _config, _scope: None
     unneeded: Mapping[str, str] = field(default_factory=dict)
+    accident: Accident = "killed"
 
 
 def encrypted(site: Site) -> Options:
@@ -91,7 +95,7 @@ def hybrid(site: Site) -> Options:
 
 
 def prepare_hybrid(site: Site, config: Config, _scope: Scope) -> None:
-    """Make the user an administrator, who alone may opt principals in; and define an LF-Tag that lacks values."""
+    """Make the role an administrator, who alone may opt principals in; and define an LF-Tag that lacks values."""
     site.close(str(config.glue_region), site.member.arn)
     client = site.account.client("lakeformation", region=config.glue_region or "")
     client.create_lf_tag(TagKey=site.tag("domain"), TagValues=["support"])
@@ -121,7 +125,7 @@ def prepare_managed(site: Site, config: Config, scope: Scope) -> None:
         LFTags=[{"TagKey": site.tag("domain"), "TagValues": ["sales"]}],
     )
     for grant in lake_formation_grants(config, scope):
-        # What does not exist yet is the user's own as soon as it does.
+        # What does not exist yet is the role's own as soon as it does.
         with suppress(client.exceptions.EntityNotFoundException):
             client.grant_permissions(
                 Principal={"DataLakePrincipalIdentifier": site.member.arn},
@@ -135,6 +139,8 @@ MODES: Mapping[str, Mode] = {
     "iceberg": Mode(lambda _site: KINDS["iceberg"]),
     "hive, parquet, a key of KMS": Mode(encrypted),
     "hive, json lines": Mode(lambda _site: KINDS["hive-jsonl"]),
-    "hybrid": Mode(hybrid, prepare_hybrid),
-    "managed": Mode(managed, prepare_managed, {"glue:CreateDatabase": "one of the databases exists"}),
+    "hybrid": Mode(hybrid, prepare_hybrid, accident="too many rejects"),
+    "managed": Mode(
+        managed, prepare_managed, {"glue:CreateDatabase": "one of the databases exists"}, "too many rejects"
+    ),
 }

@@ -1,4 +1,4 @@
-"""What a user of the account does with one configuration: check, syncs of every kind, a killed one, and the next."""
+"""What is done with one configuration: check, syncs of every kind, a killed one, and the next."""
 
 import json
 import subprocess
@@ -16,11 +16,12 @@ from integration_tests.harness.account import Account, Member
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import Json, configured_catalog, configured_stream, record, state, status
 from integration_tests.harness.runs.kill_points import KillPoint
+from integration_tests.harness.runs.launch import with_variables
 from integration_tests.harness.runs.output import Run
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.runs.warm import WarmLaunch
 from integration_tests.harness.warehouse import INTEGER, NUMBER, STRING, object_schema
-from integration_tests.permissions.modes import Mode, Site
+from integration_tests.permissions.modes import Accident, Mode, Site
 
 APPENDED, REPLACED = "appended", "replaced"
 PUBLICATION = KillPoint("before", "destination_datalake.sync.landing:Landing.publish")
@@ -40,42 +41,50 @@ BATCHES: Sequence[Json] = (
 
 @dataclass(frozen=True)
 class Tenant:
-    """A user who has exactly the policy that `iam-policy` prints for a configuration."""
+    """A role that has exactly the policy that `iam-policy` prints for a configuration; `workers` assume it."""
 
     lake: Lake
     account: Account
     member: Member
+    workers: Member
     config: Mapping[str, object]
     document: Mapping[str, Any]
     namespace: str
 
     @classmethod
-    def of(cls, mode: Mode, lake: Lake, folder: Path) -> "Tenant":
-        """Create the user, and attach what the command prints for the options and the streams of the syncs."""
+    def of(cls, mode: Mode, lake: Lake, workers: Member, folder: Path) -> "Tenant":
+        """Create the role, and attach what the command prints for the options and the streams of the syncs."""
         account = Account(lake.endpoint_url)
-        site = Site(lake, account, account.user())
+        site = Site(lake, account, account.role(trusted=workers.arn))
         member, namespace = site.member, lake.name("shop")
         config = lake.config(credentials=member.credentials, batch_size_mb=1, **mode.options(site))
         catalog = configured_catalog(*streams(namespace, 1))
-        document = json.loads(iam_policy(folder, config, catalog, "--principal", member.arn))
-        account.permit_user(member.name, *document["Statement"])
+        document = json.loads(iam_policy(folder, config, catalog))
+        account.permit_role(member.name, *document["Statement"])
         parsed = Config.parse(config)
         mode.prepare(site, parsed, Scope.of(parsed, [StreamId(None, APPENDED), StreamId(namespace, REPLACED)]))
-        return cls(lake, account, member, config, document, namespace)
+        return cls(lake, account, member, workers, config, document, namespace)
 
-    def lives(self, folder: Path, launch: WarmLaunch) -> list[Record]:
-        """Check, sync, be killed in a sync, and sync again; return every request. All others must succeed."""
+    def lives(self, accident: Accident, folder: Path, launch: WarmLaunch) -> list[Record]:
+        """Check, sync, have an accident in a sync, and sync again; return every request."""
         log = self.account.log()
-        platform = Platform(folder, launch)
+        platform = Platform(folder, with_variables(launch, **self.workers.environment))
         checked = platform.check(self.config)
         assert checked.connection_status["status"] == "SUCCEEDED", checked.report()
         succeeded(platform.write(self.config, self.catalog(1), self.messages()))
-        with Platform(folder, launch.killed_at(PUBLICATION)).start(self.config, self.catalog(2)) as running:
-            running.send(self.messages())
-            killed = running.perish()
-        assert killed.exit_code == -9, killed.report()
+        match accident:
+            case "killed":
+                dying = with_variables(launch.killed_at(PUBLICATION), **self.workers.environment)
+                with Platform(folder, dying).start(self.config, self.catalog(2)) as running:
+                    running.send(self.messages())
+                    killed = running.perish()
+                assert killed.exit_code == -9, killed.report()
+            case "too many rejects":
+                strict = {**self.config, "rejects": {"max_count": 0}}
+                stopped = platform.write(strict, self.catalog(2), self.messages())
+                assert "The batch was not committed" in str(stopped.errors), stopped.report()
         succeeded(platform.write(self.config, self.catalog(2), self.messages()))
-        return log.read(caller=self.member.arn)
+        return log.read(caller=f"assumed-role/{self.member.name}/")
 
     def catalog(self, generation: int) -> dict[str, object]:
         """Return a stream that is appended to, and one in a database of its own that is replaced."""

@@ -1,4 +1,4 @@
-"""Users with exactly the printed policy: everything works, everything is used, and without any action it breaks."""
+"""Roles with exactly the printed policy: everything works, everything is used, and without any action it breaks."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from integration_tests.aws.requests.log import Record
+from integration_tests.harness.account import Member
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.runs.warm import WarmLaunch
 from integration_tests.permissions.evaluation import actions, denied, refused_without, unused
@@ -27,12 +28,12 @@ NOT_RECORDED: Mapping[str, str] = {
 
 @pytest.mark.parametrize("name", MODES)
 def test_a_policy_allows_what_its_configuration_needs_and_nothing_else(
-    lake: Lake, tmp_path: Path, launch: WarmLaunch, name: str
+    lake: Lake, workers: Member, tmp_path: Path, launch: WarmLaunch, name: str
 ) -> None:
     mode = MODES[name]
-    tenant = Tenant.of(mode, lake, tmp_path)
+    tenant = Tenant.of(mode, lake, workers, tmp_path)
 
-    records = tenant.lives(tmp_path, launch)
+    records = tenant.lives(mode.accident, tmp_path, launch)
 
     asked = [each for each in records if each.operation not in REFUSED]
     needs = [need for each in asked for need in each.needs]

@@ -208,7 +208,9 @@ def _attach(_engine: Engine) -> "SparkContext":
     java = gateway.jvm.org.apache.spark
     context = java.api.java.JavaSparkContext(java.SparkContext.getOrCreate())
     conf = SparkConf(loadDefaults=False, _jvm=gateway.jvm, _jconf=context.getConf())
-    attached = SparkContext(conf=conf, gateway=gateway, jsc=context)
+    # Workers of a Spark of its own find the credentials of the run's environment.
+    credentials = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    attached = SparkContext(conf=conf, gateway=gateway, jsc=context, environment=credentials)
     hand_over_without_files(attached)
     # An orderly end would stop it for all other runs.
     attached.stop = lambda: None  # type: ignore[method-assign]
