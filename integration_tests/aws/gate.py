@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from integration_tests.aws.access.call import Call
-from integration_tests.aws.access.identity import Administrator, Caller, Identity, identify
-from integration_tests.aws.access.refusal import answer, drain, throttled
+from integration_tests.aws.access.identity import Administrator, Caller, identify
+from integration_tests.aws.access.refusal import Refusal, answer, drain, throttled
 from integration_tests.aws.access.rules import refused
 from integration_tests.aws.caller import caller_arn
 from integration_tests.aws.controls import PREFIX, Controls
@@ -53,17 +53,10 @@ class Gate:
             return self._behind(environ, start_response)
         if path.startswith(PREFIX):
             return self._controls.answer(environ, start_response)
-        request = read_request(environ)
-        identity = self._identify(request)
-        needed = [
-            *with_encryption_of_upload(needs(request, self._account), request, self._account),
-            *implied_needs(request, self._account),
-        ]
-        call = Call(request, identity, needed, self._account)
-        refusal = throttled(request) if self._controls.throttles(request) else refused(call)
+        call, refusal = self._judge(read_request(environ))
         if refusal is not None:
             drain(environ)
-            body = answer(refusal, request, environ["REQUEST_METHOD"], start_response)
+            body = answer(refusal, call.request, environ["REQUEST_METHOD"], start_response)
             self._ledger.add(_record(call, refusal.status, refusal.code))
             return body
         # What moto fails at, its server answers with 500.
@@ -73,7 +66,7 @@ class Gate:
             statuses.append(int(status.partition(" ")[0]))
             return start_response(status, *more)
 
-        token = caller_arn.set(call.principal.role_arn or call.caller if isinstance(identity, Caller) else None)
+        token = caller_arn.set(_of_lake_formation(call))
         try:
             if keys := refused_keys(call):
                 return delete_others(keys, self._behind, environ, started)
@@ -83,10 +76,27 @@ class Gate:
             # Before the client has the answer, so that whoever has it finds the record.
             self._ledger.add(_record(call, statuses[-1], ""))
 
-    def _identify(self, request: AwsRequest) -> Identity:
-        if request.access_key_id in ("", self._key):
-            return self._administrator
-        return identify(request.access_key_id, request.session_token, self._account)
+    def _judge(self, request: AwsRequest) -> tuple[Call, Refusal | None]:
+        """Return the request in its context, and why it is refused, if it is."""
+        needed = [
+            *with_encryption_of_upload(needs(request, self._account), request, self._account),
+            *implied_needs(request, self._account),
+        ]
+        call = Call(request, self._administrator, needed, self._account)
+        if self._controls.throttles(request):
+            return call, throttled(request)
+        try:
+            if request.access_key_id not in ("", self._key):
+                identity = identify(request.access_key_id, request.session_token, self._account)
+                call = Call(request, identity, needed, self._account)
+            return call, refused(call)
+        except ValueError as error:
+            return call, Refusal(400, "MalformedPolicyDocument", str(error))
+
+
+def _of_lake_formation(call: Call) -> str | None:
+    """Return the caller as grants name it: the user, or the session's role. Administrators need no grants."""
+    return (call.principal.role_arn or call.caller) if isinstance(call.identity, Caller) else None
 
 
 def _record(call: Call, status: int, refusal: str) -> Record:

@@ -1,7 +1,8 @@
 """The account of the tests' AWS as its administrator sees it: users and roles with policies of a test's choice."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -124,6 +125,39 @@ class Account:
         sts = _client("sts", self.endpoint_url, REGION, **role.environment)
         issued = sts.assume_role(RoleArn=role.arn, RoleSessionName="test", **given)["Credentials"]
         return dict(zip(_KEYS, (issued[name] for name in _ISSUED), strict=True))
+
+    @contextmanager
+    def governed(self, *administrators: Member, region: str = REGION) -> Iterator[None]:
+        """Let Lake Formation decide about databases and tables that are created meanwhile, and not IAM alone.
+
+        Nobody may create databases but these data lake administrators, and whom they grant it to.
+        """
+        lake_formation = self.client("lakeformation", region=region)
+        before = lake_formation.get_data_lake_settings()["DataLakeSettings"]
+        everybody = {
+            "Principal": {"DataLakePrincipalIdentifier": "IAM_ALLOWED_PRINCIPALS"},
+            "Resource": {"Catalog": {}},
+            "Permissions": ["CREATE_DATABASE"],
+        }
+        lake_formation.put_data_lake_settings(
+            DataLakeSettings={
+                "DataLakeAdmins": [{"DataLakePrincipalIdentifier": member.arn} for member in administrators],
+                "CreateDatabaseDefaultPermissions": [],
+                "CreateTableDefaultPermissions": [],
+            }
+        )
+        lake_formation.revoke_permissions(**everybody)
+        try:
+            yield
+        finally:
+            lake_formation.grant_permissions(**everybody)
+            lake_formation.put_data_lake_settings(DataLakeSettings=before)
+
+    def grant(self, member: Member, resource: Document, *permissions: str, region: str = REGION) -> None:
+        """Grant Lake Formation's permissions on a resource, as its API writes resources."""
+        self.client("lakeformation", region=region).grant_permissions(
+            Principal={"DataLakePrincipalIdentifier": member.arn}, Resource=resource, Permissions=list(permissions)
+        )
 
     def log(self) -> RequestLog:
         """Return the log of what is asked of the account from now on."""

@@ -116,6 +116,22 @@ def test_parts_of_an_upload_have_its_encryption_as_policies_see_them(account: Ac
     assert refusal(s3.create_multipart_upload, Bucket=bucket, Key="raw/b")[0] == "AccessDenied"
 
 
+def test_a_policy_that_is_not_understood_allows_nothing(account: Account, bucket: str) -> None:
+    dated = account.user(allow("s3:*", condition={"DateLessThan": {"aws:CurrentTime": "2999-01-01"}}))
+
+    code, message = refusal(account.client("s3", dated).list_objects_v2, Bucket=bucket)
+
+    assert (code, "DateLessThan" in message) == ("MalformedPolicyDocument", True)
+
+
+def test_a_key_that_was_withdrawn_is_nobody_s(account: Account, bucket: str) -> None:
+    user = account.user(allow("s3:*"))
+    key = user.environment["AWS_ACCESS_KEY_ID"]
+    account.client("iam").update_access_key(UserName=user.name, AccessKeyId=key, Status="Inactive")
+
+    assert refusal(account.client("s3", user).list_objects_v2, Bucket=bucket)[0] == "InvalidAccessKeyId"
+
+
 def test_the_log_has_each_request_once_with_caller_and_outcome(account: Account, bucket: str) -> None:
     user = account.user(allow("s3:PutObject"))
     s3, log = account.client("s3", user), account.log()

@@ -50,7 +50,8 @@ def identify(access_key_id: str, session_token: str, account: str) -> Identity:
     from moto.iam.models import iam_backends
     from moto.sts.models import sts_backends
 
-    for session in reversed(sts_backends[account][PARTITION].assumed_roles):
+    # Copies, as below: the server answers other requests meanwhile.
+    for session in reversed(list(sts_backends[account][PARTITION].assumed_roles)):
         if session.access_key_id == access_key_id:
             if session.session_token != session_token:
                 return Nobody()
@@ -59,8 +60,9 @@ def identify(access_key_id: str, session_token: str, account: str) -> Identity:
                 return Administrator(session.arn, end_of(session))
             principal = Principal(session.arn, role.arn, account)
             return Caller(principal, _policies(role), _limits(role, session.policy), end_of(session))
-    user = iam_backends[account][PARTITION].get_user_from_access_key_id(access_key_id)
-    if user is not None:
+    key = iam_backends[account][PARTITION].access_keys.get(access_key_id)
+    user = iam_backends[account][PARTITION].users.get(key.user_name or "") if key is not None else None
+    if key is not None and user is not None and key.status == "Active":
         groups = iam_backends[account][PARTITION].get_groups_for_user(user.name)
         policies = tuple(policy for group in groups for policy in _policies(group))
         return Caller(Principal(user.arn, "", account), _policies(user) + policies, _limits(user, None))
@@ -80,7 +82,7 @@ def is_of_a_user(access_key_id: str) -> bool:
 def role_of(arn: str, account: str) -> Any:
     from moto.iam.models import iam_backends
 
-    roles = iam_backends[account][PARTITION].roles.values()
+    roles = list(iam_backends[account][PARTITION].roles.values())
     return next((role for role in roles if role.arn == arn), None)
 
 

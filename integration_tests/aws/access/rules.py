@@ -14,7 +14,7 @@ Rule = Callable[[Call], Refusal | None]
 
 
 def refused(call: Call) -> Refusal | None:
-    """Return why the call is refused, or nothing."""
+    """Return why the call is refused, or nothing. Raises ValueError for a policy that is not understood here."""
     return next((refusal for rule in RULES if (refusal := rule(call)) is not None), None)
 
 
