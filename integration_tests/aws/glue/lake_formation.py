@@ -19,6 +19,7 @@ def tell_lake_formation() -> None:
     """Let moto's Glue tell Lake Formation of each database and table that it creates or drops."""
     _then("create_database", _database_created)
     _then("create_table", _table_created)
+    _keep_defaults()
     _then("delete_database", lambda request: dropped(_lake(request), _database(request, request.parameters["Name"])))
     _then("delete_table", lambda request: dropped(_lake(request), _table(request, request.parameters["Name"])))
     _then("batch_delete_table", _tables_dropped)
@@ -34,6 +35,20 @@ def _then(operation: str, follow: Callable[[GlueResponse], object]) -> None:
         return answered
 
     setattr(GlueResponse, operation, answer)
+
+
+def _keep_defaults() -> None:
+    """Let UpdateDatabase leave the defaults for tables as they are, unless it names others; AWS's page does not say."""
+    original = GlueResponse.update_database
+
+    def answer(request: GlueResponse) -> Any:
+        known = request.glue_backend.databases.get(request.parameters["Name"])
+        if known is not None:
+            defaults = known.input.get("CreateTableDefaultPermissions")
+            request.parameters["DatabaseInput"].setdefault("CreateTableDefaultPermissions", defaults)
+        return original(request)
+
+    GlueResponse.update_database = answer  # type: ignore[assignment,method-assign]
 
 
 def _database_created(request: GlueResponse) -> None:

@@ -87,7 +87,8 @@ def _parts(
 ) -> list[tuple[Resource, frozenset[str], frozenset[str]]]:
     """Divide permissions on a table as lists show them: SELECT is on all columns, the others are on the table.
 
-    Read in Terraform's AWS provider, internal/service/lakeformation/filter.go.
+    https://docs.aws.amazon.com/lake-formation/latest/dg/upgrade-glue-lake-formation-step4.html has such a list; more of
+    them are in Terraform's AWS provider, internal/service/lakeformation/filter.go.
     """
     if not isinstance(resource, resources.Table):
         return [(resource, permissions, grantable)]

@@ -64,6 +64,18 @@ def test_a_database_says_itself_what_its_tables_are_granted_to(lf: LakeFormation
     assert granted(lf, {"Table": {"DatabaseName": "lab", "Name": "new"}}) == {}
 
 
+def test_an_update_of_a_database_keeps_its_default_unless_it_names_another(
+    lf: LakeFormationClient, glue: GlueClient
+) -> None:
+    glue.update_database(Name="shop", DatabaseInput={"Name": "shop", "Description": "ours"})
+    create_table(glue, "new")
+    glue.update_database(Name="shop", DatabaseInput={"Name": "shop", "CreateTableDefaultPermissions": []})
+    create_table(glue, "newer")
+
+    assert granted(lf, NEW) == {EVERYBODY: {"ALL"}}
+    assert granted(lf, {"Table": {"DatabaseName": "shop", "Name": "newer"}}) == {}
+
+
 def test_settings_are_replaced_as_a_whole(governed: LakeFormationClient) -> None:
     governed.put_data_lake_settings(DataLakeSettings={"DataLakeAdmins": [principal(ANALYST)]})
 
