@@ -28,6 +28,7 @@ _OF_INTEREST = (
     "x-amz-copy-source",
     "if-match",
     "if-none-match",
+    "user-agent",
 )
 
 

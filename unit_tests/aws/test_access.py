@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
-from moto import mock_aws
 
+import destination_datalake
 from destination_datalake.aws.access import AccessKeys, AwsAccess
 from destination_datalake.aws.session.assumed_role import Role
 
@@ -78,25 +80,12 @@ def test_importing_the_module_imports_neither_boto3_nor_the_cdk_nor_pydantic() -
     assert done.stdout.strip() == "set()"
 
 
-def test_a_role_of_fifteen_minutes_is_not_assumed_again_for_every_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
-    access = AwsAccess("eu-west-3", Role("arn:aws:iam::123456789012:role/airbyte", session_duration_seconds=900))
-    tokens = set()
-    with mock_aws():
-        for _ in range(3):
-            access.client("glue").get_databases()
-            credentials = access.session().get_credentials()
-            assert credentials is not None
-            tokens.add(credentials.get_frozen_credentials().token)
+def test_arrow_s_file_systems_are_not_used() -> None:
+    """They would have credentials, retries and encryption of their own."""
+    package = Path(destination_datalake.__file__).parent
+    sources = {path: path.read_text(encoding="utf-8") for path in package.rglob("*.py")}
 
-    assert len(tokens) == 1
-
-
-@pytest.mark.parametrize(("lifetime", "before"), [(900, 300), (2700, 900), (3600, 900), (43200, 900)])
-def test_a_role_is_renewed_in_the_last_third_of_its_lifetime_or_its_last_quarter_hour(
-    lifetime: int, before: int
-) -> None:
-    role = Role("arn:aws:iam::123456789012:role/airbyte", session_duration_seconds=lifetime)
-
-    assert role.renewed_before_seconds == before
+    assert sources
+    assert [
+        path for path, source in sources.items() if re.search(r"pyarrow[. ].*\bfs\b|\bpa\.fs\b|S3FileSys", source)
+    ] == []

@@ -29,7 +29,7 @@ class Record(msgspec.Struct, frozen=True):
     needs: list[Need]
     """What the caller must be allowed."""
     headers: dict[str, str]
-    """Those that ask for encryption, lower-case."""
+    """Those that tests ask for, lower-case: of encryption, conditional writes, the client's software."""
     catalog_id: str | None
     """Glue's and Lake Formation's CatalogId; null where the request has none."""
     bucket: str

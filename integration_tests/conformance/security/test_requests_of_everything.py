@@ -73,6 +73,14 @@ def test_requests_to_s3_go_to_the_bucket_s_region(recorded: Recorded) -> None:
     assert {request.region for request in recorded.requests if request.service == "s3"} == {REGION}
 
 
+def test_every_request_to_s3_is_made_by_our_own_clients(recorded: Recorded) -> None:
+    """None by a file system of Arrow's, which has credentials, retries and encryption of its own."""
+    agents = {request.headers["user-agent"] for request in recorded.requests if request.service == "s3"}
+
+    assert agents
+    assert {agent for agent in agents if "destination-datalake" not in agent} == set()
+
+
 def test_by_default_no_request_says_anything_of_encryption_or_a_catalog(
     aws: AwsServer, lake: Lake, platform: Platform
 ) -> None:
