@@ -88,6 +88,25 @@ except Exception as error:
     print(error)
 """
 
+POLICIES = """
+import json
+
+s3, sts, iam = (boto3.client(service, "us-east-1", **keys) for service in ("s3", "sts", "iam"))
+s3.create_bucket(Bucket="lake")
+s3.put_object(Bucket="lake", Key="a", ServerSideEncryption="aws:kms", SSEKMSKeyId="unknown")
+statement = {"Effect": "Allow", "Principal": {"AWS": "arn:aws:iam::999999999999:root"}, "Action": "sts:AssumeRole"}
+trust = {"Version": "2012-10-17", "Statement": statement | {"Condition": {"StringEquals": {"sts:ExternalId": "1"}}}}
+role = iam.create_role(RoleName="strict", AssumeRolePolicyDocument=json.dumps(trust))["Role"]["Arn"]
+print(sts.assume_role(RoleArn=role, RoleSessionName="anybody")["AssumedRoleUser"]["Arn"])
+insecure = {"Bool": {"aws:SecureTransport": "false"}}
+deny = {"Effect": "Deny", "Principal": "*", "Action": "s3:*", "Resource": "*", "Condition": insecure}
+s3.put_bucket_policy(Bucket="lake", Policy=json.dumps({"Version": "2012-10-17", "Statement": deny}))
+try:
+    s3.put_object(Bucket="lake", Key="a")
+except Exception as error:
+    print(error)
+"""
+
 
 def printed(script: str) -> list[str]:
     """Run a script against moto in a process of its own, as other tests extend moto in theirs; return its lines."""
@@ -118,3 +137,10 @@ def test_data_locations_of_moto_lose_their_flags_and_there_are_no_opt_ins() -> N
 
     assert lost == "None"
     assert "Not yet implemented" in unknown
+
+
+def test_policies_of_buckets_deny_without_their_conditions_in_moto_and_those_of_roles_and_keys_do_nothing() -> None:
+    assumed, denied = printed(POLICIES)
+
+    assert assumed == "arn:aws:sts::123456789012:assumed-role/strict/anybody"
+    assert "403" in denied
