@@ -106,6 +106,9 @@ class Governance:
             found = difference(desired, read(desired, client))
             if failure is not None and failure.change in found.changes and failure.code not in _RETRIED:
                 raise failure
+            if failure is None:
+                for deviation in found.deviations:
+                    _logger.warning("%s", warning(deviation, CommandLines.of(self._access)))
             try:
                 apply(found.changes, client)
             except NotApplied as error:
@@ -113,8 +116,6 @@ class Governance:
                 return False
             for change in found.changes:
                 _logger.info("Lake Formation: %s.", change)
-            for deviation in found.deviations:
-                _logger.warning("%s", warning(deviation, CommandLines.of(self._access)))
             return True
 
         try:

@@ -44,12 +44,13 @@ def read(desired: Desired, client: LakeFormationClient) -> Present:
     """
     tagged = {_whole(tag.resource) for tag in desired.tags}
     granted = {_whole(grant.resource) for grant in desired.grants}
+    enforced = {opt_in.resource for opt_in in desired.opt_ins}
     return Present(
         frozenset(_registrations(client) if desired.registration else ()),
         dict(_definitions(desired.tag_values, client)),
         frozenset(tag for resource in tagged for tag in _tags(resource, client)),
         frozenset(grant for resource in granted for grant in _grants(resource, client)),
-        frozenset(_opt_ins(client) if desired.opt_ins else ()),
+        frozenset(opt_in for resource in enforced for opt_in in _opt_ins(resource, client)),
     )
 
 
@@ -103,12 +104,12 @@ def _grants(resource: Resource, client: LakeFormationClient) -> Iterator[Grant]:
                         yield Grant(principal, each, permission, permission in grantable)
 
 
-def _opt_ins(client: LakeFormationClient) -> Iterator[OptIn]:
-    with _reading("the opt-ins", Catalog()):
-        for page in _pages(client.list_lake_formation_opt_ins, {}):
+def _opt_ins(resource: Resource, client: LakeFormationClient) -> Iterator[OptIn]:
+    with _reading("the opt-ins", resource):
+        for page in _pages(client.list_lake_formation_opt_ins, {"Resource": to_request(resource)}):
             for found in page["LakeFormationOptInsInfoList"]:
-                for resource in from_answer(found["Resource"]):
-                    yield OptIn(found["Principal"]["DataLakePrincipalIdentifier"], resource)
+                for each in from_answer(found["Resource"]):
+                    yield OptIn(found["Principal"]["DataLakePrincipalIdentifier"], each)
 
 
 def _pages(operation: Any, request: dict[str, Any]) -> Iterator[Any]:

@@ -29,7 +29,7 @@ from destination_datalake.lake_formation.resources import (
     Resource,
     Table,
 )
-from destination_datalake.lake_formation.state import Grant, Registration
+from destination_datalake.lake_formation.state import Grant
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -51,7 +51,7 @@ def explained(error: NotApplied | NotRead, access: AwsAccess) -> ConnectorError:
     if error.code in _DENIED:
         why = f"access denied. {_remedy(error, access)}"
     elif error.code in _INVALID:
-        why = f"{mask_secrets(error.text).rstrip('.')}. {_correction(error, access)}"
+        why = f"{mask_secrets(error.text).rstrip('.')}. {_correction(error)}"
     elif (failure := explain(error, doing=doing, resource=resource)) is not None:
         return ConnectorError(failure)
     else:
@@ -80,14 +80,11 @@ def _subject(error: NotApplied | NotRead) -> tuple[str, str]:
     assert_never(error.change)
 
 
-def _correction(error: NotApplied | NotRead, access: AwsAccess) -> str:
+def _correction(error: NotApplied | NotRead) -> str:
     match error:
-        case NotApplied(change=GrantPermission(grant=Grant(resource=DataLocation(arn)))):
+        case NotApplied(change=GrantPermission(grant=Grant(resource=DataLocation())), code="EntityNotFoundException"):
             # https://docs.aws.amazon.com/lake-formation/latest/dg/granting-location-permissions.html
-            line = CommandLines.of(access).register(Registration(arn, None, hybrid=False))
-            return (
-                f"Grants are possible on registered locations only: set lake_formation.registration_role_arn, or {line}"
-            )
+            return "Only on a registered location can access be granted: set lake_formation.registration_role_arn."
     return "Correct lake_formation in the configuration."
 
 

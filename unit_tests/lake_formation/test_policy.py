@@ -1,0 +1,153 @@
+"""From options to desired state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from destination_datalake.config.options import Config
+from destination_datalake.lake_formation.policy import Policy
+from destination_datalake.lake_formation.resources import (
+    AllTables,
+    Columns,
+    Database,
+    DataLocation,
+    Resource,
+    Table,
+)
+from destination_datalake.lake_formation.state import Desired, Grant, OptIn, Registration, Tag
+from unit_tests.config.examples import options
+from unit_tests.lake_formation.lake import ANALYST, LOCATION, REGISTRATION_ROLE, policy
+
+ID = Columns("shop", "orders", ("id",))
+
+
+def granted(desired: Desired) -> set[tuple[Resource, str]]:
+    return {(grant.resource, grant.permission) for grant in desired.grants}
+
+
+@pytest.mark.parametrize(
+    ("grant", "location", "database", "table"),
+    [
+        ({"permissions": ["DATA_LOCATION_ACCESS"]}, {(DataLocation(LOCATION), "DATA_LOCATION_ACCESS")}, set(), set()),
+        ({"permissions": ["CREATE_TABLE"]}, set(), {(Database("shop"), "CREATE_TABLE")}, set()),
+        (
+            {"permissions": ["ALL", "DATA_LOCATION_ACCESS"], "database": "shop"},
+            {(DataLocation(LOCATION), "DATA_LOCATION_ACCESS")},
+            {(Database("shop"), "ALL")},
+            set(),
+        ),
+        ({"permissions": ["CREATE_TABLE"], "database": "other"}, set(), set(), set()),
+        ({"permissions": ["SELECT"], "table": "orders"}, set(), set(), {(Table("shop", "orders"), "SELECT")}),
+        ({"permissions": ["SELECT"], "table": "*"}, set(), {(AllTables("shop"), "SELECT")}, set()),
+        ({"permissions": ["SELECT"], "table": "customers"}, set(), set(), set()),
+        ({"permissions": ["SELECT"], "table": "orders", "columns": ["ID", "no"]}, set(), set(), {(ID, "SELECT")}),
+        ({"permissions": ["SELECT"], "table": "*", "columns": ["id"]}, set(), set(), {(ID, "SELECT")}),
+        ({"permissions": ["SELECT"], "table": "orders", "database": "other"}, set(), set(), set()),
+    ],
+)
+def test_a_grant_is_on_location_database_or_table(
+    grant: dict[str, Any], location: set[Any], database: set[Any], table: set[Any]
+) -> None:
+    found = policy(mode="managed", grants=[{"principal": ANALYST, **grant}])
+
+    assert granted(found.location()) == location
+    assert granted(found.database("shop", created_by_us=True)) == database
+    assert granted(found.table("shop", "orders", ["id", "name"])) == table
+
+
+@pytest.mark.parametrize(
+    ("tagged", "resources"),
+    [
+        ({"table": "orders"}, {Table("shop", "orders")}),
+        ({"table": "*"}, {Table("shop", "orders")}),
+        ({"table": "*", "database": "other"}, set()),
+        ({"table": "orders", "columns": ["Id", "name", "no"]}, {ID, Columns("shop", "orders", ("name",))}),
+    ],
+)
+def test_tags_are_on_tables_and_columns(tagged: dict[str, Any], resources: set[Resource]) -> None:
+    found = policy(mode="managed", table_tags=[{"tags": {"pii": ["yes", "no"]}, **tagged}])
+
+    assert found.table("shop", "orders", ["id", "name"]).tags == {Tag(each, "pii", "yes") for each in resources}
+    assert found.location().tag_values == {"pii": ("yes", "no")}
+
+
+def test_of_two_values_for_a_resource_the_later_holds_and_all_are_defined() -> None:
+    first = {"table": "*", "tags": {"layer": ["raw"]}}
+    found = policy(mode="managed", table_tags=[first, {"table": "orders", "tags": {"layer": ["gold"]}}])
+
+    assert found.table("shop", "orders", []).tags == {Tag(Table("shop", "orders"), "layer", "gold")}
+    assert found.table("shop", "users", []).tags == {Tag(Table("shop", "users"), "layer", "raw")}
+    assert found.location().tag_values == {"layer": ("raw", "gold")}
+
+
+def test_principals_are_opted_in_on_databases_and_tables_of_a_hybrid_location() -> None:
+    grants = [
+        {"principal": ANALYST, "permissions": ["DATA_LOCATION_ACCESS", "DESCRIBE"]},
+        {"principal": ANALYST, "permissions": ["SELECT"], "table": "orders", "columns": ["id"]},
+    ]
+    hybrid, managed = policy(mode="hybrid", grants=grants), policy(mode="managed", grants=grants)
+
+    assert hybrid.location().opt_ins == frozenset()
+    assert hybrid.database("shop", created_by_us=False).opt_ins == {OptIn(ANALYST, Database("shop"))}
+    assert hybrid.table("shop", "orders", ["id"]).opt_ins == {OptIn(ANALYST, Table("shop", "orders"))}
+    assert not managed.table("shop", "orders", ["id"]).opt_ins
+
+
+def test_the_right_to_grant_goes_with_each_permission() -> None:
+    found = policy(
+        mode="managed", grants=[{"principal": ANALYST, "permissions": ["DROP"], "table": "orders", "grantable": True}]
+    )
+
+    assert found.table("shop", "orders", []).grants == {Grant(ANALYST, Table("shop", "orders"), "DROP", grantable=True)}
+
+
+def test_an_explicit_tag_of_a_database_goes_before_the_default_one() -> None:
+    found = policy(("domain", ("landing",)), mode="managed", tags={"domain": ["sales"]})
+
+    assert found.database("shop", created_by_us=True).tags == {Tag(Database("shop"), "domain", "sales")}
+    assert found.location().tag_values == {"domain": ("sales", "landing")}
+
+
+@pytest.mark.parametrize(
+    ("region", "prefix", "arn"),
+    [
+        ("eu-west-1", "lake/raw", "arn:aws:s3:::my-lake/lake/raw"),
+        ("eu-west-1", None, "arn:aws:s3:::my-lake"),
+        ("cn-north-1", None, "arn:aws-cn:s3:::my-lake"),
+        ("us-gov-west-1", None, "arn:aws-us-gov:s3:::my-lake"),
+    ],
+)
+def test_the_location_is_bucket_and_prefix(region: str, prefix: str | None, arn: str) -> None:
+    config = Config.parse(options(region=region, bucket_name="my-lake", bucket_prefix=prefix))
+
+    assert Policy.of(config).location_arn == arn
+
+
+def test_governed_tables_alone_ask_for_a_registration_without_a_role() -> None:
+    found = Policy.of(Config.parse(options(lakeformation_governed_tables=True)))
+
+    assert found.location() == Desired(Registration(found.location_arn, None, hybrid=False))
+    assert "AWS retired the table type GOVERNED on 2024-12-31" in "\n".join(found.notes())
+    assert found.database_settings == {"CreateTableDefaultPermissions": []}
+
+
+def test_only_under_managed_are_new_tables_closed_to_iam() -> None:
+    assert policy().database_settings == policy(mode="hybrid").database_settings == {}
+
+
+def test_by_default_nothing_is_desired() -> None:
+    found = Policy.of(Config.parse(options()))
+
+    assert not found.location()
+    assert not found.database("shop", created_by_us=True)
+    assert not found.table("shop", "orders", ["id"])
+    assert [*found.notes()] == []
+
+
+def test_several_values_of_a_key_are_explained() -> None:
+    found = policy(mode="managed", registration_role_arn=REGISTRATION_ROLE, tags={"a": ["x", "y"], "b": ["z"]})
+
+    [note] = found.notes()
+    assert note == "LF-Tag a is defined with x, y. A resource has one value for each key: x is assigned."

@@ -1,0 +1,131 @@
+"""What the caller may not do: a message with permission, resource, caller, and the command line that grants it."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from destination_datalake.errors import ConnectorError
+from destination_datalake.lake_formation.governance import Governance
+from unit_tests.cloud import Cloud
+from unit_tests.lake_formation.lake import (
+    ANALYST,
+    LOCATION,
+    REGISTRATION_ROLE,
+    create_table,
+    everything,
+    policy,
+    refusing,
+    sync,
+)
+
+CALLER = "arn:aws:sts::123456789012:user/moto"
+INSUFFICIENT = "Insufficient Lake Formation permission(s)"
+
+
+def refusal(cloud: Cloud, operation: str, text: str = INSUFFICIENT, code: str = "AccessDeniedException") -> str:
+    """Return the message of a sync during which an operation is refused."""
+    create_table(cloud)
+    with refusing(cloud.access, operation, code, text), pytest.raises(ConnectorError) as raised:
+        sync(cloud.access, everything("hybrid"))
+    assert raised.value.failure.type == "config_error"
+    return raised.value.failure.message
+
+
+@pytest.mark.parametrize(
+    ("operation", "text", "says", "permissions", "resource"),
+    [
+        ("CreateLFTag", INSUFFICIENT, "create LF-Tag domain", "CREATE_LF_TAG", '{"Catalog": {}}'),
+        ("GetLFTag", INSUFFICIENT, "read the values of LF-Tag domain", "DESCRIBE", '"TagKey": "domain"'),
+        (
+            "AddLFTagsToResource",
+            "Insufficient permissions on the LF-Tag",
+            "assign LF-Tag domain=sales to database shop",
+            "ASSOCIATE",
+            '{"LFTag": {"TagKey": "domain", "TagValues": ["sales"]}}',
+        ),
+        (
+            "AddLFTagsToResource",
+            INSUFFICIENT,
+            "to database shop",
+            "ALTER CREATE_TABLE DESCRIBE DROP",
+            '{"Database": {"Name": "shop"}}',
+        ),
+        ("GetResourceLFTags", INSUFFICIENT, "read the LF-Tags of database shop", "DESCRIBE", '{"Database"'),
+        (
+            "BatchGrantPermissions",
+            INSUFFICIENT,
+            f"grant {ANALYST} DATA_LOCATION_ACCESS on data location {LOCATION}",
+            "DATA_LOCATION_ACCESS",
+            f'{{"DataLocation": {{"ResourceArn": "{LOCATION}"}}}}',
+        ),
+    ],
+)
+def test_a_denial_by_lake_formation_comes_with_the_grant_that_is_missing(
+    cloud: Cloud, operation: str, text: str, says: str, permissions: str, resource: str
+) -> None:
+    message = refusal(cloud, operation, text)
+
+    before, line = message.split("aws lakeformation ", 1)
+    words = shlex.split(line)
+    assert says in before
+    assert f"(Lake Formation, {operation}): access denied" in before
+    assert f"{CALLER} needs {permissions.replace(' ', ', ')} on " in before
+    assert words[:3] == ["grant-permissions", "--principal", f"DataLakePrincipalIdentifier={CALLER}"]
+    assert f"--permissions {permissions} " in line
+    assert resource in words[words.index("--resource") + 1]
+    assert words[-2:] == ["--region", "us-east-1"]
+
+
+def test_a_denial_by_iam_names_the_action(cloud: Cloud) -> None:
+    text = (
+        f"User: {CALLER} is not authorized to perform: lakeformation:RegisterResource on resource: * because no "
+        "identity-based policy allows the lakeformation:RegisterResource action"
+    )
+
+    message = refusal(cloud, "RegisterResource", text)
+
+    assert message == (
+        f"Cannot register data location {LOCATION} with role {REGISTRATION_ROLE} (Lake Formation, RegisterResource): "
+        f"access denied. Allow lakeformation:RegisterResource on * to {CALLER} in IAM."
+    )
+
+
+@pytest.mark.parametrize("operation", ["CreateLakeFormationOptIn", "ListLakeFormationOptIns"])
+def test_opting_in_is_for_administrators(cloud: Cloud, operation: str) -> None:
+    message = refusal(cloud, operation)
+
+    assert "Only data lake administrators may opt principals in" in message
+    assert f"Make {CALLER} one, or set lake_formation.mode to managed." in message
+
+
+def test_a_principal_that_does_not_exist_is_the_users_mistake(cloud: Cloud) -> None:
+    message = refusal(cloud, "BatchGrantPermissions", "Invalid principal", "InvalidInputException")
+
+    assert f"Cannot grant {ANALYST} " in message
+    assert message.endswith(
+        "(Lake Formation, BatchGrantPermissions): Invalid principal. Correct lake_formation in the configuration."
+    )
+
+
+def test_access_to_a_location_cannot_be_granted_before_it_is_registered(
+    cloud: Cloud, caplog: pytest.LogCaptureFixture
+) -> None:
+    grants = [{"principal": ANALYST, "permissions": ["DATA_LOCATION_ACCESS"]}]
+    governance = Governance(policy(mode="managed", grants=grants), cloud.access)
+
+    with pytest.raises(ConnectorError, match="Only on a registered location can access be granted") as raised:
+        governance.govern_location()
+
+    assert raised.value.failure.type == "config_error"
+    assert f"aws lakeformation register-resource --resource-arn {LOCATION}" in caplog.text
+
+
+def test_a_failure_that_passes_is_worth_a_retry(cloud: Cloud) -> None:
+    create_table(cloud)
+    with refusing(cloud.access, "GetLFTag", "InternalServiceException"), pytest.raises(ConnectorError) as raised:
+        sync(cloud.access, everything())
+
+    assert raised.value.failure.type == "transient_error"
+    assert "(Lake Formation, GetLFTag)" in raised.value.failure.message
