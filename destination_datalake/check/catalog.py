@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from destination_datalake.aws.errors import explain
 from destination_datalake.check.step import Findings
 from destination_datalake.check.trial import Trial
+from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.tables.glue.database import ensure_database
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def try_database(trial: Trial, findings: Findings) -> None:
     """Create the database unless it exists."""
     database = trial.config.lakeformation_database_name
     with findings.attempt("create or read database", database):
-        ensure_database(trial.access.client("glue"), database)
+        ensure_database(trial.access.client("glue"), database, Policy.of(trial.config).database_settings)
 
 
 def try_table(trial: Trial, findings: Findings) -> None:

@@ -89,10 +89,9 @@ class Policy:
 
     def database(self, name: str, *, created_by_us: bool) -> Desired:
         """Return what is desired for a database, and for all of its tables at once."""
-        tags = dict(self.options.tags)
+        tags: Values = self.options.tags
         if created_by_us and self.default_tag is not None:
-            key, values = self.default_tag
-            tags.setdefault(key, [*values])
+            tags = {**_lowered(dict([self.default_tag])), **_lowered(tags)}
         grants = [
             grant
             for option in self.options.grants
@@ -119,7 +118,7 @@ class Policy:
 
     def _desired(self, tags: Iterable[tuple[Resource, Values]], grants: Iterable[state.Grant]) -> Desired:
         # Of two entries about the same resource the later one holds.
-        by_key = {(resource, key): values[0] for resource, found in tags for key, values in found.items()}
+        by_key = {(resource, key): values[0] for resource, found in tags for key, values in _lowered(found).items()}
         granted = frozenset(grants)
         opt_ins = (
             frozenset(OptIn(grant.principal, _opted_in(grant.resource)) for grant in granted)
@@ -149,7 +148,8 @@ class Policy:
     def _sources(self) -> list[Values]:
         """Return all LF-Tags with their values, as the options have them."""
         default = [] if self.default_tag is None else [dict([self.default_tag])]
-        return [self.options.tags, *(tagged.tags for tagged in self.options.table_tags), *default]
+        given: list[Values] = [self.options.tags, *(tagged.tags for tagged in self.options.table_tags), *default]
+        return [_lowered(tags) for tags in given]
 
 
 def _grants(option: Grant, resource: Resource, permissions: Iterable[str]) -> Iterator[state.Grant]:
@@ -167,6 +167,11 @@ def _resources(option: Grant | TableTags, database: str, table: str, columns: Co
         return [Table(database, table)]
     named = {name.lower() for name in option.columns}
     return [Columns(database, table, (column,)) for column in columns if column.lower() in named]
+
+
+def _lowered(tags: Values) -> dict[str, tuple[str, ...]]:
+    """Return keys and values as Lake Formation stores them."""
+    return {key.lower(): tuple(dict.fromkeys(value.lower() for value in values)) for key, values in tags.items()}
 
 
 def _opted_in(resource: Resource) -> Resource:

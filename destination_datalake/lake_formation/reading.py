@@ -79,7 +79,7 @@ def _tags(resource: Resource, client: LakeFormationClient) -> Iterator[Tag]:
     if isinstance(resource, Table):
         yield from _assigned(resource, answer.get("LFTagsOnTable", []))
         for column in answer.get("LFTagsOnColumns", []):
-            columns = Columns(resource.database, resource.name, (column["Name"],))
+            columns = Columns(resource.database, resource.name, (column["Name"].lower(),))
             yield from _assigned(columns, column["LFTags"])
     else:
         yield from _assigned(resource, answer.get("LFTagOnDatabase", []))

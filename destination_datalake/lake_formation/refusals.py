@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from destination_datalake.aws.caller import caller_arn
 from destination_datalake.aws.errors import explain
+from destination_datalake.aws.permissions import denial_by_iam
 from destination_datalake.aws.secrets import mask_secrets
-from destination_datalake.errors import ConnectorError, Failure
+from destination_datalake.errors import ConnectorError, Failure, MissingPermission
 from destination_datalake.lake_formation.applying import NotApplied
 from destination_datalake.lake_formation.difference import (
     AddLfTagValues,
@@ -36,7 +40,6 @@ if TYPE_CHECKING:
 
 _DENIED = frozenset({"AccessDeniedException", "AccessDenied"})
 _INVALID = frozenset({"InvalidInputException", "EntityNotFoundException", "AlreadyExistsException"})
-_IAM = re.compile(r"not authorized to perform: (?P<action>[a-z-]+:\w+)(?: on resource: (?P<resource>\S+))?")
 _HYBRID = "https://docs.aws.amazon.com/lake-formation/latest/dg/notes-hybrid.html"
 
 # What tagging a resource requires beside ASSOCIATE on the LF-Tag, unless the caller has created the resource
@@ -48,8 +51,10 @@ _TO_TAG_TABLE = frozenset({"DESCRIBE", "ALTER", "DROP", "INSERT", "SELECT", "DEL
 def explained(error: NotApplied | NotRead, access: AwsAccess) -> ConnectorError:
     """Return the error for the user. A denial names permission, resource and caller, and how to grant it."""
     doing, resource = _subject(error)
+    missing = None
     if error.code in _DENIED:
-        why = f"access denied. {_remedy(error, access)}"
+        missing, remedy = _missing(error, access)
+        why = f"access denied. {remedy}"
     elif error.code in _INVALID:
         why = f"{mask_secrets(error.text).rstrip('.')}. {_correction(error)}"
     elif (failure := explain(error, doing=doing, resource=resource)) is not None:
@@ -57,7 +62,37 @@ def explained(error: NotApplied | NotRead, access: AwsAccess) -> ConnectorError:
     else:
         raise AssertionError(f"{error} has no error of botocore as its cause")
     message = f"Cannot {doing} {resource} (Lake Formation, {error.operation}): {why}"
-    return ConnectorError(Failure(message, mask_secrets(f"{error.code}: {error.text}"), "config_error"))
+    return ConnectorError(Failure(message, mask_secrets(f"{error.code}: {error.text}"), "config_error", missing))
+
+
+@contextmanager
+def naming_grants(database: str, table: str, access: AwsAccess) -> Iterator[None]:
+    """Add the grant to what Lake Formation denies in the responses of other services about a table.
+
+    Raises ConnectorError for such a denial, and every other exception as it is.
+    """
+    try:
+        yield
+    except Exception as error:
+        failure = explain(error, doing="write to", resource=f"table {database}.{table}")
+        if failure is None or failure.missing is None or failure.missing.in_iam or isinstance(error, ConnectorError):
+            raise
+        permission = failure.missing.action
+        resource = _of_table(permission, failure.missing.resource, database, table)
+        line = CommandLines.of(access).grant(_caller(access), [permission], resource, grantable=False)
+        raise ConnectorError(replace(failure, message=f"{failure.message} Command: {line}")) from error
+
+
+def _of_table(permission: str, named: str | None, database: str, table: str) -> Resource:
+    """Return what a permission of a table's writer is granted on; `named` is what AWS's text names, if anything."""
+    match permission:
+        case "CREATE_DATABASE":
+            return Catalog()
+        case "CREATE_TABLE":
+            return Database(database)
+        case "DATA_LOCATION_ACCESS" if named is not None:
+            return DataLocation(re.sub("^s3://", "arn:aws:s3:::", named))
+    return Database(database) if named == database else Table(database, table)
 
 
 def _subject(error: NotApplied | NotRead) -> tuple[str, str]:
@@ -82,29 +117,29 @@ def _subject(error: NotApplied | NotRead) -> tuple[str, str]:
 
 def _correction(error: NotApplied | NotRead) -> str:
     match error:
-        case NotApplied(change=GrantPermission(grant=Grant(resource=DataLocation())), code="EntityNotFoundException"):
+        case NotApplied(change=GrantPermission(grant=Grant(resource=DataLocation())), text=text) if "regist" in text:
             # https://docs.aws.amazon.com/lake-formation/latest/dg/granting-location-permissions.html
             return "Only on a registered location can access be granted: set lake_formation.registration_role_arn."
     return "Correct lake_formation in the configuration."
 
 
-def _remedy(error: NotApplied | NotRead, access: AwsAccess) -> str:
+def _missing(error: NotApplied | NotRead, access: AwsAccess) -> tuple[MissingPermission, str]:
+    """Return what the caller lacks, and how it is given."""
     caller = _caller(access)
-    if (found := _IAM.search(error.text)) is not None:
-        on = f" on {found['resource']}" if found["resource"] else ""
-        return f"Allow {found['action']}{on} to {caller} in IAM."
-    if "OptIn" in error.operation:
-        return (
+    needed = None if "not authorized to perform" in error.text else _needed(error)
+    if needed is not None:
+        permissions, resource, grantable = needed
+        line = CommandLines.of(access).grant(caller, permissions, resource, grantable=grantable)
+        wanted = ", ".join(sorted(permissions))
+        remedy = f"{caller} needs {wanted} on {resource}{' with grant option' if grantable else ''}. Command: {line}"
+        return MissingPermission(wanted, str(resource)), remedy
+    missing = denial_by_iam(error.operation, error.text).missing
+    if "OptIn" in error.operation and missing.resource is None:
+        return missing, (
             f"Only data lake administrators may opt principals in ({_HYBRID}). Make {caller} one, or set "
             "lake_formation.mode to managed."
         )
-    needed = _needed(error)
-    if needed is None:
-        return f"Allow lakeformation:{error.operation} to {caller} in IAM, and iam:PassRole on the role that is named."
-    permissions, resource, grantable = needed
-    line = CommandLines.of(access).grant(caller, permissions, resource, grantable=grantable)
-    option = " with grant option" if grantable else ""
-    return f"{caller} needs {', '.join(sorted(permissions))} on {resource}{option}: {line}"
+    return missing, f"Allow {missing.action} on {missing.resource or 'all resources'} to {caller} in IAM."
 
 
 def _caller(access: AwsAccess) -> str:
@@ -122,7 +157,8 @@ def _needed(error: NotApplied | NotRead) -> tuple[frozenset[str], Resource, bool
     https://docs.aws.amazon.com/lake-formation/latest/dg/lf-permissions-reference.html
     """
     if isinstance(error, NotRead):
-        return (frozenset({"DESCRIBE"}), error.of, False) if isinstance(error.of, LfTag | Database | Table) else None
+        about_tags = error.operation in ("GetLFTag", "GetResourceLFTags")
+        return (frozenset({"DESCRIBE"}), error.of, False) if about_tags else None
     match error.change:
         case CreateLfTag():
             return frozenset({"CREATE_LF_TAG"}), Catalog(), False

@@ -106,8 +106,15 @@ def to_request(resource: Resource) -> Any:
     assert_never(resource)
 
 
+def folded(resource: Resource) -> Resource:
+    """Return the resource with the names of columns in lower case, as answers are read: Glue's case is not reliable."""
+    if isinstance(resource, Columns):
+        return Columns(resource.database, resource.table, tuple(name.lower() for name in resource.names))
+    return resource
+
+
 def from_answer(answer: Mapping[str, Any]) -> list[Resource]:
-    """Return the resources that an answer means, one for each column; none for kinds that are not governed here.
+    """Return the resources that an answer means, one for each column, and folded; none for kinds not governed here.
 
     What was granted on all columns comes back as a table with a column wildcard, and what was granted on all tables as
     a table of the name ALL_TABLES. All columns but some is no resource of ours.
@@ -121,7 +128,7 @@ def from_answer(answer: Mapping[str, Any]) -> list[Resource]:
             excluded = (wildcard or {}).get("ExcludedColumnNames")
             return [] if excluded else [_table(table)]
         case {"TableWithColumns": {"DatabaseName": database, "Name": table, "ColumnNames": names}}:
-            return [Columns(database, table, (name,)) for name in names]
+            return [Columns(database, table, (name.lower(),)) for name in names]
         case {"Table": table}:
             return [_table(table)]
     return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from destination_datalake.lake_formation.resources import Columns, Resource, Table
+from destination_datalake.lake_formation.resources import Columns, Resource, Table, folded
 
 ALL = "ALL"
 """The permission that includes all others (the console calls it Super)."""
@@ -89,7 +89,8 @@ class Desired:
 class Present:
     """What Lake Formation has, as far as it matters for what is desired.
 
-    `tag_values` has the LF-Tags' definitions; `tags` what is assigned to a resource itself, not what it inherits.
+    `tag_values` has the LF-Tags' definitions; `tags` what is assigned to a resource itself, not what it inherits. The
+    resources are folded.
     """
 
     registrations: frozenset[Registration] = frozenset()
@@ -103,7 +104,8 @@ class Present:
         covering = [each for each in self.registrations if each.covers(arn)]
         return max(covering, key=lambda each: len(each.arn), default=None)
 
-    # Whether Lake Formation keeps the case of LF-Tags is not documented, so it is left aside.
+    # Lake Formation converts keys and values to lower case when they are stored
+    # (https://docs.aws.amazon.com/lake-formation/latest/dg/lf-tag-considerations.html).
 
     def values_of(self, key: str) -> frozenset[str] | None:
         """Return the values in an LF-Tag's definition, in lower case; None if it is not defined."""
@@ -112,12 +114,12 @@ class Present:
 
     def value_on(self, resource: Resource, key: str) -> str | None:
         """Return the value that is assigned to the resource itself, if any."""
-        found = (tag.value for tag in self.tags if tag.resource == resource and tag.key.lower() == key.lower())
+        found = (tag.value for tag in self.tags if tag.resource == folded(resource) and tag.key.lower() == key.lower())
         return next(found, None)
 
     def allows(self, grant: Grant) -> bool:
         """Whether the principal has the permission: itself, or as part of ALL, or on the column's whole table."""
-        resources = [grant.resource]
+        resources = [folded(grant.resource)]
         if isinstance(grant.resource, Columns):
             resources.append(Table(grant.resource.database, grant.resource.table))
         return any(

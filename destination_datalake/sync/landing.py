@@ -20,6 +20,7 @@ from destination_datalake.files.tasks import (
     UnitResult,
     split_into_tasks,
 )
+from destination_datalake.lake_formation.refusals import naming_grants
 from destination_datalake.records.undeclared import undeclared_warning
 from destination_datalake.rejects.counts import RejectCounts
 from destination_datalake.sync.failures import failure_of
@@ -98,7 +99,7 @@ class Landing:
         self._table_locks = {stream: threading.Lock() for stream in factories}
         self._commits = ThreadPool(MAX_COMMITS, "commit")
         self._tables: dict[StreamId, Future[Table]] = {
-            stream: self._commits.submit(_prepare, factory) for stream, factory in factories.items()
+            stream: self._commits.submit(self._prepare, factory) for stream, factory in factories.items()
         }
 
     def land(self, batches: Sequence[Batch]) -> None:
@@ -144,8 +145,7 @@ class Landing:
 
     def publish(self, streams: Sequence[StreamId]) -> dict[StreamId, Failure]:
         """Publish the tables of streams that are complete; return the failures."""
-        rewrite = self._executors.rewrite
-        published = {stream: self._commits.submit(self._tables[stream].result().publish, rewrite) for stream in streams}
+        published = {stream: self._commits.submit(self._publish, stream) for stream in streams}
         with self._stages.active("publishing"):
             errors = {stream: future.exception() for stream, future in published.items()}
         return {
@@ -157,6 +157,18 @@ class Landing:
     def close(self, given_up: Callable[[], bool]) -> None:
         """End the threads: start nothing more, and wait until what runs has ended, or `given_up` returns true."""
         self._commits.close(given_up)
+
+    def _prepare(self, factory: Callable[[], Table]) -> Table:
+        """Open a table and prepare it, on a pool's thread: that may import libraries for seconds."""
+        table = factory()
+        with naming_grants(*table.name, self._access):
+            table.prepare()
+        return table
+
+    def _publish(self, stream: StreamId) -> None:
+        table = self._tables[stream].result()
+        with naming_grants(*table.name, self._access):
+            table.publish(self._executors.rewrite)
 
     def _encode(self, staged: Sequence[StagedBatch]) -> Mapping[StreamId, list[UnitResult]]:
         try:
@@ -221,7 +233,9 @@ class Landing:
             if encoded.failure is not None:
                 self._discard(table, encoded.files, encoded.rejects)
                 return BatchFailed(batch, encoded.failure)
-            match table.commit(encoded.files, self._executors.rewrite):
+            with naming_grants(*table.name, self._access):
+                answer = table.commit(encoded.files, self._executors.rewrite)
+            match answer:
                 case Committed():
                     size = sum(file.size for file in encoded.files)
                     return BatchCommitted(batch, len(encoded.files), size, encoded.counts)
@@ -253,13 +267,6 @@ def _too_many_encodings(table: Table, batch: Batch, reason: str) -> Failure:
         "writer changes the table."
     )
     return Failure(message, f"a batch was encoded {MAX_ENCODINGS} times", "transient_error")
-
-
-def _prepare(factory: Callable[[], Table]) -> Table:
-    """Open a table and prepare it, on a pool's thread: that may import libraries for seconds."""
-    table = factory()
-    table.prepare()
-    return table
 
 
 class _EncodedBatch:

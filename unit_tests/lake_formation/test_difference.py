@@ -21,7 +21,7 @@ from destination_datalake.lake_formation.difference import (
     RegisterLocation,
     difference,
 )
-from destination_datalake.lake_formation.resources import AllTables, Columns, Database, DataLocation, Table
+from destination_datalake.lake_formation.resources import AllTables, Columns, Database, DataLocation, Resource, Table
 from destination_datalake.lake_formation.state import Desired, Grant, OptIn, Present, Registration, Tag
 
 ROLE = "arn:aws:iam::123456789012:role/lake-formation"
@@ -30,7 +30,7 @@ ORDERS = Table("shop", "orders")
 EMAIL = Columns("shop", "orders", ("email",))
 
 names = st.sampled_from(["a", "b", "c"])
-resources = st.sampled_from(
+resources: st.SearchStrategy[Resource] = st.sampled_from(
     [Database("shop"), AllTables("shop"), ORDERS, EMAIL, Columns("shop", "orders", ("id",)), DataLocation(LOCATION)]
 )
 tags = st.dictionaries(st.tuples(resources, names), names).map(

@@ -30,7 +30,7 @@ TAGS = {
     "database": {"domain": "sales", "owner": "team"},
     "table": {"layer": "raw"},
     "email": {"pii": "yes"},
-    "Name": {"pii": "yes"},
+    "name": {"pii": "yes"},
 }
 
 
@@ -80,7 +80,7 @@ def test_a_new_column_is_governed_when_the_table_has_it(shop: Cloud) -> None:
 
     assert governance.is_governed("shop", "orders", ["id", "email"])
     assert tags(shop)["email"] == {"pii": "yes"}
-    assert "Name" not in tags(shop)
+    assert "name" not in tags(shop)
 
 
 def test_a_sync_that_was_killed_between_any_two_calls_is_completed_by_the_next(shop: Cloud) -> None:

@@ -57,7 +57,7 @@ def test_a_resource_in_a_request_and_in_a_sentence(resource: Resource, request_:
             [],
         ),
         (
-            {"TableWithColumns": {**SHOP, "Name": "orders", "ColumnNames": ["id", "at"]}},
+            {"TableWithColumns": {**SHOP, "Name": "orders", "ColumnNames": ["Id", "at"]}},
             [Columns("shop", "orders", ("id",)), Columns("shop", "orders", ("at",))],
         ),
         ({"LFTagPolicy": {"ResourceType": "TABLE", "Expression": []}}, []),
