@@ -135,6 +135,13 @@ _CODES: Mapping[str, _Rule] = {
         "STS is disabled in this region", "Activate the region in the account's settings.", "config_error"
     ),
 }
+# STS's code is that of any invalid parameter (STS API: AssumeRole).
+_SESSION_TOO_LONG = _Rule(
+    "the role's sessions may not last as long as session_duration_seconds",
+    "Lower it to the role's maximum session duration, or to 3600 if the role is assumed with another role's "
+    "credentials.",
+    "config_error",
+)
 _SYNONYMS: Mapping[str, str] = {
     "ExpiredTokenException": "ExpiredToken",
     "TokenRefreshRequired": "ExpiredToken",
@@ -192,6 +199,8 @@ def _rule(call: _Call) -> _Rule:
         )
     if call.code in _DENIED:
         return _denied(call)
+    if call.operation == "AssumeRole" and "DurationSeconds" in call.text:
+        return _SESSION_TOO_LONG
     code = _SYNONYMS.get(call.code, call.code)
     if code in _CODES:
         return _CODES[code]

@@ -16,6 +16,7 @@ def answer(operation: str, code: str, text: str = "said AWS", status: int = 400)
     )
 
 
+CHAINED = "The requested DurationSeconds exceeds the 1 hour session limit for roles assumed by role chaining."
 LAKE_FORMATION = "Insufficient Lake Formation permission(s): Required Create Table on shop"
 
 
@@ -40,6 +41,7 @@ LAKE_FORMATION = "Insufficient Lake Formation permission(s): Required Create Tab
             "config_error",
             "(STS, AssumeRole): access denied. Allow sts:AssumeRole, al",
         ),
+        (answer("AssumeRole", "ValidationError", CHAINED), "config_error", "session_duration_seconds. Lower it to"),
         (
             answer("CreateTable", "AccessDeniedException", LAKE_FORMATION),
             "config_error",
