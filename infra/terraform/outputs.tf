@@ -94,6 +94,12 @@ output "opt_in_commands" {
   )) : null
 }
 
+# Nor for taking away what the account's settings give to everybody on new databases.
+output "revoke_command" {
+  description = "Command to run once, as data lake administrator, unless new databases have no default permissions"
+  value       = local.is_managed ? "aws lakeformation revoke-permissions --region ${local.region} --principal DataLakePrincipalIdentifier=IAM_ALLOWED_PRINCIPALS --permissions ALL --resource '{\"Database\": {\"CatalogId\": \"${local.account_id}\", \"Name\": \"${local.database}\"}}'" : null
+}
+
 output "athena_work_group" {
   description = "Workgroup for queries"
   value       = local.has_work_group ? aws_athena_workgroup.work_group[0].name : null

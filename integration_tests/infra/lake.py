@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from uuid import uuid4
 
 import pyarrow as pa
+from awscli.clidriver import create_clidriver  # type: ignore[import-untyped]
 from pyiceberg.catalog.glue import GlueCatalog
 
 from integration_tests.aws.server import ACCESS_KEY_ID, ACCOUNT_ID, REGION, SECRET_ACCESS_KEY
@@ -46,6 +49,18 @@ class DeployedLake(Lake):
         """Return the configuration that the stack has as its output, and where the tests' AWS is."""
         configuration: Mapping[str, Any] = json.loads(self.stack.outputs["Configuration"])
         return {**configuration, "endpoint_url": self.endpoint_url} | overrides
+
+    def run_commands(self, output: str) -> None:
+        """Run the commands of an output with the AWS CLI, as the account's administrator."""
+        environment = {
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY_ID,
+            "AWS_SECRET_ACCESS_KEY": SECRET_ACCESS_KEY,
+            "AWS_ENDPOINT_URL": self.endpoint_url,
+        }
+        with patch.dict("os.environ", environment):
+            for line in self.stack.outputs[output].splitlines():
+                aws, *words = shlex.split(line)
+                assert (aws, create_clidriver().main(words)) == ("aws", 0), line
 
     def connector(self, airbyte: Member) -> Member:
         """Return the connector's role, as this user assumes it."""

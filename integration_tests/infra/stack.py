@@ -47,6 +47,11 @@ class Stack:
         self.outputs = resolver.outputs()
         return touched
 
+    def properties(self, logical_name: str) -> Mapping[str, Any]:
+        """Return a resource's properties, as they were applied."""
+        found: Mapping[str, Any] = self._properties[logical_name]
+        return found
+
 
 def pseudo(stack: str) -> Mapping[str, str]:
     """Return the pseudo parameters of a stack in the tests' account."""

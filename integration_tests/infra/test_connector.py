@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
 from botocore.exceptions import ClientError
 
 from integration_tests.harness.account import Account, Member
-from integration_tests.harness.messages import configured_catalog, configured_stream, record, state, status
 from integration_tests.harness.runs.platform import Platform
-from integration_tests.harness.warehouse import INTEGER, STRING, object_schema
 from integration_tests.infra.conftest import Deploy
 from integration_tests.infra.lake import DeployedLake
-
-ORDERS = configured_stream("orders", object_schema(id=INTEGER, name=STRING))
+from integration_tests.infra.syncs import ids, sync
 
 
 @pytest.mark.parametrize("mode", ["none", "hybrid", "managed"])
@@ -125,23 +122,6 @@ def deliver(lake: DeployedLake, account: Account, rows: pa.Table) -> None:
     )
     with pytest.raises(ClientError, match="AccessDenied"):
         s3.put_object(Bucket=lake.bucket, Key=f"lake/{lake.database}/orders/x", Body=b"")
-
-
-def sync(platform: Platform, lake: DeployedLake, numbers: list[int]) -> None:
-    run = platform.write(lake.config(), configured_catalog(ORDERS), orders(numbers))
-    assert run.exit_code == 0, run.report()
-
-
-def orders(numbers: list[int]) -> Iterator[bytes]:
-    yield status("orders", "STARTED")
-    for number in numbers:
-        yield record("orders", {"id": number, "name": f"order {number}"})
-    yield state("orders", numbers[-1])
-    yield status("orders", "COMPLETE")
-
-
-def ids(lake: DeployedLake) -> list[int]:
-    return sorted(row["id"] for row in lake.rows(lake.database, "orders"))
 
 
 def encryption(lake: DeployedLake) -> set[tuple[str, str | None, bool | None]]:

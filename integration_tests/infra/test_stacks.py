@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import shlex
 from typing import TYPE_CHECKING
 
 import pytest
-from awscli.clidriver import create_clidriver  # type: ignore[import-untyped]
 from botocore.exceptions import ClientError
 
-from integration_tests.aws.server import ACCESS_KEY_ID, SECRET_ACCESS_KEY
 from integration_tests.harness.account import Account
 from integration_tests.infra.conftest import Deploy
 from integration_tests.infra.lake import DeployedLake
@@ -95,18 +92,10 @@ def granted(client: LakeFormationClient, principal: str) -> list[tuple[str, list
     )
 
 
-def test_the_opt_in_commands_opt_in_the_connector_and_the_reader(
-    deploy: Deploy, account: Account, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_opt_in_commands_opt_in_the_connector_and_the_reader(deploy: Deploy, account: Account) -> None:
     lake = deploy(LakeFormationMode="hybrid", ReaderPrincipalArn=READER)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", lake.endpoint_url)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY_ID)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_ACCESS_KEY)
 
-    for line in lake.stack.outputs["OptInCommands"].splitlines():
-        words = shlex.split(line)
-        assert words[0] == "aws"
-        assert create_clidriver().main(words[1:]) == 0
+    lake.run_commands("OptInCommands")
 
     listed = account.client("lakeformation").list_lake_formation_opt_ins()["LakeFormationOptInsInfoList"]
     ours = [each for each in listed if lake.database in json.dumps(each["Resource"])]
