@@ -1,6 +1,6 @@
 """The rules of the policy: capability → actions → resources, each action with its reason and when it is needed.
 
-The page docs/permissions.md is generated from this table, and tests compare it with the requests of real syncs.
+The page docs/permissions.md is generated from this table, and tests compare it with the requests of syncs and checks.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ Condition: TypeAlias = Mapping[str, Mapping[str, Sequence[str]]]
 
 
 class Need(Enum):
-    """When an action is used, and what its refusal costs."""
+    """Which commands use an action."""
 
-    SYNC = "syncs and check"
-    CHECK = "check only"
-    OPTIONAL = "optional"
+    BOTH = "syncs, `check`"
+    SYNC = "syncs"
+    CHECK = "`check`"
+    OPTIONAL = "`check`; optional"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,30 +102,30 @@ CAPABILITIES: Sequence[Capability] = (
     Capability(
         "Objects",
         (
-            Permission("s3:PutObject", Need.SYNC, "data files, metadata of Iceberg tables, rejects, staged segments"),
-            Permission("s3:GetObject", Need.SYNC, "metadata of Iceberg tables; files that are rewritten or copied"),
+            Permission("s3:PutObject", Need.BOTH, "data files, metadata of Iceberg tables, rejects, staged segments"),
+            Permission("s3:GetObject", Need.BOTH, "metadata of Iceberg tables; files that are rewritten or copied"),
             Permission(
                 "s3:DeleteObject",
-                Need.SYNC,
+                Need.BOTH,
                 "the object of `check`, staged segments, old metadata, folders that a Hive table has left, files of "
                 "failed batches",
             ),
-            Permission("s3:AbortMultipartUpload", Need.CHECK, "uploads of failed batches; `check` tries it"),
+            Permission("s3:AbortMultipartUpload", Need.BOTH, "uploads of failed batches"),
         ),
         Scope.objects,
     ),
     Capability(
         "Folders",
-        (Permission("s3:ListBucket", Need.SYNC, "the files of a Hive table; `check` tries it"),),
+        (Permission("s3:ListBucket", Need.BOTH, "the files of a Hive table"),),
         _buckets,
         _listed_prefixes,
     ),
     Capability(
         "Key",
         (
-            Permission("kms:GenerateDataKey", Need.SYNC, "objects that are written", ENCRYPTED),
+            Permission("kms:GenerateDataKey", Need.BOTH, "objects that are written", ENCRYPTED),
             # https://docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html#mpuAndPermissions
-            Permission("kms:Decrypt", Need.SYNC, "objects that are read; parts of multipart uploads", ENCRYPTED),
+            Permission("kms:Decrypt", Need.BOTH, "objects that are read; parts of multipart uploads", ENCRYPTED),
         ),
         lambda scope: [scope.kms_key_arn] if scope.kms_key_arn else [],
         _via_s3,
@@ -132,17 +133,17 @@ CAPABILITIES: Sequence[Capability] = (
     Capability(
         "Databases",
         (
-            Permission("glue:GetDatabase", Need.SYNC, "whether a database exists"),
-            Permission("glue:CreateDatabase", Need.SYNC, "databases that do not exist"),
+            Permission("glue:GetDatabase", Need.BOTH, "whether a database exists"),
+            Permission("glue:CreateDatabase", Need.BOTH, "databases that do not exist"),
         ),
         lambda scope: scope.catalog(*(f"database/{database}" for database in scope.databases)),
     ),
     Capability(
         "Tables",
         (
-            Permission("glue:GetTable", Need.SYNC, "every commit"),
-            Permission("glue:CreateTable", Need.SYNC, "new tables, and that of rejects"),
-            Permission("glue:UpdateTable", Need.SYNC, "every commit"),
+            Permission("glue:GetTable", Need.BOTH, "every commit"),
+            Permission("glue:CreateTable", Need.BOTH, "new tables, and that of rejects"),
+            Permission("glue:UpdateTable", Need.BOTH, "every commit"),
         ),
         lambda scope: scope.tables(scope.databases, "*"),
     ),
@@ -151,8 +152,8 @@ CAPABILITIES: Sequence[Capability] = (
         (
             Permission(
                 "glue:BatchCreatePartition",
-                Need.SYNC,
-                "partitions of the table of rejects; without it, rejects are in S3 alone; `check` tries it",
+                Need.BOTH,
+                "partitions of the table of rejects; without it, rejects are in S3 alone",
             ),
         ),
         lambda scope: scope.tables([scope.database], REJECTS_TABLE, CHECKED_TABLES),
@@ -170,9 +171,9 @@ CAPABILITIES: Sequence[Capability] = (
     Capability(
         "LakeFormation",
         (
-            Permission("lakeformation:ListResources", Need.SYNC, "whether the data location is registered", GOVERNED),
+            Permission("lakeformation:ListResources", Need.BOTH, "whether the data location is registered", GOVERNED),
             Permission("lakeformation:RegisterResource", Need.SYNC, "a location that is not registered", REGISTERED),
-            Permission("lakeformation:GetLFTag", Need.SYNC, "definitions of LF-Tags", TAGGED),
+            Permission("lakeformation:GetLFTag", Need.BOTH, "definitions of LF-Tags", TAGGED),
             Permission("lakeformation:CreateLFTag", Need.SYNC, "LF-Tags that are not defined", TAGGED),
             Permission("lakeformation:UpdateLFTag", Need.SYNC, "values that a definition lacks", TAGGED),
             Permission("lakeformation:GetResourceLFTags", Need.SYNC, "LF-Tags of databases and tables", TAGGED),

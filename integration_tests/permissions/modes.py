@@ -41,12 +41,15 @@ class Site:
         """Return the key of an LF-Tag that no other site has."""
         return self.lake.name(word)
 
-    def grants(self) -> list[dict[str, object]]:
-        """Return the option with grants to an analyst on databases, tables and a column."""
+    def grants(self, of_all_tables: Mapping[str, str] | None = None) -> list[dict[str, object]]:
+        """Return the option with grants to an analyst on databases, tables and a column.
+
+        `of_all_tables` is added to the grant on all tables of a database.
+        """
         analyst = f"arn:aws:iam::{ACCOUNT_ID}:role/{self.lake.name('analyst')}"
         return [
             {"principal": analyst, "permissions": ["DESCRIBE"]},
-            {"principal": analyst, "permissions": ["SELECT"], "table": "*"},
+            {"principal": analyst, "permissions": ["SELECT"], "table": "*", **(of_all_tables or {})},
             {"principal": analyst, "permissions": ["SELECT"], "table": "appended", "columns": ["id"]},
         ]
 
@@ -102,11 +105,16 @@ def prepare_hybrid(site: Site, config: Config, _scope: Scope) -> None:
 
 
 def managed(site: Site) -> Options:
-    """Return the options for an account in which much is there before the connector comes."""
+    """Return the options for an account in which much is there before the connector comes.
+
+    Who creates a database may not grant all of its tables, present and future, to others: that is granted on the one
+    that is there.
+    """
+    grants = site.grants({"database": site.lake.database})
     return {
         **KINDS["hive-jsonl"],
         "glue_region": "eu-west-2",
-        "lake_formation": {"mode": "managed", "tags": {site.tag("domain"): ["sales", "new"]}, "grants": site.grants()},
+        "lake_formation": {"mode": "managed", "tags": {site.tag("domain"): ["sales", "new"]}, "grants": grants},
         "lakeformation_database_default_tag_key": site.tag("origin"),
         "lakeformation_database_default_tag_values": "airbyte",
     }
