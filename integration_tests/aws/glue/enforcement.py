@@ -83,7 +83,11 @@ def _create_database(request: GlueResponse, standing: Standing) -> None:
 
 def _get_database(request: GlueResponse, standing: Standing) -> None:
     name = request.parameters["Name"]
-    if name in request.glue_backend.databases and not standing.sees_database(Database(standing.catalog, name)):
+    if standing.sees_database(Database(standing.catalog, name)):
+        return
+    # What is not there is not told to whom may not create it: https://github.com/ExpediaGroup/waggle-dance/pull/359
+    may_create = "CREATE_DATABASE" in standing.permissions(Catalog(standing.catalog))
+    if name in request.glue_backend.databases or not may_create:
         raise _denied(f"Insufficient Lake Formation permission(s): Required Describe on {name}")
 
 
@@ -109,8 +113,14 @@ def _update_table(request: GlueResponse, standing: Standing) -> None:
 
 def _get_table(request: GlueResponse, standing: Standing) -> None:
     database, name = request.parameters["DatabaseName"], _table_name(request)
-    tables = getattr(request.glue_backend.databases.get(database), "tables", {})
-    if name in tables and not standing.sees_table(Table(standing.catalog, database, name)):
+    if standing.sees_table(Table(standing.catalog, database, name)):
+        return
+    known = request.glue_backend.databases.get(database)
+    if known is None:
+        may_create = "CREATE_DATABASE" in standing.permissions(Catalog(standing.catalog))
+    else:
+        may_create = "CREATE_TABLE" in standing.permissions(Database(standing.catalog, database))
+    if not may_create or (known is not None and name in known.tables):
         raise _denied(f"Insufficient Lake Formation permission(s): Required Describe on {name}")
 
 

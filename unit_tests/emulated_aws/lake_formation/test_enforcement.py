@@ -144,6 +144,25 @@ def test_a_caller_sees_what_it_has_a_permission_for(closed: LakeFormationClient,
     assert [table["Name"] for table in tables["TableList"]] == ["orders"]
 
 
+@pytest.mark.parametrize(
+    ("asked", "resource", "permission"),
+    [
+        ({"DatabaseName": "shop", "Name": "nothing"}, SHOP, "CREATE_TABLE"),
+        ({"Name": "nowhere"}, CATALOG, "CREATE_DATABASE"),
+    ],
+)
+def test_what_is_missing_is_told_to_whom_may_create_it(
+    closed: LakeFormationClient, glue: GlueClient, asked: Any, resource: Any, permission: str
+) -> None:
+    read = glue.get_table if "DatabaseName" in asked else glue.get_database
+    with caller(ANALYST):
+        assert refusal(read, **asked) == "AccessDeniedException"
+    grant(closed, resource, permission)
+
+    with caller(ANALYST):
+        assert refusal(read, **asked) == "EntityNotFoundException"
+
+
 def test_an_administrator_reads_and_grants_but_does_not_write(closed: LakeFormationClient, glue: GlueClient) -> None:
     closed.put_data_lake_settings(DataLakeSettings={"DataLakeAdmins": [principal(ANALYST)]})
 
