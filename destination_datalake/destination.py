@@ -120,7 +120,13 @@ class DestinationDatalake(Destination):
 
         catalog = read_object(configured_catalog_path, "configured catalog")
         options = self._parse(config, _logger)
-        spark = self._spark or _start_engine(EngineSettings.from_config(options))
+        settings = EngineSettings.from_config(options)
+        if settings.sends_in_clear and options.credentials.credentials_title == "IAM User":
+            _logger.warning(
+                "Spark sends the access key to its executors in clear text. Set spark.authenticate and "
+                "spark.network.crypto.enabled to true in spark.conf, or use an IAM role."
+            )
+        spark = self._spark or _start_engine(settings)
         termination = self._termination or Termination()
         try:
             self.exit_code = run_sync(options, catalog, input_stream.fileno(), self._out, spark, termination)

@@ -60,6 +60,9 @@ _ALWAYS: Mapping[str, str] = {
 }
 
 
+_ENCRYPT_TASKS = ("spark.network.crypto.enabled", "spark.authenticate.enableSaslEncryption", "spark.ssl.rpc.enabled")
+
+
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
     """Where Spark runs. `conf` has Spark properties, which override our defaults; `jvm_options` are added to ours."""
@@ -77,6 +80,14 @@ class EngineSettings:
     def is_local(self) -> bool:
         """Whether executors share this machine's disk."""
         return self.master.startswith("local")
+
+    @property
+    def sends_in_clear(self) -> bool:
+        """Whether tasks go to other machines without encryption, unless Spark is told otherwise elsewhere.
+
+        https://spark.apache.org/docs/latest/security.html#network-encryption
+        """
+        return not self.is_local and not any(self.conf.get(name) == "true" for name in _ENCRYPT_TASKS)
 
     def properties(self, scratch: Path) -> dict[str, str]:
         """Return all properties that Spark is started with; `scratch` is the folder for its temporary files."""

@@ -35,6 +35,22 @@ def test_only_a_local_driver_is_bound_to_the_loopback_address(tmp_path: Path, ma
     assert properties.get("spark.driver.host") == properties.get("spark.driver.bindAddress") == address
 
 
+@pytest.mark.parametrize(
+    ("master", "conf", "in_clear"),
+    [
+        ("local[*]", {}, False),
+        ("spark://lake:7077", {}, True),
+        ("k8s://lake", {"spark.network.crypto.enabled": "false"}, True),
+        ("yarn", {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}, False),
+        ("spark://lake:7077", {"spark.ssl.rpc.enabled": "true"}, False),
+    ],
+)
+def test_tasks_cross_a_network_in_clear_text_unless_spark_encrypts(
+    master: str, conf: dict[str, str], in_clear: bool
+) -> None:
+    assert EngineSettings(master, conf).sends_in_clear is in_clear
+
+
 def test_temporary_files_are_in_the_scratch_folder(tmp_path: Path) -> None:
     properties = EngineSettings("local[2]", {}, ("-Dours=1",)).properties(tmp_path)
 
