@@ -141,7 +141,8 @@ def test_the_log_has_each_request_once_with_caller_and_outcome(account: Account,
 
     put, get = log.read(caller=user.arn)
     assert (put.operation, put.bucket, put.key, put.sent_bytes, put.status) == ("PutObject", bucket, "a", 5, 200)
-    assert put.headers == {"x-amz-server-side-encryption": "AES256"}
+    assert put.headers["x-amz-server-side-encryption"] == "AES256"
+    assert put.headers["user-agent"].startswith("Boto3/")
     assert put.needs[0].conditions == {"s3:x-amz-server-side-encryption": ["AES256"]}
     assert (get.operation, get.status, get.refusal) == ("GetObject", 403, "AccessDenied")
     assert log.read(service="glue") == []
