@@ -196,7 +196,6 @@ OPT_INS = {"ListLakeFormationOptIns", "CreateLakeFormationOptIn"}
             LISTED | {"RegisterResource"},
         ),
     ],
-    ids=str,
 )
 def test_lake_formation_s_actions_are_those_that_the_options_ask_for(
     changes: dict[str, Any], expected: set[str]
