@@ -198,7 +198,8 @@ CAPABILITIES: Sequence[Capability] = (
         (
             # https://docs.aws.amazon.com/lake-formation/latest/dg/registration-role.html
             Permission("iam:PassRole", Need.SYNC, "the role that Lake Formation gets with the location", REGISTERED),
-            Permission("iam:GetRole", Need.SYNC, "Lake Formation looks at the role before it takes it", REGISTERED),
+            # https://docs.aws.amazon.com/aws-managed-policy/latest/reference/AWSLakeFormationDataAdmin.html
+            Permission("iam:GetRole", Need.SYNC, "the same; AWS allows it to administrators of data lakes", REGISTERED),
         ),
         lambda scope: [scope.registration_role_arn] if scope.registration_role_arn else [],
     ),

@@ -74,6 +74,8 @@ class Mode:
     prepare: Callable[[Site, Config, Scope], None] = lambda _site, _config, _scope: None
     unneeded: Mapping[str, str] = field(default_factory=dict)
     accident: Accident = "killed"
+    remote_executors: bool = False
+    """Spark's executors do not see the driver's disk, so that records are staged in S3."""
 
 
 def encrypted(site: Site) -> Options:
@@ -145,7 +147,7 @@ def prepare_managed(site: Site, config: Config, scope: Scope) -> None:
 
 MODES: Mapping[str, Mode] = {
     "iceberg": Mode(lambda _site: KINDS["iceberg"]),
-    "hive, parquet, a key of KMS": Mode(encrypted),
+    "hive, parquet, a key of KMS": Mode(encrypted, remote_executors=True),
     "hive, json lines": Mode(lambda _site: KINDS["hive-jsonl"]),
     "hybrid": Mode(hybrid, prepare_hybrid, accident="too many rejects"),
     "managed": Mode(
