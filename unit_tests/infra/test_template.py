@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 
 import jsonschema
 import pytest
@@ -208,3 +210,22 @@ def test_every_parameter_is_in_the_console_s_groups_and_on_the_page() -> None:
     assert sorted(name for group in groups for name in group["Parameters"]) == sorted(parameters)
     page = text("infra/README.md")
     assert [name for name in parameters if f"`{name}`" not in page] == []
+
+
+def test_the_page_s_command_deploys_the_template() -> None:
+    (command,) = re.findall(r"```sh\n(aws cloudformation deploy .*?)```", text("infra/README.md"), re.DOTALL)
+    words = shlex.split(command.replace("\\\n", ""))
+
+    given = dict(word.split("=", 1) for word in words[words.index("--parameter-overrides") + 1 :])
+    found = Resolved(TEMPLATE, given)
+
+    assert words[words.index("--template-file") + 1] == PATH
+    # Names of one's own would take CAPABILITY_NAMED_IAM.
+    assert words[words.index("--capabilities") + 1] == "CAPABILITY_IAM"
+    assert [name for name, role in found.of_type("AWS::IAM::Role").items() if "RoleName" in role] == []
+
+
+def test_the_template_is_short_enough_to_be_sent_without_a_bucket() -> None:
+    """https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/cloudformation-limits.html: Template body size."""
+    assert len(text(PATH).encode()) <= 51_200
+    assert len(TEMPLATE.sections["Description"]) <= 1024

@@ -19,8 +19,9 @@ def key(aws: Aws, _name: str, properties: Properties, made: Made | None) -> Made
         if made is None:
             created = kms.create_key(Policy=policy, Description=description)["KeyMetadata"]
             made = Made(created["KeyId"], {"Arn": created["Arn"]})
-        kms.put_key_policy(KeyId=made.ref, PolicyName="default", Policy=policy)
-        kms.update_key_description(KeyId=made.ref, Description=description)
+        else:
+            kms.put_key_policy(KeyId=made.ref, PolicyName="default", Policy=policy)
+            kms.update_key_description(KeyId=made.ref, Description=description)
         (kms.enable_key_rotation if rest.pop("EnableKeyRotation") else kms.disable_key_rotation)(KeyId=made.ref)
     return made
 
