@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -32,24 +34,17 @@ _DROPPED_AT_ONCE = 10
 
 def try_database(trial: Trial, findings: Findings) -> None:
     """Create the database unless it exists."""
-    database = trial.config.lakeformation_database_name
+    database, settings = trial.config.lakeformation_database_name, Policy.of(trial.config).database_settings
     with findings.attempt("create or read database", database):
-        ensure_database(trial.access.client("glue"), database, Policy.of(trial.config).database_settings)
+        ensure_database(trial.access.client("glue"), database, settings)
 
 
 def try_table(trial: Trial, findings: Findings) -> None:
     """Create, read, change and drop a table, where a stream's would be. Leaves nothing behind."""
-    glue = trial.access.client("glue")
-    database, table = trial.config.lakeformation_database_name, f"{_NAME}{trial.unique}"
+    glue, database = trial.access.client("glue"), trial.config.lakeformation_database_name
+    entry = _entry(trial, trial.unique)
+    table = entry["Name"]
     name = f"{database}.{table}"
-    location = f"{trial.config.table_uri(database, table)}/"
-    entry: TableInputTypeDef = {
-        "Name": table,
-        "Description": _DESCRIPTION,
-        "TableType": "EXTERNAL_TABLE",
-        "StorageDescriptor": {"Columns": [{"Name": "id", "Type": "string"}], "Location": location},
-        "PartitionKeys": [{"Name": "dt", "Type": "string"}],
-    }
     with findings.attempt("create table", name) as create:
         glue.create_table(DatabaseName=database, TableInput=entry)
     try:
@@ -58,21 +53,48 @@ def try_table(trial: Trial, findings: Findings) -> None:
                 glue.get_table(DatabaseName=database, Name=table)
             with findings.attempt("change table", name):
                 glue.update_table(DatabaseName=database, TableInput=entry)
-            _try_partition(glue, database, table, location)
+            _try_partition(trial, glue, table)
     finally:
         # A table may exist although the answer to its creation was lost.
         with (findings if create.succeeded else Findings()).attempt("drop table", name):
             glue.delete_table(DatabaseName=database, Name=table)
 
 
-def _try_partition(glue: GlueClient, database: str, table: str, location: str) -> None:
+@contextmanager
+def another_table(trial: Trial) -> Iterator[str]:
+    """Lend a table in the database for something else to be tried on. Raises what Glue raises when it is created."""
+    glue, database = trial.access.client("glue"), trial.config.lakeformation_database_name
+    entry = _entry(trial, trial.unique[::-1])
+    try:
+        glue.create_table(DatabaseName=database, TableInput=entry)
+        yield entry["Name"]
+    finally:
+        # Whether tables can be dropped is another step's subject.
+        with Findings().attempt("drop table", entry["Name"]):
+            glue.delete_table(DatabaseName=database, Name=entry["Name"])
+
+
+def _entry(trial: Trial, unique: str) -> TableInputTypeDef:
+    table = f"{_NAME}{unique}"
+    location = f"{trial.config.table_uri(trial.config.lakeformation_database_name, table)}/"
+    return {
+        "Name": table,
+        "Description": _DESCRIPTION,
+        "TableType": "EXTERNAL_TABLE",
+        "StorageDescriptor": {"Columns": [{"Name": "id", "Type": "string"}], "Location": location},
+        "PartitionKeys": [{"Name": "dt", "Type": "string"}],
+    }
+
+
+def _try_partition(trial: Trial, glue: GlueClient, table: str) -> None:
     """Log why no partition can be created: without it, rejects are in S3 and not in their table."""
-    day = "2000-01-01"
+    database, day = trial.config.lakeformation_database_name, "2000-01-01"
+    location = f"{trial.config.table_uri(database, table)}/dt={day}/"
     try:
         glue.batch_create_partition(
             DatabaseName=database,
             TableName=table,
-            PartitionInputList=[{"Values": [day], "StorageDescriptor": {"Location": f"{location}dt={day}/"}}],
+            PartitionInputList=[{"Values": [day], "StorageDescriptor": {"Location": location}}],
         )
     except Exception as error:
         failure = explain(error, doing="create a partition of", resource=f"table {database}.{table}")

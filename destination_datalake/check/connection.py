@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from destination_datalake.check import governance
 from destination_datalake.check.catalog import try_database, try_table
 from destination_datalake.check.existing_tables import try_existing_tables
 from destination_datalake.check.identity import try_identity, try_java
@@ -26,6 +27,7 @@ from destination_datalake.check.storage import (
 from destination_datalake.check.trial import Trial
 from destination_datalake.config.access import aws_access
 from destination_datalake.config.options import Config
+from destination_datalake.iam_policy.rules import GOVERNED, GRANTED, TAGGED
 
 _OBJECTS = "writes, reads, lists and deletes an object, and begins and aborts a multipart upload"
 
@@ -64,6 +66,49 @@ STEPS: Sequence[Step] = (
         "creates, reads, changes and drops a table; creating a partition in it is optional",
         try_table,
         needs=["database"],
+    ),
+    Step(
+        "lake_formation_location",
+        "Lake Formation: data location",
+        "reads the data lake settings, and compares the registered data locations with the options",
+        governance.try_location,
+        needs=["identity"],
+        applies=GOVERNED.holds,
+    ),
+    Step(
+        "lake_formation_permissions",
+        "Lake Formation: permissions",
+        "warns of permissions that are missing on tables that others have created",
+        governance.try_permissions,
+        needs=["database"],
+        applies=GOVERNED.holds,
+    ),
+    Step(
+        "lake_formation_tags",
+        "Lake Formation: LF-Tags",
+        "compares their definitions with the options, and assigns those that are defined to a table that it drops",
+        governance.try_lf_tags,
+        needs=["table"],
+        after=["lake_formation_location"],
+        applies=TAGGED.holds,
+    ),
+    Step(
+        "lake_formation_grants",
+        "Lake Formation: grants",
+        "compares what is granted on the database with the options, and looks whether it may grant the rest",
+        governance.try_grants,
+        needs=["database"],
+        after=["lake_formation_location"],
+        applies=GRANTED.holds,
+    ),
+    Step(
+        "default_permissions",
+        "Lake Formation: old default permissions",
+        "warns of permissions of `IAM_ALLOWED_PRINCIPALS`, which void governance; only if `mode` is `managed`",
+        governance.try_defaults,
+        needs=["database"],
+        after=["lake_formation_location"],
+        applies=lambda config: config.lake_formation.mode == "managed",
     ),
     Step(
         "existing_tables",

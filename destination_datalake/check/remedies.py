@@ -38,8 +38,8 @@ class Remedies:
     def added_to(self, failure: Failure) -> Failure:
         """Return the failure with the statement or command that gives what is missing, if a permission is."""
         missing = failure.missing
-        # No statement outweighs an explicit deny.
-        if missing is None or "explicit deny" in failure.detail:
+        # No statement outweighs an explicit deny. Some sentences have the command already.
+        if missing is None or "explicit deny" in failure.detail or "aws lakeformation" in failure.message:
             return failure
         if missing.in_iam:
             remedy = f"Policy statement for {self.principal}: {json.dumps(self._statement(missing))}"

@@ -51,7 +51,11 @@ class Findings:
             failure = explain(error, doing=doing, resource=resource)
             if failure is None:
                 raise
-            self.failures.append(failure if self.remedies is None else self.remedies.added_to(failure))
+            self.add(failure)
+
+    def add(self, failure: Failure) -> None:
+        """Add a failure, with the remedy if a permission is missing."""
+        self.failures.append(failure if self.remedies is None else self.remedies.added_to(failure))
 
     def fail(self, message: str) -> None:
         """Add a failure that is due to the options. `message` says what is wrong and what to do."""

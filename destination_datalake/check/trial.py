@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.check.remedies import Remedies
@@ -23,3 +25,5 @@ class Trial:
     """Why S3 could not use the KMS key, from each folder."""
     encrypted_with: list[str] = field(default_factory=list)
     """What S3 has encrypted objects with, from each folder: "AES256", or the ARN of a KMS key."""
+    settings: Mapping[str, Any] | None = None
+    """The data lake settings (Lake Formation API: DataLakeSettings), if the caller may read them."""

@@ -178,7 +178,12 @@ CAPABILITIES: Sequence[Capability] = (
             Permission("lakeformation:UpdateLFTag", Need.SYNC, "values that a definition lacks", TAGGED),
             Permission("lakeformation:GetResourceLFTags", Need.SYNC, "LF-Tags of databases and tables", TAGGED),
             Permission("lakeformation:AddLFTagsToResource", Need.SYNC, "LF-Tags that a resource lacks", TAGGED),
-            Permission("lakeformation:ListPermissions", Need.SYNC, "grants that exist", GRANTED),
+            Permission(
+                "lakeformation:ListPermissions",
+                Need.SYNC,
+                "grants that exist; `check` also reads what the connector and IAM_ALLOWED_PRINCIPALS hold",
+                GOVERNED,
+            ),
             Permission("lakeformation:BatchGrantPermissions", Need.SYNC, "grants that are missing", GRANTED),
             Permission("lakeformation:ListLakeFormationOptIns", Need.SYNC, "opt-ins that exist", OPTED_IN),
             Permission("lakeformation:CreateLakeFormationOptIn", Need.SYNC, "opt-ins that are missing", OPTED_IN),

@@ -48,6 +48,12 @@ class CommandLines:
             "grant-permissions", "--principal", principal, "--permissions", *wanted, *option, *of_resource
         )
 
+    def revoke(self, principal: str, permissions: Iterable[str], resource: Resource) -> str:
+        """Revoke permissions on a resource."""
+        who, of_resource = f"DataLakePrincipalIdentifier={principal}", _json(to_request(resource))
+        wanted = sorted(permissions)
+        return self._line("revoke-permissions", "--principal", who, "--permissions", *wanted, "--resource", of_resource)
+
     def assign(self, tag: Tag) -> str:
         """Assign an LF-Tag to a resource, in place of another value of its key."""
         tags = [{"TagKey": tag.key, "TagValues": [tag.value]}]

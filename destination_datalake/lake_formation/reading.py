@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from destination_datalake.lake_formation.resources import (
+    AllTables,
     Catalog,
     Columns,
+    Database,
     LfTag,
     Resource,
     Table,
     from_answer,
     to_request,
 )
-from destination_datalake.lake_formation.state import Desired, Grant, OptIn, Present, Registration, Tag
+from destination_datalake.lake_formation.state import ALL, Desired, Grant, OptIn, Present, Registration, Tag
 
 if TYPE_CHECKING:
     from mypy_boto3_lakeformation import LakeFormationClient
@@ -35,6 +39,21 @@ class NotRead(Exception):
 
 _PAGE = 1000
 """The most that Lake Formation lists in one answer."""
+_PAGES = 5
+"""How much of a list is read that can be as long as the catalog."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Permissions that somebody has on a resource, and which of them with the right to grant them to others."""
+
+    permissions: frozenset[str]
+    grantable: frozenset[str]
+
+    def lacks(self, permissions: Iterable[str], *, grantable: bool) -> frozenset[str]:
+        """Return those that are missing; ALL includes every other."""
+        held = self.grantable if grantable else self.permissions
+        return frozenset() if ALL in held else frozenset(permissions) - held
 
 
 def read(desired: Desired, client: LakeFormationClient) -> Present:
@@ -52,6 +71,38 @@ def read(desired: Desired, client: LakeFormationClient) -> Present:
         frozenset(grant for resource in granted for grant in _grants(resource, client)),
         frozenset(opt_in for resource in enforced for opt_in in _opt_ins(resource, client)),
     )
+
+
+def effective_permissions(principal: str, resource: Resource, client: LakeFormationClient) -> Held:
+    """Return the permissions that a principal has on a resource, however they were granted. Raises as `read` does.
+
+    That is what ListPermissions answers if it is asked for both
+    (https://docs.aws.amazon.com/lake-formation/latest/APIReference/API_ListPermissions.html). Permissions that an
+    administrator has implicitly are not among them.
+    """
+    request = {"Principal": {"DataLakePrincipalIdentifier": principal}, "Resource": to_request(resource)}
+    found: set[str] = set()
+    grantable: set[str] = set()
+    with _reading("the permissions", resource), suppress(client.exceptions.EntityNotFoundException):
+        for page in _pages(client.list_permissions, request):
+            for each in page["PrincipalResourcePermissions"]:
+                grantable |= {*each.get("PermissionsWithGrantOption", [])}
+                found |= {*each.get("Permissions", []), *grantable}
+    return Held(frozenset(found), frozenset(grantable))
+
+
+def tables_granted_to(principal: str, database: str, client: LakeFormationClient) -> list[Resource]:
+    """Return the tables of a database, or all of them as one, on which a principal has permissions.
+
+    Reads only the first pages of a long list.
+    """
+    found: dict[Resource, None] = {}
+    with _reading("the permissions on tables", Database(database)):
+        for page in islice(_pages(client.list_permissions, {"ResourceType": "TABLE"}), _PAGES):
+            for each in page["PrincipalResourcePermissions"]:
+                if each["Principal"]["DataLakePrincipalIdentifier"] == principal:
+                    found |= dict.fromkeys(from_answer(each["Resource"]))
+    return [each for each in found if isinstance(each, Table | AllTables) and each.database == database]
 
 
 def _whole(resource: Resource) -> Resource:

@@ -6,17 +6,18 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from destination_datalake.aws.caller import caller_arn
 from destination_datalake.aws.errors import explain
 from destination_datalake.aws.permissions import denial_by_iam
 from destination_datalake.aws.secrets import mask_secrets
 from destination_datalake.errors import ConnectorError, Failure, MissingPermission
-from destination_datalake.lake_formation.applying import NotApplied
+from destination_datalake.lake_formation.applying import NotApplied, calls
 from destination_datalake.lake_formation.difference import (
     AddLfTagValues,
     AssignLfTag,
+    Change,
     CreateLfTag,
     GrantPermission,
     OptInPrincipal,
@@ -95,6 +96,11 @@ def _of_table(permission: str, named: str | None, database: str, table: str) -> 
     return Database(database) if named == database else Table(database, table)
 
 
+def foreseen(change: Change, access: AwsAccess) -> ConnectorError:
+    """Return the error with which a change will be denied to a caller without the permissions that it needs."""
+    return explained(NotApplied(calls([change])[0].operation, change, "AccessDeniedException", ""), access)
+
+
 def _subject(error: NotApplied | NotRead) -> tuple[str, str]:
     """Return what failed, to complete "Cannot …", and on which resource."""
     if isinstance(error, NotRead):
@@ -151,29 +157,39 @@ def _caller(access: AwsAccess) -> str:
         return "<ARN_OF_THE_CONNECTOR>"
 
 
-def _needed(error: NotApplied | NotRead) -> tuple[frozenset[str], Resource, bool] | None:
-    """Return the permissions of Lake Formation that the call needs, on what, and whether with grant option.
+class Needed(NamedTuple):
+    """Permissions of Lake Formation that a call needs, on what, and whether with the grant option."""
+
+    permissions: frozenset[str]
+    resource: Resource
+    grantable: bool
+
+
+def _needed(error: NotApplied | NotRead) -> Needed | None:
+    if isinstance(error, NotRead):
+        about_tags = error.operation in ("GetLFTag", "GetResourceLFTags")
+        return Needed(frozenset({"DESCRIBE"}), error.of, grantable=False) if about_tags else None
+    if isinstance(error.change, AssignLfTag) and re.search("tag|associate", error.text, re.IGNORECASE):
+        tag = error.change.tag
+        return Needed(frozenset({"ASSOCIATE"}), LfTag(tag.key, (tag.value,)), grantable=False)
+    return needed_for(error.change)
+
+
+def needed_for(change: Change) -> Needed | None:
+    """Return what a change needs, but for ASSOCIATE on an LF-Tag; None if that is no permission of Lake Formation.
 
     https://docs.aws.amazon.com/lake-formation/latest/dg/lf-permissions-reference.html
     """
-    if isinstance(error, NotRead):
-        about_tags = error.operation in ("GetLFTag", "GetResourceLFTags")
-        return (frozenset({"DESCRIBE"}), error.of, False) if about_tags else None
-    match error.change:
+    match change:
         case CreateLfTag():
-            return frozenset({"CREATE_LF_TAG"}), Catalog(), False
+            return Needed(frozenset({"CREATE_LF_TAG"}), Catalog(), grantable=False)
         case AddLfTagValues(key):
-            return frozenset({"ALTER"}), LfTag(key, ("*",)), False
+            return Needed(frozenset({"ALTER"}), LfTag(key, ("*",)), grantable=False)
         case AssignLfTag(tag):
-            if re.search("tag|associate", error.text, re.IGNORECASE):
-                return frozenset({"ASSOCIATE"}), LfTag(tag.key, (tag.value,)), False
-            return (
-                (_TO_TAG_DATABASE if isinstance(tag.resource, Database) else _TO_TAG_TABLE),
-                _table(tag.resource),
-                True,
-            )
+            permissions = _TO_TAG_DATABASE if isinstance(tag.resource, Database) else _TO_TAG_TABLE
+            return Needed(permissions, _table(tag.resource), grantable=True)
         case GrantPermission(grant):
-            return frozenset({grant.permission}), grant.resource, True
+            return Needed(frozenset({grant.permission}), grant.resource, grantable=True)
     return None
 
 

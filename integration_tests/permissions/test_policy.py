@@ -21,7 +21,6 @@ REFUSED: Mapping[str, str] = {
 
 NOT_RECORDED: Mapping[str, str] = {
     "iam:GetRole": "AWS's own policy for administrators of data lakes has it; the tests' AWS does not ask for it",
-    "lakeformation:GetDataLakeSettings": "check warns of default permissions",
 }
 """The actions that no recorded request needs, and why they are in the policy."""
 

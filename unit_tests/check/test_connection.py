@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from destination_datalake.aws.caller import role_of_session
 from destination_datalake.check.connection import STEPS, CheckResult, check_connection
 from destination_datalake.config.options import Config
 from unit_tests.cloud import Cloud
@@ -19,6 +20,15 @@ KEY = "arn:aws:kms:us-east-1:123456789012:key/1"
 
 def check(unique: str = "1" * 32, **changes: Any) -> CheckResult:
     return check_connection(Config.parse(options(region="us-east-1", **changes)), unique)
+
+
+def make_administrator(cloud: Cloud) -> None:
+    """Have the caller administer Lake Formation, which defines an LF-Tag and governs what is new."""
+    caller = role_of_session(cloud.access.client("sts").get_caller_identity()["Arn"])
+    settings: Any = {"DataLakeAdmins": [{"DataLakePrincipalIdentifier": caller}]}
+    client = cloud.access.client("lakeformation")
+    client.put_data_lake_settings(DataLakeSettings=settings)
+    client.create_lf_tag(TagKey="domain", TagValues=["sales"])
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
@@ -34,20 +44,29 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     ],
     ids=lambda encryption: encryption["encryption_type"],
 )
-@pytest.mark.parametrize("bucket_prefix", [None, "lake/raw"])
-@pytest.mark.parametrize("master", ["local[*]", "spark://cluster:7077"])
+@pytest.mark.parametrize(
+    ("bucket_prefix", "master", "mode"),
+    [(None, "local[*]", "none"), ("lake/raw", "spark://cluster:7077", "hybrid"), ("lake/raw", "local[*]", "managed")],
+)
 def test_a_working_configuration_logs_each_step_and_leaves_only_the_database(
     cloud: Cloud,
     caplog: pytest.LogCaptureFixture,
     encryption: dict[str, str],
     bucket_prefix: str | None,
     master: str,
+    mode: str,
 ) -> None:
-    changes: dict[str, Any] = {"encryption": encryption, "bucket_prefix": bucket_prefix, "spark": {"master": master}}
+    changes: dict[str, Any] = {
+        "encryption": encryption,
+        "bucket_prefix": bucket_prefix,
+        "spark": {"master": master},
+        "lake_formation": {"mode": mode, "tags": {"domain": ["sales"]} if mode != "none" else {}},
+    }
+    make_administrator(cloud)
     with caplog.at_level(logging.INFO):
         found = check(**changes)
 
-    assert found == CheckResult([])
+    assert found.problems == []
     config = Config.parse(options(**changes))
     lines = logged(caplog)
     assert [line["id"] for line in lines] == [step.id for step in STEPS if step.applies(config)]

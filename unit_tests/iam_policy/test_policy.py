@@ -174,9 +174,9 @@ def test_tables_elsewhere_are_named_by_their_folders() -> None:
     assert found["Folders"].condition == {"StringLike": {"s3:prefix": ("airbyte/*", "sales/*")}}
 
 
-LISTED = {"ListResources", "GetDataLakeSettings"}
+LISTED = {"ListResources", "ListPermissions", "GetDataLakeSettings"}
 TAGS = {"GetLFTag", "CreateLFTag", "UpdateLFTag", "GetResourceLFTags", "AddLFTagsToResource"}
-GRANTS = {"ListPermissions", "BatchGrantPermissions"}
+GRANTS = {"BatchGrantPermissions"}
 OPT_INS = {"ListLakeFormationOptIns", "CreateLakeFormationOptIn"}
 
 

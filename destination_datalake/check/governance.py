@@ -1,0 +1,209 @@
+"""Steps about Lake Formation: what syncs would change there, and whether the caller may.
+
+Nothing is registered, defined or granted by a check. It reads what there is, and tries LF-Tags on a table of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shlex
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from destination_datalake.check.catalog import another_table
+from destination_datalake.check.step import Findings
+from destination_datalake.check.trial import Trial
+from destination_datalake.iam_policy.grants import lake_formation_grants
+from destination_datalake.lake_formation.applying import NotApplied, apply
+from destination_datalake.lake_formation.difference import (
+    AssignLfTag,
+    Change,
+    Difference,
+    OptInPrincipal,
+    RegisterLocation,
+    difference,
+)
+from destination_datalake.lake_formation.messages import CommandLines, warning
+from destination_datalake.lake_formation.policy import Policy
+from destination_datalake.lake_formation.reading import Held, NotRead, effective_permissions, read, tables_granted_to
+from destination_datalake.lake_formation.refusals import explained, foreseen, needed_for
+from destination_datalake.lake_formation.resources import AllTables, Database, Resource, Table
+from destination_datalake.lake_formation.state import Desired, Tag
+
+if TYPE_CHECKING:
+    from mypy_boto3_glue.type_defs import DatabaseTypeDef
+    from mypy_boto3_lakeformation import LakeFormationClient
+
+    from destination_datalake.aws.access import AwsAccess
+
+_logger = logging.getLogger(__name__)
+
+EVERYBODY = "IAM_ALLOWED_PRINCIPALS"
+"""The group of all whom IAM allows, by which Lake Formation leaves decisions to IAM."""
+
+_DEFAULTS = ("CreateDatabaseDefaultPermissions", "CreateTableDefaultPermissions")
+_KEPT = frozenset({"Name", "Description", "LocationUri", "Parameters"})
+_NOT_ALLOWED = "Resource does not exist or requester is not authorized"
+_SHOWN = 5
+
+
+def try_location(trial: Trial, findings: Findings) -> None:
+    """Compare the registration of the data location with the options, and read the data lake settings."""
+    with findings.attempt("read", "the data lake settings") as reading:
+        trial.settings = _client(trial).get_data_lake_settings()["DataLakeSettings"]
+    if not reading.succeeded:
+        # Syncs do not read them.
+        findings.warn(f"{findings.failures.pop().message} Without it, check cannot tell what defaults void governance.")
+    with _explained(trial, findings):
+        found = _difference(trial, findings, replace(Policy.of(trial.config).location(), tag_values={}))
+        to_register = [change for change in found.changes if isinstance(change, RegisterLocation)]
+        for change in to_register:
+            _logger.info("The first sync changes this: %s.", change)
+        if not to_register and not found.deviations:
+            _require(trial, findings, found.changes)
+
+
+def try_permissions(trial: Trial, findings: Findings) -> None:
+    """Warn of permissions that the caller lacks on tables that others have created. Other steps try the rest."""
+    if trial.remedies is None:
+        return
+    principal, tables = trial.remedies.principal, AllTables(trial.config.lakeformation_database_name)
+    with _explained(trial, findings):
+        for grant in lake_formation_grants(trial.config, trial.remedies.scope):
+            if grant.resource == tables and not grant.grantable:
+                held = [effective_permissions(each, tables, _client(trial)) for each in (principal, EVERYBODY)]
+                lacking = held[0].lacks(grant.permissions, grantable=False)
+                if missing := held[1].lacks(lacking, grantable=False):
+                    findings.warn(
+                        f"{principal} has no {', '.join(sorted(missing))} on {tables}, which syncs need for tables "
+                        f"that others have created: {grant.command_line(principal, trial.config)}"
+                    )
+
+
+def try_lf_tags(trial: Trial, findings: Findings) -> None:
+    """Find what is missing of LF-Tags and whether the caller may add it; assign those that are defined to a table."""
+    policy, database = Policy.of(trial.config), trial.config.lakeformation_database_name
+    definitions = policy.location().tag_values
+    desired = Desired(tag_values=definitions, tags=policy.database(database, created_by_us=False).tags)
+    with _explained(trial, findings):
+        present = read(desired, _client(trial))
+        _require(trial, findings, _warned(trial, findings, difference(desired, present)).changes)
+        first = {key: values[0] for key, values in definitions.items() if values}
+        defined = {key: value for key, value in first.items() if value.lower() in (present.values_of(key) or ())}
+        if defined:
+            with another_table(trial) as table:
+                tags = [Tag(Table(database, table), key, value) for key, value in defined.items()]
+                _assign(tags, trial)
+
+
+def _assign(tags: Iterable[Tag], trial: Trial) -> None:
+    """Assign LF-Tags to a table of the caller's. Raises NotApplied."""
+    try:
+        apply([AssignLfTag(tag) for tag in tags], _client(trial))
+    except NotApplied as error:
+        if error.text.startswith(_NOT_ALLOWED):
+            # AWS does not say what is missing. Who has created a table lacks nothing on it.
+            raise NotApplied(error.operation, error.change, error.code, "Required Associate") from error
+        raise
+
+
+def try_grants(trial: Trial, findings: Findings) -> None:
+    """Find which grants on the database and its tables are missing, and whether the caller may make them."""
+    desired = replace(
+        Policy.of(trial.config).database(trial.config.lakeformation_database_name, created_by_us=False),
+        tags=frozenset(),
+    )
+    with _explained(trial, findings):
+        _require(trial, findings, _difference(trial, findings, desired).changes)
+
+
+def try_defaults(trial: Trial, findings: Findings) -> None:
+    """Warn of permissions for IAM_ALLOWED_PRINCIPALS: with them, IAM alone decides about database and tables.
+
+    https://docs.aws.amazon.com/lake-formation/latest/dg/upgrade-glue-lake-formation.html
+    """
+    name, lines = trial.config.lakeformation_database_name, CommandLines.of(trial.access)
+    if opened := [each for each in _DEFAULTS if (trial.settings or {}).get(each)]:
+        findings.warn(
+            f"The data lake settings open new databases and tables to {EVERYBODY}, so IAM alone decides who may use "
+            f"them. Set {' and '.join(opened)} to [] in what `aws lakeformation get-data-lake-settings` prints, and "
+            "give that to `aws lakeformation put-data-lake-settings`."
+        )
+    with _explained(trial, findings):
+        database = trial.access.client("glue").get_database(Name=name)["Database"]
+        if database.get("CreateTableDefaultPermissions"):
+            findings.warn(
+                f"Database {name} opens new tables to {EVERYBODY}, so IAM alone decides who may use them. "
+                f"Command: {_without_defaults(database, trial.access)}"
+            )
+        resources: list[Resource] = [*tables_granted_to(EVERYBODY, name, _client(trial))]
+        if effective_permissions(EVERYBODY, Database(name), _client(trial)).permissions:
+            resources.insert(0, Database(name))
+        for resource in resources[:_SHOWN]:
+            findings.warn(
+                f"{EVERYBODY} has all permissions on {resource}, so IAM alone decides who may use it. "
+                f"Command: {lines.revoke(EVERYBODY, ['ALL'], resource)}"
+            )
+        if len(resources) > _SHOWN:
+            findings.warn(f"The same holds for {len(resources) - _SHOWN} more tables of database {name}.")
+
+
+def _without_defaults(database: DatabaseTypeDef, access: AwsAccess) -> str:
+    """Return the command that takes the default permissions from a database, and keeps what else it has."""
+    kept = {
+        key: value for key, value in database.items() if key in ("Name", "Description", "LocationUri", "Parameters")
+    }
+    entry = json.dumps({**kept, "CreateTableDefaultPermissions": []})
+    catalog = [] if access.glue_catalog_id is None else ["--catalog-id", access.glue_catalog_id]
+    words = ["aws", "glue", "update-database", "--name", database["Name"], "--database-input", entry, *catalog]
+    return shlex.join([*words, "--region", access.glue_region or access.region])
+
+
+def _client(trial: Trial) -> LakeFormationClient:
+    return trial.access.client("lakeformation")
+
+
+def _difference(trial: Trial, findings: Findings, desired: Desired) -> Difference:
+    return _warned(trial, findings, difference(desired, read(desired, _client(trial))))
+
+
+def _warned(trial: Trial, findings: Findings, found: Difference) -> Difference:
+    for deviation in found.deviations:
+        findings.warn(warning(deviation, CommandLines.of(trial.access)))
+    return found
+
+
+def _require(trial: Trial, findings: Findings, changes: Iterable[Change]) -> None:
+    """Add a failure for each change that the caller will be denied, as far as that can be known."""
+    principal = "" if trial.remedies is None else trial.remedies.principal
+    # Administrators may do all of this (https://docs.aws.amazon.com/lake-formation/latest/dg/implicit-permissions.html).
+    administrators = (trial.settings or {}).get("DataLakeAdmins", [])
+    if any(each["DataLakePrincipalIdentifier"] == principal for each in administrators):
+        return
+    known: dict[Resource, Held] = {}
+    for change in changes:
+        needed = needed_for(change)
+        if needed is None:
+            lacks = isinstance(change, OptInPrincipal)
+        else:
+            if needed.resource not in known:
+                known[needed.resource] = effective_permissions(principal, needed.resource, _client(trial))
+            lacks = bool(known[needed.resource].lacks(needed.permissions, grantable=needed.grantable))
+        if lacks:
+            failure = foreseen(change, trial.access).failure
+            if trial.settings is None:
+                findings.warn(f"Unless the caller is a data lake administrator: {failure.message}")
+            else:
+                findings.failures.append(failure)
+
+
+@contextmanager
+def _explained(trial: Trial, findings: Findings) -> Iterator[None]:
+    with findings.attempt("read Lake Formation's permissions for", trial.config.lakeformation_database_name):
+        try:
+            yield
+        except (NotRead, NotApplied) as error:
+            findings.add(explained(error, trial.access).failure)

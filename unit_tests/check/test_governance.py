@@ -1,0 +1,286 @@
+"""Steps about Lake Formation: what they foresee, what they warn of, and that they change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from destination_datalake.check.governance import (
+    EVERYBODY,
+    try_defaults,
+    try_grants,
+    try_lf_tags,
+    try_location,
+    try_permissions,
+)
+from destination_datalake.check.identity import try_identity
+from destination_datalake.check.step import Findings
+from destination_datalake.check.trial import Trial
+from destination_datalake.lake_formation.resources import (
+    AllTables,
+    Catalog,
+    Database,
+    DataLocation,
+    LfTag,
+    Resource,
+    Table,
+    to_request,
+)
+from destination_datalake.tables.glue.database import ensure_database
+from unit_tests.check.examples import a_trial, findings_of
+from unit_tests.cloud import BUCKET, Cloud
+
+USER = "arn:aws:sts::123456789012:user/moto"
+"""Whom moto takes every caller for."""
+ANALYST = "arn:aws:iam::123456789012:role/analyst"
+ROLE = "arn:aws:iam::123456789012:role/location"
+LOCATION = f"arn:aws:s3:::{BUCKET}"
+GRANTS: list[dict[str, object]] = [
+    {"principal": ANALYST, "permissions": ["DESCRIBE"]},
+    {"principal": ANALYST, "permissions": ["SELECT"], "table": "*"},
+    {"principal": ANALYST, "permissions": ["DATA_LOCATION_ACCESS"]},
+]
+TAGS = {"domain": ["sales", "new"]}
+Attempt = Callable[[Trial, Findings], None]
+
+
+class Lab:
+    """An account in which Lake Formation governs what is new, with the database, and a user without permissions."""
+
+    def __init__(self, cloud: Cloud, mode: str = "managed", *, admin: bool = False, **governance: Any) -> None:
+        self.lf = cloud.access.client("lakeformation")
+        self.glue = cloud.access.client("glue")
+        self.settings(*([USER] if admin else []))
+        ensure_database(self.glue, "raw")
+        self.trial = a_trial(
+            cloud.access, region="us-east-1", lake_formation={"mode": mode, "tags": {}, "grants": [], **governance}
+        )
+        try_identity(self.trial, Findings())
+
+    def settings(self, *admins: str, opened: bool = False) -> None:
+        default: Any = [{"Principal": {"DataLakePrincipalIdentifier": EVERYBODY}, "Permissions": ["ALL"]}]
+        self.lf.put_data_lake_settings(
+            DataLakeSettings={
+                "DataLakeAdmins": [{"DataLakePrincipalIdentifier": admin} for admin in admins],
+                "CreateDatabaseDefaultPermissions": default if opened else [],
+                "CreateTableDefaultPermissions": default if opened else [],
+            }
+        )
+
+    def grant(self, resource: Resource, *permissions: Any, to: str = USER, grantable: bool = False) -> None:
+        self.lf.grant_permissions(
+            Principal={"DataLakePrincipalIdentifier": to},
+            Resource=to_request(resource),
+            Permissions=permissions,
+            PermissionsWithGrantOption=permissions if grantable else [],
+        )
+
+    def register(self, *, hybrid: bool = False) -> None:
+        self.lf.register_resource(ResourceArn=LOCATION, RoleArn=ROLE, HybridAccessEnabled=hybrid)
+
+    def findings(self, *attempts: Attempt) -> Findings:
+        """What the steps find after the settings are read."""
+        try_location(self.trial, Findings())
+        found = findings_of(self.trial)
+        for attempt in attempts:
+            attempt(self.trial, found)
+        return found
+
+
+def only_failure(found: Findings) -> str:
+    [failure] = found.failures
+    assert failure.error_class == "insufficient_permissions"
+    return failure.message
+
+
+@pytest.mark.parametrize(
+    ("mode", "hybrid", "warning"),
+    [
+        ("managed", None, f"Data location {LOCATION} is not registered with Lake Formation"),
+        ("hybrid", None, f"Data location {LOCATION} is not registered with Lake Formation"),
+        ("managed", False, None),
+        ("hybrid", True, None),
+        ("managed", True, f"Data location {LOCATION} is registered with Lake Formation for hybrid access"),
+    ],
+)
+def test_a_location_that_is_not_as_asked_for_is_a_warning(
+    cloud: Cloud, mode: str, hybrid: bool | None, warning: str | None
+) -> None:
+    lab = Lab(cloud, mode)
+    if hybrid is not None:
+        lab.register(hybrid=hybrid)
+
+    found = lab.findings(try_location)
+
+    assert found.failures == []
+    assert [note.startswith(warning) for note in found.notes if warning] == ([] if warning is None else [True])
+    assert len(found.notes) == (warning is not None)
+
+
+def test_a_location_that_the_first_sync_registers_is_registered_by_no_check(cloud: Cloud) -> None:
+    lab = Lab(cloud, registration_role_arn=ROLE, grants=GRANTS)
+
+    found = lab.findings(try_location)
+
+    assert (found.failures, found.notes) == ([], [])
+    assert lab.lf.list_resources()["ResourceInfoList"] == []
+
+
+@pytest.mark.parametrize(
+    ("resource", "permission", "granted"),
+    [(AllTables("raw"), "SELECT", GRANTS[1]), (Database("raw"), "DESCRIBE", GRANTS[0])],
+)
+def test_a_grant_that_the_caller_may_not_make_is_a_failure_with_the_command(
+    cloud: Cloud, resource: Resource, permission: str, granted: dict[str, object]
+) -> None:
+    lab = Lab(cloud, grants=[granted])
+
+    said = only_failure(lab.findings(try_grants))
+
+    assert said.startswith(f"Cannot grant {ANALYST} {permission} on {resource} (Lake Formation, BatchGrantPermissions)")
+    assert (
+        f"{USER} needs {permission} on {resource} with grant option. Command: aws lakeformation grant-permissions"
+        in said
+    )
+    lab.grant(resource, permission, grantable=True)
+    assert lab.findings(try_grants).failures == []
+
+
+def test_a_grant_on_the_location_that_the_caller_may_not_make_is_a_failure(cloud: Cloud) -> None:
+    lab = Lab(cloud, grants=GRANTS[2:])
+    lab.register()
+
+    said = only_failure(lab.findings(try_location))
+
+    assert f"{USER} needs DATA_LOCATION_ACCESS on data location {LOCATION} with grant option" in said
+    lab.grant(DataLocation(LOCATION), "DATA_LOCATION_ACCESS", grantable=True)
+    assert lab.findings(try_location).failures == []
+
+
+def test_grants_that_are_there_need_no_permission(cloud: Cloud) -> None:
+    lab = Lab(cloud, grants=GRANTS[:1])
+    lab.grant(Database("raw"), "DESCRIBE", to=ANALYST)
+
+    assert lab.findings(try_grants).failures == []
+
+
+def test_only_administrators_may_opt_principals_in(cloud: Cloud) -> None:
+    lab = Lab(cloud, "hybrid", grants=GRANTS[:1])
+    lab.grant(Database("raw"), "DESCRIBE", grantable=True)
+
+    said = only_failure(lab.findings(try_grants))
+
+    assert said.startswith(f"Cannot opt {ANALYST} in on database raw (Lake Formation, CreateLakeFormationOptIn)")
+    assert f"Make {USER} one, or set lake_formation.mode to managed." in said
+    assert "Policy statement" not in said
+
+
+@pytest.mark.parametrize(
+    ("defined", "doing", "needs", "resource", "permission"),
+    [
+        ([], "create LF-Tag domain", "CREATE_LF_TAG on the Data Catalog", Catalog(), "CREATE_LF_TAG"),
+        (["sales"], "add new to LF-Tag domain", "ALTER on LF-Tag domain", LfTag("domain", ("*",)), "ALTER"),
+    ],
+)
+def test_an_lf_tag_that_the_caller_may_not_define_is_a_failure_with_the_command(
+    cloud: Cloud, defined: list[str], doing: str, needs: str, resource: Resource, permission: str
+) -> None:
+    lab = Lab(cloud, table_tags=[{"table": "orders", "tags": TAGS}])
+    if defined:
+        lab.lf.create_lf_tag(TagKey="domain", TagValues=defined)
+
+    said = only_failure(lab.findings(try_lf_tags))
+
+    assert said.startswith(f"Cannot {doing} (Lake Formation, ")
+    assert f"{USER} needs {needs}. Command: aws lakeformation grant-permissions" in said
+    lab.grant(resource, permission)
+    assert lab.findings(try_lf_tags).failures == []
+
+
+def test_a_database_that_the_caller_may_not_tag_is_a_failure_with_the_command(cloud: Cloud) -> None:
+    lab = Lab(cloud, tags={"domain": ["sales"]})
+    lab.lf.create_lf_tag(TagKey="domain", TagValues=["sales"])
+
+    said = only_failure(lab.findings(try_lf_tags))
+
+    assert said.startswith("Cannot assign LF-Tag domain=sales to database raw (Lake Formation, AddLFTagsToResource)")
+    assert f"{USER} needs ALTER, CREATE_TABLE, DESCRIBE, DROP on database raw with grant option" in said
+
+
+def test_an_administrator_may_do_all_of_it_and_nothing_is_left_behind(cloud: Cloud) -> None:
+    lab = Lab(cloud, "hybrid", admin=True, tags=TAGS, grants=GRANTS)
+    lab.lf.create_lf_tag(TagKey="domain", TagValues=["sales"])
+
+    assert lab.findings(try_location, try_permissions, try_lf_tags, try_grants).failures == []
+    assert lab.glue.get_tables(DatabaseName="raw")["TableList"] == []
+    assert lab.lf.get_lf_tag(TagKey="domain")["TagValues"] == ["sales"]
+    held = lab.lf.list_permissions(Resource={"Database": {"Name": "raw"}})["PrincipalResourcePermissions"]
+    assert ANALYST not in {each["Principal"]["DataLakePrincipalIdentifier"] for each in held}
+
+
+def test_missing_permissions_on_tables_of_others_are_a_warning(cloud: Cloud) -> None:
+    lab = Lab(cloud)
+    lab.grant(AllTables("raw"), "ALTER", "DESCRIBE")
+
+    found = lab.findings(try_permissions)
+
+    assert found.failures == []
+    [note] = found.notes
+    assert note.startswith(f"{USER} has no DELETE, INSERT on all tables of database raw, which syncs need for tables")
+    assert "aws lakeformation grant-permissions" in note
+
+
+@pytest.mark.parametrize("holder", [USER, EVERYBODY])
+def test_permissions_on_tables_of_others_may_be_the_caller_s_or_everybody_s(cloud: Cloud, holder: str) -> None:
+    lab = Lab(cloud)
+    lab.grant(AllTables("raw"), "ALL", to=holder)
+
+    assert lab.findings(try_permissions).notes == []
+
+
+def test_a_governed_account_has_no_default_permissions_to_warn_of(cloud: Cloud) -> None:
+    assert Lab(cloud).findings(try_defaults).notes == []
+
+
+def test_settings_that_open_what_is_new_are_a_warning(cloud: Cloud) -> None:
+    lab = Lab(cloud)
+    lab.settings(opened=True)
+
+    [note] = lab.findings(try_defaults).notes
+
+    assert note.startswith(f"The data lake settings open new databases and tables to {EVERYBODY}")
+    assert "Set CreateDatabaseDefaultPermissions and CreateTableDefaultPermissions to []" in note
+
+
+@pytest.mark.parametrize("resource", [Database("raw"), AllTables("raw"), Table("raw", "orders")])
+def test_permissions_that_void_governance_are_a_warning_with_the_command_that_revokes_them(
+    cloud: Cloud, resource: Resource
+) -> None:
+    lab = Lab(cloud)
+    lab.glue.create_table(DatabaseName="raw", TableInput={"Name": "orders"})
+    lab.grant(resource, "ALL", to=EVERYBODY)
+
+    found = lab.findings(try_defaults)
+
+    assert found.failures == []
+    [note] = found.notes
+    assert note.startswith(f"{EVERYBODY} has all permissions on {resource}, so IAM alone decides who may use it.")
+    assert "aws lakeformation revoke-permissions" in note
+    assert "--permissions ALL" in note
+
+
+def test_a_database_that_opens_new_tables_is_a_warning_with_the_command_that_keeps_the_rest(cloud: Cloud) -> None:
+    lab = Lab(cloud)
+    opened: Any = [{"Principal": {"DataLakePrincipalIdentifier": EVERYBODY}, "Permissions": ["ALL"]}]
+    lab.glue.update_database(
+        Name="raw",
+        DatabaseInput={"Name": "raw", "Description": "of the shop's", "CreateTableDefaultPermissions": opened},
+    )
+
+    [note] = lab.findings(try_defaults).notes
+
+    assert note.startswith(f"Database raw opens new tables to {EVERYBODY}")
+    assert '"CreateTableDefaultPermissions": []' in note
+    assert '"Description"' in note
