@@ -123,7 +123,7 @@ def _subject(error: NotApplied | NotRead) -> tuple[str, str]:
 
 def _correction(error: NotApplied | NotRead) -> str:
     match error:
-        case NotApplied(change=GrantPermission(grant=Grant(resource=DataLocation())), text=text) if "regist" in text:
+        case NotApplied(change=GrantPermission(grant=Grant(resource=DataLocation())), text=text) if "register" in text:
             # https://docs.aws.amazon.com/lake-formation/latest/dg/granting-location-permissions.html
             return "Only on a registered location can access be granted: set lake_formation.registration_role_arn."
     return "Correct lake_formation in the configuration."
