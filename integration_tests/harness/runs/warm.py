@@ -75,6 +75,7 @@ class WarmLaunch:
     With `stdout` they write to this descriptor, and their `stdout` is an empty pipe.
     With `descriptors` they begin with this soft and hard limit of open files (RLIMIT_NOFILE); the JVM is not theirs.
     With `shared_disk` False they take Spark's executors for those of a cluster, which do not see their disk.
+    With `folder` they work in this folder.
     """
 
     gateway: Gateway
@@ -83,6 +84,7 @@ class WarmLaunch:
     descriptors: tuple[int, int] | None = None
     stdout: int | None = None
     shared_disk: bool = True
+    folder: str = "."
 
     def killed_at(self, point: KillPoint) -> "WarmLaunch":
         return replace(self, kill_point=point)
@@ -98,6 +100,9 @@ class WarmLaunch:
 
     def with_stdout(self, descriptor: int) -> "WarmLaunch":
         return replace(self, stdout=descriptor)
+
+    def in_folder(self, folder: str) -> "WarmLaunch":
+        return replace(self, folder=folder)
 
     def __call__(self, arguments: Sequence[str], environment: Mapping[str, str], stderr: IO[bytes]) -> "WarmProcess":
         stdin, to_stdin = _context.Pipe(duplex=False)
@@ -172,6 +177,7 @@ def _run(
     sys.argv = ["destination-datalake", *arguments]
     os.environ.clear()
     os.environ.update(environment)
+    os.chdir(launch.folder)
     faulthandler.enable(2)
     tempfile.tempdir = None
     Engine._new_context = _attach  # type: ignore[assignment,method-assign]
@@ -208,9 +214,9 @@ def _attach(_engine: Engine) -> "SparkContext":
     java = gateway.jvm.org.apache.spark
     context = java.api.java.JavaSparkContext(java.SparkContext.getOrCreate())
     conf = SparkConf(loadDefaults=False, _jvm=gateway.jvm, _jconf=context.getConf())
-    # Workers of a Spark of its own find the credentials of the run's environment.
-    credentials = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
-    attached = SparkContext(conf=conf, gateway=gateway, jsc=context, environment=credentials)
+    # Workers of a Spark of its own find what the run's environment says of credentials, and the user's files of them.
+    variables = {name: value for name, value in os.environ.items() if name.startswith("AWS_") or name == "HOME"}
+    attached = SparkContext(conf=conf, gateway=gateway, jsc=context, environment=variables)
     hand_over_without_files(attached)
     # An orderly end would stop it for all other runs.
     attached.stop = lambda: None  # type: ignore[method-assign]

@@ -1,0 +1,1 @@
+"""Pages whose commands are executed: each block in order, in one shell, and what it prints is what the page says."""

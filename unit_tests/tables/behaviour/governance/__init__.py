@@ -1,1 +1,0 @@
-"""Tables that Lake Formation governs: LF-Tags and grants are there before rows are."""
