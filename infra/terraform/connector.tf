@@ -114,7 +114,7 @@ data "aws_iam_policy_document" "connector_policy" {
 
     content {
       sid       = "LakeFormation"
-      actions   = ["lakeformation:GetDataLakeSettings", "lakeformation:ListResources"]
+      actions   = ["lakeformation:GetDataLakeSettings", "lakeformation:ListPermissions", "lakeformation:ListResources"]
       resources = ["*"]
     }
   }
