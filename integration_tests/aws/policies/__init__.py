@@ -1,0 +1,1 @@
+"""Policy documents: patterns, conditions, decisions. Pure."""
