@@ -6,9 +6,10 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from typing import TextIO
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.config.files import read_object
+from destination_datalake.config.files import read_object, too_deep
 from destination_datalake.config.options import Config
 from destination_datalake.errors import ConfigError, ConnectorError
 from destination_datalake.iam_policy import terraform
@@ -21,7 +22,7 @@ from destination_datalake.iam_policy.policy import (
     parts,
     statements,
 )
-from destination_datalake.iam_policy.scope import Scope, in_policy
+from destination_datalake.iam_policy.scope import Scope
 from destination_datalake.protocol.catalog import parse_catalog
 
 _DESCRIPTION = """\
@@ -47,12 +48,19 @@ def run_iam_policy(arguments: Sequence[str]) -> int:
     """
     try:
         request = _Request(_parser().parse_args(arguments))
-        sys.stdout.write(f"{request.answer()}\n")
-        sys.stderr.writelines(f"{line}\n" for line in request.beside())
+        _write(sys.stdout, request.answer())
+        for line in request.beside():
+            _write(sys.stderr, line)
     except ConnectorError as error:
-        sys.stderr.write(f"{error}\n")
+        _write(sys.stderr, str(error))
         return 1
     return 0
+
+
+def _write(out: TextIO, text: str) -> None:
+    """Write a line in UTF-8, whatever the locale."""
+    out.buffer.write(f"{text}\n".encode())
+    out.buffer.flush()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -100,7 +108,11 @@ class _Request:
 
     def __init__(self, asked: argparse.Namespace) -> None:
         self._asked = asked
-        self._config = Config.parse(read_object(asked.config, "configuration"))
+        options = read_object(asked.config, "configuration")
+        try:
+            self._config = Config.parse(options)
+        except RecursionError:
+            raise too_deep(asked.config, "configuration") from None
         streams = parse_catalog(read_object(asked.catalog, "configured catalog")) if asked.catalog else ()
         if asked.location and not self._config.follow_table_location:
             raise ConfigError("--location is for tables outside bucket_prefix: set follow_table_location to true.")
@@ -155,8 +167,11 @@ class _Request:
             )
         if self._is_governed() and self._principal() is None:
             yield "no option tells who the connector is. Pass --principal to see the Lake Formation permissions."
-        if any(in_policy(folder.key) != folder.key for folder in self._scope.folders):
-            yield "policies cannot hold every character of bucket_prefix: the wildcard * takes the place of the others."
+        if replaced := self._scope.replaced():
+            yield (
+                f"policies cannot hold every character of {', '.join(replaced)}: the wildcard * stands for some. "
+                "The policy allows more than it should; with other names it would not."
+            )
         if len(self._parts) > 1 and asked.part is None and asked.format == "json" and not asked.grants:
             yield (
                 f"the policy has {characters(self._policy):,} characters without white space; a managed policy may "

@@ -66,6 +66,11 @@ class Scope:
         """The warehouse and the folders outside it."""
         return (self.warehouse, *self.outside)
 
+    def replaced(self) -> tuple[str, ...]:
+        """The names of folders and databases that a policy document cannot hold, so that wildcards stand for them."""
+        names = (*(folder.key for folder in self.folders), *self.databases)
+        return tuple(name for name in names if in_policy(name) != name)
+
     @property
     def database(self) -> str:
         """The database of streams without a namespace, of rejects and of `check`."""
@@ -86,7 +91,7 @@ class Scope:
         https://docs.aws.amazon.com/glue/latest/dg/glue-specifying-resource-arns.html
         """
         root = f"arn:{self.partition}:glue:{self.catalog_region}:{self.catalog_account}"
-        return tuple(f"{root}:{name}" for name in ("catalog", *names))
+        return tuple(in_policy(f"{root}:{name}") for name in ("catalog", *names))
 
     def tables(self, databases: Sequence[str], *names: str) -> tuple[str, ...]:
         """The ARNs of tables with these names or patterns in each database, and of what contains them."""

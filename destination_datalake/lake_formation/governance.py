@@ -70,25 +70,26 @@ class Governance:
                 self._converge(self._policy.database(name, created_by_us=ours))
                 self._databases.add(name)
 
-    def govern_table(self, database: str, table: str, columns: Collection[str]) -> None:
+    def govern_table(self, database: str, table: str, columns: Collection[str], added: Collection[str] = ()) -> None:
         """Tag a table and its columns, and grant what the options grant on them; only what is not done yet.
 
-        `columns` are all that the table has, in its spelling.
+        `columns` are all that the table has, in its spelling. Those `added` just now are governed although columns of
+        their names may have been before: with a column its LF-Tags and grants are dropped.
         """
-        missing = self._ungoverned(database, table, columns)
+        missing = self._ungoverned(database, table, columns, added)
         if missing:
             self._converge(missing)
             with self._lock:
                 self._tables[database, table] = self._tables[database, table].union(missing)
 
-    def is_governed(self, database: str, table: str, columns: Collection[str]) -> bool:
+    def is_governed(self, database: str, table: str, columns: Collection[str], added: Collection[str] = ()) -> bool:
         """Whether `govern_table` would have nothing to do."""
-        return not self._ungoverned(database, table, columns)
+        return not self._ungoverned(database, table, columns, added)
 
-    def _ungoverned(self, database: str, table: str, columns: Collection[str]) -> Desired:
+    def _ungoverned(self, database: str, table: str, columns: Collection[str], added: Collection[str]) -> Desired:
         with self._lock:
             done = self._tables[database, table]
-        return self._policy.table(database, table, columns).without(done)
+        return self._policy.table(database, table, columns).without(done.outside(database, table, added))
 
     def _converge(self, desired: Desired) -> None:
         """Make what is desired, unless it is there. Logs each change and each deviation.

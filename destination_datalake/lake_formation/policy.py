@@ -16,6 +16,7 @@ from destination_datalake.config.governance import (
 from destination_datalake.lake_formation import state
 from destination_datalake.lake_formation.resources import AllTables, Columns, Database, DataLocation, Resource, Table
 from destination_datalake.lake_formation.state import Desired, OptIn, Registration, Tag
+from destination_datalake.schema.evolution import redirected_from
 
 if TYPE_CHECKING:
     from destination_datalake.config.options import Config
@@ -106,6 +107,8 @@ class Policy:
         for tagged in self.options.table_tags:
             if _is_about(tagged, database, table):
                 tags += [(resource, tagged.tags) for resource in _resources(tagged, database, table, columns)]
+                # What a column cannot hold is as sensitive as what it holds.
+                tags += [(resource, tagged.tags) for resource in _redirected(tagged, database, table, columns)]
         grants = [
             grant
             for option in self.options.grants
@@ -167,6 +170,12 @@ def _resources(option: Grant | TableTags, database: str, table: str, columns: Co
         return [Table(database, table)]
     named = {name.lower() for name in option.columns}
     return [Columns(database, table, (column,)) for column in columns if column.lower() in named]
+
+
+def _redirected(option: TableTags, database: str, table: str, columns: Collection[str]) -> list[Resource]:
+    """Return the columns that values of those which the option names are redirected to."""
+    named = {name.lower() for name in option.columns or ()}
+    return [Columns(database, table, (column,)) for column in columns if redirected_from(column.lower()) in named]
 
 
 def _lowered(tags: Values) -> dict[str, tuple[str, ...]]:

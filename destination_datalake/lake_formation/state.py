@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from destination_datalake.lake_formation.resources import Columns, Resource, Table, folded
@@ -77,6 +77,12 @@ class Desired:
         return replace(
             self, tags=self.tags - other.tags, grants=self.grants - other.grants, opt_ins=self.opt_ins - other.opt_ins
         )
+
+    def outside(self, database: str, table: str, columns: Collection[str]) -> Desired:
+        """Return what is not about these columns of a table."""
+        inside = {Columns(database, table, (column,)) for column in columns}
+        tags = frozenset(tag for tag in self.tags if tag.resource not in inside)
+        return replace(self, tags=tags, grants=frozenset(each for each in self.grants if each.resource not in inside))
 
     def union(self, other: Desired) -> Desired:
         """Return the tags, grants and opt-ins of both."""

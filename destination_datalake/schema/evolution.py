@@ -38,6 +38,11 @@ WIDER: Mapping[ColumnType, ColumnType] = {Int32(): Int64(), Float32(): Float64()
 _RELATED: Mapping[str, str] = {"int": "bigint", "bigint": "int", "float": "double", "double": "float"}
 
 
+_REDIRECTED = re.compile(
+    r"(?P<column>.+)__(boolean|int|bigint|float|double|decimal|string|date|timestamp|json|list|struct)"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class AddColumn:
     """Add a last column if `parent` is empty, otherwise a last field to the struct at `parent`."""
@@ -141,6 +146,15 @@ def redirect_suffix(column_type: ColumnType) -> str:
         case List():
             return "list"
     return re.split(r"[(<]", glue_type(column_type), maxsplit=1)[0]
+
+
+def redirected_from(column: str) -> str | None:
+    """Return the column whose values may have been redirected to this one; None if its name says that none were.
+
+    Names that had to be shortened are not recognised.
+    """
+    found = _REDIRECTED.fullmatch(column)
+    return found["column"] if found else None
 
 
 def _redirected(table: Mapping[str, ColumnType | None], name: str, column_type: ColumnType, claimed: set[str]) -> str:

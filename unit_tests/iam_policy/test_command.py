@@ -126,6 +126,14 @@ def test_databases_of_namespaces_come_from_the_catalog_and_without_it_a_note_say
     assert "--catalog" not in nothing
 
 
+def test_names_that_policies_cannot_hold_are_said_to_widen_it(run: Run) -> None:
+    # IAM API: policyDocumentType has characters up to ÿ.
+    _, out, note = run(bucket_prefix="été/京都")
+
+    assert "arn:aws:s3:::lake/été/*/*" in out
+    assert "cannot hold every character of été/京都" in note
+
+
 def test_a_policy_that_exceeds_the_limit_is_printed_in_parts(run: Run, tmp_path: Path) -> None:
     streams = [
         {**CATALOG["streams"][0], "stream": {"name": "orders", "namespace": f"namespace_{number}", "json_schema": {}}}
@@ -165,6 +173,26 @@ def test_what_is_wrong_is_said_on_standard_error_and_no_policy_is_printed(
 
     assert (code, out) == (1, "")
     assert sentence in err
+
+
+def test_a_configuration_that_is_nested_too_deeply_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "config.json"
+    path.write_text('{"a":' * 900 + "1" + "}" * 900)
+
+    assert run_iam_policy(["--config", str(path)]) == 1
+    assert "nested too deeply" in capsys.readouterr().err
+
+
+def test_text_is_in_utf_8_in_any_locale(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(options(aws_account_id=ACCOUNT, bucket_prefix="été")))
+    command = [sys.executable, "-m", "destination_datalake.cli", "iam-policy", "--config", str(path)]
+
+    done = subprocess.run(command, env={"PYTHONIOENCODING": "ascii"}, capture_output=True, check=True, timeout=60)
+
+    assert "arn:aws:s3:::lake/été/*" in done.stdout.decode()
 
 
 def test_a_wrong_command_line_exits_with_2(run: Run) -> None:

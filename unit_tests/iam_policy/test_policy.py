@@ -217,6 +217,12 @@ def test_a_prefix_that_policies_cannot_hold_is_matched_by_a_wildcard() -> None:
     assert policy(config(bucket_prefix="été/京都"))["Objects"].resources == ("arn:aws:s3:::lake/été/*/*",)
 
 
+def test_a_name_of_a_namespace_never_is_a_wildcard() -> None:
+    scope = Scope.of(config(naming={"style": "preserve"}), [StreamId("*", "orders"), StreamId("sh?p", "orders")])
+
+    assert scope.databases == ("raw", "sh_p", "unnamed_684888c0")
+
+
 def test_a_policy_within_the_limit_is_one_document() -> None:
     found = statements(config(), Scope.of(config()))
 

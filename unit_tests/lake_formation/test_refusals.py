@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import shlex
+from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from destination_datalake.errors import ConnectorError
 from destination_datalake.lake_formation.governance import Governance
+from destination_datalake.lake_formation.refusals import naming_grants
+from destination_datalake.tables.table import TableConflict
 from unit_tests.cloud import Cloud
 from unit_tests.lake_formation.lake import (
     ANALYST,
@@ -129,3 +134,61 @@ def test_a_failure_that_passes_is_worth_a_retry(cloud: Cloud) -> None:
 
     assert raised.value.failure.type == "transient_error"
     assert "(Lake Formation, GetLFTag)" in raised.value.failure.message
+
+
+@pytest.mark.parametrize(
+    ("text", "operation", "permission", "resource"),
+    [
+        ("Required Create Table on shop", "CreateTable", "CREATE_TABLE", {"Database": {"Name": "shop"}}),
+        ("Required Describe on shop", "GetDatabase", "DESCRIBE", {"Database": {"Name": "shop"}}),
+        ("Required Create Database", "CreateDatabase", "CREATE_DATABASE", {"Catalog": {}}),
+        (
+            "Required Alter on orders",
+            "UpdateTable",
+            "ALTER",
+            {"Table": {"DatabaseName": "shop", "Name": "orders"}},
+        ),
+    ],
+)
+def test_what_lake_formation_denies_in_glue_comes_with_the_grant(
+    cloud: Cloud, text: str, operation: str, permission: str, resource: dict[str, Any]
+) -> None:
+    response: Any = {"Error": {"Code": "AccessDeniedException", "Message": f"{INSUFFICIENT}: {text}"}}
+
+    with pytest.raises(ConnectorError) as raised, naming_grants("shop", "orders", cloud.access):
+        raise ClientError(response, operation)
+
+    failure = raised.value.failure
+    words = shlex.split(failure.message.partition("Command: ")[2])
+    assert failure.type == "config_error"
+    assert failure.error_class == "insufficient_permissions"
+    assert words[:3] == ["aws", "lakeformation", "grant-permissions"]
+    assert words[words.index("--permissions") + 1] == permission
+    assert json.loads(words[words.index("--resource") + 1]) == resource
+
+
+def test_a_location_that_lake_formation_denies_is_the_one_that_it_names(cloud: Cloud) -> None:
+    text = f"{INSUFFICIENT} on s3://lake/raw/shop/orders"
+    response: Any = {"Error": {"Code": "AccessDeniedException", "Message": text}}
+
+    with pytest.raises(ConnectorError) as raised, naming_grants("shop", "orders", cloud.access):
+        raise ClientError(response, "CreateTable")
+
+    assert "--permissions DATA_LOCATION_ACCESS" in raised.value.failure.message
+    assert '{"DataLocation": {"ResourceArn": "arn:aws:s3:::lake/raw/shop/orders"}}' in raised.value.failure.message
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ClientError({"Error": {"Code": "AccessDenied", "Message": "Access Denied"}}, "PutObject"),
+        TableConflict("it has other columns"),
+        ValueError("a defect"),
+    ],
+    ids=["by IAM", "a conflict", "a defect"],
+)
+def test_other_errors_stay_as_they_are(cloud: Cloud, error: Exception) -> None:
+    with pytest.raises(type(error)) as raised, naming_grants("shop", "orders", cloud.access):
+        raise error
+
+    assert raised.value is error

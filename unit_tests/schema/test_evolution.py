@@ -16,6 +16,7 @@ from destination_datalake.schema.evolution import (
     apply_changes,
     evolve,
     redirect_suffix,
+    redirected_from,
 )
 from destination_datalake.schema.glue import glue_type, parse_glue_type
 from destination_datalake.schema.iceberg import from_iceberg, iceberg_type
@@ -295,3 +296,8 @@ def test_evolution_is_idempotent_with_the_types_that_a_catalog_returns(catalog: 
             assert again.changes == (), f"{glue_type(sent)} into {glue_type(existing)}"
             assert again.columns == first.columns
             first = again
+
+
+def test_a_column_of_redirected_values_is_recognised_by_its_name() -> None:
+    assert {redirected_from(f"a__b__{redirect_suffix(type_)}") for type_ in ONE_OF_EACH} == {"a__b"}
+    assert [redirected_from(name) for name in ("a", "a_int", "a__zip", "__int")] == [None] * 4

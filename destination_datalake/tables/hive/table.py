@@ -12,7 +12,7 @@ it meets a conflict, and looks for new files before it tries again; if it comes 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -201,8 +201,15 @@ class HiveTable:
 
         No row is visible in a column that the update adds: the files that have it are pending. Raises Fenced.
         """
-        content, columns = self._glue_table.update(change or self._reconciled_content, version)
-        self._databases.governance.govern_table(*self.name, content.types)
+        change = change or self._reconciled_content
+
+        def add_columns(table_input: TableInput) -> tuple[Content, tuple[Field, ...], Collection[str]]:
+            before = column_types(table_input).keys()
+            content, columns = change(table_input)
+            return content, columns, column_types(table_input).keys() - before
+
+        content, columns, added = self._glue_table.update(add_columns, version)
+        self._databases.governance.govern_table(*self.name, content.types, added)
         self._plan = replace(self._plan, folder=content.folder, columns=evolve(content.types, columns).columns)
         return content
 

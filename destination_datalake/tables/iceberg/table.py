@@ -10,8 +10,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from enum import Enum, auto
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchPropertyException, NoSuchTableError
@@ -80,10 +79,11 @@ _PROPERTIES: Mapping[str, str] = {
 }
 
 
-class Ungoverned(Enum):
-    """The table's schema, as a transaction leaves it, is not governed yet: no row may be committed in it."""
+@dataclass(frozen=True, slots=True)
+class Ungoverned:
+    """No row may be committed yet: the table, or the columns that the transaction adds, are not governed."""
 
-    UNGOVERNED = auto()
+    added: frozenset[str]
 
 
 class IcebergTable:
@@ -154,8 +154,8 @@ class IcebergTable:
                 apply_changes(
                     [each for each in _changes(file, transaction) if isinstance(each, AddColumn)], transaction
                 )
-            if not self._is_governed(transaction.table_metadata):
-                return Ungoverned.UNGOVERNED
+            if (ungoverned := self._ungoverned(table, transaction)) is not None:
+                return ungoverned
             for file in files:
                 apply_changes(_changes(file, transaction), transaction)
             metadata = transaction.table_metadata
@@ -217,10 +217,12 @@ class IcebergTable:
             table, result = self._operations.commit(build, table)
             if not isinstance(result, Ungoverned):
                 return table, result
-            self._governance.govern_table(*self.name, column_types(table.metadata))
+            self._governance.govern_table(*self.name, column_types(table.metadata), result.added)
 
-    def _is_governed(self, metadata: TableMetadata) -> bool:
-        return self._governance.is_governed(*self.name, column_types(metadata))
+    def _ungoverned(self, table: PyIcebergTable, transaction: Transaction) -> Ungoverned | None:
+        columns = column_types(transaction.table_metadata)
+        added = frozenset(columns.keys() - column_types(table.metadata).keys())
+        return None if self._governance.is_governed(*self.name, columns, added) else Ungoverned(added)
 
     def _begin(
         self, table: PyIcebergTable, transaction: Transaction
@@ -243,8 +245,8 @@ class IcebergTable:
         apply_changes([each for each in reconciled.changes if each not in deferred], transaction)
         if reconciled.conflicts:
             self._add_comment(reconciled, transaction)
-        if not self._is_governed(transaction.table_metadata):
-            return Ungoverned.UNGOVERNED
+        if (ungoverned := self._ungoverned(table, transaction)) is not None:
+            return ungoverned
         mode = write_mode(self.name, self._stream, self._sync, table.metadata.properties)
         mode.begin(table, transaction)
         return mode, reconciled.columns

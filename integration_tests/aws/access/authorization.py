@@ -2,7 +2,7 @@
 
 from integration_tests.aws.access.call import Call
 from integration_tests.aws.access.identity import Caller
-from integration_tests.aws.access.refusal import Refusal, denied, reason
+from integration_tests.aws.access.refusal import Refusal, denied
 from integration_tests.aws.objects.policies import ResourcePolicy, resource_policy
 from integration_tests.aws.policies.policy import Decision, Policy, decide, delegates
 from integration_tests.aws.requests.needs import Need
@@ -25,7 +25,7 @@ def unmet(call: Call, need: Need) -> Refusal | None:
     context, identity = call.context(need), call.identity
 
     def refusal(decision: Decision, kind: str) -> Refusal:
-        return denied(call.request, call.caller, need, reason(decision, kind, need.action))
+        return denied(call.request, call.caller, need, decision, kind)
 
     def said(*policies: Policy) -> Decision:
         return decide(policies, need.action, need.resource, context)

@@ -24,28 +24,22 @@ class Refusal:
     message: str
 
 
-def denied(request: AwsRequest, caller: str, need: Need, reason: str) -> Refusal:
-    """Say what the caller may not do, and why: `because no … policy allows …` or `with an explicit deny in …`.
+def denied(request: AwsRequest, caller: str, need: Need, decision: Decision, kind: str) -> Refusal:
+    """Say what the caller may not do, and which kind of policies ("identity-based") refuses it.
 
     https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot_access-denied.html
     """
-    # S3 alone quotes the resource:
+    # S3 alone quotes the resource, and a role that does not trust the caller is not named:
     # https://docs.aws.amazon.com/AmazonS3/latest/userguide/troubleshoot-403-errors.html
     resource = f'"{need.resource}"' if need.action.startswith("s3:") else need.resource
-    return access_denied(
-        request, f"User: {caller} is not authorized to perform: {need.action} on resource: {resource} {reason}"
-    )
-
-
-def reason(decision: Decision, kind: str, action: str) -> str:
-    """Return why policies of a kind ("identity-based") refuse an action."""
+    where = "" if kind == "role trust" else f" on resource: {resource}"
+    policy = kind if kind.endswith("boundary") else f"{kind} policy"
     if decision is Decision.EXPLICITLY_DENIED:
-        return f"with an explicit deny in {'an' if kind[0] in 'aeiou' else 'a'} {_policy(kind)}"
-    return f"because no {_policy(kind)} allows the {action} action"
-
-
-def _policy(kind: str) -> str:
-    return kind if kind.endswith("boundary") else f"{kind} policy"
+        article = "the" if kind == "role trust" else "an" if kind[0] in "aeiou" else "a"
+        why = f"with an explicit deny in {article} {policy}"
+    else:
+        why = f"because no {policy} allows the {need.action} action"
+    return access_denied(request, f"User: {caller} is not authorized to perform: {need.action}{where} {why}")
 
 
 def access_denied(request: AwsRequest, message: str) -> Refusal:

@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
@@ -71,16 +72,34 @@ def append(shop: Shop, **row: Any) -> None:
         shop.lake.s3.put_object(Bucket=shop.lake.bucket, Key=f"{key}.json", Body=json.dumps(row).encode())
 
 
+def drop_column(shop: Shop, name: str) -> None:
+    """Drop a column."""
+    if shop.kind.name == "iceberg":
+        with shop.lake.iceberg_table(*shop.name).update_schema() as update:
+            update.delete_column(name)
+        return
+
+    def drop(table_input: Any) -> None:
+        columns = table_input["StorageDescriptor"]["Columns"]
+        table_input["StorageDescriptor"]["Columns"] = [column for column in columns if column["Name"] != name]
+
+    _update_hive_table(shop, drop)
+
+
 def set_property(shop: Shop, value: str) -> None:
     """Set the property."""
     if shop.kind.name == "iceberg":
         with shop.lake.iceberg_table(*shop.name).transaction() as transaction:
             transaction.set_properties({PROPERTY: value})
         return
+    _update_hive_table(shop, lambda table_input: table_input["Parameters"].update({PROPERTY: value}))
+
+
+def _update_hive_table(shop: Shop, change: Callable[[Any], None]) -> None:
     table: Any = shop.lake.glue_table(*shop.name)
     keys = ("Name", "TableType", "Parameters", "PartitionKeys", "StorageDescriptor")
     table_input: Any = {key: table[key] for key in keys if key in table}
-    table_input["Parameters"] = {**table_input["Parameters"], PROPERTY: value}
+    change(table_input)
     shop.lake.glue.update_table(DatabaseName=shop.name.database, TableInput=table_input)
 
 

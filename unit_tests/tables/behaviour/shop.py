@@ -99,6 +99,11 @@ class Shop:
         self._folder = folder
 
     @property
+    def access(self) -> AwsAccess:
+        """The access whose clients the syncs use."""
+        return self._access
+
+    @property
     def promises(self) -> Promises:
         return PROMISES[self.kind.name]
 
@@ -122,7 +127,9 @@ class Shop:
         return Sync(self._stream, table, self._access, self._folder)
 
     def _databases(self, config: Config) -> Databases:
-        return Databases(self._access, Governance(Policy.of(config), self._access))
+        governance = Governance(Policy.of(config), self._access)
+        governance.govern_location()
+        return Databases(self._access, governance)
 
     # What readers find
 
@@ -131,6 +138,13 @@ class Shop:
         rows = self.lake.rows(*self.name)
         shown = [{name: row[name] for name in row if not name.startswith("_airbyte_")} for row in rows]
         return sorted(shown, key=lambda row: str(row["id"]))
+
+    def rows_if_any(self) -> list[dict[str, Any]]:
+        """Return the rows; none if there is no table."""
+        try:
+            return self.rows()
+        except self.lake.glue.exceptions.EntityNotFoundException:
+            return []
 
     def ids(self) -> list[int]:
         return sorted(row["id"] for row in self.lake.rows(*self.name))

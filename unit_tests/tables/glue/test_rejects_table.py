@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
+from destination_datalake.config.governance import LakeFormationOptions
+from destination_datalake.lake_formation.governance import Governance
+from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.rejects.line import RejectLine
 from destination_datalake.rejects.location import REJECTS_TABLE, Partition, RejectFile, RejectLocation
+from destination_datalake.tables.glue.database import Databases
 from destination_datalake.tables.glue.rejects_table import COLUMNS, RejectsTable
 from destination_datalake.tables.table import TableConflict
 from unit_tests.cloud import BUCKET, Cloud, ungoverned
@@ -91,3 +97,24 @@ def test_foreign_table_of_that_name_is_refused_and_left_unchanged(cloud: Cloud) 
         a_table(cloud).register([a_file()])
 
     assert partitions(cloud) == {}
+
+
+def test_the_table_is_governed_before_it_has_a_partition(cloud: Cloud) -> None:
+    tagged = {"table": "*", "columns": ["RawData", "stream"], "tags": {"pii": ["yes"]}}
+    options = LakeFormationOptions.model_validate({"mode": "managed", "table_tags": [tagged]})
+    governance = Governance(Policy(f"arn:aws:s3:::{BUCKET}", options), cloud.access)
+    governance.govern_location()
+    resource: Any = {"Table": {"DatabaseName": "landing", "Name": REJECTS_TABLE}}
+    seen: list[set[str]] = []
+
+    def look(**_: Any) -> None:
+        answer = cloud.access.client("lakeformation").get_resource_lf_tags(Resource=resource, ShowAssignedLFTags=True)
+        seen.append({column["Name"] for column in answer.get("LFTagsOnColumns", [])})
+
+    session: Any = cloud.access.session()
+    session._session.register("before-call.glue.BatchCreatePartition", look)
+    RejectsTable("landing", ROOT, cloud.access, Databases(cloud.access, governance)).register([a_file()])
+
+    assert seen == [{"rawdata", "stream"}]
+    [database] = cloud.access.client("glue").get_databases()["DatabaseList"]
+    assert database.get("CreateTableDefaultPermissions") == []

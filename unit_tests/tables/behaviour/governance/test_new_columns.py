@@ -1,0 +1,112 @@
+"""Rows become visible only in tables and columns that are governed, whatever adds the column."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from unit_tests.tables.behaviour import other_engines
+from unit_tests.tables.behaviour.governance.watch import EMAIL, GOVERNED, granted, tags, untag, watched
+from unit_tests.tables.behaviour.shop import Shop, ids
+
+TAGS = {"database": {"domain": "sales"}, "orders": {"layer": "raw"}, "email": {"pii": "yes"}}
+
+
+def test_a_new_table_is_governed_before_its_first_row(shop: Shop, *, overwrite: bool) -> None:
+    with watched(shop) as seen:
+        sync = shop.sync(overwrite=overwrite, schema=EMAIL, **GOVERNED)
+        assert tags(shop) == TAGS
+        assert granted(shop) == {"DESCRIBE"}
+        sync.commit({"id": 1, "email": "a@example.org"})
+        sync.publish()
+
+    assert seen[-1] == 1
+
+
+def test_a_new_column_is_governed_before_rows_in_it_are_visible(shop: Shop, *, overwrite: bool) -> None:
+    shop.sync(**GOVERNED).commit(*ids(1))
+
+    with watched(shop) as seen:
+        sync = shop.sync(2, overwrite=overwrite, schema=EMAIL, **GOVERNED)
+        sync.commit({"id": 2, "email": "a@example.org"})
+        sync.publish()
+
+    assert seen[-1] == 1
+    assert tags(shop) == TAGS
+
+
+def test_rows_of_an_unfinished_overwrite_are_adopted_into_a_governed_column(shop: Shop) -> None:
+    """The overwrite has added the column when the options did not ask for governance yet."""
+    shop.sync(1, **GOVERNED).commit(*ids(1))
+    shop.sync(2, overwrite=True, schema=EMAIL).commit({"id": 2, "email": "a@example.org"})
+    assert "email" not in tags(shop)
+
+    with watched(shop) as seen:
+        sync = shop.sync(None, schema=EMAIL, **GOVERNED)
+        sync.publish()
+
+    assert seen[-1] == 1
+
+
+def test_a_column_that_another_writer_drops_is_governed_again_when_it_comes_back(shop: Shop) -> None:
+    sync = shop.sync(schema=EMAIL, **GOVERNED)
+    sync.commit({"id": 1, "email": None})
+    untag(shop, "email")
+    other_engines.drop_column(shop, "email")
+
+    with watched(shop) as seen:
+        sync.commit({"id": 2, "email": "b@example.org"})
+
+    assert seen[-1] == 1
+    assert tags(shop) == TAGS
+
+
+def test_a_column_may_come_back_in_the_commit_that_promotes_another(shop: Shop) -> None:
+    schema = {**EMAIL, "value": {"type": "number"}}
+    sync = shop.sync(schema=schema, **GOVERNED)
+    sync.commit({"id": 1, "value": 0.5})
+    other_engines.drop_column(shop, "email")
+
+    with watched(shop) as seen:
+        sync.commit({"id": 2, "value": 0.1, "email": "a@example.org"})
+
+    assert seen[-1] == 1
+    assert sync.executors.rewritten == (1 if shop.promises.promotions["double"].rewrites_files else 0)
+    assert [row["value"] for row in shop.rows()] == [0.5, 0.1]
+
+
+def test_what_a_column_cannot_hold_is_tagged_like_the_column(shop: Shop) -> None:
+    shop.sync(schema={"id": {"type": "integer"}, "email": {"type": "integer"}}, **GOVERNED).commit(
+        {"id": 1, "email": 1}
+    )
+
+    with watched(shop, "email__string") as seen:
+        shop.sync(schema=EMAIL, **GOVERNED).commit({"id": 2, "email": "a@example.org"})
+
+    assert seen[-1] == 1
+
+
+def test_a_sync_whose_column_cannot_be_tagged_commits_nothing(shop: Shop) -> None:
+    shop.sync(**GOVERNED).commit(*ids(1))
+    events: Any = shop.access.client("lakeformation").meta.events
+
+    def refuse(params: Any, **_: object) -> None:
+        if b"email" in params["body"]:
+            raise _Refused
+
+    events.register("before-call.lakeformation.AddLFTagsToResource", refuse)
+    try:
+        with pytest.raises(_Refused):
+            shop.sync(schema=EMAIL, **GOVERNED)
+    finally:
+        events.unregister("before-call.lakeformation.AddLFTagsToResource", refuse)
+
+    assert shop.rows() == [{"id": 1, "email": None}]
+    with watched(shop):
+        shop.sync(schema=EMAIL, **GOVERNED).commit({"id": 2, "email": "a@example.org"})
+    assert tags(shop) == TAGS
+
+
+class _Refused(Exception):
+    """The process was killed, or AWS refused."""
