@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 from uuid import uuid4
 
 import pyarrow as pa
-from awscli.clidriver import create_clidriver  # type: ignore[import-untyped]
 from pyiceberg.catalog.glue import GlueCatalog
 
 from integration_tests.aws.server import ACCESS_KEY_ID, ACCOUNT_ID, REGION, SECRET_ACCESS_KEY
@@ -20,7 +17,9 @@ from integration_tests.harness.lake import Lake
 from integration_tests.infra.stack import Stack
 from integration_tests.infra.template import Template
 
-TEMPLATE = Template.read(Path(__file__).parents[2] / "infra" / "cloudformation" / "datalake.yaml")
+_TEMPLATES = Path(__file__).parents[2] / "infra" / "cloudformation"
+_LAKE = Template.read(_TEMPLATES / "datalake.yaml")
+_NAMESPACE = Template.read(_TEMPLATES / "namespace.yaml")
 
 
 class DeployedLake(Lake):
@@ -30,7 +29,7 @@ class DeployedLake(Lake):
         """Deploy a stack with new names and these parameters."""
         super().__init__(endpoint_url)
         self.external_id = f"workspace-{uuid4().hex[:8]}"
-        self.stack = Stack(TEMPLATE, self.database.replace("_", "-"), endpoint_url)
+        self.stack = Stack(_LAKE, self.database.replace("_", "-"), endpoint_url)
         self._parameters = {
             "BucketName": f"{self.bucket}-stack",
             "DatabaseName": self.database,
@@ -50,17 +49,12 @@ class DeployedLake(Lake):
         configuration: Mapping[str, Any] = json.loads(self.stack.outputs["Configuration"])
         return {**configuration, "endpoint_url": self.endpoint_url} | overrides
 
-    def run_commands(self, output: str) -> None:
-        """Run the commands of an output with the AWS CLI, as the account's administrator."""
-        environment = {
-            "AWS_ACCESS_KEY_ID": ACCESS_KEY_ID,
-            "AWS_SECRET_ACCESS_KEY": SECRET_ACCESS_KEY,
-            "AWS_ENDPOINT_URL": self.endpoint_url,
-        }
-        with patch.dict("os.environ", environment):
-            for line in self.stack.outputs[output].splitlines():
-                aws, *words = shlex.split(line)
-                assert (aws, create_clidriver().main(words)) == ("aws", 0), line
+    def add_namespace(self, namespace: str) -> Stack:
+        """Deploy the stack of a namespace's database, with the outputs of the lake's as parameters."""
+        stack = Stack(_NAMESPACE, namespace.replace("_", "-"), self.endpoint_url)
+        outputs = {name: self.stack.outputs[name] for name in ("BucketName", "BucketPrefix", "RoleArn")}
+        stack.deploy(DatabaseName=namespace, LakeFormationMode=self.stack.outputs["LakeFormationMode"], **outputs)
+        return stack
 
     def connector(self, airbyte: Member) -> Member:
         """Return the connector's role, as this user assumes it."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from functools import cache, partial
 from typing import Any
+from unittest.mock import patch
 
 import boto3
+from awscli.clidriver import create_clidriver  # type: ignore[import-untyped]
 
 from integration_tests.aws.server import ACCESS_KEY_ID, ACCOUNT_ID, REGION, SECRET_ACCESS_KEY
 from integration_tests.infra.resources import TYPES
@@ -24,6 +27,7 @@ class Stack:
     def __init__(self, template: Template, name: str, endpoint_url: str) -> None:
         self.outputs: Mapping[str, str] = {}
         self.resources: dict[str, Made] = {}
+        self._endpoint_url = endpoint_url
         self._aws = Aws(name, ACCOUNT_ID, REGION, partial(_client, endpoint_url))
         self._template = template
         self._properties: dict[str, Any] = {}
@@ -51,6 +55,18 @@ class Stack:
         """Return a resource's properties, as they were applied."""
         found: Mapping[str, Any] = self._properties[logical_name]
         return found
+
+    def run_commands(self, output: str) -> None:
+        """Run the commands of an output with the AWS CLI, as the account's administrator."""
+        environment = {
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY_ID,
+            "AWS_SECRET_ACCESS_KEY": SECRET_ACCESS_KEY,
+            "AWS_ENDPOINT_URL": self._endpoint_url,
+        }
+        with patch.dict("os.environ", environment):
+            for line in self.outputs[output].splitlines():
+                aws, *words = shlex.split(line)
+                assert (aws, create_clidriver().main(words)) == ("aws", 0), line
 
 
 def pseudo(stack: str) -> Mapping[str, str]:

@@ -149,6 +149,7 @@ class Resolver:
             "Fn::If": lambda of: self.resolve(of[1 if self.condition(of[0]) else 2]),
             "Fn::Join": lambda of: str(of[0]).join(self.resolve(of[1])),
             "Fn::Select": lambda of: self.resolve(of[1])[int(of[0])],
+            "Fn::Split": lambda of: str(self.resolve(of[1])).split(of[0]),
             "Fn::Equals": lambda of: self.resolve(of[0]) == self.resolve(of[1]),
             "Fn::Not": lambda of: not self.resolve(of[0]),
             "Fn::And": lambda of: all(self.resolve(each) for each in of),

@@ -22,7 +22,7 @@ def governed(deploy: Deploy) -> Deploy:
 
     def deployed(**parameters: str) -> DeployedLake:
         lake = deploy(LakeFormationMode="managed", **parameters)
-        lake.run_commands("RevokeCommand")
+        lake.stack.run_commands("RevokeCommand")
         return lake
 
     return deployed
@@ -92,6 +92,16 @@ def test_without_the_grant_on_its_table_no_event_is_delivered(governed: Deploy, 
     with pytest.raises(ClientError, match="Insufficient Lake Formation permission"):
         lake.append("events", events, firehose)
     assert lake.read(lake.database, "events").num_rows == 1
+
+
+def test_a_namespace_gets_a_database_of_its_own_by_a_stack_of_its_own(governed: Deploy, platform: Platform) -> None:
+    lake = governed()
+    shop = lake.name("shop")
+
+    lake.add_namespace(shop).run_commands("RevokeCommand")
+    sync(platform, lake, [1], namespace=shop)
+
+    assert lake.tables() == [(shop, "orders")]
 
 
 def granted_by(lake: DeployedLake, logical_name: str) -> Mapping[str, Any]:

@@ -95,7 +95,7 @@ def granted(client: LakeFormationClient, principal: str) -> list[tuple[str, list
 def test_the_opt_in_commands_opt_in_the_connector_and_the_reader(deploy: Deploy, account: Account) -> None:
     lake = deploy(LakeFormationMode="hybrid", ReaderPrincipalArn=READER)
 
-    lake.run_commands("OptInCommands")
+    lake.stack.run_commands("OptInCommands")
 
     listed = account.client("lakeformation").list_lake_formation_opt_ins()["LakeFormationOptInsInfoList"]
     ours = [each for each in listed if lake.database in json.dumps(each["Resource"])]

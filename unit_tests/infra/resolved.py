@@ -15,7 +15,13 @@ REQUIRED = {
     "TrustedPrincipalArn": "arn:aws:iam::123456789012:role/airbyte",
     "ExternalId": "workspace-1",
 }
-"""The parameters that have no default."""
+"""The parameters of the lake that have no default."""
+
+_REQUIRED_OF_A_NAMESPACE = {
+    "BucketName": "example-lake",
+    "RoleArn": "arn:aws:iam::123456789012:role/lake-ConnectorRole",
+    "DatabaseName": "shop",
+}
 
 READER = "arn:aws:iam::123456789012:role/reader"
 
@@ -39,7 +45,8 @@ class Resolved:
     """
 
     def __init__(self, template: Template, parameters: Mapping[str, str] = {}) -> None:
-        resolver = Resolver(template, {**REQUIRED, **parameters}, pseudo("lake"))
+        required = _REQUIRED_OF_A_NAMESPACE if "RoleArn" in template.sections["Parameters"] else REQUIRED
+        resolver = Resolver(template, {**required, **parameters}, pseudo("lake"))
         self.properties: dict[str, Any] = {}
         for name in resolver.order():
             kind = template.resources[name]["Type"]
@@ -66,11 +73,19 @@ class Resolved:
 
 def every_combination(template: Template) -> Iterator[Resolved]:
     """Yield the template with each combination of its switches that its rules accept."""
-    for values in product(*_SWITCHES.values()):
+    switches = {name: values for name, values in _SWITCHES.items() if name in template.sections["Parameters"]}
+    for values in product(*switches.values()):
         try:
-            yield Resolved(template, dict(zip(_SWITCHES, values, strict=True)))
+            yield Resolved(template, dict(zip(switches, values, strict=True)))
         except RuleBroken:
             continue
+
+
+def without_catalog(resource: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, object]]:
+    """A Lake Formation resource without its CatalogId."""
+    return {
+        kind: {name: each for name, each in fields.items() if name != "CatalogId"} for kind, fields in resource.items()
+    }
 
 
 def _made(kind: str, name: str, properties: Mapping[str, Any]) -> Made:

@@ -56,12 +56,14 @@ def unusable_defaults(template: str) -> list[str]:
     return [name for name, each in parameters.items() if "Default" in each and not accepts(each, each["Default"])]
 
 
-def test_cfn_lint_finds_neither_errors_nor_warnings() -> None:
-    assert findings(text(TEMPLATE)) == []
+@pytest.mark.parametrize("template", [TEMPLATE, "infra/cloudformation/namespace.yaml"])
+def test_cfn_lint_finds_neither_errors_nor_warnings(template: str) -> None:
+    assert findings(text(template)) == []
 
 
-def test_every_default_of_a_parameter_is_a_value_that_the_parameter_accepts() -> None:
-    assert unusable_defaults(text(TEMPLATE)) == []
+@pytest.mark.parametrize("template", [TEMPLATE, "infra/cloudformation/namespace.yaml"])
+def test_every_default_of_a_parameter_is_a_value_that_the_parameter_accepts(template: str) -> None:
+    assert unusable_defaults(text(template)) == []
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from destination_datalake.iam_policy.scope import Scope
 from destination_datalake.lake_formation.resources import Catalog, to_request
 from destination_datalake.rejects.location import RejectLocation
 from integration_tests.infra.template import RuleBroken, Template, TemplateError
-from unit_tests.infra.resolved import KEY_ARN, READER, Resolved, every_combination
+from unit_tests.infra.resolved import KEY_ARN, READER, Resolved, every_combination, without_catalog
 from unit_tests.infra.rules import RULES, Rule, not_retained
 from unit_tests.repository.files import ROOT, text
 
@@ -127,12 +127,6 @@ def test_the_role_has_the_grants_that_iam_policy_prints_but_for_new_databases(mo
     assert {each["Principal"]["DataLakePrincipalIdentifier"] for each in grants} == {found.outputs["RoleArn"]}
 
 
-def without_catalog(resource: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
-    return {
-        kind: {name: each for name, each in fields.items() if name != "CatalogId"} for kind, fields in resource.items()
-    }
-
-
 def test_the_configuration_is_accepted_and_each_of_its_options_is_an_output(combinations: list[Resolved]) -> None:
     spec = json.loads(text("destination_datalake/spec.json"))["connectionSpecification"]
     for found in {each.outputs["Configuration"]: each for each in combinations}.values():
@@ -212,14 +206,14 @@ def test_every_parameter_is_in_the_console_s_groups_and_on_the_page() -> None:
     assert [name for name in parameters if f"`{name}`" not in page] == []
 
 
-def test_the_page_s_command_deploys_the_template() -> None:
-    (command,) = re.findall(r"```sh\n(aws cloudformation deploy .*?)```", text("infra/README.md"), re.DOTALL)
-    words = shlex.split(command.replace("\\\n", ""))
+@pytest.mark.parametrize("path", [PATH, "infra/cloudformation/namespace.yaml"])
+def test_the_page_s_command_deploys_the_template(path: str) -> None:
+    commands = re.findall(r"```sh\n(aws cloudformation deploy .*?)```", text("infra/README.md"), re.DOTALL)
+    (words,) = [shlex.split(command.replace("\\\n", "")) for command in commands if path in command]
 
     given = dict(word.split("=", 1) for word in words[words.index("--parameter-overrides") + 1 :])
-    found = Resolved(TEMPLATE, given)
+    found = Resolved(Template.read(ROOT / path), given)
 
-    assert words[words.index("--template-file") + 1] == PATH
     # Names of one's own would take CAPABILITY_NAMED_IAM.
     assert words[words.index("--capabilities") + 1] == "CAPABILITY_IAM"
     assert [name for name, role in found.of_type("AWS::IAM::Role").items() if "RoleName" in role] == []
