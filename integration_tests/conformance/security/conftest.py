@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import boto3
 import pytest
 
-from integration_tests.aws.requests.log import Record, RequestLog
+from integration_tests.aws.requests.log import Record
 from integration_tests.aws.server import ACCESS_KEY_ID, ACCOUNT_ID, REGION, SECRET_ACCESS_KEY, AwsServer
 from integration_tests.conformance.security.everything import write_in_every_way
+from integration_tests.harness.account import Account, allow
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.runs.warm import WarmLaunch
@@ -48,15 +49,20 @@ def recorded(
     key = new_kms_key(aws)
     demand_encryption(lake, key)
     platform = Platform(tmp_path_factory.mktemp("platform"), launch.without_shared_disk())
-    log = RequestLog(aws.endpoint_url)
-    write_in_every_way(
-        Warehouse(lake, platform, request.param),
-        glue_region=GLUE_REGION,
-        glue_catalog_id=ACCOUNT_ID,
-        encryption={"encryption_type": "SSE-KMS", "kms_key_arn": key},
-        lake_formation=GOVERNED,
-    )
-    return Recorded(lake, key, log.read())
+    account = Account(aws.endpoint_url)
+    user = account.user(allow("*"))
+    with account.governed(user, region=GLUE_REGION):
+        log = account.log()
+        write_in_every_way(
+            Warehouse(lake, platform, request.param),
+            credentials=user.credentials,
+            glue_region=GLUE_REGION,
+            glue_catalog_id=ACCOUNT_ID,
+            encryption={"encryption_type": "SSE-KMS", "kms_key_arn": key},
+            lake_formation=GOVERNED,
+        )
+        requests = log.read(caller=user.arn)
+    return Recorded(lake, key, requests)
 
 
 def new_kms_key(aws: AwsServer) -> str:

@@ -23,7 +23,7 @@ def write_in_every_way(warehouse: Warehouse, **options: object) -> None:
         return record("orders", {"id": id, "amount": amount})
 
     checked = warehouse.platform.check(warehouse.config(**options))
-    assert checked.connection_status == {"status": "SUCCEEDED"}
+    assert checked.connection_status["status"] == "SUCCEEDED", checked.report()
     warehouse.sync(orders(1), [order(1), order("many"), state("orders", 1), complete], **options)
     warehouse.sync(orders(1), [order(WIDE, 1 / 3), state("orders", 2), complete], **options)
     warehouse.attempt(orders(2, 2), [order(3), state("orders", 3)], **options)
