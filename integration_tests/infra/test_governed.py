@@ -94,6 +94,20 @@ def test_without_the_grant_on_its_table_no_event_is_delivered(governed: Deploy, 
     assert lake.read(lake.database, "events").num_rows == 1
 
 
+def test_in_hybrid_mode_the_grants_count_once_the_connector_is_opted_in(
+    deploy: Deploy, platform: Platform, account: Account
+) -> None:
+    lake, by_iam = deploy(LakeFormationMode="hybrid"), deploy(LakeFormationMode="hybrid")
+    lake.stack.run_commands("OptInCommands")
+    sync(platform, lake, [1])
+
+    for each in (lake, by_iam):
+        revoke(account, granted_by(each, "ConnectorDatabaseGrant"))
+
+    assert platform.check(lake.config()).connection_status["status"] == "FAILED"
+    assert platform.check(by_iam.config()).connection_status["status"] == "SUCCEEDED"
+
+
 def test_a_namespace_gets_a_database_of_its_own_by_a_stack_of_its_own(governed: Deploy, platform: Platform) -> None:
     lake = governed()
     shop = lake.name("shop")
