@@ -45,6 +45,10 @@ class Remedies:
             remedy = f"Policy statement for {self.principal}: {json.dumps(self._statement(missing))}"
         else:
             remedy = f"Command: {self._grant(missing).command_line(self.principal, self.config)}"
+            if missing == MissingPermission("DESCRIBE", self.scope.database):
+                # Lake Formation does not tell whoever may not create databases which ones exist.
+                creation = self._grant(MissingPermission("CREATE_DATABASE"))
+                remedy += f" Or, if there is no such database yet: {creation.command_line(self.principal, self.config)}"
         return dataclasses.replace(failure, message=f"{failure.message} {remedy}")
 
     def _statement(self, missing: MissingPermission) -> dict[str, Any]:
@@ -53,8 +57,12 @@ class Remedies:
         actions = ("kms:GenerateDataKey", "kms:Decrypt") if missing.action.startswith("kms:") else (missing.action,)
         for statement in statements(self.config, self.scope):
             if missing.action in statement.actions:
-                return dataclasses.replace(statement, actions=actions).document()
-        return Statement("Missing", actions, (missing.resource or "*",), {}).document()
+                break
+        else:
+            statement = Statement("", actions, (missing.resource or "*",), {})
+        document = dataclasses.replace(statement, actions=actions).document()
+        # An id has to be unique in the policy that the statement is added to.
+        return {key: value for key, value in document.items() if key != "Sid"}
 
     def _grant(self, missing: MissingPermission) -> LakeFormationGrant:
         """Return the grant of the configuration's that has the permission, with all else that the resource needs."""

@@ -65,8 +65,7 @@ def test_a_refused_request_is_one_failure_with_the_statement_that_allows_it(
         f"Cannot {doing} {OBJECT} (S3, {operation}): access denied. "
         f"Allow {action} on it to the connector's identity in IAM."
     )
-    sid = "Folders" if operation == "ListObjectsV2" else "Objects"
-    assert json.loads(remedy) == {"Sid": sid, "Effect": "Allow", "Action": [action], **statement}
+    assert json.loads(remedy) == {"Effect": "Allow", "Action": [action], **statement}
 
 
 def test_a_failed_write_and_its_failed_deletion_are_one_failure(cloud: Cloud) -> None:
