@@ -38,6 +38,7 @@ def test_a_policy_allows_what_its_configuration_needs_and_nothing_else(
     needs = [need for each in asked for need in each.needs]
     assert [summary(each) for each in asked if each.refusal] == []
     assert denied(tenant.document, needs) == []
+    assert NOT_RECORDED.keys().isdisjoint(need.action for need in needs)
     known = {*NOT_RECORDED, *mode.unneeded}
     assert [each for each in unused(tenant.document, needs) if each[0] not in known] == []
     refused = refused_without(tenant.document, [each.needs for each in asked])
