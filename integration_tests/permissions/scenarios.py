@@ -40,6 +40,14 @@ BATCHES: Sequence[Json] = (
 
 
 @dataclass(frozen=True)
+class Requests:
+    """What was asked of AWS by `check`, and by syncs."""
+
+    of_check: list[Record]
+    of_syncs: list[Record]
+
+
+@dataclass(frozen=True)
 class Tenant:
     """A role that has exactly the policy that `iam-policy` prints for a configuration; `workers` assume it."""
 
@@ -65,12 +73,14 @@ class Tenant:
         mode.prepare(site, parsed, Scope.of(parsed, [StreamId(None, APPENDED), StreamId(namespace, REPLACED)]))
         return cls(lake, account, member, workers, config, document, namespace)
 
-    def lives(self, accident: Accident, folder: Path, launch: WarmLaunch) -> list[Record]:
-        """Check, sync, have an accident in a sync, and sync again; return every request."""
+    def lives(self, accident: Accident, folder: Path, launch: WarmLaunch) -> Requests:
+        """Check, sync, have an accident in a sync, and sync again; return the requests."""
         log = self.account.log()
         platform = Platform(folder, with_variables(launch, **self.workers.environment))
         checked = platform.check(self.config)
         assert checked.connection_status["status"] == "SUCCEEDED", checked.report()
+        of_check = log.read(caller=self._session)
+        log.restart()
         succeeded(platform.write(self.config, self.catalog(1), self.messages()))
         match accident:
             case "killed":
@@ -84,7 +94,12 @@ class Tenant:
                 stopped = platform.write(strict, self.catalog(2), self.messages())
                 assert "The batch was not committed" in str(stopped.errors), stopped.report()
         succeeded(platform.write(self.config, self.catalog(2), self.messages()))
-        return log.read(caller=f"assumed-role/{self.member.name}/")
+        return Requests(of_check, log.read(caller=self._session))
+
+    @property
+    def _session(self) -> str:
+        """Part of the ARN of the role's sessions."""
+        return f"assumed-role/{self.member.name}/"
 
     def catalog(self, generation: int) -> dict[str, object]:
         """Return a stream that is appended to, and one in a database of its own that is replaced."""

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from destination_datalake.iam_policy.rules import CAPABILITIES
 from integration_tests.aws.requests.log import Record
 from integration_tests.harness.account import Member
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.runs.warm import WarmLaunch
 from integration_tests.permissions.evaluation import actions, denied, refused_without, unused
 from integration_tests.permissions.modes import MODES
-from integration_tests.permissions.scenarios import Tenant
+from integration_tests.permissions.scenarios import Requests, Tenant
 
 REFUSED: Mapping[str, str] = {
     "HeadBucket": "check asks for the bucket's region, which S3 tells with its refusal, too",
@@ -24,6 +25,15 @@ NOT_RECORDED: Mapping[str, str] = {
 }
 """The actions that no recorded request needs, and why they are in the policy."""
 
+CLAIMED = {
+    (permission.action, command)
+    for capability in CAPABILITIES
+    for permission in capability.permissions
+    for command in ("check", "syncs")
+    if command in permission.need.value
+}
+"""Which command uses which action, as the rules and the page say."""
+
 
 @pytest.mark.parametrize("name", MODES)
 def test_a_policy_allows_what_its_configuration_needs_and_nothing_else(
@@ -32,9 +42,9 @@ def test_a_policy_allows_what_its_configuration_needs_and_nothing_else(
     mode = MODES[name]
     tenant = Tenant.of(mode, lake, workers, tmp_path)
 
-    records = tenant.lives(mode.accident, tmp_path, launch.without_shared_disk() if mode.remote_executors else launch)
+    requests = tenant.lives(mode.accident, tmp_path, launch.without_shared_disk() if mode.remote_executors else launch)
 
-    asked = [each for each in records if each.operation not in REFUSED]
+    asked = [each for each in (*requests.of_check, *requests.of_syncs) if each.operation not in REFUSED]
     needs = [need for each in asked for need in each.needs]
     assert [summary(each) for each in asked if each.refusal] == []
     assert denied(tenant.document, needs) == []
@@ -43,6 +53,20 @@ def test_a_policy_allows_what_its_configuration_needs_and_nothing_else(
     assert [each for each in unused(tenant.document, needs) if each[0] not in known] == []
     refused = refused_without(tenant.document, [each.needs for each in asked])
     assert [each for each in actions(tenant.document) if not refused[each] and each not in NOT_RECORDED] == []
+
+    assert used_by(requests) <= CLAIMED
+
+
+def used_by(requests: Requests) -> set[tuple[str, str]]:
+    """Return the actions with the commands that have used them; those that are not allowed are left out."""
+    commands = {"check": requests.of_check, "syncs": requests.of_syncs}
+    return {
+        (need.action, command)
+        for command, records in commands.items()
+        for record in records
+        if record.operation not in REFUSED
+        for need in record.needs
+    }
 
 
 def summary(record: Record) -> str:
