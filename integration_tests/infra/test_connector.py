@@ -101,9 +101,8 @@ def test_a_stack_that_becomes_governed_keeps_its_tables_and_its_syncs(deploy: De
     assert ids(lake) == [1, 2]
 
 
-@pytest.mark.parametrize("mode", ["none", "managed"])
-def test_events_and_orders_are_read_together(mode: str, deploy: Deploy, platform: Platform, account: Account) -> None:
-    lake = deploy(LakeFormationMode=mode, CreateEventStream="true")
+def test_events_and_orders_are_read_together(deploy: Deploy, platform: Platform, account: Account) -> None:
+    lake = deploy(LakeFormationMode="managed", CreateEventStream="true")
     sync(platform, lake, [1, 2])
 
     deliver(lake, account, pa.table({"event_id": ["3"], "event_type": ["seen"], "payload": ['{"id": 3}']}))
