@@ -41,7 +41,13 @@ STEPS: Sequence[Step] = (
         try_region,
         needs=["identity"],
     ),
-    Step("tables_folder", "Folder of the tables", f"{_OBJECTS}, there", try_tables_folder, needs=["region"]),
+    Step(
+        "tables_folder",
+        "Folder of the tables",
+        f"{_OBJECTS}, in the database's folder",
+        try_tables_folder,
+        needs=["region"],
+    ),
     Step(
         "staging_folder",
         "Folder of staged records",

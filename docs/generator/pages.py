@@ -41,7 +41,7 @@ from destination_datalake.schema.types import (
 from docs.generator import permissions
 from docs.generator.airbyte_types import airbyte_types, inherited
 from docs.generator.markdown import code, table
-from docs.generator.project import options, sync_modes, versions
+from docs.generator.project import check_steps, options, sync_modes, versions
 from docs.generator.promises import promises
 
 PAGES = Path(__file__).parents[1]
@@ -255,6 +255,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "suffixes": _suffixes,
     "inherited": inherited,
     "airbyte_types": airbyte_types,
+    "check_steps": check_steps,
     "options": options,
     "iam_actions": permissions.actions,
     "iam_policy": permissions.policy,

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from destination_datalake.check.connection import STEPS
 from docs.generator.markdown import code, table
 
 ROOT = Path(__file__).parents[2]
@@ -62,3 +63,8 @@ def _inner(option: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, A
 
 def _default(option: Mapping[str, Any]) -> str:
     return code(json.dumps(option["default"]).strip('"')) if option.get("default") not in (None, "", {}) else ""
+
+
+def check_steps() -> str:
+    """Return the steps of `check`, in their order."""
+    return table(["step", "name", "what it does"], [[code(step.id), step.name, step.does] for step in STEPS])

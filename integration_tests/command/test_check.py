@@ -10,6 +10,7 @@ import pytest
 
 from integration_tests.aws.server import ACCESS_KEY_ID, ACCOUNT_ID, REGION, SECRET_ACCESS_KEY
 from integration_tests.harness.lake import Lake
+from integration_tests.harness.runs.kill_points import KillPoint
 from integration_tests.harness.runs.launch import COMMAND, with_variables
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.runs.warm import WarmLaunch
@@ -24,6 +25,38 @@ def test_a_working_configuration_succeeds_and_leaves_only_the_database_behind(co
     assert lake.unfinished_uploads() == []
     assert lake.tables() == []
     assert lake.glue.get_database(Name=lake.database)["Database"]["Name"] == lake.database
+
+
+def test_each_step_is_a_log_message_of_one_line_of_json(platform: Platform, lake: Lake) -> None:
+    run = platform.check(lake.config())
+
+    lines = [json.loads(text.removeprefix("INFO: ")) for text in run.logs if text.startswith('INFO: {"id"')]
+    assert [line["id"] for line in lines] == [
+        "java",
+        "identity",
+        "region",
+        "tables_folder",
+        "rejects_folder",
+        "kms_key",
+        "database",
+        "table",
+        "existing_tables",
+    ]
+    for line in lines:
+        assert set(line) == {"id", "name", "success", "error", "error_class", "duration_ms"}
+        assert (line["success"], line["error"], line["error_class"]) == (True, None, None)
+
+
+def test_what_a_killed_check_leaves_behind_is_in_nobody_s_way(
+    lake: Lake, tmp_path: Path, launch: WarmLaunch, platform: Platform
+) -> None:
+    in_the_middle = KillPoint("before", "destination_datalake.check.catalog:_try_partition")
+
+    killed = Platform(tmp_path, launch.killed_at(in_the_middle)).check(lake.config())
+
+    assert killed.exit_code == -9
+    assert len(lake.tables()) == 1
+    assert platform.check(lake.config()).connection_status == {"status": "SUCCEEDED"}
 
 
 def test_concurrent_checks_do_not_interfere(platform: Platform, lake: Lake) -> None:
