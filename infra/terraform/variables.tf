@@ -163,6 +163,12 @@ variable "create_event_stream" {
   description = "true to create a Kinesis stream whose events Firehose delivers to a table of the same database."
   type        = bool
   default     = false
+
+  # Glue writes the event table's first metadata, Firehose its files: nobody can tell them to send the header.
+  validation {
+    condition     = !(var.require_encryption_header && var.create_event_stream)
+    error_message = "create_event_stream needs require_encryption_header false."
+  }
 }
 
 variable "event_table_name" {

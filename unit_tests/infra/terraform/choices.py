@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,6 +31,13 @@ CHOICES: Mapping[str, dict[str, str]] = {
     "managed, all one's own": {"LakeFormationMode": "managed", **GOVERNED, **OWN, "CreateLFTag": "false"},
 }
 
+SWITCHES: Mapping[str, tuple[str, ...]] = {
+    name: tuple(declaration["AllowedValues"])
+    for name, declaration in TEMPLATE.sections["Parameters"].items()
+    if "AllowedValues" in declaration
+} | {"ExistingKeyArn": ("", KEY_ARN), "ReaderPrincipalArn": ("", READER), "LFTagKey": ("", "team")}
+"""The values of each parameter that decides what there is."""
+
 
 def planned(parameters: Mapping[str, str], module: Module = MODULE) -> Planned:
     """The module with the variables that these parameters are."""
@@ -48,3 +56,9 @@ def as_variable(parameter: str, text: object) -> Any:
         case "CommaDelimitedList":
             return str(text).split(",")
     return text
+
+
+def as_terraform(text: str) -> str:
+    """A text of the template with the names of parameters and outputs as the module has them."""
+    names = {*TEMPLATE.sections["Parameters"], *TEMPLATE.sections["Outputs"]}
+    return re.sub(r"\w+", lambda word: snake(word[0]) if word[0] in names else word[0], text)

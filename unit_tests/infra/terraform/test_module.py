@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from destination_datalake.config.options import Config
 from destination_datalake.iam_policy.policy import document
 from destination_datalake.iam_policy.policy import statements as needed
 from destination_datalake.iam_policy.scope import Scope
+from integration_tests.infra.template import RuleBroken
 from unit_tests.infra.resolved import Resolved
-from unit_tests.infra.terraform.choices import CHOICES, MODULE, TEMPLATE, planned
+from unit_tests.infra.terraform.choices import CHOICES, MODULE, SWITCHES, TEMPLATE, as_terraform, planned
 from unit_tests.infra.terraform.counterparts import counterparts, snake, statements
+from unit_tests.infra.terraform.hcl import HclError
 from unit_tests.infra.terraform.module import Module, Planned, files
 
 
@@ -30,6 +35,18 @@ def test_the_resources_are_those_of_the_template(parameters: dict[str, str]) -> 
     assert found.keys() == expected.keys()
     for key, attributes in found.items():
         assert attributes == expected[key], key
+
+
+@settings(max_examples=40)
+@given(st.fixed_dictionaries({name: st.sampled_from(values) for name, values in SWITCHES.items()}))
+def test_any_combination_of_switches_makes_the_same_or_is_refused_by_both(parameters: dict[str, str]) -> None:
+    try:
+        expected = counterparts(Resolved(TEMPLATE, parameters))
+    except RuleBroken as broken:
+        with pytest.raises(HclError, match=re.escape(as_terraform(str(broken)))):
+            planned(parameters)
+        return
+    assert resources(planned(parameters)) == expected
 
 
 def resources(plan: Planned) -> dict[tuple[str, str], dict[str, Any]]:

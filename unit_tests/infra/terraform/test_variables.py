@@ -8,16 +8,15 @@ from typing import Any
 import hcl2
 import pytest
 
-from integration_tests.infra.template import RuleBroken, accepts
-from unit_tests.infra.resolved import KEY_ARN, READER, Resolved
-from unit_tests.infra.terraform.choices import MODULE, TEMPLATE, as_variable, planned
+from integration_tests.infra.template import accepts
+from unit_tests.infra.resolved import KEY_ARN, READER
+from unit_tests.infra.terraform.choices import MODULE, TEMPLATE, as_terraform, as_variable, planned
 from unit_tests.infra.terraform.counterparts import snake
 from unit_tests.infra.terraform.hcl import HclError, value
 from unit_tests.infra.terraform.module import Planned
 from unit_tests.repository.files import text
 
 PARAMETERS: dict[str, dict[str, Any]] = TEMPLATE.sections["Parameters"]
-NAMES = {*PARAMETERS, *TEMPLATE.sections["Outputs"]}
 
 TEXTS = (
     *("", "a", "ab", "abc", "A", "Ab-1", "a_b", "a.b", "a..b", "xn--abc", "-a", "a-", "a b", "é", "a\n"),
@@ -60,7 +59,7 @@ def test_there_is_a_variable_for_each_parameter() -> None:
 @pytest.mark.parametrize("parameter", PARAMETERS)
 def test_a_variable_says_what_the_parameter_says(parameter: str) -> None:
     declaration, block = PARAMETERS[parameter], MODULE.variables[snake(parameter)]
-    described = re.sub(r"\w+", lambda word: snake(word[0]) if word[0] in NAMES else word[0], declaration["Description"])
+    described = as_terraform(declaration["Description"])
 
     assert value(block["description"], nothing) == described.replace(", separated by commas", "").strip()
     assert block["type"] == variable_type(declaration)
@@ -94,14 +93,6 @@ def test_a_number_is_accepted_by_both_or_by_neither(number: int) -> None:
     accepted = accepts(PARAMETERS["MaxSessionDuration"], number)
 
     assert is_planned({"MaxSessionDuration": str(number)}) == accepted
-
-
-@pytest.mark.parametrize("parameters", [{"LFTagKey": "team"}, {"ReaderPrincipalArn": READER}])
-def test_what_only_lake_formation_does_needs_it_in_both(parameters: dict[str, str]) -> None:
-    with pytest.raises(RuleBroken):
-        Resolved(TEMPLATE, parameters)
-    with pytest.raises(HclError, match="need lake_formation_mode hybrid or managed"):
-        planned(parameters)
 
 
 def is_planned(parameters: dict[str, str]) -> bool:
