@@ -39,6 +39,7 @@ class Governance:
         self._policy = policy
         self._access = access
         self._lock = threading.Lock()
+        self._database_lock = threading.Lock()
         self._databases: set[str] = set()
         self._tables: dict[tuple[str, str], Desired] = defaultdict(Desired)
 
@@ -64,7 +65,7 @@ class Governance:
 
         `created_by_us` is called if the answer makes a difference.
         """
-        with self._lock:
+        with self._database_lock:
             if name not in self._databases:
                 ours = self._policy.default_tag is not None and created_by_us()
                 self._converge(self._policy.database(name, created_by_us=ours))

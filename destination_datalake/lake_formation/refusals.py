@@ -33,6 +33,7 @@ from destination_datalake.lake_formation.resources import (
     LfTag,
     Resource,
     Table,
+    to_request,
 )
 from destination_datalake.lake_formation.state import Grant
 
@@ -132,7 +133,7 @@ def _correction(error: NotApplied | NotRead) -> str:
 def _missing(error: NotApplied | NotRead, access: AwsAccess) -> tuple[MissingPermission, str]:
     """Return what the caller lacks, and how it is given."""
     caller = _caller(access)
-    needed = None if "not authorized to perform" in error.text else _needed(error)
+    needed = None if "not authorized to perform" in error.text else _needed(error, access)
     if needed is not None:
         permissions, resource, grantable = needed
         line = CommandLines.of(access).grant(caller, permissions, resource, grantable=grantable)
@@ -165,13 +166,15 @@ class Needed(NamedTuple):
     grantable: bool
 
 
-def _needed(error: NotApplied | NotRead) -> Needed | None:
+def _needed(error: NotApplied | NotRead, access: AwsAccess) -> Needed | None:
     if isinstance(error, NotRead):
         about_tags = error.operation in ("GetLFTag", "GetResourceLFTags")
         return Needed(frozenset({"DESCRIBE"}), error.of, grantable=False) if about_tags else None
-    if isinstance(error.change, AssignLfTag) and re.search("tag|associate", error.text, re.IGNORECASE):
-        tag = error.change.tag
-        return Needed(frozenset({"ASSOCIATE"}), LfTag(tag.key, (tag.value,)), grantable=False)
+    # A denial that is foreseen has no text; who foresees it has looked for ASSOCIATE before.
+    if isinstance(error.change, AssignLfTag) and error.text:
+        tag = LfTag(error.change.tag.key, (error.change.tag.value,))
+        if not _may_associate(tag, access):
+            return Needed(frozenset({"ASSOCIATE"}), tag, grantable=False)
     return needed_for(error.change)
 
 
@@ -191,6 +194,19 @@ def needed_for(change: Change) -> Needed | None:
         case GrantPermission(grant):
             return Needed(frozenset({grant.permission}), grant.resource, grantable=True)
     return None
+
+
+def _may_associate(tag: LfTag, access: AwsAccess) -> bool:
+    """Whether the caller is known to have ASSOCIATE on an LF-Tag: AWS's text does not say what a caller lacks."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    caller, client = _caller(access), access.client("lakeformation")
+    try:
+        found = client.list_permissions(Resource=to_request(tag), MaxResults=1000)["PrincipalResourcePermissions"]
+    except (BotoCoreError, ClientError):
+        return False
+    held = [each for each in found if each["Principal"]["DataLakePrincipalIdentifier"] == caller]
+    return any("ASSOCIATE" in each["Permissions"] for each in held)
 
 
 def _table(resource: Resource) -> Resource:

@@ -18,6 +18,7 @@ from unit_tests.lake_formation.lake import (
     ANALYST,
     LOCATION,
     REGISTRATION_ROLE,
+    answering,
     create_table,
     everything,
     policy,
@@ -45,17 +46,10 @@ def refusal(cloud: Cloud, operation: str, text: str = INSUFFICIENT, code: str = 
         ("GetLFTag", INSUFFICIENT, "read the values of LF-Tag domain", "DESCRIBE", '"TagKey": "domain"'),
         (
             "AddLFTagsToResource",
-            "Insufficient permissions on the LF-Tag",
+            INSUFFICIENT,
             "assign LF-Tag domain=sales to database shop",
             "ASSOCIATE",
             '{"LFTag": {"TagKey": "domain", "TagValues": ["sales"]}}',
-        ),
-        (
-            "AddLFTagsToResource",
-            INSUFFICIENT,
-            "to database shop",
-            "ALTER CREATE_TABLE DESCRIBE DROP",
-            '{"Database": {"Name": "shop"}}',
         ),
         ("GetResourceLFTags", INSUFFICIENT, "read the LF-Tags of database shop", "DESCRIBE", '{"Database"'),
         (
@@ -81,6 +75,25 @@ def test_a_denial_by_lake_formation_comes_with_the_grant_that_is_missing(
     assert f"--permissions {permissions} " in line
     assert resource in words[words.index("--resource") + 1]
     assert words[-2:] == ["--region", "us-east-1"]
+
+
+def test_who_may_assign_the_tag_needs_permissions_on_what_others_have_created(cloud: Cloud) -> None:
+    held = {"Principal": {"DataLakePrincipalIdentifier": CALLER}, "Permissions": ["ASSOCIATE"], "Resource": {}}
+    listed = {"PrincipalResourcePermissions": [held]}
+    governance = Governance(policy(mode="managed", tags={"domain": ["sales"]}), cloud.access)
+    create_table(cloud)
+    governance.govern_location()
+
+    with (
+        refusing(cloud.access, "AddLFTagsToResource", text=INSUFFICIENT),
+        answering(cloud.access, "ListPermissions", listed),
+        pytest.raises(ConnectorError) as raised,
+    ):
+        governance.govern_database("shop", lambda: False)
+
+    message = raised.value.failure.message
+    assert f"{CALLER} needs ALTER, CREATE_TABLE, DESCRIBE, DROP on database shop with grant option" in message
+    assert "--permissions-with-grant-option ALTER CREATE_TABLE DESCRIBE DROP --resource" in message
 
 
 def test_a_denial_by_iam_names_the_action(cloud: Cloud) -> None:

@@ -203,13 +203,14 @@ class HiveTable:
         """
         change = change or self._reconciled_content
 
-        def add_columns(table_input: TableInput) -> tuple[Content, tuple[Field, ...], Collection[str]]:
+        def reconciled(table_input: TableInput) -> tuple[Content, tuple[Field, ...], Collection[str], set[str]]:
             before = column_types(table_input).keys()
             content, columns = change(table_input)
-            return content, columns, column_types(table_input).keys() - before
+            after = column_types(table_input).keys()
+            return content, columns, after, after - before
 
-        content, columns, added = self._glue_table.update(add_columns, version)
-        self._databases.governance.govern_table(*self.name, content.types, added)
+        content, columns, present, added = self._glue_table.update(reconciled, version)
+        self._databases.governance.govern_table(*self.name, present, added)
         self._plan = replace(self._plan, folder=content.folder, columns=evolve(content.types, columns).columns)
         return content
 

@@ -1,0 +1,1 @@
+"""Syncs in an account that Lake Formation governs."""
