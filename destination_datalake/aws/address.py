@@ -1,10 +1,26 @@
-"""Addresses of objects and folders in S3."""
+"""Addresses of objects and folders in S3, and the partition in ARNs."""
 
 from __future__ import annotations
 
 from typing import NamedTuple, Self
 
 _SCHEMES = ("s3", "s3a", "s3n")
+
+_PARTITIONS = (
+    ("cn-", "aws-cn"),
+    ("eu-isoe-", "aws-iso-e"),
+    ("eusc-", "aws-eusc"),
+    ("us-gov-", "aws-us-gov"),
+    ("us-iso-", "aws-iso"),
+    ("us-isob-", "aws-iso-b"),
+    ("us-isof-", "aws-iso-f"),
+)
+"""How the codes of regions begin, by the partitions that are not `aws`."""
+
+
+def partition_of(region: str) -> str:
+    """Return the partition of AWS that a region is in: the second part of its ARNs."""
+    return next((name for beginning, name in _PARTITIONS if region.startswith(beginning)), "aws")
 
 
 class S3Address(NamedTuple):

@@ -7,16 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.address import S3Address, partition_of
 from destination_datalake.config.encryption import SseKms
 from destination_datalake.config.governance import Grant, TableTags
 from destination_datalake.config.options import Config
 from destination_datalake.errors import ConfigError
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.tables.naming import TableNaming
-
-_PARTITIONS = (("cn-", "aws-cn"), ("us-gov-", "aws-us-gov"))
-"""The partitions that are not `aws`, by how the codes of their regions begin."""
 
 _ROLE_ACCOUNT = re.compile(r"^arn:[^:]+:iam::(\d{12}):role/")
 
@@ -50,7 +47,7 @@ class Scope:
         """
         encryption = config.encryption
         return cls(
-            partition=next((name for start, name in _PARTITIONS if config.region.startswith(start)), "aws"),
+            partition=partition_of(config.region),
             region=config.region,
             catalog_region=config.glue_region or config.region,
             catalog_account=_catalog_account(config),

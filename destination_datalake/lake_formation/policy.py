@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
+from destination_datalake.aws.address import partition_of
 from destination_datalake.config.governance import (
     ALL_TABLES,
     LOCATION_PERMISSIONS,
@@ -43,7 +44,7 @@ class Policy:
         """Return the policy of a configuration."""
         path = config.uri("").removeprefix("s3://").rstrip("/")
         return cls(
-            f"arn:{_partition(config.region)}:s3:::{path}",
+            f"arn:{partition_of(config.region)}:s3:::{path}",
             config.lake_formation,
             config.database_default_tag(),
             config.lakeformation_governed_tables,
@@ -186,9 +187,3 @@ def _lowered(tags: Values) -> dict[str, tuple[str, ...]]:
 def _opted_in(resource: Resource) -> Resource:
     """Return what a principal opts in on: databases and tables (Lake Formation API: CreateLakeFormationOptIn)."""
     return Table(resource.database, resource.table) if isinstance(resource, Columns) else resource
-
-
-def _partition(region: str) -> str:
-    if region.startswith("cn-"):
-        return "aws-cn"
-    return "aws-us-gov" if region.startswith("us-gov-") else "aws"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import botocore
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.address import S3Address, partition_of
 
 
 @pytest.mark.parametrize(
@@ -36,3 +40,10 @@ def test_a_formatted_address_is_parsed_back(bucket: str, key: str) -> None:
 def test_other_texts_are_refused(uri: str) -> None:
     with pytest.raises(ValueError, match="is not an address in S3"):
         S3Address.parse(uri)
+
+
+def test_every_region_is_in_the_partition_that_botocore_names() -> None:
+    partitions = json.loads((Path(botocore.__file__).parent / "data" / "partitions.json").read_text())["partitions"]
+    regions = {region: each["id"] for each in partitions for region in each["regions"] if "global" not in region}
+
+    assert {region: partition_of(region) for region in regions} == regions
