@@ -12,11 +12,12 @@ from destination_datalake.aws.errors import explain
 from destination_datalake.aws.retries import retry_until_done
 from destination_datalake.errors import ConnectorError
 from destination_datalake.lake_formation.applying import NotApplied, apply
-from destination_datalake.lake_formation.difference import difference
+from destination_datalake.lake_formation.difference import AssignLfTag, GrantPermission, difference
 from destination_datalake.lake_formation.messages import CommandLines, warning
 from destination_datalake.lake_formation.reading import NotRead, read
 from destination_datalake.lake_formation.refusals import explained
-from destination_datalake.lake_formation.state import Desired
+from destination_datalake.lake_formation.resources import DataLocation
+from destination_datalake.lake_formation.state import Desired, Grant
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -106,7 +107,7 @@ class Governance:
         def attempt() -> bool:
             nonlocal failure
             found = difference(desired, read(desired, client))
-            if failure is not None and failure.change in found.changes and failure.code not in _RETRIED:
+            if failure is not None and failure.change in found.changes and not _passes(failure, desired):
                 raise failure
             if failure is None:
                 for deviation in found.deviations:
@@ -125,3 +126,16 @@ class Governance:
                 raise failure
         except (NotApplied, NotRead) as error:
             raise explained(error, self._access) from error
+
+
+def _passes(failure: NotApplied, desired: Desired) -> bool:
+    """Whether Lake Formation may accept the change a moment later: what it refers to may have been made just now."""
+    match failure.change:
+        case AssignLfTag():
+            just_made = failure.code == "EntityNotFoundException"
+        case GrantPermission(grant=Grant(resource=DataLocation())):
+            registered = desired.registration is not None and desired.registration.role_arn is not None
+            just_made = registered and "register" in failure.text
+        case _:
+            just_made = False
+    return just_made or failure.code in _RETRIED

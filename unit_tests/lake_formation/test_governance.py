@@ -140,8 +140,20 @@ def test_two_syncs_may_govern_the_same_things_at_once(shop: Cloud, operation: st
     assert tags(shop) == TAGS
 
 
-def test_a_conflict_with_another_writer_is_retried(shop: Cloud) -> None:
-    with refusing(shop.access, "AddLFTagsToResource", "ConcurrentModificationException", times=2):
+@pytest.mark.parametrize(
+    ("operation", "code", "text"),
+    [
+        ("AddLFTagsToResource", "ConcurrentModificationException", ""),
+        ("CreateLFTag", "OperationTimeoutException", ""),
+        ("AddLFTagsToResource", "EntityNotFoundException", "Tag or tag value does not exist."),
+        ("BatchGrantPermissions", "InvalidInputException", "register the S3 path first"),
+    ],
+    ids=["another writer", "a timeout", "a tag that was just defined", "a location that was just registered"],
+)
+def test_what_lake_formation_accepts_a_moment_later_is_retried(
+    shop: Cloud, operation: str, code: str, text: str
+) -> None:
+    with refusing(shop.access, operation, code, text, times=2):
         sync(shop.access, everything())
 
     assert tags(shop) == TAGS
