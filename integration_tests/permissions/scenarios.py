@@ -60,14 +60,14 @@ class Tenant:
     namespace: str
 
     @classmethod
-    def of(cls, mode: Mode, lake: Lake, workers: Member, folder: Path) -> "Tenant":
-        """Create the role, and attach what the command prints for the options and the streams of the syncs."""
+    def of(cls, mode: Mode, lake: Lake, workers: Member, folder: Path, *arguments: str) -> "Tenant":
+        """Create the role, and attach what the command prints for the options, the streams and these arguments."""
         account = Account(lake.endpoint_url)
         site = Site(lake, account, account.role(trusted=workers.arn))
         member, namespace = site.member, lake.name("shop")
         config = lake.config(credentials=member.credentials, batch_size_mb=1, **mode.options(site))
         catalog = configured_catalog(*streams(namespace, 1))
-        document = json.loads(iam_policy(folder, config, catalog))
+        document = json.loads(iam_policy(folder, config, catalog, *arguments))
         account.permit_role(member.name, *document["Statement"])
         parsed = Config.parse(config)
         mode.prepare(site, parsed, Scope.of(parsed, [StreamId(None, APPENDED), StreamId(namespace, REPLACED)]))
@@ -107,14 +107,7 @@ class Tenant:
 
     def messages(self) -> list[bytes]:
         """Return every batch of both streams, each followed by a state."""
-        names = ((APPENDED, None), (REPLACED, self.namespace))
-        batches = [
-            line
-            for number, data in enumerate(BATCHES)
-            for name, namespace in names
-            for line in (record(name, data, namespace=namespace), state(name, number, namespace=namespace))
-        ]
-        return [*batches, *(status(name, "COMPLETE", namespace=namespace) for name, namespace in names)]
+        return messages(self.namespace)
 
 
 def streams(namespace: str, generation: int) -> list[dict[str, object]]:
@@ -123,6 +116,18 @@ def streams(namespace: str, generation: int) -> list[dict[str, object]]:
         configured_stream(APPENDED, SCHEMA, generation=generation),
         configured_stream(REPLACED, SCHEMA, namespace=namespace, generation=generation, minimum=generation),
     ]
+
+
+def messages(shop: str) -> list[bytes]:
+    """Return every batch of both streams, each followed by a state; one stream is in the namespace `shop`."""
+    names = ((APPENDED, None), (REPLACED, shop))
+    batches = [
+        line
+        for number, data in enumerate(BATCHES)
+        for name, namespace in names
+        for line in (record(name, data, namespace=namespace), state(name, number, namespace=namespace))
+    ]
+    return [*batches, *(status(name, "COMPLETE", namespace=namespace) for name, namespace in names)]
 
 
 def succeeded(run: Run) -> None:

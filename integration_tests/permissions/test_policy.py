@@ -9,10 +9,12 @@ from destination_datalake.iam_policy.rules import CAPABILITIES
 from integration_tests.aws.requests.log import Record
 from integration_tests.harness.account import Member
 from integration_tests.harness.lake import Lake
+from integration_tests.harness.messages import configured_catalog
+from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.runs.warm import WarmLaunch
 from integration_tests.permissions.evaluation import actions, denied, refused_without, unused
-from integration_tests.permissions.modes import MODES
-from integration_tests.permissions.scenarios import Requests, Tenant
+from integration_tests.permissions.modes import KINDS, MODES, Mode
+from integration_tests.permissions.scenarios import Requests, Tenant, messages, streams, succeeded
 
 REFUSED: Mapping[str, str] = {
     "HeadBucket": "check asks for the bucket's region, which S3 tells with its refusal, too",
@@ -55,6 +57,24 @@ def test_a_policy_allows_what_its_configuration_needs_and_nothing_else(
     assert [each for each in actions(tenant.document) if not refused[each] and each not in NOT_RECORDED] == []
 
     assert used_by(requests) <= CLAIMED
+
+
+def test_tables_elsewhere_are_written_with_the_policy_that_names_their_folder(
+    lake: Lake, workers: Member, tmp_path: Path, launch: WarmLaunch
+) -> None:
+    earlier = lake.config(**{**KINDS["hive-jsonl"], "bucket_prefix": "old", "batch_size_mb": 1})
+    shop = lake.name("shop")
+    succeeded(Platform(tmp_path, launch).write(earlier, configured_catalog(*streams(shop, 1)), messages(shop)))
+    mode = Mode(lambda _site: {**KINDS["hive-jsonl"], "follow_table_location": True})
+    tenant = Tenant.of(mode, lake, workers, tmp_path, "--location", f"s3://{lake.bucket}/old")
+
+    requests = tenant.lives("killed", tmp_path, launch)
+
+    asked = [each for each in (*requests.of_check, *requests.of_syncs) if each.operation not in REFUSED]
+    needs = [need for each in asked for need in each.needs]
+    assert [summary(each) for each in asked if each.refusal] == []
+    assert denied(tenant.document, needs) == []
+    assert [each for each in unused(tenant.document, needs) if each[0].startswith("s3:")] == []
 
 
 def used_by(requests: Requests) -> set[tuple[str, str]]:
