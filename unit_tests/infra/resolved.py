@@ -17,7 +17,7 @@ REQUIRED = {
 }
 """The parameters of the lake that have no default."""
 
-_REQUIRED_OF_A_NAMESPACE = {
+REQUIRED_OF_A_NAMESPACE = {
     "BucketName": "example-lake",
     "RoleArn": "arn:aws:iam::123456789012:role/lake-ConnectorRole",
     "DatabaseName": "shop",
@@ -45,7 +45,7 @@ class Resolved:
     """
 
     def __init__(self, template: Template, parameters: Mapping[str, str] = {}) -> None:
-        required = _REQUIRED_OF_A_NAMESPACE if "RoleArn" in template.sections["Parameters"] else REQUIRED
+        required = REQUIRED_OF_A_NAMESPACE if "RoleArn" in template.sections["Parameters"] else REQUIRED
         resolver = Resolver(template, {**required, **parameters}, pseudo("lake"))
         self.properties: dict[str, Any] = {}
         for name in resolver.order():

@@ -77,9 +77,7 @@ def _key(name: str, left: Attributes) -> Found:
 
 
 def _alias(name: str, left: Attributes) -> Found:
-    # Stack and module have names of their own.
-    alias = left.pop("AliasName").replace("alias/lake", "alias/datalake")
-    return {("aws_kms_alias", name): {"name": alias, "target_key_id": left.pop("TargetKeyId")}}
+    return {("aws_kms_alias", name): {"name": left.pop("AliasName"), "target_key_id": left.pop("TargetKeyId")}}
 
 
 def _bucket(name: str, left: Attributes) -> Found:
@@ -138,7 +136,7 @@ def _database(name: str, left: Attributes) -> Found:
     }
     left.clear()
     body = {"Resources": {"Database": database}, "Outputs": {"Name": {"Value": {"Ref": "Database"}}}}
-    return {("aws_cloudformation_stack", name): {"name": "datalake-database", "template_body": body}}
+    return {("aws_cloudformation_stack", name): {"name": "lake-database", "template_body": body}}
 
 
 def _role(name: str, left: Attributes) -> Found:
@@ -223,7 +221,7 @@ def _work_group(name: str, left: Attributes) -> Found:
     result = configuration["ResultConfiguration"]
     return {
         ("aws_athena_workgroup", name): {
-            "name": left.pop("Name").replace("lake", "datalake"),
+            "name": left.pop("Name"),
             "description": left.pop("Description"),
             "state": left.pop("State"),
             "configuration": [

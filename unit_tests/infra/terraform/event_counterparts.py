@@ -41,7 +41,7 @@ def _stream(name: str, left: Attributes) -> Found:
     return {
         ("aws_kinesis_stream", name): {
             # CloudFormation gives it a name.
-            "name": "datalake-events",
+            "name": "lake-events",
             "retention_period": left.pop("RetentionPeriodHours"),
             "encryption_type": left["StreamEncryption"].pop("EncryptionType"),
             "kms_key_id": left["StreamEncryption"].pop("KeyId"),
@@ -72,7 +72,7 @@ def _delivery(name: str, left: Attributes) -> Found:
     logging = iceberg["CloudWatchLoggingOptions"]
     return {
         ("aws_kinesis_firehose_delivery_stream", name): {
-            "name": "datalake-events",
+            "name": "lake-events",
             "destination": "iceberg",
             "kinesis_source_configuration": [
                 {"kinesis_stream_arn": source.pop("KinesisStreamARN"), "role_arn": source.pop("RoleARN")}

@@ -80,6 +80,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "length": len,
     "merge": lambda *maps: {key: each for part in maps for key, each in part.items()},
     "regex": _regex,
+    "split": lambda separator, text: text.split(separator),
     "startswith": lambda text, start: text.startswith(start),
     "strcontains": lambda text, part: part in text,
 }

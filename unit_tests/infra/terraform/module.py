@@ -20,9 +20,9 @@ _META = ("count", "depends_on", "lifecycle")
 Attributes = dict[str, Any]
 
 
-def files() -> Mapping[str, str]:
-    """Return the texts of the module's files by name."""
-    return {file.name: file.read_text(encoding="utf-8") for file in sorted(FOLDER.glob("*.tf"))}
+def files(folder: str) -> Mapping[str, str]:
+    """Return the texts of a module's files by name; the folder is one below that of the lake's."""
+    return {file.name: file.read_text(encoding="utf-8") for file in sorted((FOLDER / folder).glob("*.tf"))}
 
 
 class Module:

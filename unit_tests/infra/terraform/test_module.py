@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,37 +18,41 @@ from destination_datalake.iam_policy.policy import statements as needed
 from destination_datalake.iam_policy.scope import Scope
 from integration_tests.infra.template import RuleBroken
 from unit_tests.infra.resolved import Resolved
-from unit_tests.infra.terraform.choices import CHOICES, MODULE, SWITCHES, TEMPLATE, as_terraform, planned
+from unit_tests.infra.terraform.choices import PAIRS, Pair
 from unit_tests.infra.terraform.counterparts import counterparts, snake, statements
 from unit_tests.infra.terraform.hcl import HclError
 from unit_tests.infra.terraform.module import Module, Planned, files
 
+LAKE = PAIRS["lake"]
+EACH = [
+    pytest.param(pair, each, id=f"{name}-{id}") for name, pair in PAIRS.items() for id, each in pair.choices.items()
+]
+Parameters = Mapping[str, str]
 
-@pytest.fixture(params=CHOICES.values(), ids=[*CHOICES])
-def parameters(request: pytest.FixtureRequest) -> dict[str, str]:
-    chosen: dict[str, str] = request.param
-    return chosen
 
-
-def test_the_resources_are_those_of_the_template(parameters: dict[str, str]) -> None:
-    expected = counterparts(Resolved(TEMPLATE, parameters))
-    found = resources(planned(parameters))
+@pytest.mark.parametrize(("pair", "parameters"), EACH)
+def test_the_resources_are_those_of_the_template(pair: Pair, parameters: Parameters) -> None:
+    expected = counterparts(Resolved(pair.template, parameters))
+    found = resources(pair.planned(parameters))
 
     assert found.keys() == expected.keys()
     for key, attributes in found.items():
         assert attributes == expected[key], key
 
 
+@pytest.mark.parametrize("pair", PAIRS.values(), ids=[*PAIRS])
 @settings(max_examples=40)
-@given(st.fixed_dictionaries({name: st.sampled_from(values) for name, values in SWITCHES.items()}))
-def test_any_combination_of_switches_makes_the_same_or_is_refused_by_both(parameters: dict[str, str]) -> None:
+@given(data=st.data())
+def test_any_combination_of_switches_makes_the_same_or_is_refused_by_both(pair: Pair, data: st.DataObject) -> None:
+    switches = st.fixed_dictionaries({name: st.sampled_from(values) for name, values in pair.switches.items()})
+    parameters = data.draw(switches)
     try:
-        expected = counterparts(Resolved(TEMPLATE, parameters))
+        expected = counterparts(Resolved(pair.template, parameters))
     except RuleBroken as broken:
-        with pytest.raises(HclError, match=re.escape(as_terraform(str(broken)))):
-            planned(parameters)
+        with pytest.raises(HclError, match=re.escape(pair.as_terraform(str(broken)))):
+            pair.planned(parameters)
         return
-    assert resources(planned(parameters)) == expected
+    assert resources(pair.planned(parameters)) == expected
 
 
 def resources(plan: Planned) -> dict[tuple[str, str], dict[str, Any]]:
@@ -72,33 +78,37 @@ def resources(plan: Planned) -> dict[tuple[str, str], dict[str, Any]]:
     ],
 )
 def test_a_mistake_in_the_module_is_seen(file: str, written: str, mistaken: str) -> None:
-    texts = dict(files())
+    texts = files("")
     assert written in texts[file]
-    module = Module({**texts, file: texts[file].replace(written, mistaken)})
-    everything = CHOICES["managed, everything"]
+    mistake = replace(LAKE, module=Module({**texts, file: texts[file].replace(written, mistaken)}))
 
     seen = [
-        resources(planned(each, module)) != counterparts(Resolved(TEMPLATE, each))
-        for each in (everything, CHOICES["managed"], {})
+        resources(mistake.planned(LAKE.choices[each])) != counterparts(Resolved(LAKE.template, LAKE.choices[each]))
+        for each in ("managed, everything", "managed", "nothing but what is required")
     ]
 
     assert any(seen)
 
 
-def test_the_outputs_are_those_of_the_template(parameters: dict[str, str]) -> None:
-    expected = {snake(name): each for name, each in Resolved(TEMPLATE, parameters).outputs.items()}
-    outputs = dict(planned(parameters).outputs)
+@pytest.mark.parametrize(("pair", "parameters"), EACH)
+def test_the_outputs_are_those_of_the_template(pair: Pair, parameters: Parameters) -> None:
+    expected = {snake(name): each for name, each in Resolved(pair.template, parameters).outputs.items()}
 
-    assert json.loads(outputs.pop("configuration")) == json.loads(expected.pop("configuration"))
-    assert outputs == expected
+    assert parsed(pair.planned(parameters).outputs) == parsed(expected)
 
 
-def test_what_holds_data_is_not_destroyed_with_the_rest() -> None:
-    retained = {snake(name) for name, each in TEMPLATE.resources.items() if each.get("DeletionPolicy") == "Retain"}
+def parsed(outputs: Mapping[str, str]) -> dict[str, Any]:
+    return {name: json.loads(each) if name == "configuration" else each for name, each in outputs.items()}
+
+
+@pytest.mark.parametrize("pair", PAIRS.values(), ids=[*PAIRS])
+def test_what_holds_data_is_not_destroyed_with_the_rest(pair: Pair) -> None:
+    declared = pair.template.resources.items()
+    retained = {snake(name) for name, each in declared if each.get("DeletionPolicy") == "Retain"}
 
     kept = {
         name
-        for (_, name), block in MODULE.resources.items()
+        for (_, name), block in pair.module.resources.items()
         if any(each.get("prevent_destroy") for each in block.get("lifecycle", []))
     }
 
@@ -106,8 +116,9 @@ def test_what_holds_data_is_not_destroyed_with_the_rest() -> None:
     assert kept | {"database"} == retained
 
 
-def test_the_connector_s_role_has_the_policy_of_its_configuration(parameters: dict[str, str]) -> None:
-    plan = planned(parameters)
+@pytest.mark.parametrize("parameters", LAKE.choices.values(), ids=[*LAKE.choices])
+def test_the_connector_s_role_has_the_policy_of_its_configuration(parameters: Parameters) -> None:
+    plan = LAKE.planned(parameters)
     config = Config.parse(json.loads(plan.outputs["configuration"]))
 
     policy = plan.resources["aws_iam_role_policy", "connector_policy"]["policy"]

@@ -1,0 +1,11 @@
+terraform {
+  # Validation rules may name other variables since 1.9.
+  required_version = ">= 1.9"
+
+  required_providers {
+    aws = {
+      source  = "hashicorp/aws"
+      version = ">= 6.8, < 7"
+    }
+  }
+}
