@@ -32,6 +32,11 @@ _KEPT = timedelta(days=1)
 _DROPPED_AT_ONCE = 10
 
 
+def is_of_a_check(table: str) -> bool:
+    """Whether a table's name is one that checks give."""
+    return _OURS.fullmatch(table) is not None
+
+
 def try_database(trial: Trial, findings: Findings) -> None:
     """Create the database unless it exists."""
     database, settings = trial.config.lakeformation_database_name, Policy.of(trial.config).database_settings
@@ -109,7 +114,7 @@ def drop_leftovers(glue: GlueClient, listed: Iterable[ListedTable]) -> None:
     old = [
         (database, table["Name"])
         for database, table in listed
-        if _OURS.fullmatch(table["Name"])
+        if is_of_a_check(table["Name"])
         and table.get("Description") == _DESCRIPTION
         and "CreateTime" in table
         and table["CreateTime"] < latest

@@ -135,14 +135,19 @@ class CheckResult:
     note: str | None = None
 
 
+def new_trial(config: Config, unique: str) -> Trial:
+    """Return a trial with which steps can be tried; `unique` as for `check_connection`."""
+    # A user waits for the answer: three attempts, not ten.
+    access = dataclasses.replace(aws_access(config), attempts=3, connect_timeout_seconds=5)
+    return Trial(config, access, unique)
+
+
 def check_connection(config: Config, unique: str) -> CheckResult:
     """Try everything; each problem names service, action, resource and remedy. Logs each step, and existing tables.
 
     `unique` is a word of 32 hexadecimal digits that no other check uses. Raises exceptions that do not come from AWS.
     """
-    # A user waits for the answer: three attempts, not ten.
-    access = dataclasses.replace(aws_access(config), attempts=3, connect_timeout_seconds=5)
-    outcomes = run_steps([step for step in STEPS if step.applies(config)], Trial(config, access, unique))
+    outcomes = run_steps([step for step in STEPS if step.applies(config)], new_trial(config, unique))
     problems = list(dict.fromkeys(failure.message for outcome in outcomes for failure in outcome.findings.failures))
     notes = [note for outcome in outcomes for note in outcome.findings.notes]
     return CheckResult(problems, None if problems else "\n".join(notes) or None)

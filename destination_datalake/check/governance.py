@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from destination_datalake.check.catalog import another_table
+from destination_datalake.check.catalog import another_table, is_of_a_check
 from destination_datalake.check.step import Findings
 from destination_datalake.check.trial import Trial
 from destination_datalake.iam_policy.grants import lake_formation_grants
+from destination_datalake.iam_policy.rules import GOVERNED
 from destination_datalake.lake_formation.applying import NotApplied, apply
 from destination_datalake.lake_formation.difference import (
     AssignLfTag,
@@ -70,8 +71,12 @@ def try_permissions(trial: Trial, findings: Findings) -> None:
     """Warn of permissions that the caller lacks on tables that others have created. Other steps try the rest."""
     if trial.remedies is None:
         return
-    principal, tables = trial.remedies.principal, AllTables(trial.config.lakeformation_database_name)
+    principal, database = trial.remedies.principal, Database(trial.config.lakeformation_database_name)
+    tables = AllTables(database.name)
     with _explained(trial, findings):
+        if not effective_permissions(EVERYBODY, database, _client(trial)).lacks(["ALL"], grantable=False):
+            # Its tables are likely to be open to everybody as well, each by itself.
+            return
         for grant in lake_formation_grants(trial.config, trial.remedies.scope):
             if grant.resource == tables and not grant.grantable:
                 held = [effective_permissions(each, tables, _client(trial)) for each in (principal, EVERYBODY)]
@@ -139,7 +144,11 @@ def try_defaults(trial: Trial, findings: Findings) -> None:
                 f"Database {name} opens new tables to {EVERYBODY}, so IAM alone decides who may use them. "
                 f"Command: {_without_defaults(database, trial.access)}"
             )
-        resources: list[Resource] = [*tables_granted_to(EVERYBODY, name, _client(trial))]
+        resources: list[Resource] = [
+            each
+            for each in tables_granted_to(EVERYBODY, name, _client(trial))
+            if not (isinstance(each, Table) and is_of_a_check(each.name))
+        ]
         if effective_permissions(EVERYBODY, Database(name), _client(trial)).permissions:
             resources.insert(0, Database(name))
         for resource in resources[:_SHOWN]:
@@ -178,6 +187,9 @@ def _warned(trial: Trial, findings: Findings, found: Difference) -> Difference:
 
 def _require(trial: Trial, findings: Findings, changes: Iterable[Change]) -> None:
     """Add a failure for each change that the caller will be denied, as far as that can be known."""
+    if not GOVERNED.holds(trial.config):
+        # The older LF-Tag of databases needs no permission to list permissions.
+        return
     principal = "" if trial.remedies is None else trial.remedies.principal
     # Administrators may do all of this (https://docs.aws.amazon.com/lake-formation/latest/dg/implicit-permissions.html).
     administrators = (trial.settings or {}).get("DataLakeAdmins", [])

@@ -232,10 +232,15 @@ def test_missing_permissions_on_tables_of_others_are_a_warning(cloud: Cloud) -> 
     assert "aws lakeformation grant-permissions" in note
 
 
-@pytest.mark.parametrize("holder", [USER, EVERYBODY])
-def test_permissions_on_tables_of_others_may_be_the_caller_s_or_everybody_s(cloud: Cloud, holder: str) -> None:
+@pytest.mark.parametrize(
+    ("resource", "holder"),
+    [(AllTables("raw"), USER), (AllTables("raw"), EVERYBODY), (Database("raw"), EVERYBODY)],
+)
+def test_permissions_on_tables_of_others_may_be_the_caller_s_or_everybody_s(
+    cloud: Cloud, resource: Resource, holder: str
+) -> None:
     lab = Lab(cloud)
-    lab.grant(AllTables("raw"), "ALL", to=holder)
+    lab.grant(resource, "ALL", to=holder)
 
     assert lab.findings(try_permissions).notes == []
 
@@ -269,6 +274,14 @@ def test_permissions_that_void_governance_are_a_warning_with_the_command_that_re
     assert note.startswith(f"{EVERYBODY} has all permissions on {resource}, so IAM alone decides who may use it.")
     assert "aws lakeformation revoke-permissions" in note
     assert "--permissions ALL" in note
+
+
+def test_the_table_of_another_check_is_not_warned_of(cloud: Cloud) -> None:
+    lab = Lab(cloud)
+    lab.glue.create_table(DatabaseName="raw", TableInput={"Name": f"airbyte_check_{'a' * 32}"})
+    lab.grant(Table("raw", f"airbyte_check_{'a' * 32}"), "ALL", to=EVERYBODY)
+
+    assert lab.findings(try_defaults).notes == []
 
 
 def test_a_database_that_opens_new_tables_is_a_warning_with_the_command_that_keeps_the_rest(cloud: Cloud) -> None:
