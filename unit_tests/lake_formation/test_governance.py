@@ -13,6 +13,7 @@ from destination_datalake.errors import ConnectorError
 from destination_datalake.lake_formation.governance import Governance
 from unit_tests.cloud import Cloud, another_client
 from unit_tests.lake_formation.lake import (
+    ANALYST,
     COLUMNS,
     LOCATION,
     REGISTRATION_ROLE,
@@ -186,6 +187,32 @@ def test_a_value_that_somebody_assigned_stays_and_is_named_in_a_warning(
     assert client.get_lf_tag(TagKey="pii")["TagValues"] == ["no", "yes"]
     assert "LF-Tag pii of column email of table shop.orders has the value no, and keeps it" in caplog.text
     assert "aws lakeformation add-lf-tags-to-resource --resource" in caplog.text
+
+
+def test_a_warning_is_given_once_although_a_call_is_retried(shop: Cloud, caplog: pytest.LogCaptureFixture) -> None:
+    grants = [{"principal": ANALYST, "permissions": ["DESCRIBE"]}]
+    shop.access.client("lakeformation").register_resource(ResourceArn=LOCATION, RoleArn=REGISTRATION_ROLE)
+    governance = Governance(policy(mode="hybrid", tags={"domain": ["sales"]}, grants=grants), shop.access)
+
+    with refusing(shop.access, "CreateLFTag", "ConcurrentModificationException", times=2):
+        governance.govern_location()
+
+    assert caplog.text.count("aws lakeformation update-resource") == 1
+
+
+def test_lists_are_read_to_their_last_page(shop: Cloud) -> None:
+    def short(params: dict[str, Any], **_: object) -> None:
+        params["MaxResults"] = 1
+
+    sync(shop.access, everything("hybrid"))
+    access = another_client()
+    for operation in ("ListResources", "ListPermissions", "ListLakeFormationOptIns"):
+        access.client("lakeformation").meta.events.register(f"provide-client-params.lakeformation.{operation}", short)
+    with calls(access) as made:
+        sync(access, everything("hybrid"))
+
+    assert writes(made) == []
+    assert made.count("ListPermissions") > 5
 
 
 def test_a_location_without_a_role_is_not_registered_but_warned_of(

@@ -13,9 +13,9 @@ from unit_tests.tables.behaviour.shop import Shop, ids
 TAGS = {"database": {"domain": "sales"}, "orders": {"layer": "raw"}, "email": {"pii": "yes"}}
 
 
-def test_a_new_table_is_governed_before_its_first_row(shop: Shop, *, overwrite: bool) -> None:
+def test_a_new_table_is_governed_before_its_first_row(shop: Shop) -> None:
     with watched(shop) as seen:
-        sync = shop.sync(overwrite=overwrite, schema=EMAIL, **GOVERNED)
+        sync = shop.sync(schema=EMAIL, **GOVERNED)
         assert tags(shop) == TAGS
         assert granted(shop) == {"DESCRIBE"}
         sync.commit({"id": 1, "email": "a@example.org"})
@@ -50,28 +50,17 @@ def test_rows_of_an_unfinished_overwrite_are_adopted_into_a_governed_column(shop
 
 
 def test_a_column_that_another_writer_drops_is_governed_again_when_it_comes_back(shop: Shop) -> None:
-    sync = shop.sync(schema=EMAIL, **GOVERNED)
-    sync.commit({"id": 1, "email": None})
-    untag(shop, "email")
-    other_engines.drop_column(shop, "email")
-
-    with watched(shop) as seen:
-        sync.commit({"id": 2, "email": "b@example.org"})
-
-    assert seen[-1] == 1
-    assert tags(shop) == TAGS
-
-
-def test_a_column_may_come_back_in_the_commit_that_promotes_another(shop: Shop) -> None:
-    schema = {**EMAIL, "value": {"type": "number"}}
-    sync = shop.sync(schema=schema, **GOVERNED)
+    """It comes back in a commit that promotes another column, too, for which files may have to be rewritten."""
+    sync = shop.sync(schema={**EMAIL, "value": {"type": "number"}}, **GOVERNED)
     sync.commit({"id": 1, "value": 0.5})
+    untag(shop, "email")
     other_engines.drop_column(shop, "email")
 
     with watched(shop) as seen:
         sync.commit({"id": 2, "value": 0.1, "email": "a@example.org"})
 
     assert seen[-1] == 1
+    assert tags(shop) == TAGS
     assert sync.executors.rewritten == (1 if shop.promises.promotions["double"].rewrites_files else 0)
     assert [row["value"] for row in shop.rows()] == [0.5, 0.1]
 
