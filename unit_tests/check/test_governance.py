@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from destination_datalake.check.governance import (
     EVERYBODY,
@@ -30,7 +31,7 @@ from destination_datalake.lake_formation.resources import (
 )
 from destination_datalake.tables.glue.database import ensure_database
 from unit_tests.check.examples import a_trial, findings_of
-from unit_tests.cloud import BUCKET, Cloud
+from unit_tests.cloud import BUCKET, Cloud, another_client, before
 
 USER = "arn:aws:sts::123456789012:user/moto"
 """Whom moto takes every caller for."""
@@ -297,3 +298,36 @@ def test_a_database_that_opens_new_tables_is_a_warning_with_the_command_that_kee
     assert note.startswith(f"Database raw opens new tables to {EVERYBODY}")
     assert '"CreateTableDefaultPermissions": []' in note
     assert '"Description"' in note
+
+
+def test_more_tables_than_a_message_takes_are_counted(cloud: Cloud) -> None:
+    lab = Lab(cloud)
+    for number in range(8):
+        lab.glue.create_table(DatabaseName="raw", TableInput={"Name": f"t{number}"})
+        lab.grant(Table("raw", f"t{number}"), "ALL", to=EVERYBODY)
+
+    *named, rest = lab.findings(try_defaults).notes
+
+    assert len(named) == 5
+    assert rest == "The same holds for 3 more tables of database raw."
+
+
+def test_without_the_settings_a_foreseen_denial_is_a_warning_for_the_caller_may_be_an_administrator(
+    cloud: Cloud,
+) -> None:
+    lab, access = Lab(cloud, grants=GRANTS[:1]), another_client()
+
+    def deny(_: int) -> None:
+        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": ""}}, "GetDataLakeSettings")
+
+    before(access, "lakeformation", "GetDataLakeSettings", deny)
+    lab.trial.access = access
+    found = findings_of(lab.trial)
+    try_location(lab.trial, found)
+    try_grants(lab.trial, found)
+
+    assert found.failures == []
+    settings, location, grant = found.notes
+    assert "Allow lakeformation:GetDataLakeSettings" in settings
+    assert location.startswith(f"Data location {LOCATION} is not registered")
+    assert grant.startswith(f"Unless the caller is a data lake administrator: Cannot grant {ANALYST} DESCRIBE")
