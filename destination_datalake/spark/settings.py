@@ -60,7 +60,9 @@ _ALWAYS: Mapping[str, str] = {
 }
 
 
-_ENCRYPT_TASKS = ("spark.network.crypto.enabled", "spark.authenticate.enableSaslEncryption", "spark.ssl.rpc.enabled")
+_ENCRYPTS_ALONE = "spark.ssl.rpc.enabled"
+_AUTHENTICATES = "spark.authenticate"
+_ENCRYPTS_IF_AUTHENTICATED = ("spark.network.crypto.enabled", "spark.authenticate.enableSaslEncryption")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +87,12 @@ class EngineSettings:
     def sends_in_clear(self) -> bool:
         """Whether tasks go to other machines without encryption, unless Spark is told otherwise elsewhere.
 
+        AES and SASL encrypt only what is authenticated.
         https://spark.apache.org/docs/latest/security.html#network-encryption
         """
-        return not self.is_local and not any(self.conf.get(name) == "true" for name in _ENCRYPT_TASKS)
+        on = {name for name, value in self.conf.items() if value.lower() == "true"}
+        encrypts = _AUTHENTICATES in on and not on.isdisjoint(_ENCRYPTS_IF_AUTHENTICATED)
+        return not self.is_local and _ENCRYPTS_ALONE not in on and not encrypts
 
     def properties(self, scratch: Path) -> dict[str, str]:
         """Return all properties that Spark is started with; `scratch` is the folder for its temporary files."""

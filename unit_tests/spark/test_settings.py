@@ -42,6 +42,9 @@ def test_only_a_local_driver_is_bound_to_the_loopback_address(tmp_path: Path, ma
         ("spark://lake:7077", {}, True),
         ("k8s://lake", {"spark.network.crypto.enabled": "false"}, True),
         ("yarn", {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}, False),
+        ("yarn", {"spark.authenticate": "TRUE", "spark.authenticate.enableSaslEncryption": "True"}, False),
+        ("yarn", {"spark.network.crypto.enabled": "true"}, True),
+        ("yarn", {"spark.authenticate": "true"}, True),
         ("spark://lake:7077", {"spark.ssl.rpc.enabled": "true"}, False),
     ],
 )
