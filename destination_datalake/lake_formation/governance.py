@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from destination_datalake.aws.errors import explain
@@ -42,7 +42,7 @@ class Governance:
         self._lock = threading.Lock()
         self._database_lock = threading.Lock()
         self._databases: set[str] = set()
-        self._tables: dict[tuple[str, str], Desired] = defaultdict(Desired)
+        self._tables: dict[tuple[str, str, Hashable], Desired] = defaultdict(Desired)
 
     @property
     def database_settings(self) -> Mapping[str, Any]:
@@ -72,25 +72,43 @@ class Governance:
                 self._converge(self._policy.database(name, created_by_us=ours))
                 self._databases.add(name)
 
-    def govern_table(self, database: str, table: str, columns: Collection[str], added: Collection[str] = ()) -> None:
+    def govern_table(
+        self,
+        database: str,
+        table: str,
+        columns: Collection[str],
+        added: Collection[str] = (),
+        incarnation: Hashable = None,
+    ) -> None:
         """Tag a table and its columns, and grant what the options grant on them; only what is not done yet.
 
         `columns` are all that the table has, in its spelling. Those `added` just now are governed although columns of
-        their names may have been before: with a column its LF-Tags and grants are dropped.
+        their names may have been before: with a column its LF-Tags and grants are dropped. For the same reason
+        `incarnation` tells the table from earlier ones of its name.
         """
-        missing = self._ungoverned(database, table, columns, added)
+        missing = self._ungoverned(database, table, columns, added, incarnation)
         if missing:
             self._converge(missing)
             with self._lock:
-                self._tables[database, table] = self._tables[database, table].union(missing)
+                done = self._tables[database, table, incarnation]
+                self._tables[database, table, incarnation] = done.union(missing)
 
-    def is_governed(self, database: str, table: str, columns: Collection[str], added: Collection[str] = ()) -> bool:
+    def is_governed(
+        self,
+        database: str,
+        table: str,
+        columns: Collection[str],
+        added: Collection[str] = (),
+        incarnation: Hashable = None,
+    ) -> bool:
         """Whether `govern_table` would have nothing to do."""
-        return not self._ungoverned(database, table, columns, added)
+        return not self._ungoverned(database, table, columns, added, incarnation)
 
-    def _ungoverned(self, database: str, table: str, columns: Collection[str], added: Collection[str]) -> Desired:
+    def _ungoverned(
+        self, database: str, table: str, columns: Collection[str], added: Collection[str], incarnation: Hashable
+    ) -> Desired:
         with self._lock:
-            done = self._tables[database, table]
+            done = self._tables[database, table, incarnation]
         return self._policy.table(database, table, columns).without(done.outside(database, table, added))
 
     def _converge(self, desired: Desired) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from destination_datalake.aws.retries import retry_on
@@ -45,10 +46,11 @@ class TableVersion:
 
 
 class GlueTable:
-    """One table. It need not exist yet."""
+    """One table. It need not exist yet. `created` is when the table was created that was read last."""
 
     def __init__(self, name: TableName, access: AwsAccess) -> None:
         self.name = name
+        self.created: datetime | None = None
         self._access = access
 
     def read(self) -> TableInput:
@@ -96,6 +98,7 @@ class GlueTable:
 
     def _get(self) -> Mapping[str, Any]:
         answer = self._access.client("glue").get_table(DatabaseName=self.name.database, Name=self.name.table)
+        self.created = answer["Table"].get("CreateTime")
         return answer["Table"]
 
 

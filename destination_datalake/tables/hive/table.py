@@ -210,7 +210,7 @@ class HiveTable:
             return content, columns, after, after - before
 
         content, columns, present, added = self._glue_table.update(reconciled, version)
-        self._databases.governance.govern_table(*self.name, present, added)
+        self._databases.governance.govern_table(*self.name, present, added, self._glue_table.created)
         self._plan = replace(self._plan, folder=content.folder, columns=evolve(content.types, columns).columns)
         return content
 

@@ -81,9 +81,9 @@ _PROPERTIES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Ungoverned:
-    """No row may be committed yet: the table, or the columns that the transaction adds, are not governed."""
+    """No row may be committed yet: the table, or columns that are new to this sync, are not governed."""
 
-    added: frozenset[str]
+    new: frozenset[str]
 
 
 class IcebergTable:
@@ -112,6 +112,7 @@ class IcebergTable:
         self._owner = owner
         self._databases = databases
         self._governance = databases.governance
+        self._governed_fields: frozenset[int] = frozenset()
         self._sync = sync
         self._operations = TableOperations(name, access)
         self._mode: WriteMode = Append(name, stream)
@@ -154,7 +155,7 @@ class IcebergTable:
                 apply_changes(
                     [each for each in _changes(file, transaction) if isinstance(each, AddColumn)], transaction
                 )
-            if (ungoverned := self._ungoverned(table, transaction)) is not None:
+            if (ungoverned := self._ungoverned(transaction.table_metadata)) is not None:
                 return ungoverned
             for file in files:
                 apply_changes(_changes(file, transaction), transaction)
@@ -217,12 +218,16 @@ class IcebergTable:
             table, result = self._operations.commit(build, table)
             if not isinstance(result, Ungoverned):
                 return table, result
-            self._governance.govern_table(*self.name, column_types(table.metadata), result.added)
+            self._governance.govern_table(
+                *self.name, column_types(table.metadata), result.new, table.metadata.table_uuid
+            )
+            self._governed_fields = frozenset(field.field_id for field in table.metadata.schema().fields)
 
-    def _ungoverned(self, table: PyIcebergTable, transaction: Transaction) -> Ungoverned | None:
-        columns = column_types(transaction.table_metadata)
-        added = frozenset(columns.keys() - column_types(table.metadata).keys())
-        return None if self._governance.is_governed(*self.name, columns, added) else Ungoverned(added)
+    def _ungoverned(self, metadata: TableMetadata) -> Ungoverned | None:
+        # A column that was dropped and added again, by whomever, has another field id.
+        new = frozenset(each.name for each in metadata.schema().fields if each.field_id not in self._governed_fields)
+        governed = self._governance.is_governed(*self.name, column_types(metadata), new, metadata.table_uuid)
+        return None if governed else Ungoverned(new)
 
     def _begin(
         self, table: PyIcebergTable, transaction: Transaction
@@ -245,7 +250,7 @@ class IcebergTable:
         apply_changes([each for each in reconciled.changes if each not in deferred], transaction)
         if reconciled.conflicts:
             self._add_comment(reconciled, transaction)
-        if (ungoverned := self._ungoverned(table, transaction)) is not None:
+        if (ungoverned := self._ungoverned(transaction.table_metadata)) is not None:
             return ungoverned
         mode = write_mode(self.name, self._stream, self._sync, table.metadata.properties)
         mode.begin(table, transaction)
