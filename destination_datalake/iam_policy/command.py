@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TextIO
@@ -103,6 +104,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+_PRINCIPAL = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:(user|role)/\S+")
+
+
 class _Request:
     """A command line with its files read. Raises ConfigError and SyncRefused for what is wrong in them."""
 
@@ -116,6 +120,11 @@ class _Request:
         streams = parse_catalog(read_object(asked.catalog, "configured catalog")) if asked.catalog else ()
         if asked.location and not self._config.follow_table_location:
             raise ConfigError("--location is for tables outside bucket_prefix: set follow_table_location to true.")
+        if asked.principal is not None and not _PRINCIPAL.fullmatch(asked.principal):
+            raise ConfigError(
+                f"--principal {asked.principal} is not the ARN of an IAM user or role, such as "
+                "arn:aws:iam::123456789012:role/airbyte; of a session, name the role."
+            )
         locations = [_folder(location) for location in asked.location]
         self._scope = Scope.of(self._config, (stream.id for stream in streams), locations)
         self._policy = statements(self._config, self._scope)

@@ -47,7 +47,8 @@ def _on_catalog(config: Config) -> Iterator[LakeFormationGrant]:
 def _on_locations(config: Config, scope: Scope) -> Iterator[LakeFormationGrant]:
     passed_on = _passed_on(config, None, on_tables=False) & LOCATION_PERMISSIONS
     for folder in scope.folders:
-        location = DataLocation(scope.s3(f"{folder.bucket}/{folder.key}".rstrip("/")))
+        # Not `scope.s3`: a grant is about one location by its name, and knows no wildcards.
+        location = DataLocation(f"arn:{scope.partition}:s3:::{folder.bucket}/{folder.key}".rstrip("/"))
         yield LakeFormationGrant(("DATA_LOCATION_ACCESS",), location, "tables there", grantable=bool(passed_on))
 
 

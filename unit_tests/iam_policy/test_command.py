@@ -134,6 +134,12 @@ def test_names_that_policies_cannot_hold_are_said_to_widen_it(run: Run) -> None:
     assert "cannot hold every character of été/京都" in note
 
 
+def test_data_locations_are_granted_by_their_names_not_by_wildcards(run: Run) -> None:
+    _, out, _ = run("--grants", credentials=ROLE, lake_formation={"mode": "managed"}, bucket_prefix="été/京都")
+
+    assert '"ResourceArn": "arn:aws:s3:::lake/été/京都"' in out
+
+
 def test_a_policy_that_exceeds_the_limit_is_printed_in_parts(run: Run, tmp_path: Path) -> None:
     streams = [
         {**CATALOG["streams"][0], "stream": {"name": "orders", "namespace": f"namespace_{number}", "json_schema": {}}}
@@ -161,6 +167,12 @@ def _resources(document: dict[str, Any]) -> set[str]:
         ((), {"region": "nowhere"}, "region"),
         ((), {"aws_account_id": ...}, "Set aws_account_id, or glue_catalog_id"),
         (("--catalog", "/nowhere/catalog.json"), {}, "The configured catalog file /nowhere/catalog.json cannot be"),
+        (("--grants", "--principal", "airbyte"), {}, "arn:aws:iam::123456789012:role/airbyte"),
+        (
+            ("--grants", "--principal", f"arn:aws:sts::{ACCOUNT}:assumed-role/airbyte/session"),
+            {},
+            "arn:aws:iam::123456789012:role/airbyte",
+        ),
         (("--location", "s3://other/lake"), {}, "set follow_table_location to true"),
         (("--location", "other/lake"), {"follow_table_location": True}, "such as s3://bucket/folder"),
         (("--location", "s3://other/*"), {"follow_table_location": True}, "a character with a meaning of its own"),
