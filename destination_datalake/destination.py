@@ -8,6 +8,7 @@ message classes drop fields, refuse valid messages and lose digits.
 from __future__ import annotations
 
 import logging
+import sys
 import uuid
 from collections.abc import Iterable, Mapping, MutableMapping
 from io import TextIOWrapper
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
 _logger = logging.getLogger(__name__)
+
+_FURTHER_COMMAND = "There is one more command, which prints the IAM policy for a configuration: iam-policy --help\n"
+"""Follows the usage of the CDK's parser, which knows the platform's commands alone."""
 
 
 class DestinationDatalake(Destination):
@@ -89,7 +93,12 @@ class DestinationDatalake(Destination):
 
         Raises what the command raises, and SystemExit for a wrong command line.
         """
-        for message in self.run_cmd(self.parse_args(args)):
+        try:
+            parsed_args = self.parse_args(args)
+        except SystemExit:
+            sys.stderr.write(_FURTHER_COMMAND)
+            raise
+        for message in self.run_cmd(parsed_args):
             self._out.write_line(msgspec.json.encode(AirbyteMessageSerializer.dump(message)))
 
     def check(self, logger: logging.Logger, config: Mapping[str, Any]) -> AirbyteConnectionStatus:

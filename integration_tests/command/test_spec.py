@@ -30,6 +30,7 @@ def test_a_command_line_that_makes_no_sense_says_nothing_on_stdout_and_explains_
 
     assert (done.returncode, done.stdout) == (2, "")
     assert "invalid choice: 'frobnicate'" in done.stderr
+    assert "iam-policy" in done.stderr, "the parser of the CDK does not know this command"
 
 
 def test_no_command_at_all_is_a_failure_in_the_protocol_s_terms() -> None:
