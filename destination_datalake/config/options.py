@@ -123,7 +123,7 @@ class Config(Options):
     ]
     region: Annotated[
         str,
-        Field(pattern=r"^[a-z]{2,3}(-[a-z]+)+-[0-9]+$"),
+        Field(pattern=r"^[a-z]{2,4}(-[a-z]+)+-[0-9]+$"),
         Expects("the code of the bucket's region, such as eu-west-1"),
     ]
     bucket_name: Annotated[
@@ -202,7 +202,7 @@ class Config(Options):
     ] = None
     glue_region: Annotated[
         str | None,
-        Field(pattern=r"^[a-z]{2,3}(-[a-z]+)+-[0-9]+$"),
+        Field(pattern=r"^[a-z]{2,4}(-[a-z]+)+-[0-9]+$"),
         Expects("the code of the Data Catalog's region, such as eu-west-1"),
     ] = None
     spark: Annotated[SparkOptions, Expects("an object with master and conf")] = Field(default_factory=SparkOptions)

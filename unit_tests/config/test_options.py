@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
+import botocore
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,6 +27,13 @@ def test_the_smallest_configuration_has_every_default() -> None:
     assert (config.target_file_size_mb, config.buffer_size_mb) == (128, 4096)
     assert (config.spark.master, config.spark.conf, config.endpoint_url) == ("local[*]", {}, None)
     assert config.unknown_options() == ()
+
+
+def test_no_region_of_aws_is_refused() -> None:
+    partitions = json.loads((Path(botocore.__file__).parent / "data" / "partitions.json").read_text())["partitions"]
+    regions = [region for each in partitions for region in each["regions"] if "global" not in region]
+
+    assert [Config.parse(options(region=region, glue_region=region)).glue_region for region in regions] == regions
 
 
 @pytest.mark.parametrize(
