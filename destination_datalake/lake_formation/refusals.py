@@ -26,6 +26,7 @@ from destination_datalake.lake_formation.difference import (
 from destination_datalake.lake_formation.messages import CommandLines
 from destination_datalake.lake_formation.reading import NotRead
 from destination_datalake.lake_formation.resources import (
+    AllTables,
     Catalog,
     Columns,
     Database,
@@ -94,7 +95,12 @@ def _of_table(permission: str, named: str | None, database: str, table: str) -> 
             return Database(database)
         case "DATA_LOCATION_ACCESS" if named is not None:
             return DataLocation(re.sub("^s3://", "arn:aws:s3:::", named))
-    return Database(database) if named == database else Table(database, table)
+        case _ if named == database:
+            return Database(database)
+        case "DESCRIBE":
+            # Whether the table exists is not told to a caller without it, and on one that does not, nothing is granted.
+            return AllTables(database)
+    return Table(database, table)
 
 
 def foreseen(change: Change, access: AwsAccess) -> ConnectorError:

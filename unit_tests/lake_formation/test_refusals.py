@@ -154,6 +154,12 @@ def test_a_failure_that_passes_is_worth_a_retry(cloud: Cloud) -> None:
     [
         ("Required Create Table on shop", "CreateTable", "CREATE_TABLE", {"Database": {"Name": "shop"}}),
         ("Required Describe on shop", "GetDatabase", "DESCRIBE", {"Database": {"Name": "shop"}}),
+        (
+            "Required Describe on orders",
+            "GetTable",
+            "DESCRIBE",
+            {"Table": {"DatabaseName": "shop", "TableWildcard": {}}},
+        ),
         ("Required Create Database", "CreateDatabase", "CREATE_DATABASE", {"Catalog": {}}),
         (
             "Required Alter on orders",

@@ -1,5 +1,7 @@
 """Whole syncs under Lake Formation: what they ask of it, and how they fail."""
 
+import json
+import shlex
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -113,4 +115,27 @@ def test_a_stream_whose_table_cannot_be_governed_fails_alone(platform: Platform,
 
     account.grant(caller, tag, "ASSOCIATE")
     assert sync(platform, config, "orders", "users").exit_code == 0
+    assert [row["id"] for row in lake.rows(lake.database, "orders")] == [1]
+
+
+def test_the_grants_that_refusals_name_are_those_that_are_missing(
+    platform: Platform, lake: Lake, account: Account
+) -> None:
+    """In a database of which Lake Formation decides, and with nothing in the options about it."""
+    caller = account.user(allow("*"))
+    account.governed_database(lake.database)
+    role = f"arn:aws:iam::{ACCOUNT_ID}:role/lake-formation"
+    account.client("lakeformation").register_resource(ResourceArn=f"arn:aws:s3:::{lake.bucket}", RoleArn=role)
+    granted: list[str] = []
+
+    while (run := sync(platform, lake.config(credentials=caller.credentials), "orders")).exit_code != 0:
+        [error] = run.errors
+        words = shlex.split(error["message"].partition("Command: ")[2])
+        assert words[:3] == ["aws", "lakeformation", "grant-permissions"], error["message"]
+        permission = words[words.index("--permissions") + 1]
+        assert permission not in granted, error["message"]
+        account.grant(caller, json.loads(words[words.index("--resource") + 1]), permission)
+        granted.append(permission)
+
+    assert granted == ["DESCRIBE", "CREATE_TABLE", "DATA_LOCATION_ACCESS"]
     assert [row["id"] for row in lake.rows(lake.database, "orders")] == [1]
