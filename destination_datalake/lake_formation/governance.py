@@ -121,10 +121,17 @@ class Governance:
             return
         client = self._access.client("lakeformation")
         failure: NotApplied | None = None
+        unread: NotRead | None = None
 
         def attempt() -> bool:
-            nonlocal failure
-            found = difference(desired, read(desired, client))
+            nonlocal failure, unread
+            try:
+                found = difference(desired, read(desired, client))
+            except NotRead as error:
+                if error.code not in _RETRIED:
+                    raise
+                unread = error
+                return False
             if failure is not None and failure.change in found.changes and not _passes(failure, desired):
                 raise failure
             if failure is None:
@@ -140,8 +147,8 @@ class Governance:
             return True
 
         try:
-            if not retry_until_done(attempt) and failure is not None:
-                raise failure
+            if not retry_until_done(attempt) and (error := failure or unread) is not None:
+                raise error
         except (NotApplied, NotRead) as error:
             raise explained(error, self._access) from error
 

@@ -160,6 +160,30 @@ def test_what_lake_formation_accepts_a_moment_later_is_retried(
     assert tags(shop) == TAGS
 
 
+@pytest.mark.parametrize(
+    "operation", ["ListResources", "GetLFTag", "GetResourceLFTags", "ListPermissions", "ListLakeFormationOptIns"]
+)
+def test_a_read_that_takes_lake_formation_too_long_is_repeated(
+    shop: Cloud, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    with refusing(shop.access, operation, "OperationTimeoutException", times=2):
+        sync(shop.access, everything("hybrid"))
+
+    assert tags(shop) == TAGS
+
+
+@pytest.mark.parametrize("operation", ["GetLFTag", "ListPermissions"])
+def test_a_read_that_always_takes_too_long_is_worth_a_retry_later(
+    shop: Cloud, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    with refusing(shop.access, operation, "OperationTimeoutException"), pytest.raises(ConnectorError) as raised:
+        sync(shop.access, everything())
+
+    assert raised.value.failure.type == "transient_error"
+
+
 def test_a_conflict_that_does_not_end_is_worth_a_retry_later(shop: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.sleep", lambda _: None)
     with (
