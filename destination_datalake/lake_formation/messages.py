@@ -54,6 +54,14 @@ class CommandLines:
         wanted = sorted(permissions)
         return self._line("revoke-permissions", "--principal", who, "--permissions", *wanted, "--resource", of_resource)
 
+    def opt_in(self, principal: str, resource: Resource) -> str:
+        """Let Lake Formation decide for a principal about a resource. Here the catalog is part of the resource."""
+        catalog = {} if self.catalog_id is None else {"CatalogId": self.catalog_id}
+        named = {kind: {**catalog, **names} for kind, names in to_request(resource).items()}
+        who = f"DataLakePrincipalIdentifier={principal}"
+        words = ["create-lake-formation-opt-in", "--principal", who, "--resource", _json(named)]
+        return _joined(["aws", "lakeformation", *words, "--region", self.region])
+
     def assign(self, tag: Tag) -> str:
         """Assign an LF-Tag to a resource, in place of another value of its key."""
         tags = [{"TagKey": tag.key, "TagValues": [tag.value]}]

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, assert_never
 
+from destination_datalake.aws.address import partition_of
 from destination_datalake.aws.caller import caller_arn
 from destination_datalake.aws.errors import explain
 from destination_datalake.aws.permissions import denial_by_iam
@@ -81,7 +82,10 @@ def naming_grants(database: str, table: str, access: AwsAccess) -> Iterator[None
         if failure is None or failure.missing is None or failure.missing.in_iam or isinstance(error, ConnectorError):
             raise
         permission = failure.missing.action
-        resource = _of_table(permission, failure.missing.resource, database, table)
+        named = failure.missing.resource
+        if named is not None:
+            named = re.sub("^s3://", f"arn:{partition_of(access.region)}:s3:::", named)
+        resource = _of_table(permission, named, database, table)
         line = CommandLines.of(access).grant(_caller(access), [permission], resource, grantable=False)
         raise ConnectorError(replace(failure, message=f"{failure.message} Command: {line}")) from error
 
@@ -94,7 +98,7 @@ def _of_table(permission: str, named: str | None, database: str, table: str) -> 
         case "CREATE_TABLE":
             return Database(database)
         case "DATA_LOCATION_ACCESS" if named is not None:
-            return DataLocation(re.sub("^s3://", "arn:aws:s3:::", named))
+            return DataLocation(named)
         case _ if named == database:
             return Database(database)
         case "DESCRIBE":
@@ -148,10 +152,13 @@ def _missing(error: NotApplied | NotRead, access: AwsAccess) -> tuple[MissingPer
         return MissingPermission(wanted, str(resource)), remedy
     missing = denial_by_iam(error.operation, error.text).missing
     if "OptIn" in error.operation and missing.resource is None:
-        return missing, (
-            f"Only data lake administrators may opt principals in ({_HYBRID}). Make {caller} one, or set "
-            "lake_formation.mode to managed."
-        )
+        remedy = f"Only data lake administrators may opt principals in ({_HYBRID}). Make {caller} one, or set "
+        match error:
+            case NotApplied(change=OptInPrincipal(opt_in)):
+                # An opt-in that exists is found, and not asked for again.
+                line = CommandLines.of(access).opt_in(opt_in.principal, opt_in.resource)
+                return missing, f"{remedy}lake_formation.mode to managed, or let one opt it in. Command: {line}"
+        return missing, f"{remedy}lake_formation.mode to managed."
     return missing, f"Allow {missing.action} on {missing.resource or 'all resources'} to {caller} in IAM."
 
 

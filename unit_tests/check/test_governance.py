@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Callable
 from typing import Any
 
@@ -174,8 +176,18 @@ def test_only_administrators_may_opt_principals_in(cloud: Cloud) -> None:
     said = only_failure(lab.findings(try_grants))
 
     assert said.startswith(f"Cannot opt {ANALYST} in on database raw (Lake Formation, CreateLakeFormationOptIn)")
-    assert f"Make {USER} one, or set lake_formation.mode to managed." in said
+    assert f"Make {USER} one, or set lake_formation.mode to managed, or let one opt it in." in said
     assert "Policy statement" not in said
+
+    # An administrator runs the command.
+    command = shlex.split(said.partition(" Command: ")[2])
+    lab.lf.create_lake_formation_opt_in(
+        Principal={"DataLakePrincipalIdentifier": ANALYST},
+        Resource=json.loads(command[command.index("--resource") + 1]),
+    )
+    lab.register(hybrid=True)
+    lab.grant(Database("raw"), "DESCRIBE", to=ANALYST)
+    assert lab.findings(try_grants).failures == []
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -115,7 +116,17 @@ def test_opting_in_is_for_administrators(cloud: Cloud, operation: str) -> None:
     message = refusal(cloud, operation)
 
     assert "Only data lake administrators may opt principals in" in message
-    assert f"Make {CALLER} one, or set lake_formation.mode to managed." in message
+    assert f"Make {CALLER} one, or set lake_formation.mode to managed" in message
+
+
+def test_an_administrator_may_opt_in_with_the_command(cloud: Cloud) -> None:
+    message = refusal(cloud, "CreateLakeFormationOptIn")
+
+    words = shlex.split(message.partition(" Command: ")[2])
+    assert words[:3] == ["aws", "lakeformation", "create-lake-formation-opt-in"]
+    assert words[words.index("--principal") + 1] == f"DataLakePrincipalIdentifier={ANALYST}"
+    assert json.loads(words[words.index("--resource") + 1]).keys() <= {"Database", "Table"}
+    assert words[-2] == "--region"
 
 
 def test_a_principal_that_does_not_exist_is_the_users_mistake(cloud: Cloud) -> None:
@@ -195,6 +206,16 @@ def test_a_location_that_lake_formation_denies_is_the_one_that_it_names(cloud: C
 
     assert "--permissions DATA_LOCATION_ACCESS" in raised.value.failure.message
     assert '{"DataLocation": {"ResourceArn": "arn:aws:s3:::lake/raw/shop/orders"}}' in raised.value.failure.message
+
+
+def test_a_location_that_lake_formation_denies_is_in_the_region_s_partition(cloud: Cloud) -> None:
+    response: Any = {"Error": {"Code": "AccessDeniedException", "Message": f"{INSUFFICIENT} on s3://lake/raw"}}
+
+    in_china = replace(cloud.access, region="cn-north-1")
+    with pytest.raises(ConnectorError) as raised, naming_grants("shop", "orders", in_china):
+        raise ClientError(response, "CreateTable")
+
+    assert '{"ResourceArn": "arn:aws-cn:s3:::lake/raw"}' in raised.value.failure.message
 
 
 @pytest.mark.parametrize(
