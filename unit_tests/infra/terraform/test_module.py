@@ -116,6 +116,31 @@ def test_what_holds_data_is_not_destroyed_with_the_rest(pair: Pair) -> None:
     assert kept | {"database"} == retained
 
 
+@pytest.mark.parametrize("pair", PAIRS.values(), ids=[*PAIRS])
+def test_what_a_resource_of_the_template_waits_for_its_counterpart_waits_for(pair: Pair) -> None:
+    declared = {snake(name): each.get("DependsOn", []) for name, each in pair.template.resources.items()}
+    expected = {
+        name: {snake(each) for each in ([names] if isinstance(names, str) else names)}
+        for name, names in declared.items()
+    }
+
+    assert {name: names - awaited(pair.module, name) for name, names in expected.items()} == {
+        name: set() for name in expected
+    }
+
+
+def test_events_are_delivered_once_their_permissions_are_granted() -> None:
+    granted = {name for kind, name in LAKE.module.resources if kind == "aws_lakeformation_permissions"}
+
+    assert awaited(LAKE.module, "delivery") >= {name for name in granted if name.startswith("delivery_")} != set()
+
+
+def awaited(module: Module, name: str) -> set[str]:
+    """The names of what a resource depends on explicitly."""
+    found = [block.get("depends_on", []) for (_, each), block in module.resources.items() if each == name]
+    return {reference.strip("${}").split(".")[1] for references in found for reference in references}
+
+
 @pytest.mark.parametrize("parameters", LAKE.choices.values(), ids=[*LAKE.choices])
 def test_the_connector_s_role_has_the_policy_of_its_configuration(parameters: Parameters) -> None:
     plan = LAKE.planned(parameters)
