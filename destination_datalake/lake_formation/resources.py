@@ -69,6 +69,23 @@ class Columns:
         return f"{word} {', '.join(self.names)} of table {self.database}.{self.table}"
 
 
+@dataclass(frozen=True, slots=True)
+class ColumnsExcept:
+    """All columns of a table but some (Lake Formation API: ColumnWildcard). Others may have granted something on it."""
+
+    database: str
+    table: str
+    excluded: frozenset[str]
+
+    def __str__(self) -> str:
+        return f"columns of table {self.database}.{self.table} except {', '.join(sorted(self.excluded))}"
+
+    def includes(self, columns: Columns) -> bool:
+        """Whether these columns, folded, are all among them."""
+        same_table = (self.database, self.table) == (columns.database, columns.table)
+        return same_table and self.excluded.isdisjoint(columns.names)
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class LfTag:
     """An LF-Tag: a key and some of its values; `*` stands for all."""
@@ -80,7 +97,7 @@ class LfTag:
         return f"LF-Tag {self.key}"
 
 
-Resource = Catalog | DataLocation | Database | AllTables | Table | Columns | LfTag
+Resource = Catalog | DataLocation | Database | AllTables | Table | Columns | ColumnsExcept | LfTag
 
 _ALL_TABLES = "ALL_TABLES"
 """The name of the table in what ListPermissions answers about all tables of a database."""
@@ -101,6 +118,9 @@ def to_request(resource: Resource) -> Any:
             return {"Table": {"DatabaseName": database, "Name": name}}
         case Columns(database, table, names):
             return {"TableWithColumns": {"DatabaseName": database, "Name": table, "ColumnNames": [*names]}}
+        case ColumnsExcept(database, table, excluded):
+            wildcard = {"ExcludedColumnNames": sorted(excluded)}
+            return {"TableWithColumns": {"DatabaseName": database, "Name": table, "ColumnWildcard": wildcard}}
         case LfTag(key, values):
             return {"LFTag": {"TagKey": key, "TagValues": [*values]}}
     assert_never(resource)
@@ -117,7 +137,7 @@ def from_answer(answer: Mapping[str, Any]) -> list[Resource]:
     """Return the resources that an answer means, one for each column, and folded; none for kinds not governed here.
 
     What was granted on all columns comes back as a table with a column wildcard, and what was granted on all tables as
-    a table of the name ALL_TABLES. All columns but some is no resource of ours.
+    a table of the name ALL_TABLES.
     """
     match answer:
         case {"DataLocation": {"ResourceArn": arn}}:
@@ -126,7 +146,9 @@ def from_answer(answer: Mapping[str, Any]) -> list[Resource]:
             return [Database(name)]
         case {"TableWithColumns": {"ColumnWildcard": wildcard} as table}:
             excluded = (wildcard or {}).get("ExcludedColumnNames")
-            return [] if excluded else [_table(table)]
+            if excluded:
+                return [ColumnsExcept(table["DatabaseName"], table["Name"], frozenset(map(str.lower, excluded)))]
+            return [_table(table)]
         case {"TableWithColumns": {"DatabaseName": database, "Name": table, "ColumnNames": names}}:
             return [Columns(database, table, (name.lower(),)) for name in names]
         case {"Table": table}:

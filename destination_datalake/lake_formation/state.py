@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from destination_datalake.lake_formation.resources import Columns, Resource, Table, folded
+from destination_datalake.lake_formation.resources import Columns, ColumnsExcept, Resource, Table, folded
 
 ALL = "ALL"
 """The permission that includes all others (the console calls it Super)."""
@@ -124,10 +124,13 @@ class Present:
         return next(found, None)
 
     def allows(self, grant: Grant) -> bool:
-        """Whether the principal has the permission: itself, or as part of ALL, or on the column's whole table."""
+        """Whether the principal has the permission: itself, or as part of ALL, or on more of the column's table."""
         resources = [folded(grant.resource)]
-        if isinstance(grant.resource, Columns):
-            resources.append(Table(grant.resource.database, grant.resource.table))
+        if isinstance(resources[0], Columns):
+            column = resources[0]
+            resources.append(Table(column.database, column.table))
+            held = (each.resource for each in self.grants)
+            resources += {each for each in held if isinstance(each, ColumnsExcept) and each.includes(column)}
         return any(
             Grant(grant.principal, resource, permission, grantable) in self.grants
             for resource in resources

@@ -10,6 +10,7 @@ from destination_datalake.lake_formation.resources import (
     AllTables,
     Catalog,
     Columns,
+    ColumnsExcept,
     Database,
     DataLocation,
     LfTag,
@@ -35,6 +36,11 @@ SHOP = {"DatabaseName": "shop"}
             {"TableWithColumns": {**SHOP, "Name": "orders", "ColumnNames": ["id", "at"]}},
             "columns id, at of table shop.orders",
         ),
+        (
+            ColumnsExcept("shop", "orders", frozenset({"id", "at"})),
+            {"TableWithColumns": {**SHOP, "Name": "orders", "ColumnWildcard": {"ExcludedColumnNames": ["at", "id"]}}},
+            "columns of table shop.orders except at, id",
+        ),
         (LfTag("pii", ("*",)), {"LFTag": {"TagKey": "pii", "TagValues": ["*"]}}, "LF-Tag pii"),
     ],
 )
@@ -53,8 +59,8 @@ def test_a_resource_in_a_request_and_in_a_sentence(resource: Resource, request_:
         ({"TableWithColumns": {**SHOP, "Name": "orders", "ColumnWildcard": {}}}, [Table("shop", "orders")]),
         ({"TableWithColumns": {**SHOP, "Name": "ALL_TABLES", "ColumnWildcard": {}}}, [AllTables("shop")]),
         (
-            {"TableWithColumns": {**SHOP, "Name": "o", "ColumnWildcard": {"ExcludedColumnNames": ["id"]}}},
-            [],
+            {"TableWithColumns": {**SHOP, "Name": "o", "ColumnWildcard": {"ExcludedColumnNames": ["Id"]}}},
+            [ColumnsExcept("shop", "o", frozenset({"id"}))],
         ),
         (
             {"TableWithColumns": {**SHOP, "Name": "orders", "ColumnNames": ["Id", "at"]}},
