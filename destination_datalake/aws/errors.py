@@ -221,7 +221,7 @@ def _denied(call: _Call) -> _Rule:
             "config_error",
             denial.missing,
         )
-    where = "IAM, or in the key's policy" if action.startswith("kms:") else "IAM"
+    where = denial.resource_policy or ("IAM, or in the key's policy" if action.startswith("kms:") else "IAM")
     if action == "sts:AssumeRole":
         action = "sts:AssumeRole, also in the role's trust policy,"
     return _Rule(

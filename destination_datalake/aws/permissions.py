@@ -58,6 +58,12 @@ _REQUIRED = re.compile(
 )
 _LOCATION = re.compile(r"permission\(?s?\)? on (?P<resource>(?:s3://|arn:aws[a-z-]*:s3:)[^\s;)]+)", re.IGNORECASE)
 
+_RESOURCE_POLICIES: Mapping[str, str] = {
+    "glue": "the Data Catalog's resource policy",
+    "kms": "the key's policy",
+    "s3": "the bucket's policy",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Denial:
@@ -65,6 +71,8 @@ class Denial:
 
     missing: MissingPermission
     explicit_deny: str | None = None
+    resource_policy: str | None = None
+    """The policy that has to allow it, as a key's must: "the key's policy". None if IAM's policies may."""
 
 
 def service_of(operation: str) -> str:
@@ -81,7 +89,14 @@ def denial_by_iam(operation: str, text: str) -> Denial:
     explicit = _EXPLICIT.search(text)
     found = _DENIED.search(text)
     missing = MissingPermission(found["action"], found["resource"]) if found else MissingPermission(_action(operation))
-    return Denial(missing, explicit[1].strip() if explicit else None)
+    return Denial(missing, explicit[1].strip() if explicit else None, resource_policy(missing.action, text))
+
+
+def resource_policy(action: str, text: str) -> str | None:
+    """Return which policy of a resource has to allow an action, if AWS's text says that one has to."""
+    if "no resource-based policy allows" not in text:
+        return None
+    return _RESOURCE_POLICIES.get(action.partition(":")[0], "the resource's policy")
 
 
 def missing_grant(operation: str, text: str) -> MissingPermission:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.permissions import resource_policy
 from destination_datalake.config.options import Config
 from destination_datalake.errors import Failure, MissingPermission
 from destination_datalake.iam_policy.grants import LakeFormationGrant, lake_formation_grants
@@ -41,7 +42,9 @@ class Remedies:
         # No statement outweighs an explicit deny. Some sentences have the command already.
         if missing is None or "explicit deny" in failure.detail or "aws lakeformation" in failure.message:
             return failure
-        if missing.in_iam:
+        if missing.in_iam and (policy := resource_policy(missing.action, failure.detail)):
+            remedy = f"Statement for {policy}: {json.dumps(self._for_resource(missing))}"
+        elif missing.in_iam:
             remedy = f"Policy statement for {self.principal}: {json.dumps(self._statement(missing))}"
         else:
             remedy = f"Command: {self._grant(missing).command_line(self.principal, self.config)}"
@@ -63,6 +66,14 @@ class Remedies:
         document = dataclasses.replace(statement, actions=actions).document()
         # An id has to be unique in the policy that the statement is added to.
         return {key: value for key, value in document.items() if key != "Sid"}
+
+    def _for_resource(self, missing: MissingPermission) -> dict[str, Any]:
+        """Return the statement as the policy of a resource has it, with the caller as its principal."""
+        document = self._statement(missing)
+        if missing.action.startswith("kms:"):
+            # In a key's policy this is the key (KMS: Key policies).
+            document["Resource"] = ["*"]
+        return {"Effect": document.pop("Effect"), "Principal": {"AWS": self.principal}, **document}
 
     def _grant(self, missing: MissingPermission) -> LakeFormationGrant:
         """Return the grant of the configuration's that has the permission, with all else that the resource needs."""

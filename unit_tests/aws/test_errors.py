@@ -94,6 +94,16 @@ LAKE_FORMATION = "Insufficient Lake Formation permission(s): Required Create Tab
         ),
         (
             answer(
+                "PutObject",
+                "AccessDenied",
+                "not authorized to perform: kms:Decrypt on resource: arn:aws:kms:x because no resource-based policy "
+                "allows the kms:Decrypt action",
+            ),
+            "config_error",
+            "Allow kms:Decrypt on arn:aws:kms:x to the connector's identity in the key's policy.",
+        ),
+        (
+            answer(
                 "PutObject", "AccessDenied", "perform: s3:PutObject with an explicit deny in a permissions boundary"
             ),
             "config_error",

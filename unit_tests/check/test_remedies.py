@@ -32,6 +32,23 @@ def test_an_action_that_the_policy_does_not_have_is_allowed_on_what_aws_named() 
     assert '"Action": ["sts:TagSession"], "Resource": ["arn:x"]' in remedy(MissingPermission("sts:TagSession", "arn:x"))
 
 
+def test_what_the_policy_of_a_resource_does_not_allow_is_added_to_that_policy() -> None:
+    # https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot_access-denied.html
+    detail = "AccessDenied: … because no resource-based policy allows the {} action"
+    key, bucket = MissingPermission("kms:Decrypt", "arn:key"), MissingPermission("s3:GetObject", "arn:object")
+
+    for_key, for_bucket = (remedy(each, detail.format(each.action)) for each in (key, bucket))
+
+    assert for_key == (
+        f' Statement for the key\'s policy: {{"Effect": "Allow", "Principal": {{"AWS": "{USER}"}}, '
+        '"Action": ["kms:GenerateDataKey", "kms:Decrypt"], "Resource": ["*"]}'
+    )
+    assert for_bucket.startswith(
+        f' Statement for the bucket\'s policy: {{"Effect": "Allow", "Principal": {{"AWS": "{USER}"}}, '
+        '"Action": ["s3:GetObject"], "Resource": ["arn:aws:s3:::lake/*"'
+    )
+
+
 def test_a_permission_that_no_grant_has_is_granted_on_all_tables() -> None:
     assert "--permissions DROP " in remedy(MissingPermission("DROP", "orders"))
     assert '"TableWildcard": {}' in remedy(MissingPermission("DROP", "orders"))
