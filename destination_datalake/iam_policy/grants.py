@@ -28,12 +28,18 @@ class LakeFormationGrant:
         return lines.grant(principal, self.permissions, self.resource, grantable=self.grantable)
 
 
+# https://docs.aws.amazon.com/lake-formation/latest/dg/TBAC-assigning-tags.html: all of them, with grant option.
+_TO_TAG_A_DATABASE = ("ALTER", "CREATE_TABLE", "DESCRIBE", "DROP")
+_TO_TAG_A_TABLE = ("ALTER", "DELETE", "DESCRIBE", "DROP", "INSERT", "SELECT")
+_TAGGED = "LF-Tags on what others have created"
+
+
 def lake_formation_grants(config: Config, scope: Scope) -> Sequence[LakeFormationGrant]:
     """Return what the connector's principal needs where Lake Formation governs the catalog and the location.
 
-    DROP is not among it: only `check` drops a table, one that it has created, and who creates a table has every
-    permission on it (https://docs.aws.amazon.com/lake-formation/latest/dg/implicit-permissions.html). For the same
-    reason nothing is granted on LF-Tags that do not exist yet, which the connector creates.
+    Without tags, DROP is not among it: only `check` drops a table, one that it has created, and who creates a table
+    has every permission on it (https://docs.aws.amazon.com/lake-formation/latest/dg/implicit-permissions.html). For the
+    same reason nothing is granted on LF-Tags that do not exist yet, which the connector creates.
     """
     return [*_on_catalog(config), *_on_locations(config, scope), *_on_databases(config, scope), *_on_tags(config)]
 
@@ -56,8 +62,12 @@ def _on_databases(config: Config, scope: Scope) -> Iterator[LakeFormationGrant]:
     for name in scope.databases:
         database, tables = Database(name), AllTables(name)
         yield LakeFormationGrant(("CREATE_TABLE", "DESCRIBE"), database, "new tables")
+        if config.lake_formation.tags:
+            yield LakeFormationGrant(_TO_TAG_A_DATABASE, database, _TAGGED, grantable=True)
         yield from _to_others(_passed_on(config, name, on_tables=False) - LOCATION_PERMISSIONS, database)
         yield LakeFormationGrant(("ALTER", "DELETE", "DESCRIBE", "INSERT"), tables, "tables that others have created")
+        if any(tagged.database in (None, name) for tagged in config.lake_formation.table_tags):
+            yield LakeFormationGrant(_TO_TAG_A_TABLE, tables, _TAGGED, grantable=True)
         yield from _to_others(_passed_on(config, name, on_tables=True), tables)
 
 

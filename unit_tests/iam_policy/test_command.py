@@ -78,11 +78,13 @@ def test_grants_are_commands_for_a_shell(run: Run) -> None:
 
     granted = [_parsed(line) for line in out.splitlines()]
     option = "--permissions-with-grant-option"
+    tagging = ["ALTER", "CREATE_TABLE", "DESCRIBE", "DROP"]
     assert [(json.loads(each["--resource"][0]), each["--permissions"], each.get(option)) for each in granted] == [
         ({"Catalog": {}}, ["CREATE_DATABASE"], None),
         ({"Catalog": {}}, ["CREATE_LF_TAG"], None),
         ({"DataLocation": {"ResourceArn": "arn:aws:s3:::lake/airbyte"}}, ["DATA_LOCATION_ACCESS"], None),
         ({"Database": {"Name": "raw"}}, ["CREATE_TABLE", "DESCRIBE"], None),
+        ({"Database": {"Name": "raw"}}, tagging, tagging),
         (ALL_TABLES, ["ALTER", "DELETE", "DESCRIBE", "INSERT"], None),
         (ALL_TABLES, ["SELECT"], ["SELECT"]),
         ({"LFTag": {"TagKey": "domain", "TagValues": ["*"]}}, ["ALTER", "ASSOCIATE", "DESCRIBE"], None),
