@@ -34,9 +34,15 @@ def _mark_as_server_error(**event: Any) -> None:
     status = response["status_code"]
     if status == 429:
         response["status_code"] = 503
-    elif status < 300 and _has_body(operation) and not _is_complete(operation, response["body"]):
+    elif _is_truncated(operation, status, response["body"]):
         response["status_code"] = 500
         response["body"] = b""
+
+
+def _is_truncated(operation: OperationModel, status: int, body: bytes) -> bool:
+    """Whether the body ends early. An error need not be AWS's: a proxy may answer with a page of its own."""
+    expected = _has_body(operation) if status < 300 else body.startswith(b"{")
+    return expected and not _is_complete(operation, body)
 
 
 def _copy_status(**event: Any) -> None:

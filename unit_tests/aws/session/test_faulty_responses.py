@@ -56,6 +56,25 @@ def test_a_truncated_response_of_lake_formation_is_retried() -> None:
     assert responses.count == 2
 
 
+@pytest.mark.parametrize("service", ["glue", "lakeformation"])
+def test_a_truncated_error_is_retried(service: Any) -> None:
+    responses = Responses((400, b'{"__type":"EntityNotFoundExce'), (200, b'{"Database":{"Name":"shop"}}'))
+
+    if service == "glue":
+        client(service, responses).get_database(Name="shop")
+    else:
+        client(service, responses).get_lf_tag(TagKey="pii")
+    assert responses.count == 2
+
+
+def test_an_error_that_a_proxy_answers_is_not_retried() -> None:
+    responses = Responses((403, b"<html>Forbidden</html>"))
+
+    with pytest.raises(ClientError):
+        client("glue", responses).get_database(Name="shop")
+    assert responses.count == 1
+
+
 @pytest.mark.parametrize("truncated", [b"", LISTING[:-9]])
 def test_a_truncated_listing_is_retried(truncated: bytes) -> None:
     responses = Responses((200, truncated), (200, LISTING))
