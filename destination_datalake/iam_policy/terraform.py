@@ -24,11 +24,21 @@ def policy_documents(parts: Sequence[Sequence[Statement]]) -> str:
 
 
 def permissions(grants: Sequence[LakeFormationGrant], principal: str, config: Config) -> str:
-    """Return a resource `aws_lakeformation_permissions` for each grant to the principal with this ARN."""
-    names = _unique([_name(grant) for grant in grants])
+    """Return a resource `aws_lakeformation_permissions` for all that is granted on one thing to one principal.
+
+    Lake Formation lists it as one, too: two resources would each see the other's permissions as drift.
+    """
+    granted: dict[Resource, list[LakeFormationGrant]] = {}
+    for grant in grants:
+        granted.setdefault(grant.resource, []).append(grant)
+    names = _unique([_name(resource) for resource in granted])
     return "\n\n".join(
-        "\n".join(_block(f'resource "aws_lakeformation_permissions" "{name}"', _permissions(grant, principal, config)))
-        for name, grant in zip(names, grants, strict=True)
+        "\n".join(
+            _block(
+                f'resource "aws_lakeformation_permissions" "{name}"', _permissions(resource, each, principal, config)
+            )
+        )
+        for name, (resource, each) in zip(names, granted.items(), strict=True)
     )
 
 
@@ -48,15 +58,17 @@ def _statement(statement: Statement) -> _Lines:
     return _block("statement", body())
 
 
-def _permissions(grant: LakeFormationGrant, principal: str, config: Config) -> _Lines:
-    arguments = {"principal": _text(principal), "permissions": _texts(grant.permissions)}
-    if grant.grantable:
-        arguments["permissions_with_grant_option"] = _texts(grant.permissions)
+def _permissions(of: Resource, grants: Sequence[LakeFormationGrant], principal: str, config: Config) -> _Lines:
+    held = sorted({permission for grant in grants for permission in grant.permissions})
+    passed_on = sorted({permission for grant in grants if grant.grantable for permission in grant.permissions})
+    arguments = {"principal": _text(principal), "permissions": _texts(held)}
+    if passed_on:
+        arguments["permissions_with_grant_option"] = _texts(passed_on)
     if config.glue_catalog_id is not None:
         arguments["catalog_id"] = _text(config.glue_catalog_id)
     if config.glue_region not in (None, config.region):
         arguments["region"] = _text(config.glue_region or "")
-    resource = _resource(grant.resource)
+    resource = _resource(of)
     if resource is None:
         yield from _aligned({**arguments, "catalog_resource": "true"})
         return
@@ -117,9 +129,9 @@ def _text(value: str) -> str:
     return json.dumps(value, ensure_ascii=False).replace("${", "$${").replace("%{", "%%{")
 
 
-def _name(grant: LakeFormationGrant) -> str:
-    """Return a name for the grant's resource in Terraform; it need not be unique."""
-    match grant.resource:
+def _name(of: Resource) -> str:
+    """Return a name in Terraform for the permissions on a resource; it need not be unique."""
+    match of:
         case DataLocation(arn):
             words = ["location", arn.rpartition(":")[2]]
         case Database(name):
@@ -130,8 +142,7 @@ def _name(grant: LakeFormationGrant) -> str:
             words = ["lf_tag", key]
         case _:
             words = ["catalog"]
-    option = ["grantable"] if grant.grantable else []
-    return re.sub(r"\W+", "_", "_".join(["connector", *words, *option]), flags=re.ASCII).lower()
+    return re.sub(r"\W+", "_", "_".join(["connector", *words]), flags=re.ASCII).lower()
 
 
 def _unique(names: Sequence[str]) -> Iterator[str]:
