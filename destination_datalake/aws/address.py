@@ -41,5 +41,9 @@ class S3Address(NamedTuple):
             raise ValueError(f"{uri} is not an address in S3")
         return cls(bucket, key)
 
+    def arn(self, partition: str) -> str:
+        """Return the ARN, without a slash at its end."""
+        return f"arn:{partition}:s3:::{self.bucket}/{self.key}".rstrip("/")
+
     def __str__(self) -> str:
         return f"s3://{self.bucket}/{self.key}"

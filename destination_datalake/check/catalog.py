@@ -6,12 +6,12 @@ import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from destination_datalake.aws.errors import explain
 from destination_datalake.check.step import Findings
-from destination_datalake.check.trial import Trial
+from destination_datalake.check.trial import LEFTOVER_AGE, Trial
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.tables.glue.database import ensure_database
 
@@ -28,7 +28,6 @@ _logger = logging.getLogger(__name__)
 _NAME = "airbyte_check_"
 _OURS = re.compile(rf"{_NAME}[0-9a-f]{{32}}")
 _DESCRIPTION = "Created by a connection check of destination-datalake; safe to delete."
-_KEPT = timedelta(days=1)
 _DROPPED_AT_ONCE = 10
 
 
@@ -110,7 +109,7 @@ def _try_partition(trial: Trial, glue: GlueClient, table: str) -> None:
 
 def drop_leftovers(glue: GlueClient, listed: Iterable[ListedTable]) -> None:
     """Drop the tables that killed checks have left days ago. What cannot be dropped stays."""
-    latest = datetime.now(UTC) - _KEPT
+    latest = datetime.now(UTC) - LEFTOVER_AGE
     old = [
         (database, table["Name"])
         for database, table in listed
@@ -120,10 +119,6 @@ def drop_leftovers(glue: GlueClient, listed: Iterable[ListedTable]) -> None:
         and table["CreateTime"] < latest
     ]
     for database, name in old[:_DROPPED_AT_ONCE]:
-        try:
+        with Findings().attempt("drop table", f"{database}.{name}"):
             glue.delete_table(DatabaseName=database, Name=name)
-        except Exception as error:
-            if explain(error, doing="drop table", resource=f"{database}.{name}") is None:
-                raise
-        else:
             _logger.info("Dropped table %s.%s, which an interrupted check has left.", database, name)

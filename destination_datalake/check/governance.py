@@ -162,9 +162,7 @@ def try_defaults(trial: Trial, findings: Findings) -> None:
 
 def _without_defaults(database: DatabaseTypeDef, access: AwsAccess) -> str:
     """Return the command that takes the default permissions from a database, and keeps what else it has."""
-    kept = {
-        key: value for key, value in database.items() if key in ("Name", "Description", "LocationUri", "Parameters")
-    }
+    kept = {key: value for key, value in database.items() if key in _KEPT}
     entry = json.dumps({**kept, "CreateTableDefaultPermissions": []})
     catalog = [] if access.glue_catalog_id is None else ["--catalog-id", access.glue_catalog_id]
     words = ["aws", "glue", "update-database", "--name", database["Name"], "--database-input", entry, *catalog]

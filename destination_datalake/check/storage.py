@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import logging
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.check.step import Findings
-from destination_datalake.check.trial import Trial
+from destination_datalake.check.trial import LEFTOVER_AGE, Trial
 from destination_datalake.config.options import Config
 from destination_datalake.errors import Failure
 from destination_datalake.rejects.location import REJECTS_FOLDER
@@ -27,7 +27,6 @@ KMS_KEY = "kms_key"
 _CONTENT = b"Written by a connection check of destination-datalake; safe to delete.\n"
 _NAME = "_check-"
 _OURS = re.compile(rf"(.*/)?{_NAME}[0-9a-f]{{32}}")
-_KEPT = timedelta(days=1)
 _DELETED_AT_ONCE = 10
 
 
@@ -121,7 +120,7 @@ def try_folder(trial: Trial, findings: Findings, folder: S3Address) -> list[str]
 def _delete_leftovers(s3: S3Client, bucket: str, prefix: str) -> None:
     """List the objects of checks in a folder, and delete those that killed checks have left there days ago."""
     listed = s3.list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])
-    latest = datetime.now(UTC) - _KEPT
+    latest = datetime.now(UTC) - LEFTOVER_AGE
     old = [
         each
         for each in listed

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.check.remedies import Remedies
 from destination_datalake.config.options import Config
 from destination_datalake.errors import Failure
+
+LEFTOVER_AGE = timedelta(days=1)
+"""What a check has made and is older was left by one that was killed."""
 
 
 @dataclass(slots=True)

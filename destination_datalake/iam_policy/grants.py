@@ -54,7 +54,7 @@ def _on_locations(config: Config, scope: Scope) -> Iterator[LakeFormationGrant]:
     passed_on = _passed_on(config, None, on_tables=False) & LOCATION_PERMISSIONS
     for folder in scope.folders:
         # Not `scope.s3`: a grant is about one location by its name, and knows no wildcards.
-        location = DataLocation(f"arn:{scope.partition}:s3:::{folder.bucket}/{folder.key}".rstrip("/"))
+        location = DataLocation(folder.arn(scope.partition))
         yield LakeFormationGrant(("DATA_LOCATION_ACCESS",), location, "tables there", grantable=bool(passed_on))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from destination_datalake.aws.address import partition_of
+from destination_datalake.aws.address import S3Address, partition_of
 from destination_datalake.config.governance import (
     ALL_TABLES,
     LOCATION_PERMISSIONS,
@@ -42,9 +42,8 @@ class Policy:
     @classmethod
     def of(cls, config: Config) -> Self:
         """Return the policy of a configuration."""
-        path = config.uri("").removeprefix("s3://").rstrip("/")
         return cls(
-            f"arn:{partition_of(config.region)}:s3:::{path}",
+            S3Address(config.bucket_name, config.key()).arn(partition_of(config.region)),
             config.lake_formation,
             config.database_default_tag(),
             config.lakeformation_governed_tables,
