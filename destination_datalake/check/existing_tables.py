@@ -21,7 +21,7 @@ from destination_datalake.check.trial import Trial
 from destination_datalake.config.options import Config
 from destination_datalake.tables.aws_datalake import migration_note
 from destination_datalake.tables.glue.listing import ListedTable, list_tables
-from destination_datalake.tables.location import TableKind, is_inside, not_in_s3, outside_warehouse
+from destination_datalake.tables.layout.location import TableKind, is_inside, not_in_s3, outside_warehouse
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.relocations import (
     OwnedTable,

@@ -8,15 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from destination_datalake.config.messages import quoted
-
-_HARMLESS: Mapping[str, object] = {
-    "partitioning": "NO PARTITIONING",
-}
-"""Unsupported options, each with the value that changes nothing."""
-
-UNSUPPORTED_OPTIONS = frozenset(_HARMLESS)
-"""Options of Airbyte's AWS Datalake destination that this version does not support."""
+from destination_datalake.config.layout import PRESET_UNITS
 
 
 def normalised(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,7 +60,7 @@ def _stripped(value: Any) -> Any:
 
 
 def with_dependent_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Fill in the defaults that depend on other options: table_type, numeric_types, lake_formation.mode, the codec."""
+    """Fill in the defaults that depend on other options: types, partitions, lake_formation.mode, the codec."""
     options = {**given}
     format_ = options.setdefault("format", {"format_type": "Parquet"})
     jsonl = isinstance(format_, dict) and format_.get("format_type") == "JSONL"
@@ -76,6 +68,10 @@ def with_dependent_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
     options.setdefault(
         "numeric_types", "decimal" if options.get("glue_catalog_float_as_decimal") is True else "int/float"
     )
+    path_layout = options.get("path_layout", "hive")
+    # Other lakes partition by the hour of arrival; AWS Datalake partitions by the cursor, and only if asked to.
+    options.setdefault("partitioning", PRESET_UNITS.get(str(path_layout), "NO PARTITIONING"))
+    options.setdefault("partition_source", "cursor" if path_layout == "hive" else "extracted_at")
     if options.get("lakeformation_governed_tables") is True:
         lake_formation = options.setdefault("lake_formation", {})
         if isinstance(lake_formation, dict):
@@ -84,14 +80,6 @@ def with_dependent_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
         codec = "UNCOMPRESSED" if jsonl else "ZSTD" if table_type == "ICEBERG" else "SNAPPY"
         options["format"] = {"compression_codec": codec, **format_}
     return options
-
-
-def unsupported(given: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a sentence for each unsupported option whose value would change something."""
-    for key, harmless in _HARMLESS.items():
-        value = given.get(key, harmless)
-        if value is not harmless and value != harmless:
-            yield f"{key}{quoted(key, value)} is not supported yet by this version. Leave it out."
 
 
 def contradictions(given: Mapping[str, Any]) -> Iterator[str]:

@@ -1,7 +1,6 @@
 """The connector's options as one immutable, validated object.
 
-`spec.json` describes the same options to Airbyte's user interface; a test compares the two. Options of Airbyte's AWS
-Datalake destination that this version does not support are accepted only with values that change nothing.
+`spec.json` describes the same options to Airbyte's user interface; a test compares the two.
 """
 
 from __future__ import annotations
@@ -16,14 +15,16 @@ from destination_datalake.aws.address import S3Address
 from destination_datalake.config.base import Options
 from destination_datalake.config.encryption import BucketDefault, SseKms, SseS3
 from destination_datalake.config.governance import LakeFormationOptions, contradictory_governance
-from destination_datalake.config.messages import Expects, invalid_options
-from destination_datalake.config.normalisation import (
-    UNSUPPORTED_OPTIONS,
-    contradictions,
-    normalised,
-    unsupported,
-    with_dependent_defaults,
+from destination_datalake.config.layout import (
+    PATH_LAYOUT_PATTERN,
+    CatalogPartitions,
+    Nested,
+    PartitioningUnits,
+    StreamOptions,
+    contradictory_layout,
 )
+from destination_datalake.config.messages import Expects, invalid_options
+from destination_datalake.config.normalisation import contradictions, normalised, with_dependent_defaults
 from destination_datalake.errors import ConfigError
 
 TableType = Literal["ICEBERG", "HIVE"]
@@ -160,12 +161,38 @@ class Config(Options):
         Field(discriminator="format_type"),
         Expects("an object whose format_type is Parquet or JSONL"),
     ]
+    partitioning: Annotated[
+        PartitioningUnits,
+        Expects("NO PARTITIONING, DATE, YEAR, MONTH, DAY, YEAR/MONTH, YEAR/MONTH/DAY, YEAR/MONTH/DAY/HOUR or DAY/HOUR"),
+    ]
     table_type: Annotated[TableType, Expects("ICEBERG or HIVE")]
     numeric_types: Annotated[
         Literal["int/float", "bigint/double", "decimal"], Expects("int/float, bigint/double or decimal")
     ]
     schema_conflicts: Annotated[SchemaConflicts, Expects("new_column or fail")] = "new_column"
     glue_catalog_float_as_decimal: Annotated[bool, Expects("true or false")] = False
+    partition_source: Annotated[
+        str, Field(min_length=1), Expects("cursor, extracted_at, or the name of a field that is a date or a date-time")
+    ]
+    path_layout: Annotated[
+        str,
+        Field(pattern=PATH_LAYOUT_PATTERN, max_length=512),
+        Expects("hive, plain, rudderstack, segment, firehose, or a template of variables in braces"),
+    ] = "hive"
+    timezone: Annotated[
+        str,
+        Field(pattern=r"^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$"),
+        Expects("UTC, or the name of a time zone such as Europe/Berlin"),
+    ] = "UTC"
+    catalog_partitions: Annotated[CatalogPartitions, Expects("register, projection or both")] = "register"
+    max_open_partitions: Annotated[int, Field(ge=1, le=10000), Expects("a whole number from 1 to 10000")] = 500
+    nested: Annotated[Nested, Expects("struct, json or flatten")] = "struct"
+    flatten_max_depth: Annotated[int, Field(ge=1, le=100), Expects("a whole number from 1 to 100")] = 10
+    max_columns: Annotated[int, Field(ge=1, le=10000), Expects("a whole number from 1 to 10000")] = 10000
+    streams: Annotated[
+        list[StreamOptions],
+        Expects("a list of objects with stream, and perhaps namespace, partition_by, sort_by, nested, …"),
+    ] = Field(default_factory=list)
     database_strategy: Annotated[DatabaseStrategy, Expects("namespace or single")] = "namespace"
     table_prefix: Annotated[
         str,
@@ -220,7 +247,7 @@ class Config(Options):
         is quoted.
         """
         given = normalised(options)
-        problems = [*unsupported(given), *contradictions(given)]
+        problems = [*contradictions(given)]
         try:
             config = cls.model_validate(with_dependent_defaults(given))
         except ValidationError as error:
@@ -228,6 +255,12 @@ class Config(Options):
         else:
             governed = config.lakeformation_governed_tables
             problems += contradictory_governance(config.lake_formation, governed_tables=governed)
+            hive_only = {
+                "path_layout": config.path_layout != "hive",
+                "catalog_partitions": config.catalog_partitions != "register",
+                "timezone": config.timezone != "UTC",
+            }
+            problems += contradictory_layout(config.table_type, hive_only, config.streams)
         if problems:
             count = [f"{len(problems)} options need attention:"] if len(problems) > 1 else []
             raise ConfigError("\n".join([*count, *problems]))
@@ -235,7 +268,13 @@ class Config(Options):
 
     def unknown_options(self) -> tuple[str, ...]:
         """Return the dotted names of the given options that the connector does not know."""
-        return tuple(name for name in _extra(self) if name not in UNSUPPORTED_OPTIONS)
+        return tuple(_extra(self))
+
+    def of_stream(self, namespace: str | None, name: str) -> StreamOptions:
+        """Return the options of one stream; without values if none are given. Those without a namespace are for any."""
+        found = [each for each in self.streams if each.stream == name and each.namespace in (namespace, None)]
+        exact = [each for each in found if each.namespace == namespace]
+        return next(iter([*exact, *found]), StreamOptions(stream=name))
 
     def secrets(self) -> tuple[str, ...]:
         """Return the values that must be masked in every output."""

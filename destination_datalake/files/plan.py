@@ -10,6 +10,7 @@ from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.upload import PendingUpload
 from destination_datalake.errors import ConnectorError, Failure
+from destination_datalake.partitioning.spec import Partitioning, PartitionValue, SortOrder
 from destination_datalake.schema.types import ColumnType, Field
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ class FilePlan:
     `columns` are the stream's columns as the table has them, without the metadata columns. `field_ids` maps the dotted
     path of a column to its Iceberg field id; it is empty for tables whose columns are found by name. `folder` is the S3
     URI of the files' prefix, without a slash at the end. `deferred` files are not visible until they are published.
-    `target_bytes` is the size at which a file ends and the next begins.
+    `target_bytes` is the size at which a file ends and the next begins. The rows of a file are of one partition, if
+    there are any; its folder is the partition's, under `folder`.
     """
 
     format: FileFormat
@@ -37,6 +39,8 @@ class FilePlan:
     target_bytes: int
     generation: int | None
     sync_id: int | None
+    partitioning: Partitioning | None = None
+    sort_order: SortOrder | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,10 @@ class DataFile:
     pending_upload: PendingUpload | None
     with_nulls: frozenset[str] = frozenset()
     """Top-level columns that are null in some row: a footer does not always have that."""
+    partition: tuple[PartitionValue, ...] = ()
+    """The values of its partition, one for each field of `FilePlan.partitioning`."""
+    is_sorted: bool = False
+    """Whether all its rows are in `FilePlan.sort_order`, from the first to the last."""
 
     def withdraw(self, s3: S3Client) -> None:
         """Abort the pending upload, or delete the object: no table has the file."""

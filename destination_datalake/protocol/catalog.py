@@ -37,7 +37,8 @@ class StreamDescriptor(msgspec.Struct):
 class Stream:
     """One stream of the configured catalog.
 
-    `generation` and `minimum_generation` are None when the platform does not support refreshes.
+    `generation` and `minimum_generation` are None when the platform does not support refreshes. `cursor_field` are the
+    keys of the record that the connection's cursor is made of; empty if it has none.
     """
 
     id: StreamId
@@ -46,6 +47,7 @@ class Stream:
     generation: int | None
     minimum_generation: int | None
     sync_id: int | None
+    cursor_field: tuple[str, ...] = ()
 
     @property
     def overwrites_table(self) -> bool:
@@ -127,6 +129,7 @@ _Id = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 class _ConfiguredStreamMessage(msgspec.Struct):
     stream: _StreamMessage
     destination_sync_mode: str = "append"
+    cursor_field: list[str] | None = None
     generation_id: _Id | None = None
     minimum_generation_id: _Id | None = None
     sync_id: _Id | None = None
@@ -176,6 +179,7 @@ def _stream(entry: _ConfiguredStreamMessage) -> Stream:
         generation=generation,
         minimum_generation=minimum,
         sync_id=entry.sync_id,
+        cursor_field=tuple(entry.cursor_field or ()),
     )
 
 

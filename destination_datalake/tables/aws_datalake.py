@@ -17,7 +17,7 @@ from destination_datalake.schema.aws_datalake import inherit_types
 from destination_datalake.schema.glue import parse_glue_type
 from destination_datalake.schema.names import AWS_DATALAKE, METADATA_NAMES, Naming
 from destination_datalake.schema.types import Field
-from destination_datalake.tables.location import is_inside
+from destination_datalake.tables.layout.location import is_inside
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.table import TableName

@@ -9,7 +9,8 @@ from destination_datalake.files.plan import FilePlan
 from destination_datalake.schema.columns import stream_columns
 from destination_datalake.schema.types import NumericTypes
 from destination_datalake.tables.aws_datalake import warn_of_second_table
-from destination_datalake.tables.location import TableLocation
+from destination_datalake.tables.layout.location import TableLocation
+from destination_datalake.tables.layout.partitions import TableLayout
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.ownership import TableOwner
 
@@ -48,15 +49,15 @@ class TableFactory:
             sync_id=stream.sync_id,
         )
         owner = TableOwner(stream.id, naming)
-        location = TableLocation.of(config, name)
+        layout = TableLayout(stream, config, TableLocation.of(config, name))
         conflicts = config.schema_conflicts
         # Each kind is imported only if it is asked for: PyIceberg takes a second.
         if config.table_type == "ICEBERG":
             from destination_datalake.tables.iceberg.table import IcebergTable
 
             return IcebergTable(
-                name, stream, columns, location, plan, access, owner, conflicts, self.sync, self.databases
+                name, stream, columns, layout, plan, access, owner, conflicts, self.sync, self.databases
             )
         from destination_datalake.tables.hive.table import HiveTable
 
-        return HiveTable(name, stream, columns, location, plan, access, owner, conflicts, self.sync, self.databases)
+        return HiveTable(name, stream, columns, layout, plan, access, owner, conflicts, self.sync, self.databases)

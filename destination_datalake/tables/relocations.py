@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.names import MAX_BYTES, METADATA_NAMES
-from destination_datalake.tables.location import TableKind, is_inside
+from destination_datalake.tables.layout.location import TableKind, is_inside
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.table import TableName

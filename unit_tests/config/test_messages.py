@@ -102,9 +102,9 @@ def test_a_long_value_is_truncated() -> None:
 
 
 def test_all_problems_are_in_one_message() -> None:
-    said = refusal({"region": "Ireland", "partitioning": "DAY"})
+    said = refusal({"region": "Ireland", "partitioning": "WEEK"})
 
-    for option in ("credentials", 'region "', "bucket_name", "lakeformation_database_name", 'partitioning "DAY"'):
+    for option in ("credentials", 'region "', "bucket_name", "lakeformation_database_name", 'partitioning "WEEK"'):
         assert f"\n{option}" in said
 
 

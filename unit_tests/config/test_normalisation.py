@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from destination_datalake.config.options import Config, IamRole
-from unit_tests.config.examples import ROLE, options, refusal
+from unit_tests.config.examples import ROLE, options
 
 
 @pytest.mark.parametrize(
@@ -55,17 +55,22 @@ def test_a_configuration_of_aws_datalake_is_accepted() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("given", "units", "source"),
     [
-        {"partitioning": "DATE"},
-        {"partitioning": "YEAR/MONTH/DAY"},
+        ({}, "NO PARTITIONING", "cursor"),
+        ({"partitioning": "DATE"}, "DATE", "cursor"),
+        ({"table_type": "HIVE", "path_layout": "rudderstack"}, "YEAR/MONTH/DAY/HOUR", "extracted_at"),
+        ({"table_type": "HIVE", "path_layout": "segment"}, "DAY/HOUR", "extracted_at"),
+        ({"table_type": "HIVE", "path_layout": "plain", "partitioning": "YEAR"}, "YEAR", "extracted_at"),
+        ({"table_type": "HIVE", "path_layout": "plain", "partition_source": "cursor"}, "YEAR/MONTH/DAY/HOUR", "cursor"),
     ],
 )
-def test_an_unsupported_option_is_refused_if_it_would_have_an_effect(changes: dict[str, Any]) -> None:
-    said = refusal(options(**changes))
+def test_layouts_of_other_lakes_have_their_own_default_partitions(
+    given: dict[str, Any], units: str, source: str
+) -> None:
+    config = Config.parse(options(**given))
 
-    assert said.startswith(next(iter(changes)))
-    assert "not supported yet by this version" in said
+    assert (config.partitioning, config.partition_source) == (units, source)
 
 
 def test_governed_tables_are_managed_iceberg_tables() -> None:

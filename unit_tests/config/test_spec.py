@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from destination_datalake.cli import spec_message
 from destination_datalake.config.encryption import BucketDefault, SseKms, SseS3
 from destination_datalake.config.governance import Grant, LakeFormationOptions, TableTags
+from destination_datalake.config.layout import PartitionBy, SortBy, StreamOptions
 from destination_datalake.config.normalisation import normalised
 from destination_datalake.config.options import (
     Config,
@@ -34,10 +35,11 @@ from destination_datalake.destination import DestinationDatalake
 SPEC: dict[str, Any] = json.loads((resources.files("destination_datalake") / "spec.json").read_text("utf-8"))
 CONNECTION: dict[str, Any] = SPEC["connectionSpecification"]
 
+STREAM: dict[str, Any] = CONNECTION["properties"]["streams"]["items"]
 GOVERNANCE: dict[str, Any] = CONNECTION["properties"]["lake_formation"]["properties"]
 
 # Options whose default depends on another one have none in the spec: a form would send it as the user's choice.
-DEPENDENT = {"format", "table_type", "numeric_types", "compression_codec"}
+DEPENDENT = {"format", "table_type", "numeric_types", "compression_codec", "partitioning", "partition_source"}
 SMALLEST = {
     "credentials": {
         "credentials_title": "IAM User",
@@ -87,6 +89,9 @@ def variants(option: str) -> list[dict[str, Any]]:
         pytest.param(CONNECTION["properties"]["lake_formation"], LakeFormationOptions, id="Lake Formation"),
         pytest.param(GOVERNANCE["table_tags"]["items"], TableTags, id="Tags"),
         pytest.param(GOVERNANCE["grants"]["items"], Grant, id="Grants"),
+        pytest.param(STREAM, StreamOptions, id="Stream"),
+        pytest.param(STREAM["properties"]["partition_by"]["items"], PartitionBy, id="Partition by"),
+        pytest.param(STREAM["properties"]["sort_by"]["items"], SortBy, id="Sort by"),
         pytest.param(variants("encryption")[0], BucketDefault, id="Bucket default"),
         pytest.param(variants("encryption")[1], SseS3, id="SSE-S3"),
         pytest.param(variants("encryption")[2], SseKms, id="SSE-KMS"),
@@ -126,7 +131,7 @@ def test_options_are_ordered_in_existing_groups_with_title_and_description() -> 
     assert set(used) == set(groups)
     plain = [CONNECTION["properties"][name] for name in ("naming", "rejects", "lake_formation", "spark")]
     chosen = [*variants("credentials"), *variants("format"), *variants("encryption")]
-    listed = [GOVERNANCE["table_tags"]["items"], GOVERNANCE["grants"]["items"]]
+    listed = [GOVERNANCE["table_tags"]["items"], GOVERNANCE["grants"]["items"], STREAM]
     for nested in [CONNECTION, *chosen, *plain, *listed]:
         for name, option in nested["properties"].items():
             assert option["title"], name
@@ -177,6 +182,9 @@ def test_the_spec_message_is_that_of_the_cdk_s_class() -> None:
         {"bucket_prefix": "/a/b/", "aws_account_id": "", "region": " eu-west-1 "},
         {"format": {"format_type": "JSONL", "compression_codec": "GZIP"}, "endpoint_url": None},
         {"partitioning": "NO PARTITIONING", "lakeformation_governed_tables": False, "colour": "green"},
+        {"partitioning": "YEAR/MONTH/DAY", "partition_source": "created_at"},
+        {"table_type": "HIVE", "path_layout": "segment", "timezone": "Europe/Berlin", "catalog_partitions": "both"},
+        {"streams": [{"stream": "orders", "partition_by": [{"source": "id", "transform": "bucket[16]"}]}]},
         {"lakeformation_governed_tables": True, "encryption": {"encryption_type": "SSE-S3"}},
         {"lake_formation": {"mode": "hybrid", "tags": {"a": ["b"]}, "grants": []}, "glue_catalog_id": "123456789012"},
         {"spark": {"master": "local[2]", "conf": {"spark.ui.enabled": "false"}}},

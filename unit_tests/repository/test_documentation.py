@@ -176,7 +176,6 @@ def test_the_page_on_migrating_tells_of_every_option() -> None:
     ("option", "value"),
     [
         ("lakeformation_database_default_tag_values", ""),
-        ("partitioning", "DATE"),
         ("region", ""),
         ("bucket_prefix", ".."),
         ("lakeformation_database_name", "my.lake"),

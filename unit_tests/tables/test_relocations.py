@@ -10,7 +10,7 @@ import pytest
 
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.names import PRESERVE, SNAKE_CASE, SNAKE_CASE_NUMBERS, Naming
-from destination_datalake.tables.location import TableKind
+from destination_datalake.tables.layout.location import TableKind
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.relocations import (

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from destination_datalake.config.options import SchemaConflicts
     from destination_datalake.protocol.catalog import Stream
     from destination_datalake.tables.glue.database import Databases
-    from destination_datalake.tables.location import TableLocation
+    from destination_datalake.tables.layout.partitions import TableLayout
     from destination_datalake.tables.ownership import TableOwner
 
 
@@ -67,7 +67,7 @@ class HiveTable:
         name: TableName,
         stream: Stream,
         columns: Sequence[Field],
-        location: TableLocation,
+        layout: TableLayout,
         plan: FilePlan,
         access: AwsAccess,
         owner: TableOwner,
@@ -79,7 +79,8 @@ class HiveTable:
         self._stream = stream
         self._columns = tuple(columns)
         self._schema_conflicts = conflicts
-        self._location = location
+        self._layout = layout
+        self._location = layout.location
         self._plan = replace(plan, deferred=True)
         self._access = access
         self._owner = owner

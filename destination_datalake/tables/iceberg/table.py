@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from destination_datalake.config.options import SchemaConflicts
     from destination_datalake.protocol.catalog import Stream
     from destination_datalake.tables.glue.database import Databases
-    from destination_datalake.tables.location import TableLocation
+    from destination_datalake.tables.layout.partitions import TableLayout
     from destination_datalake.tables.ownership import TableOwner
 
 _logger = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class IcebergTable:
         name: TableName,
         stream: Stream,
         columns: Sequence[Field],
-        location: TableLocation,
+        layout: TableLayout,
         plan: FilePlan,
         access: AwsAccess,
         owner: TableOwner,
@@ -106,7 +106,8 @@ class IcebergTable:
         self._stream = stream
         self._columns = tuple(columns)
         self._schema_conflicts = conflicts
-        self._location = location
+        self._layout = layout
+        self._location = layout.location
         self._plan = plan
         self._access = access
         self._owner = owner

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.upload import Upload
-from destination_datalake.config.options import SchemaConflicts
+from destination_datalake.config.options import Config, SchemaConflicts
 from destination_datalake.files.plan import DataFile, FileFormat, FilePlan, RewriteFailed, RewriteTask, Rewritten
 from destination_datalake.files.rewrite import rewrite as rewrite_on_executors
 from destination_datalake.protocol.catalog import Stream, StreamId
@@ -23,10 +23,12 @@ from destination_datalake.schema.arrow import arrow_field
 from destination_datalake.schema.names import SNAKE_CASE
 from destination_datalake.schema.types import Field, Int32, Int64
 from destination_datalake.tables.hive.table import HiveTable
-from destination_datalake.tables.location import TableLocation
+from destination_datalake.tables.layout.location import TableLocation
+from destination_datalake.tables.layout.partitions import TableLayout
 from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.table import Committed, Rewrite, TableName
 from unit_tests.cloud import BUCKET, Cloud, ungoverned
+from unit_tests.config.examples import options
 
 NAME = TableName("shop", "orders")
 ROOT = f"s3://{BUCKET}/shop/orders"
@@ -128,7 +130,9 @@ def sync(
     plan = FilePlan(format, "SNAPPY", tuple(columns), {}, "", False, 1, generation, None)
     owner = TableOwner(stream.id, SNAKE_CASE)
     access = access or cloud.access
-    table = HiveTable(NAME, stream, columns, LOCATION, plan, access, owner, conflicts, uuid4().hex, ungoverned(access))
+    config = Config.parse(options(bucket_name=BUCKET, table_type="HIVE"))
+    layout = TableLayout(stream, config, LOCATION)
+    table = HiveTable(NAME, stream, columns, layout, plan, access, owner, conflicts, uuid4().hex, ungoverned(access))
     table.prepare()
     return Sync(table, access)
 

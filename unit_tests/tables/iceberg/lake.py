@@ -26,6 +26,7 @@ from pyiceberg.table.update.snapshot import _FastAppendFiles
 from pyiceberg.typedef import Record
 
 from destination_datalake.aws.access import AwsAccess
+from destination_datalake.config.options import Config
 from destination_datalake.files.field_ids import with_field_ids
 from destination_datalake.files.plan import DataFile, FilePlan, RewriteTask, Rewritten
 from destination_datalake.protocol.catalog import Stream, StreamId
@@ -34,11 +35,13 @@ from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.names import SNAKE_CASE
 from destination_datalake.schema.types import Field, Int64
 from destination_datalake.tables.iceberg.table import IcebergTable
-from destination_datalake.tables.location import TableLocation
+from destination_datalake.tables.layout.location import TableLocation
+from destination_datalake.tables.layout.partitions import TableLayout
 from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.table import Committed, TableName
 from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from unit_tests.cloud import at_the_next_update, ungoverned
+from unit_tests.config.examples import options
 
 STREAM = StreamId("shop", "Orders")
 COLUMNS = (Field("id", "id", Int64()),)
@@ -80,11 +83,12 @@ class Lake:
         minimum = None if generation is None else generation if overwrite else 0
         stream = Stream(STREAM, {}, overwrite and generation is None, generation, minimum, None)
         plan = FilePlan("parquet", "SNAPPY", tuple(columns), {}, "", False, 1, generation, None)
+        location = TableLocation(f"s3://{self.bucket}/orders", f"s3://{self.bucket}/", follow=False)
         opened = IcebergTable(
             self.name,
             stream,
             columns,
-            TableLocation(f"s3://{self.bucket}/orders", f"s3://{self.bucket}/", follow=False),
+            TableLayout(stream, Config.parse(options(bucket_name=self.bucket)), location),
             plan,
             self.access,
             TableOwner(STREAM, SNAKE_CASE),

@@ -1,0 +1,103 @@
+"""Options of the layout of tables: partitions, paths, order of rows, and what becomes of nested values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from destination_datalake.config.base import Options
+from destination_datalake.config.messages import Expects
+
+PartitioningUnits = Literal[
+    "NO PARTITIONING",
+    "DATE",
+    "YEAR",
+    "MONTH",
+    "DAY",
+    "YEAR/MONTH",
+    "YEAR/MONTH/DAY",
+    "YEAR/MONTH/DAY/HOUR",
+    "DAY/HOUR",
+]
+CatalogPartitions = Literal["register", "projection", "both"]
+Nested = Literal["struct", "json", "flatten"]
+
+PRESET_UNITS: dict[str, PartitioningUnits] = {
+    "plain": "YEAR/MONTH/DAY/HOUR",
+    "rudderstack": "YEAR/MONTH/DAY/HOUR",
+    "segment": "DAY/HOUR",
+    "firehose": "YEAR/MONTH/DAY/HOUR",
+}
+"""The presets of `path_layout` besides `hive`, each with its own default of `partitioning`."""
+
+PATH_LAYOUT_PATTERN = r"^(hive|plain|rudderstack|segment|firehose|[^{}]*\{.+)$"
+
+_FIELD = Expects("the name of a field of the stream, with dots for a field inside another")
+
+
+class PartitionBy(Options):
+    """One partition field of a stream's table."""
+
+    source: Annotated[str, Field(min_length=1), _FIELD]
+    transform: Annotated[
+        str,
+        Field(pattern=r"^(identity|year|month|day|hour|(bucket|truncate)\[[1-9][0-9]{0,8}\])$"),
+        Expects("identity, year, month, day, hour, bucket[N] or truncate[W]"),
+    ] = "identity"
+    name: Annotated[
+        str | None,
+        Field(pattern=r"^[a-z][a-z0-9_]{0,254}$"),
+        Expects("the name of the partition key: lower-case letters, digits and underscores"),
+    ] = None
+
+
+class SortBy(Options):
+    """One field of the order of rows within files."""
+
+    source: Annotated[str, Field(min_length=1), _FIELD]
+    direction: Annotated[Literal["ascending", "descending"], Expects("ascending or descending")] = "ascending"
+    nulls: Annotated[Literal["first", "last"], Expects("first or last")] = "first"
+
+
+class StreamOptions(Options):
+    """Options of one stream, in place of those of all streams."""
+
+    stream: Annotated[str, Field(min_length=1), Expects("the stream's name")]
+    namespace: Annotated[str | None, Expects("the stream's namespace")] = None
+    partition_by: Annotated[
+        list[PartitionBy] | None, Expects("a list of objects with source, and perhaps transform and name")
+    ] = None
+    sort_by: Annotated[
+        list[SortBy] | None, Expects("a list of objects with source, and perhaps direction and nulls")
+    ] = None
+    nested: Annotated[Nested | None, Expects("struct, json or flatten")] = None
+    flatten_max_depth: Annotated[int | None, Field(ge=1, le=100), Expects("a whole number from 1 to 100")] = None
+
+
+def contradictory_layout(
+    table_type: str, hive_only: Mapping[str, bool], streams: Sequence[StreamOptions]
+) -> Iterator[str]:
+    """Yield a sentence for each contradiction among valid options.
+
+    `hive_only` are the options that concern Hive tables alone, each with whether it has another value than its default.
+    """
+    names = [name for name, is_given in hive_only.items() if is_given]
+    if table_type == "ICEBERG" and names:
+        verb = "is" if len(names) == 1 else "are"
+        yield (
+            f"{' and '.join(names)} {verb} for Hive tables: Iceberg keeps partitions in its own metadata, in UTC. "
+            f"Set table_type to HIVE, or leave {' and '.join(names)} out."
+        )
+    seen: set[tuple[str | None, str]] = set()
+    for number, stream in enumerate(streams):
+        if (key := (stream.namespace, stream.stream)) in seen:
+            yield f"streams.{number} is about stream {stream.stream} again. Put its options into one entry."
+        seen.add(key)
+        for field in stream.partition_by or ():
+            if table_type == "HIVE" and field.transform.startswith(("bucket", "truncate")):
+                yield (
+                    f"streams.{number}.partition_by: {field.transform} is a transform of Iceberg tables. "
+                    "Set table_type to ICEBERG, or choose identity, year, month, day or hour."
+                )

@@ -1,0 +1,1 @@
+"""Partitions: how rows are assigned to them, and how the values of a partition appear in paths. Pure."""

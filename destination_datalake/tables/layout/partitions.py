@@ -1,0 +1,214 @@
+"""From the options and a stream to the partition fields and the sort order that its table gets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from destination_datalake.errors import ConfigError
+from destination_datalake.partitioning.spec import (
+    EXTRACTED_AT,
+    CalendarPart,
+    PartitionField,
+    Since1970,
+    SortField,
+    TimeUnit,
+    Transform,
+    parse_transform,
+)
+from destination_datalake.schema.columns import METADATA_COLUMNS
+from destination_datalake.schema.types import ColumnType, Date, Field, Struct, Timestamp
+
+if TYPE_CHECKING:
+    from destination_datalake.config.layout import PartitioningUnits
+    from destination_datalake.config.options import Config
+    from destination_datalake.protocol.catalog import Stream
+    from destination_datalake.tables.layout.location import TableLocation
+
+_logger = logging.getLogger(__name__)
+
+Part = Literal["date", "year", "month", "day", "hour"]
+
+PARTS: Mapping[PartitioningUnits, tuple[Part, ...]] = {
+    "NO PARTITIONING": (),
+    "DATE": ("date",),
+    "YEAR": ("year",),
+    "MONTH": ("month",),
+    "DAY": ("day",),
+    "YEAR/MONTH": ("year", "month"),
+    "YEAR/MONTH/DAY": ("year", "month", "day"),
+    "YEAR/MONTH/DAY/HOUR": ("year", "month", "day", "hour"),
+    "DAY/HOUR": ("date", "hour"),
+}
+"""The partition keys of Hive tables by the option `partitioning`, as AWS Datalake has them where it has the value.
+
+Its DAY is the day of the month; with an hour, a day is the whole date.
+"""
+
+_FINEST: Mapping[Part, TimeUnit] = {"date": "day", "year": "year", "month": "month", "day": "day", "hour": "hour"}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The column by which `partitioning` partitions. `label` is what names of partition keys begin with."""
+
+    path: tuple[str, ...]
+    type: ColumnType
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableLayout:
+    """What the options say about where the data of one stream's table lies, and how it is arranged there.
+
+    In all methods `columns` are the stream's columns under their names in the table; None leaves the matter to the
+    table. Raises ConfigError if `partition_by` or `sort_by` names a field that the stream does not have.
+    """
+
+    stream: Stream
+    config: Config
+    location: TableLocation
+
+    def iceberg_fields(self, columns: Sequence[Field]) -> tuple[PartitionField, ...] | None:
+        """Return the partition fields of an Iceberg table.
+
+        Several time units of one column would be redundant, so of those in `partitioning` the finest is taken
+        (Iceberg: PartitionSpec.checkForRedundantPartitions).
+        """
+        explicit = self._explicit(columns)
+        if explicit is not None:
+            return _distinct(explicit, columns)
+        source = self._date_source(columns)
+        if source is None:
+            return None
+        unit: TimeUnit = _FINEST[PARTS[self.config.partitioning][-1]]
+        if unit == "hour" and isinstance(source.type, Date):
+            unit = "day"
+        return _distinct([PartitionField(f"{source.label}_{unit}", source.path, Since1970(unit))], columns)
+
+    def hive_fields(self, columns: Sequence[Field], *, digits: bool) -> tuple[PartitionField, ...] | None:
+        """Return the partition keys of a Hive table.
+
+        With `digits`, numbers are padded with zeros to strings, as in paths like 2019/01/31.
+        """
+        explicit = self._explicit(columns)
+        if explicit is not None:
+            fields = []
+            for field in explicit:
+                transform = field.transform
+                if isinstance(transform, Since1970):
+                    transform = self._calendar("date" if transform.unit == "day" else transform.unit, digits=digits)
+                fields.append(PartitionField(field.name, field.source, transform))
+            return _distinct(fields, columns)
+        source = self._date_source(columns)
+        if source is None:
+            return None
+        fields = [
+            PartitionField(f"{source.label}_{part}", source.path, self._calendar(part, digits=digits))
+            for part in PARTS[self.config.partitioning]
+        ]
+        return _distinct(fields, columns)
+
+    def sort_fields(self, columns: Sequence[Field]) -> tuple[SortField, ...] | None:
+        """Return the order of rows within files."""
+        given = self.config.of_stream(*self.stream.id).sort_by
+        if given is None:
+            return None
+        return tuple(
+            SortField(
+                self._resolved(each.source, columns, "sort_by").path,
+                each.direction == "ascending",
+                each.nulls == "first",
+            )
+            for each in given
+        )
+
+    def _explicit(self, columns: Sequence[Field]) -> list[PartitionField] | None:
+        given = self.config.of_stream(*self.stream.id).partition_by
+        if given is None:
+            return None
+        fields = []
+        for each in given:
+            source = self._resolved(each.source, columns, "partition_by")
+            transform = parse_transform(each.transform)
+            fields.append(PartitionField(each.name or self._name(source, transform), source.path, transform))
+        return fields
+
+    def _name(self, source: Source, transform: Transform) -> str:
+        kind = str(transform).partition("[")[0].replace("truncate", "trunc")
+        if kind == "identity":
+            # Iceberg names such a field like its column. A partition key of Hive is a column beside it.
+            return source.label if self.config.table_type == "ICEBERG" else f"{source.label}_key"
+        return f"{source.label}_{kind}"
+
+    def _resolved(self, name: str, columns: Sequence[Field], option: str) -> Source:
+        """Return the column, or the field inside one, that an option names by its key in the records."""
+        if name in ("extracted_at", EXTRACTED_AT):
+            return _extracted_at()
+        for keys, path, type_ in _sources(columns, (), ()):
+            if ".".join(keys) == name:
+                return Source(path, type_, "_".join(path))
+        raise ConfigError(
+            f"streams: {option} of stream {self.stream.id} names the field {name}, which the stream does not have. "
+            "Correct the name, or leave the entry out."
+        )
+
+    def _date_source(self, columns: Sequence[Field]) -> Source | None:
+        """Return the column that `partition_source` means if it is a date or a timestamp; otherwise log that."""
+        config = self.config
+        if config.partitioning == "NO PARTITIONING":
+            return None
+        if config.partition_source in ("extracted_at", EXTRACTED_AT):
+            return _extracted_at()
+        keys = self.stream.cursor_field if config.partition_source == "cursor" else (config.partition_source,)
+        dates = {column.source: column for column in columns if isinstance(column.type, Date | Timestamp)}
+        found = next((dates[key] for key in keys if key in dates), None)
+        if found is None:
+            what = "cursor" if config.partition_source == "cursor" else f"field {config.partition_source}"
+            _logger.info(
+                "Stream %s is not partitioned: it has no %s that is a date or a date-time. Another partition_source, "
+                "such as extracted_at, would do.",
+                self.stream.id,
+                what,
+            )
+            return None
+        return Source((found.name,), found.type, found.name)
+
+    def _calendar(self, part: Part, *, digits: bool) -> CalendarPart:
+        width = {"year": 4, "date": 0}.get(part, 2) if digits else 0
+        return CalendarPart(part, self.config.timezone, width)
+
+
+def _sources(
+    fields: Sequence[Field], keys: tuple[str, ...], path: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], ColumnType]]:
+    for field in fields:
+        yield (*keys, field.source), (*path, field.name), field.type
+        if isinstance(field.type, Struct):
+            yield from _sources(field.type.fields, (*keys, field.source), (*path, field.name))
+
+
+def _extracted_at() -> Source:
+    # Without the underscore at the beginning: Hive, Trino and Athena do not look into folders that begin with one.
+    type_ = next(column.type for column in METADATA_COLUMNS if column.name == EXTRACTED_AT)
+    return Source((EXTRACTED_AT,), type_, "extracted_at")
+
+
+def _distinct(fields: Sequence[PartitionField], columns: Sequence[Field]) -> tuple[PartitionField, ...]:
+    """Return the fields with names that neither a column of the table nor another field has.
+
+    An identity field may have the name of its column (Iceberg spec: partition field names).
+    """
+    taken: Collection[str] = {column.name for column in (*METADATA_COLUMNS, *columns)}
+    names: set[str] = set()
+    result = []
+    for field in fields:
+        name, number = field.name, 1
+        own = field.source[0] if len(field.source) == 1 and str(field.transform) == "identity" else ""
+        while (name in taken and name != own) or name in names:
+            name, number = f"{field.name}_{number}", number + 1
+        names.add(name)
+        result.append(PartitionField(name, field.source, field.transform))
+    return tuple(result)
