@@ -61,6 +61,8 @@ class DataFile:
     """Top-level columns that are null in some row: a footer does not always have that."""
     partition: tuple[PartitionValue, ...] = ()
     """The values of its partition, one for each field of `FilePlan.partitioning`."""
+    spec_id: int = 0
+    """`Partitioning.spec_id` of the plan: the table may have another one when the file is committed."""
     is_sorted: bool = False
     """Whether all its rows are in `FilePlan.sort_order`, from the first to the last."""
 

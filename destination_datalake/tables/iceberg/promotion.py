@@ -16,7 +16,7 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from destination_datalake.files.plan import RewriteFailed, RewriteTask, Rewritten
-from destination_datalake.tables.iceberg.files import has_row_level_deletes, live_files, rewritten_entry
+from destination_datalake.tables.iceberg.snapshots.entries import has_row_level_deletes, live_files, rewritten_entry
 from destination_datalake.tables.iceberg.write_modes import pending_branches
 from destination_datalake.tables.table import Rewrite, TableConflict, TableName
 

@@ -27,17 +27,17 @@ from destination_datalake.schema.iceberg import iceberg_field
 from destination_datalake.schema.types import Field, Float64
 from destination_datalake.tables.aws_datalake import how_to_continue
 from destination_datalake.tables.glue.glue_table import GlueTable
-from destination_datalake.tables.iceberg.catalog import COMMENT
 from destination_datalake.tables.iceberg.compatibility import (
     incompatibility,
     required_column_besides,
     required_column_with_nulls,
     required_field_within,
 )
-from destination_datalake.tables.iceberg.files import manifest_entry, mismatch, promoted_to_double
-from destination_datalake.tables.iceberg.operations import TableOperations
+from destination_datalake.tables.iceberg.metadata.catalog import COMMENT
+from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from destination_datalake.tables.iceberg.promotion import Promotion
 from destination_datalake.tables.iceberg.schema import apply_changes, column_types
+from destination_datalake.tables.iceberg.snapshots.entries import manifest_entry, mismatch, promoted_to_double
 from destination_datalake.tables.iceberg.write_modes import (
     Append,
     WriteMode,

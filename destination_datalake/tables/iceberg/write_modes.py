@@ -19,8 +19,8 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from destination_datalake.protocol.catalog import Stream
 from destination_datalake.tables.fencing import TOKEN_PROPERTY, Fenced, FencingToken
-from destination_datalake.tables.iceberg.files import has_row_level_deletes, holds_files, live_files
-from destination_datalake.tables.iceberg.operations import TableOperations
+from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+from destination_datalake.tables.iceberg.snapshots.entries import has_row_level_deletes, holds_files, live_files
 from destination_datalake.tables.table import LOWEST_GENERATION_PROPERTY, TableConflict, TableName, cannot_write
 
 BRANCH_PREFIX = "airbyte_generation_"

@@ -17,7 +17,7 @@ from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpd
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
 from destination_datalake.tables.glue.glue_table import TableInput, as_table_input
-from destination_datalake.tables.iceberg.io import S3FileIO
+from destination_datalake.tables.iceberg.metadata.io import S3FileIO
 
 if TYPE_CHECKING:
     from mypy_boto3_glue.type_defs import TableInputTypeDef, TableTypeDef

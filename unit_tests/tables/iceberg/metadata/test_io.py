@@ -8,7 +8,7 @@ import boto3
 from botocore.response import StreamingBody
 from botocore.stub import Stubber
 
-from destination_datalake.tables.iceberg.io import S3FileIO
+from destination_datalake.tables.iceberg.metadata.io import S3FileIO
 
 CONTENT = b'{"format-version": 2}'
 

@@ -10,7 +10,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties, Transaction
 
 from destination_datalake.aws.retries import retry_on
-from destination_datalake.tables.iceberg.catalog import CompareAndSetGlueCatalog
+from destination_datalake.tables.iceberg.metadata.catalog import CompareAndSetGlueCatalog
 from destination_datalake.tables.table import CommitStateUnknown, TableBusy
 
 if TYPE_CHECKING:
