@@ -18,7 +18,7 @@ from destination_datalake.aws.errors import explain
 from destination_datalake.aws.withdrawal import undone_on_failure
 from destination_datalake.errors import Failure
 from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit, NotEncoded, UnitResult
-from destination_datalake.files.writer import RollingFileWriter
+from destination_datalake.files.writing.rolling import RollingFileWriter
 from destination_datalake.records.block_size import blocks
 from destination_datalake.records.changes import Floats
 from destination_datalake.records.reader import BlockDecoder

@@ -22,7 +22,7 @@ from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.errors import explain
 from destination_datalake.aws.upload import Upload
 from destination_datalake.errors import Failure
-from destination_datalake.files.field_ids import promote_floats
+from destination_datalake.files.formats.field_ids import promote_floats
 from destination_datalake.files.plan import NotRewritten, RewriteResult, RewriteTask, Rewritten
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.types import ColumnType, List, Struct

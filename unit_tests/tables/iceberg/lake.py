@@ -27,7 +27,7 @@ from pyiceberg.typedef import Record
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.config.options import Config
-from destination_datalake.files.field_ids import with_field_ids
+from destination_datalake.files.formats.field_ids import with_field_ids
 from destination_datalake.files.plan import DataFile, FilePlan, RewriteTask, Rewritten
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.arrow import arrow_field

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from destination_datalake.files.metadata import metadata_columns, raw_ids
+from destination_datalake.files.writing.metadata import metadata_columns, raw_ids
 from destination_datalake.records.block import Decoded
 from destination_datalake.records.changes import CHANGES_TYPE
 from destination_datalake.schema.arrow import arrow_type

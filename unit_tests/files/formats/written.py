@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from destination_datalake.aws.upload import Upload
+from destination_datalake.files.formats.registry import open_file
 from destination_datalake.files.plan import FileFormat
-from destination_datalake.files.writer import open_file
 from unit_tests.cloud import BUCKET, Cloud
 
 NESTED = pa.struct([("a", pa.int64()), ("tags", pa.list_(pa.field("element", pa.struct([("x", pa.string())]))))])

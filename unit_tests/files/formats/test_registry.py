@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from destination_datalake.files.formats.registry import extension
 from destination_datalake.files.plan import FileFormat
-from destination_datalake.files.writer import extension
 
 
 @pytest.mark.parametrize(

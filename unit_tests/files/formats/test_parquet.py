@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from destination_datalake.files.parquet import ROW_GROUP_BYTES
+from destination_datalake.files.formats.parquet import ROW_GROUP_BYTES
 from unit_tests.cloud import Cloud
-from unit_tests.files.written import NESTED, written
+from unit_tests.files.formats.written import NESTED, written
 
 ROWS = pa.table(
     {
@@ -98,7 +98,7 @@ def test_huge_values_have_no_statistics_and_their_neighbours_do(cloud: Cloud) ->
 
 PEAK = """
 import pyarrow as pa
-from destination_datalake.files.writer import open_file
+from destination_datalake.files.formats.registry import open_file
 
 class Nowhere:
     closed = False

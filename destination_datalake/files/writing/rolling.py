@@ -1,22 +1,21 @@
-"""Writers of data files: one file of a format, and the rolling files of one unit of work."""
+"""The files of a unit without partitions: one after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.upload import Upload
 from destination_datalake.aws.withdrawal import withdraw_all
-from destination_datalake.files.field_ids import with_field_ids
-from destination_datalake.files.jsonl import JsonLinesFileWriter
-from destination_datalake.files.metadata import metadata_columns
-from destination_datalake.files.parquet import ParquetFileWriter
-from destination_datalake.files.plan import DataFile, FileFormat, FilePlan
+from destination_datalake.files.formats.field_ids import with_field_ids
+from destination_datalake.files.formats.registry import FileWriter, extension, open_file
+from destination_datalake.files.plan import DataFile, FilePlan
+from destination_datalake.files.writing.metadata import metadata_columns
 from destination_datalake.schema.arrow import arrow_field
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.narrowest import narrowest
@@ -26,28 +25,6 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
     from destination_datalake.records.block import Decoded
-
-
-class FileWriter(Protocol):
-    """Writes one data file."""
-
-    def write(self, table: pa.Table) -> None:
-        """Append rows; every table has the schema that the file was opened with."""
-
-    def close(self) -> bytes:
-        """Finish the file. Return its Parquet footer; empty for formats that have none."""
-
-
-def open_file(format: FileFormat, codec: str, schema: pa.Schema, upload: Upload) -> FileWriter:
-    """Open a data file of this schema. `codec` is a value of the option `format.compression_codec`."""
-    return _WRITERS[format](codec, schema, upload)
-
-
-def extension(format: FileFormat, codec: str) -> str:
-    """Return the extension of file names, with its dot."""
-    if format == "jsonl":
-        return ".jsonl.gz" if codec == "GZIP" else ".jsonl"
-    return ".parquet"
 
 
 class RollingFileWriter:
@@ -130,9 +107,3 @@ class RollingFileWriter:
 def _file_schema(columns: Sequence[Field], plan: FilePlan) -> pa.Schema:
     schema = pa.schema([arrow_field(column) for column in (*METADATA_COLUMNS, *columns)])
     return with_field_ids(schema, plan.field_ids) if plan.field_ids else schema
-
-
-_WRITERS: Mapping[FileFormat, Callable[[str, pa.Schema, Upload], FileWriter]] = {
-    "parquet": ParquetFileWriter,
-    "jsonl": JsonLinesFileWriter,
-}

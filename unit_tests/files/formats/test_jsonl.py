@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.files.jsonl import JsonLinesEncoder
+from destination_datalake.files.formats.jsonl import JsonLinesEncoder
 from unit_tests.cloud import Cloud
-from unit_tests.files.written import NESTED, written
+from unit_tests.files.formats.written import NESTED, written
 
 SQL_WORDS = ["rows", "Rows", "ROWS", "row", "data", "json", "records", "select", "from", "null", "c0", "c1", "to_json"]
 PUNCTUATION = ['"', "'", "''", "\n", "\\", "", " ", ".", ";", "--", "$1", "?", "{", "\x00", "\u2028", "a.b", "é", "😀"]

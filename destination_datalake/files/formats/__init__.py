@@ -1,0 +1,1 @@
+"""Formats of data files: what the bytes of one file are."""
