@@ -20,6 +20,9 @@ from rich.console import Console
 from benchmarks.measure import Cost
 from benchmarks.report import Result, figures_table, targets, targets_table
 from benchmarks.systems import (
+    HIVE,
+    OURS,
+    PARTITIONED,
     WITHOUT_ARCHIVE,
     Ancestor,
     BenchmarkError,
@@ -35,9 +38,7 @@ SIZES = (1_000_000, 5_000_000)
 QUICK_SIZE = 100_000
 RESULTS = Path(__file__).with_name("results")
 
-OURS = Connector("ours")
 NO_ARCHIVE = Connector("ours, no archive", env=WITHOUT_ARCHIVE)
-HIVE = Connector("ours, Hive Parquet", {"table_type": "HIVE"})
 JSON_LINES = Connector("ours, JSON lines", {"table_type": "HIVE", "format": {"format_type": "JSONL"}})
 
 
@@ -120,6 +121,8 @@ def _cases(sizes: Sequence[int]) -> Iterator[Case]:
     yield Case(Limit(), Workload(WIDE, largest // WIDE_SHARE))
     yield Case(OURS, Workload(WIDE, largest // WIDE_SHARE))
     yield Case(OURS, Workload(FLAT, 10_000, streams=100))
+    compared = (Case(system, Workload(each.shape, smallest)) for each in PARTITIONED for system in each.systems)
+    yield from {case.label: case for case in compared}.values()
 
 
 def _measure(cases: Sequence[Case], runs: int, console: Console) -> list[Result]:

@@ -10,6 +10,7 @@ from statistics import median
 from rich.table import Table
 
 from benchmarks.measure import Cost
+from benchmarks.systems import PARTITIONED
 from benchmarks.workload import FLAWED, QUOTED, WIDE_SHARE, Workload
 
 GIB = 1 << 30
@@ -119,6 +120,11 @@ def targets(results: Iterable[Result]) -> Iterator[Target]:
         ("numbers as strings", only(ours, QUOTED.name, five), 0.50),
     ):
         yield _target(f"5,000,000 {what}: share of the flat Parquet speed", ratio(other, largest, speed), ">=", share)
+    for each in PARTITIONED:
+        for records in {records for _, shape, records in found if shape == each.shape.name}:
+            plain, partitioned = (only(system.name, each.shape.name, records) for system in each.systems)
+            what = f"{records:,} {each.shape.name}, {each.system.name}: share of the speed without"
+            yield _target(what, ratio(partitioned, plain, speed), ">=", each.share)
     peaks = [result.peak_bytes / GIB for name, result in _of(found, ours)]
     yield _target("peak memory of all processes: GiB", max(peaks, default=None), "<", 2)
     value = ratio(only(ours, "flat", five), only(ours, "flat", one), lambda result: result.peak_bytes)

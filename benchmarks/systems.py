@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.cloud import BUCKET, DATABASE, KEY, REGION, SECRET, Cloud, cloud, environment
 from benchmarks.measure import Cost, measure
-from benchmarks.workload import Workload, cache_folder
+from benchmarks.workload import CURSOR, LONG, MONTH, MONTH_IN_ORDER, Shape, Workload, cache_folder
 from destination_datalake.spark.settings import ARCHIVE_VARIABLE
 
 CONNECTOR = (str(Path(sys.executable).with_name("destination-datalake")),)
@@ -46,11 +46,13 @@ class System(Protocol):
 class Connector:
     """`destination-datalake write … < messages` from the start of the process to its exit.
 
-    The JVM's class-data archive is there, as it is in the image, unless `env` says otherwise.
+    The JVM's class-data archive is there, as it is in the image, unless `env` says otherwise. `of_streams` are options
+    that each stream gets in `streams`.
     """
 
     name: str
     options: Mapping[str, object] = field(default_factory=dict)
+    of_streams: Mapping[str, object] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=lambda: WITH_ARCHIVE)
     command: tuple[str, ...] = CONNECTOR
 
@@ -58,7 +60,8 @@ class Connector:
         """Write the workload; every row must be readable and every state must have come back."""
         catalog = _saved(folder / "catalog.json", workload.catalog())
         with cloud() as lake:
-            config = _saved(folder / "config.json", _config(lake, self.options))
+            streams = [{"stream": name, **self.of_streams} for name in workload.stream_names if self.of_streams]
+            config = _saved(folder / "config.json", _config(lake, {**self.options, "streams": streams}))
             command = [*self.command, "write", "--config", config, "--catalog", catalog]
             cost = _measured(command, workload.messages(), folder, self.env)
             cost = replace(cost, cloud_cpu_seconds=lake.cpu_seconds())
@@ -121,6 +124,44 @@ class Ancestor:
             rows = lake.rows(table)
             _require(rows == workload.records, f"the ancestor's way wrote {rows} of {workload.records} rows")
             return cost
+
+
+OURS = Connector("ours")
+HIVE = Connector("ours, Hive Parquet", {"table_type": "HIVE"})
+
+
+@dataclass(frozen=True)
+class Partitioned:
+    """What partitions, or an order of rows, cost: `system` beside `plain`, both on records of one shape.
+
+    `share` of the plain speed is wanted.
+    """
+
+    system: Connector
+    plain: Connector
+    shape: Shape
+    share: float
+
+    @property
+    def systems(self) -> tuple[Connector, Connector]:
+        """What is compared with, and what is compared."""
+        return self.plain, self.system
+
+
+def _partitioned() -> Iterator[Partitioned]:
+    by_hour = {"partitioning": "YEAR/MONTH/DAY/HOUR", "partition_source": "extracted_at"}
+    for plain in (OURS, HIVE):
+        by_day = Connector(f"{plain.name}, by day", {**plain.options, "partitioning": "DATE"})
+        yield Partitioned(by_day, plain, MONTH, 0.85)
+        yield Partitioned(by_day, plain, MONTH_IN_ORDER, 0.85)
+        yield Partitioned(by_day, plain, LONG, 0.5)
+        yield Partitioned(Connector(f"{plain.name}, by hour", {**plain.options, **by_hour}), plain, MONTH, 0.95)
+    buckets = {"partition_by": [{"source": "ref", "transform": "bucket[500]"}]}
+    yield Partitioned(Connector("ours, 500 buckets", of_streams=buckets), OURS, MONTH, 0.5)
+    yield Partitioned(Connector("ours, sorted", of_streams={"sort_by": [{"source": CURSOR}]}), OURS, MONTH, 0.7)
+
+
+PARTITIONED = tuple(_partitioned())
 
 
 def build_archive() -> None:

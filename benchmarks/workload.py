@@ -9,12 +9,15 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 POOL = 20_000  # distinct record tails; identifiers, hashes and scores differ in every record
 STATE_EVERY = 10_000  # records between two states, as a database source sends them
 FIRST_EMITTED_AT = 1_700_000_000_000  # epoch milliseconds
+READ_WITHIN_MS = 90 * 60 * 1000  # of records with dates: two hours of the day, or three
 WIDE_COLUMNS = 300
+CURSOR = "updated_at"
 WIDE_SHARE = 16  # a wide record weighs as much as 16 to 18 flat ones: about equal bytes for both
 
 Properties = Mapping[str, Mapping[str, object]]
@@ -27,7 +30,22 @@ _INSTANT = {"type": ["null", "string"], "format": "date-time", "airbyte_type": "
 _OPEN_OBJECT = {"type": ["null", "object"], "additionalProperties": True}
 _OPEN_ARRAY = {"type": ["null", "array"]}
 
+_FIRST_DAY = datetime(2024, 1, 1, tzinfo=UTC)
+
 _HEAD: Properties = {"id": _INTEGER, "ref": _STRING, "email": _STRING, "score": _NUMBER}
+
+
+@dataclass(frozen=True)
+class Dates:
+    """Instants spread evenly over `days` days from 2024-01-01: in the order of the records, or in none."""
+
+    days: int
+    ordered: bool = False
+
+    def instant(self, number: int, records: int, mixed: int) -> str:
+        """Return the date-time of record `number` of `records`; `mixed` is a 64-bit number that is the record's own."""
+        share = number / records if self.ordered else mixed / (1 << 64)
+        return (_FIRST_DAY + timedelta(days=self.days * share)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 @dataclass(frozen=True)
@@ -35,7 +53,8 @@ class Shape:
     """The columns of a stream, and one random record's share of them that comes from the pool.
 
     `quoted` numbers are sent as strings, as version 1 of the protocol does. Of every `flawed_every` records one has a
-    text where a number belongs.
+    text where a number belongs. With `dates` each record has a cursor, `updated_at`, and the records of a workload are
+    read within 90 minutes, however many they are.
     """
 
     name: str
@@ -43,6 +62,7 @@ class Shape:
     tail: Callable[[random.Random], dict[str, object]]
     quoted: bool = False
     flawed_every: int | None = None
+    dates: Dates | None = None
 
 
 @dataclass(frozen=True)
@@ -97,6 +117,7 @@ class Workload:
         return {
             "stream": {"name": name, "json_schema": schema, "supported_sync_modes": ["full_refresh", "incremental"]},
             "sync_mode": "full_refresh",
+            "cursor_field": [CURSOR] if self.shape.dates else [],
             "destination_sync_mode": "append",
             "generation_id": 1,
             "minimum_generation_id": 0,
@@ -107,20 +128,26 @@ class Workload:
         dice = random.Random(self.shape.name)
         tails = [_json(self.shape.tail(dice))[1:] for _ in range(min(POOL, self.records))]
         heads = [f'{{"type":"RECORD","record":{{"stream":"{name}","data":'.encode() for name in self.stream_names]
+        dates = self.shape.dates
+        pace = READ_WITHIN_MS / self.records if dates else 1
         for number in range(self.records):
             # An odd factor visits every 64-bit number once: a cheap, repeatable source of values that do not compress.
             mixed = number * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF
             flawed = self.shape.flawed_every is not None and number % self.shape.flawed_every == 0
             score = b'"a text"' if flawed else _number(b"%.15f" % ((mixed >> 11) / (1 << 53)), quoted=self.shape.quoted)
-            yield b'%b{"id":%b,"ref":"%016x%016x","email":"user%d@example.com","score":%b,%b,"emitted_at":%d}}\n' % (
+            cursor = (
+                b'"%b":"%b",' % (CURSOR.encode(), dates.instant(number, self.records, mixed).encode()) if dates else b""
+            )
+            yield b'%b{%b"id":%b,"ref":"%016x%016x","email":"user%d@example.com","score":%b,%b,"emitted_at":%d}}\n' % (
                 heads[number % self.streams],
+                cursor,
                 _number(b"%d" % number, quoted=self.shape.quoted),
                 mixed,
                 mixed ^ number << 20,
                 mixed >> 40,
                 score,
                 tails[number % len(tails)],
-                FIRST_EMITTED_AT + number,
+                FIRST_EMITTED_AT + int(number * pace),
             )
             if self.streams == 1 and (number + 1) % STATE_EVERY == 0 and number + 1 < self.records:
                 yield _state(self.stream_names[0], number + 1, STATE_EVERY)
@@ -253,6 +280,14 @@ QUOTED = replace(
         for name, value in _flat_tail(dice).items()
     },
     quoted=True,
+)
+MONTH, MONTH_IN_ORDER, LONG = (
+    replace(FLAT, name=name, properties={CURSOR: _INSTANT, **FLAT.properties}, dates=dates)
+    for name, dates in (
+        ("dated over 30 days", Dates(30)),
+        ("dated over 30 days in order", Dates(30, ordered=True)),
+        ("dated over 500 days", Dates(500)),
+    )
 )
 OPEN = Shape(
     "open",

@@ -3,12 +3,16 @@
 import json
 from collections import Counter
 from collections.abc import Iterator
+from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.workload import FLAT, FLAWED, OPEN, QUOTED, WIDE, Shape, Workload
+from benchmarks.systems import PARTITIONED, Partitioned
+from benchmarks.workload import CURSOR, FLAT, FLAWED, LONG, MONTH, MONTH_IN_ORDER, OPEN, QUOTED, WIDE, Shape, Workload
+from destination_datalake.protocol.catalog import parse_catalog
 
 WORKLOADS = [
     pytest.param(Workload(FLAT, 25_000), id="flat"),
@@ -17,6 +21,7 @@ WORKLOADS = [
     pytest.param(Workload(FLAT, 250, streams=100), id="many streams"),
     pytest.param(Workload(FLAWED[10], 200), id="flawed"),
     pytest.param(Workload(QUOTED, 200), id="numbers as strings"),
+    *(pytest.param(Workload(shape, 2_000), id=shape.name) for shape in (MONTH, MONTH_IN_ORDER, LONG)),
 ]
 
 
@@ -98,3 +103,46 @@ def test_quoted_numbers_are_all_strings() -> None:
         isinstance(value, int | float) and value not in (True, False) for r in records for value in r.values()
     )
     assert float(records[7]["score"]) > 0
+
+
+@pytest.mark.parametrize(("shape", "days"), [(MONTH, 30), (MONTH_IN_ORDER, 30), (LONG, 500)])
+def test_the_dates_of_a_dated_workload_spread_evenly_over_its_days(shape: Shape, days: int) -> None:
+    records = 20 * days
+
+    per_day = Counter(cursor[:10] for cursor in cursors(Workload(shape, records)))
+
+    assert len(per_day) == days
+    assert max(per_day.values()) - min(per_day.values()) <= 5
+
+
+@pytest.mark.parametrize("shape", [MONTH, MONTH_IN_ORDER])
+def test_a_dated_workload_is_in_the_order_of_its_cursor_only_if_it_says_so(shape: Shape) -> None:
+    sent = list(cursors(Workload(shape, 600)))
+    changes_of_day = sum(one[:10] != other[:10] for one, other in pairwise(sent))
+
+    assert (sent == sorted(sent)) == (shape is MONTH_IN_ORDER)
+    assert changes_of_day == 29 if shape is MONTH_IN_ORDER else changes_of_day > 500
+
+
+def test_the_records_of_a_dated_workload_are_read_within_two_hours() -> None:
+    read_at = [m["record"]["emitted_at"] for m in messages(Workload(MONTH, 1_000)) if m["type"] == "RECORD"]
+
+    assert timedelta(hours=1) < timedelta(milliseconds=max(read_at) - min(read_at)) < timedelta(hours=2)
+
+
+def test_the_cursor_of_a_dated_workload_is_declared() -> None:
+    assert parse_catalog(Workload(MONTH, 1).catalog())[0].cursor_field == (CURSOR,)
+    assert parse_catalog(Workload(FLAT, 1).catalog())[0].cursor_field == ()
+
+
+@pytest.mark.parametrize("each", PARTITIONED, ids=lambda each: f"{each.system.name}, {each.shape.name}")
+def test_what_is_partitioned_is_compared_with_the_same_table_type_and_format_without(each: Partitioned) -> None:
+    given = each.system.options.keys() | each.system.of_streams.keys()
+
+    assert each.plain.options.items() <= each.system.options.items()
+    assert given & {"partitioning", "partition_by", "sort_by"}
+    assert not each.plain.options.keys() & {"partitioning", "partition_by", "sort_by"}
+
+
+def cursors(workload: Workload) -> Iterator[str]:
+    return (message["record"]["data"][CURSOR] for message in messages(workload) if message["type"] == "RECORD")
