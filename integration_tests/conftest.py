@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from integration_tests.aws.server import AwsServer
+from integration_tests.harness.engines.spark import SparkReader
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.runs.launch import Launch, launch_command
 from integration_tests.harness.runs.platform import Platform
@@ -42,10 +43,22 @@ def aws() -> Iterator[AwsServer]:
 
 
 @pytest.fixture(scope="session")
-def launch() -> Iterator[WarmLaunch]:
-    """How runs are started that are forked and share one Spark."""
+def shared_spark() -> Iterator[SharedSpark]:
+    """The Spark that forked runs share."""
     with SharedSpark() as spark:
-        yield WarmLaunch(spark.gateway)
+        yield spark
+
+
+@pytest.fixture(scope="session")
+def launch(shared_spark: SharedSpark) -> WarmLaunch:
+    """How runs are started that are forked and share one Spark."""
+    return WarmLaunch(shared_spark.gateway)
+
+
+@pytest.fixture(scope="session")
+def spark_reader(shared_spark: SharedSpark) -> SparkReader:
+    """Spark's own reader, in the same JVM."""
+    return SparkReader(shared_spark.context)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from integration_tests.aws.server import ACCESS_KEY_ID, ACCOUNT_ID, REGION, SECR
 
 if TYPE_CHECKING:
     from mypy_boto3_glue import GlueClient
-    from mypy_boto3_glue.type_defs import ColumnOutputTypeDef, TableTypeDef
+    from mypy_boto3_glue.type_defs import ColumnOutputTypeDef, StorageDescriptorOutputTypeDef, TableTypeDef
     from mypy_boto3_s3 import S3Client
     from pyiceberg.table import Table as IcebergTable
 
@@ -150,7 +150,7 @@ class Lake:
         if _is_iceberg(entry):
             tasks = self.iceberg_table(database, table).scan().plan_files()
             return {_key(task.file.file_path): task.file.file_size_in_bytes for task in tasks}
-        return {key: size for location in self._locations(entry) for key, size in self._visible(location)}
+        return {key: size for location in self._locations(entry) for key, size in self.visible(location)}
 
     # What lies in the bucket
 
@@ -216,10 +216,14 @@ class Lake:
         return rows
 
     def _read_hive(self, entry: "TableTypeDef") -> pa.Table:
-        glue_types = _types(entry["StorageDescriptor"]["Columns"])
+        keys = [key for location in self._locations(entry) for key, _ in self.visible(location)]
+        return self.read_hive_files(keys, entry["StorageDescriptor"])
+
+    def read_hive_files(self, keys: Sequence[str], descriptor: "StorageDescriptorOutputTypeDef") -> pa.Table:
+        """Return the rows of these objects, read as a table's or a partition's storage descriptor says."""
+        glue_types = _types(descriptor["Columns"])
         columns = {name: duckdb_type(glue_type) for name, glue_type in glue_types.items()}
-        is_json = "json" in entry["StorageDescriptor"]["SerdeInfo"]["SerializationLibrary"].lower()
-        keys = [key for location in self._locations(entry) for key, _ in self._visible(location)]
+        is_json = "json" in descriptor["SerdeInfo"]["SerializationLibrary"].lower()
         with self._files(keys) as (engine, folder):
             if not keys:
                 nulls = ", ".join(f"NULL::{kind} AS {_quoted(name)}" for name, kind in columns.items())
@@ -258,7 +262,8 @@ class Lake:
             for partition in page["Partitions"]:
                 yield partition["StorageDescriptor"]["Location"]
 
-    def _visible(self, location: str) -> Iterator[tuple[str, int]]:
+    def visible(self, location: str) -> Iterator[tuple[str, int]]:
+        """Yield key and size of every object below a location that Hive does not take for hidden."""
         folder = _key(location).rstrip("/") + "/"
         for key, size in self.objects(folder).items():
             hidden = any(part.startswith(("_", ".")) for part in key.removeprefix(folder).split("/"))

@@ -13,7 +13,19 @@ from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KE
 from integration_tests.harness.lake import PREFIX, Lake
 
 Format = Literal["Parquet", "JSONL"]
+Mode = Literal["append", "overwrite"]
 Row = Mapping[str, Any]
+
+PARTITIONINGS = ("DATE", "YEAR", "MONTH", "DAY", "YEAR/MONTH", "YEAR/MONTH/DAY")
+"""The values of its option `partitioning` that partition."""
+
+_PARTS: Mapping[str, tuple[str, str]] = {
+    "DATE": ("date", "%Y-%m-%d"),
+    "YEAR": ("bigint", "%Y"),
+    "MONTH": ("bigint", "%m"),
+    "DAY": ("bigint", "%d"),
+}
+"""Of each part of `partitioning`: the type of its column, and how strftime writes it."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +36,31 @@ class AwsDatalake:
     format: Format = "Parquet"
     codec: Literal["snappy", "gzip", "zstd"] | None = "snappy"
     prefix: str = PREFIX
+
+    def sync(
+        self,
+        stream: str,
+        types: Mapping[str, str],
+        rows: Sequence[Row],
+        *,
+        cursor: str,
+        partitioning: str,
+        overwrites: bool = False,
+        namespace: str | None = None,
+    ) -> None:
+        """Write the rows of one flush of a stream whose cursor is a date or a date-time, partitioned by it.
+
+        A cursor that is null got 0 for its year, month and day. It got a null date, and awswrangler drops such rows.
+        """
+        frame = _frame(types, rows)
+        keys = {}
+        for part in partitioning.split("/"):
+            kind, form = _PARTS[part]
+            keys[name := f"{cursor}_{part.lower()}"] = kind
+            texts = frame[cursor].dt.strftime(form)
+            frame[name] = texts if kind == "date" else texts.fillna("0").astype("Int64")
+        mode: Mode = "overwrite" if overwrites else "append"
+        self._write(stream, {**types, **keys}, frame, mode, partitions=[*keys], namespace=namespace)
 
     def append(
         self,
@@ -38,20 +75,32 @@ class AwsDatalake:
 
         Glue stores a database's name in lower case. The emulated one would not.
         """
+        self._write(stream, types, _frame(types, rows), "append", partitions=partitions, namespace=namespace)
+
+    def _write(
+        self,
+        stream: str,
+        types: Mapping[str, str],
+        frame: pd.DataFrame,
+        mode: Mode,
+        *,
+        partitions: Sequence[str],
+        namespace: str | None,
+    ) -> None:
         folder = namespace or self.lake.database
-        with _awswrangler(self.lake) as session:
+        with awswrangler_session(self.lake) as session:
             awswrangler.catalog.create_database(folder.lower(), exist_ok=True, boto3_session=session)
             write = awswrangler.s3.to_parquet if self.format == "Parquet" else awswrangler.s3.to_json
             own: dict[str, Any] = {} if self.format == "Parquet" else {"orient": "records", "lines": True}
             write(
-                df=_frame(types, rows),
+                df=frame,
                 path=f"s3://{self.lake.bucket}/{self.prefix}/{folder}/{stream}/",
                 index=False,
                 dataset=True,
                 database=folder.lower(),
                 table=stream,
                 glue_table_settings={"table_type": "EXTERNAL_TABLE"},
-                mode="append",
+                mode=mode,
                 use_threads=False,
                 catalog_versioning=True,
                 partition_cols=[*partitions] or None,
@@ -71,7 +120,7 @@ def _frame(types: Mapping[str, str], rows: Sequence[Row]) -> pd.DataFrame:
 
 
 @contextmanager
-def _awswrangler(lake: Lake) -> Iterator[boto3.Session]:
+def awswrangler_session(lake: Lake) -> Iterator[boto3.Session]:
     """Let awswrangler talk to the lake's account, and lend a session for it."""
     awswrangler.config.s3_endpoint_url = awswrangler.config.glue_endpoint_url = lake.endpoint_url
     try:

@@ -30,9 +30,17 @@ def on(kind: str) -> Callable[[_Test], _Test]:
 
 
 def sync(
-    platform: Platform, config: Json, schema: Json, *rows: Json, stream: str = "orders", generation: int = 0
+    platform: Platform,
+    config: Json,
+    schema: Json,
+    *rows: Json,
+    stream: str = "orders",
+    generation: int = 0,
+    cursor: str | None = None,
 ) -> Run:
     """Sync rows of one stream; a generation replaces what was there."""
     configured = configured_stream(stream, schema, generation=generation, minimum=generation)
+    if cursor is not None:
+        configured["cursor_field"] = [cursor]
     lines = [*(record(stream, row) for row in rows), status(stream, "COMPLETE")]
     return platform.write(config, configured_catalog(configured), lines)

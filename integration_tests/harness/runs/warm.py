@@ -48,15 +48,16 @@ class SharedSpark(AbstractContextManager["SharedSpark"]):
     """A local Spark with the connector's own settings, up from entering to leaving."""
 
     gateway: Gateway
+    context: "SparkContext"
 
     def __enter__(self) -> Self:
         self._engine = Engine(
             EngineSettings("local[2]", {"spark.python.daemon.module": "integration_tests.harness.runs.worker_daemon"})
         )
         self._engine._start()
-        context = self._engine._context.result()
-        assert context._gateway is not None
-        parameters = context._gateway.gateway_parameters
+        self.context = self._engine._context.result()
+        assert self.context._gateway is not None
+        parameters = self.context._gateway.gateway_parameters
         self.gateway = Gateway(parameters.port, parameters.auth_token)
         return self
 
