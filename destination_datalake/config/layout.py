@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
@@ -74,6 +74,14 @@ class StreamOptions(Options):
     ] = None
     nested: Annotated[Nested | None, Expects("struct, json or flatten")] = None
     flatten_max_depth: Annotated[int | None, Field(ge=1, le=100), Expects("a whole number from 1 to 100")] = None
+
+    def is_for(self, namespace: str | None, name: str) -> bool:
+        """Whether the options are for the stream of this name."""
+        return self.stream == name and (self.namespace or None) in (namespace or None, None)
+
+    def overridden_by(self, other: Self) -> Self:
+        """Return these options with those that `other` has in their place."""
+        return self.model_copy(update={name: value for name, value in other if value is not None})
 
 
 def contradictory_layout(

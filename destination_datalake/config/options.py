@@ -271,10 +271,21 @@ class Config(Options):
         return tuple(_extra(self))
 
     def of_stream(self, namespace: str | None, name: str) -> StreamOptions:
-        """Return the options of one stream; without values if none are given. Those without a namespace are for any."""
-        found = [each for each in self.streams if each.stream == name and each.namespace in (namespace, None)]
-        exact = [each for each in found if each.namespace == namespace]
-        return next(iter([*exact, *found]), StreamOptions(stream=name))
+        """Return the options of one stream; without values if none are given.
+
+        An entry without a namespace is for the streams of that name in every namespace. One with the stream's own
+        namespace is preferred, option by option.
+        """
+        options = StreamOptions(stream=name)
+        for entry in sorted(self.streams, key=lambda each: each.namespace is not None):
+            if entry.is_for(namespace, name):
+                options = options.overridden_by(entry)
+        return options
+
+    def nested_of(self, namespace: str | None, name: str) -> tuple[Nested, int]:
+        """Return `nested` and `flatten_max_depth` of one stream."""
+        own = self.of_stream(namespace, name)
+        return own.nested or self.nested, own.flatten_max_depth or self.flatten_max_depth
 
     def secrets(self) -> tuple[str, ...]:
         """Return the values that must be masked in every output."""

@@ -8,6 +8,7 @@ columns that it is refused for and changes their strategy from then on; the othe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import replace
 from itertools import compress
 from typing import Any
 
@@ -27,8 +28,10 @@ from destination_datalake.records.block import (
 from destination_datalake.records.changes import Floats, change_lists
 from destination_datalake.records.envelope import RecordLine, RecordRefused, RegularRecord, timestamps
 from destination_datalake.records.record import CoercedRecord, record_coercer
+from destination_datalake.records.values.flattened import take_columns
 from destination_datalake.records.values.registry import rules_for
 from destination_datalake.records.values.rules import BlockRefused, ReadStrategy
+from destination_datalake.schema.columns import RecordFields
 from destination_datalake.schema.types import Field, Struct
 
 FEW_LINES = 64
@@ -42,11 +45,12 @@ class BlockDecoder:
     """Decodes blocks of RECORD lines for one stream's columns, and keeps the strategies that the columns need."""
 
     def __init__(self, columns: Sequence[Field], floats: Floats = Floats.ANY) -> None:
-        self._columns = tuple(columns)
+        self._record = RecordFields.of(columns)
+        self._columns = self._record.fields
         self._floats = floats
-        self._coerce = record_coercer(columns, floats)
-        self._arrow_types = [rules_for(column.type, floats).arrow_type for column in columns]
-        self._strategies = [_strategies(column)[0] for column in columns]
+        self._coerce = record_coercer(self._columns, floats)
+        self._arrow_types = [rules_for(column.type, floats).arrow_type for column in self._columns]
+        self._strategies = [_strategies(column)[0] for column in self._columns]
         self._envelope = ReadStrategy.NATIVE
         self._reader = BlockReader(self._columns, self._strategies, self._envelope, floats)
         self._filters: Set[LineFilter] = frozenset()
@@ -59,9 +63,12 @@ class BlockDecoder:
         filters = self._filters if _is_utf8(block) else self._filters | {_not_utf8}
         if filters:
             block, irregular = self._separated(bytes(block), filters)
-            yield from self._decoded_one_by_one(irregular)
+            yield from map(self._flattened, self._decoded_one_by_one(irregular))
         if block:
-            yield from self._decoded(block)
+            yield from map(self._flattened, self._decoded(block))
+
+    def _flattened(self, decoded: Decoded) -> Decoded:
+        return replace(decoded, columns=take_columns(decoded.columns, self._record))
 
     def _decoded(self, text: bytes | memoryview) -> Iterator[Decoded]:
         while True:

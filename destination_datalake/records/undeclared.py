@@ -1,7 +1,7 @@
 """Fields of records that their stream's schema does not declare, found by name in the first records of a unit.
 
-They are not written, whatever `additionalProperties` says. Only objects that become structs are searched: what is kept
-as JSON text is kept whole.
+They are not written, whatever `additionalProperties` says. Only objects that become structs or columns are searched:
+what is kept as JSON text is kept whole.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from destination_datalake.records.changes import path_step
 from destination_datalake.records.envelope import RawRecord, RecordLine
-from destination_datalake.schema.columns import METADATA_COLUMNS
+from destination_datalake.schema.columns import METADATA_COLUMNS, RecordFields
 from destination_datalake.schema.types import ColumnType, Field, List, Struct
 
 SAMPLE_LINES = 100
@@ -42,7 +42,7 @@ def undeclared_fields(block: bytes | memoryview, columns: Sequence[Field]) -> tu
     columns: other destinations write them.
     """
     found: Found = {}
-    shape = Struct(tuple(columns))
+    shape = Struct(RecordFields.of(columns).fields)
     for line in _first_lines(block):
         record = _decoded(_LINE, line)
         if record is not None:

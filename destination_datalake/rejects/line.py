@@ -22,6 +22,7 @@ from destination_datalake.records.changes import (
     path_step,
 )
 from destination_datalake.rejects.location import RejectLocation
+from destination_datalake.schema.columns import RecordFields
 from destination_datalake.schema.glue import glue_type
 from destination_datalake.schema.narrowest import widest
 from destination_datalake.schema.types import ColumnType, Field, List, Struct
@@ -86,7 +87,7 @@ class RejectFormatter:
         self._location = location
         self._table = _Table(location.database, location.table)
         self._stream = stream
-        self._describe = lru_cache(maxsize=_CACHED_PATHS)(partial(_describe, columns=tuple(columns)))
+        self._describe = lru_cache(maxsize=_CACHED_PATHS)(partial(_describe, columns=RecordFields.of(columns).fields))
         self._unit = unit
         self._now = now
         self._loaded_at = _hive_timestamp(now * 1000) or ""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 from destination_datalake.schema.names import METADATA_NAMES, SNAKE_CASE, Naming
 from destination_datalake.schema.types import (
     ColumnType,
     Field,
     Int64,
+    Json,
     List,
+    Nested,
     NumericTypes,
     String,
     Struct,
@@ -40,24 +43,49 @@ METADATA_COLUMNS = (
 """The first columns of every table."""
 
 
+FLATTEN_MAX_DEPTH = 10
+"""The default of the option `flatten_max_depth`."""
+
+
 def stream_columns(
     json_schema: Mapping[str, object],
     numeric: NumericTypes,
     naming: Naming = SNAKE_CASE,
+    nested: Nested = Nested.STRUCT,
+    flatten_max_depth: int = FLATTEN_MAX_DEPTH,
 ) -> tuple[Field, ...]:
     """Return the stream's own columns in a new table, in the order of its JSON schema.
 
     Properties with the name of a metadata column are left out. A schema without properties has no columns.
+    `flatten_max_depth` is how many levels of objects `Nested.FLATTEN` flattens, 1 or more.
     """
     properties = json_schema.get("properties")
     if not isinstance(properties, Mapping):
         return ()
-    columns = {source: schema for source, schema in properties.items() if source not in METADATA_NAMES}
-    names = naming.identifiers(tuple(columns))
-    return tuple(
-        Field(name, source, column_type(schema, numeric, json_schema, naming))
-        for name, (source, schema) in zip(names, columns.items(), strict=True)
-    )
+    columns = [
+        Field(source, source, column_type(schema, numeric, json_schema, naming))
+        for source, schema in properties.items()
+        if source not in METADATA_NAMES
+    ]
+    match nested:
+        case Nested.JSON:
+            columns = [replace(each, type=_open(each.type)) for each in columns]
+        case Nested.FLATTEN:
+            columns = [leaf for column in columns for leaf in _flattened(column, flatten_max_depth)]
+    return assign_names(columns, naming, {})
+
+
+def _open(type_: ColumnType) -> ColumnType:
+    return Json() if isinstance(type_, Struct | List) else type_
+
+
+def _flattened(field: Field, levels: int) -> Iterator[Field]:
+    """Yield the fields of an object, and of those inside it to so many levels; any other field as it is."""
+    if not isinstance(field.type, Struct) or not levels:
+        yield field
+        return
+    for inner in field.type.fields:
+        yield from _flattened(replace(inner, parents=field.path), levels - 1)
 
 
 def assign_names(columns: Sequence[Field], naming: Naming, existing: Mapping[str, str]) -> tuple[Field, ...]:
@@ -66,13 +94,64 @@ def assign_names(columns: Sequence[Field], naming: Naming, existing: Mapping[str
     A field keeps the column that it has, even if the name of a newer field collides with its own. Fields inside structs
     keep their names: catalogs do not record their sources.
     """
-    names = naming.identifiers([column.source for column in columns], existing)
+    names = naming.identifiers_of_paths([column.path for column in columns], existing)
     return tuple(replace(column, name=name) for column, name in zip(columns, names, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
+class RecordFields:
+    """The fields of records that columns are read from: where objects were flattened, they are structs here.
+
+    `positions` has for each column where its values are: the index of a field, then those of fields inside it.
+    """
+
+    fields: tuple[Field, ...]
+    positions: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, columns: Sequence[Field]) -> Self:
+        """Return the fields for a stream's columns, in the order of the first column of each."""
+        root = _Object(())
+        positions = tuple(root.add(column) for column in columns)
+        return cls(root.fields(), positions)
+
+
+class _Object:
+    """An object of the records, some of whose fields are columns or objects with such fields."""
+
+    def __init__(self, path: tuple[str, ...]) -> None:
+        self._path = path
+        self._members: list[Field | _Object] = []
+        self._objects: dict[str, int] = {}
+
+    def add(self, column: Field) -> tuple[int, ...]:
+        """Add a column; return its position."""
+        depth = len(self._path)
+        if len(column.parents) == depth:
+            self._members.append(column)
+            return (len(self._members) - 1,)
+        key = column.parents[depth]
+        index = self._objects.get(key)
+        if index is None:
+            index = self._objects[key] = len(self._members)
+            self._members.append(_Object((*self._path, key)))
+        inner = self._members[index]
+        assert isinstance(inner, _Object)
+        return (index, *inner.add(column))
+
+    def fields(self) -> tuple[Field, ...]:
+        """Return the fields. The name of an object begins with a dot, which no column's name has."""
+        return tuple(
+            Field(f".{index}", each._path[-1], Struct(each.fields()))
+            if isinstance(each, _Object)
+            else replace(each, parents=())
+            for index, each in enumerate(self._members)
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Collision:
-    """Fields of one object that have the same identifier, or one whose identifier is reserved.
+    """Columns, or fields of one struct, that have the same identifier, or one whose identifier is reserved.
 
     `parents` are the sources of the structs around them, the outermost first.
     """
@@ -81,7 +160,7 @@ class Collision:
     fields: tuple[Field, ...]
 
     def __str__(self) -> str:
-        columns = ", ".join(f"{field.source!r} is {field.name}" for field in self.fields)
+        columns = ", ".join(f"{field.origin!r} is {field.name}" for field in self.fields)
         return f"in {'.'.join(map(repr, self.parents))} {columns}" if self.parents else columns
 
 
@@ -93,12 +172,12 @@ def find_collisions(columns: Sequence[Field], naming: Naming) -> Iterator[Collis
 def _collisions(fields: Sequence[Field], naming: Naming, parents: tuple[str, ...]) -> Iterator[Collision]:
     by_identifier: dict[str, list[Field]] = {}
     for field in fields:
-        by_identifier.setdefault(naming.identifier(field.source), []).append(field)
+        by_identifier.setdefault(naming.identifier_of_path(field.path), []).append(field)
     for identifier, sharing in by_identifier.items():
         if any(field.name != identifier for field in sharing):
             yield Collision(parents, tuple(sharing))
     for field in fields:
-        yield from _collisions(_struct_fields(field.type), naming.inside, (*parents, field.source))
+        yield from _collisions(_struct_fields(field.type), naming.inside, (*parents, field.origin))
 
 
 def _struct_fields(type_: ColumnType) -> Sequence[Field]:

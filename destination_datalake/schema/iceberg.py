@@ -82,7 +82,7 @@ def iceberg_type(column_type: ColumnType, next_id: NextId) -> IcebergType:
 
 
 def iceberg_field(field: Field, next_id: NextId) -> NestedField:
-    """Return a column or a field of a struct, optional. Its doc is the field's name in the records if that differs.
+    """Return a column or a field of a struct, optional. Its doc is its origin if that differs.
 
     PyIceberg copies the doc to the column's comment in Glue, whose length it therefore keeps.
     """
@@ -91,7 +91,7 @@ def iceberg_field(field: Field, next_id: NextId) -> NestedField:
         name=field.name,
         field_type=iceberg_type(field.type, next_id),
         required=False,
-        doc=None if field.source == field.name else comment_of(field.source),
+        doc=None if field.origin == field.name else comment_of(field.origin),
     )
 
 

@@ -42,6 +42,9 @@ _RESERVED = frozenset(
 MAX_BYTES = 255
 """The longest database, table or column name that Glue allows, and the longest comment, in bytes of UTF-8."""
 
+Path = tuple[str, ...]
+"""The keys that lead from a record's data to a value, at least one."""
+
 Spelling = Callable[[str], str]
 """A style's spelling of a source, of any length; empty if no character of the source is left."""
 
@@ -51,6 +54,7 @@ _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 # With `split_numbers`, also where digits begin and end.
 _WORD_OR_NUMBER = re.compile(rf"{_WORD.pattern}|(?<=[A-Za-z])(?=[0-9])|(?<=[0-9])(?=[A-Za-z])")
 _LEADING_UNDERSCORES = re.compile("_*")
+_PLAIN_KEY = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _NOT_SINGLE_LINE = re.compile("[\x00-\x08\x0a-\x1f\ud800-\udfff\ufffe\uffff]")
 """Characters that Glue's "single-line string pattern" excludes (Glue API)."""
 _SUFFIX_DIGITS = 8
@@ -92,6 +96,19 @@ class Naming:
         Raises ValueError for duplicate sources.
         """
         return _distinct(sources, [self.identifier(source) for source in sources], existing)
+
+    def identifiers_of_paths(self, paths: Sequence[Path], existing: Mapping[str, str] = _NO_COLUMNS) -> tuple[str, ...]:
+        """Return distinct identifiers for columns of which some are fields of objects, as `identifiers` does.
+
+        `paths` are the keys that lead to each; the identifiers of several are joined by `_`. `existing` has the table's
+        columns with what it records of their paths, as `origin_of` has it.
+        """
+        return _distinct([*map(origin_of, paths)], [self.identifier_of_path(path) for path in paths], existing)
+
+    def identifier_of_path(self, path: Path) -> str:
+        """Return the identifiers of the keys joined by `_`, cut to 255 bytes as `identifier` cuts."""
+        name = "_".join(map(self.identifier, path))
+        return name if len(path) == 1 else bounded(name, origin_of(path))
 
     @property
     def inside(self) -> Naming:
@@ -186,6 +203,21 @@ def comment_of(source: str) -> str:
     """Return the source as a comment that Glue allows: one line of at most 255 bytes, with an ellipsis if it is cut."""
     line = _NOT_SINGLE_LINE.sub("\ufffd", source)
     return line if len(line.encode()) <= MAX_BYTES else f"{_cut(line, MAX_BYTES - len('…'.encode()))}…"
+
+
+def origin_of(path: Path) -> str:
+    """Return how a catalog records a path beside the column's name; different paths differ.
+
+    A key by itself is recorded as it is, several keys as JSONPath, `$.address.city` (RFC 9535; normalized for odd
+    keys). A key that looks like JSONPath is one as well.
+    """
+    if len(path) == 1 and not path[0].startswith(("$.", "$[")):
+        return path[0]
+    return "$" + "".join(f".{key}" if _PLAIN_KEY.fullmatch(key) else f"[{_quoted(key)}]" for key in path)
+
+
+def _quoted(key: str) -> str:
+    return "'" + key.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _distinct(sources: Sequence[str], spelled: Sequence[str], existing: Mapping[str, str]) -> tuple[str, ...]:

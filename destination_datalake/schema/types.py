@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TypeGuard, TypeVar
 from urllib.parse import unquote
 
-from destination_datalake.schema.names import SNAKE_CASE, Naming
+from destination_datalake.schema.names import SNAKE_CASE, Naming, origin_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +90,35 @@ class List:
 class Field:
     """A column of a table, or a field of a `Struct`.
 
-    `name` is its identifier in the catalog, `source` its key in the stream's records.
+    `name` is its identifier in the catalog, `source` its key in the stream's records. If it is a column that is a field
+    of an object (`nested: flatten`), `parents` are the keys of the objects around it, the outermost first.
     """
 
     name: str
     source: str
     type: ColumnType
+    parents: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The keys from the record's data down to the value."""
+        return (*self.parents, self.source)
+
+    @property
+    def origin(self) -> str:
+        """The path as catalogs record it beside the name: a key by itself, several as JSONPath (`$.address.city`)."""
+        return origin_of(self.path)
 
 
 ColumnType = Boolean | Int32 | Int64 | Float32 | Float64 | Decimal | String | Json | Date | Timestamp | Struct | List
+
+
+class Nested(Enum):
+    """What becomes of objects and arrays with a declared schema; the option `nested`."""
+
+    STRUCT = "struct"
+    JSON = "json"
+    FLATTEN = "flatten"
 
 
 class NumericTypes(Enum):

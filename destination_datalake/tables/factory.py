@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from destination_datalake.files.plan import FilePlan
 from destination_datalake.schema.columns import stream_columns
-from destination_datalake.schema.types import NumericTypes
+from destination_datalake.schema.types import Nested, NumericTypes
 from destination_datalake.tables.aws_datalake import warn_of_second_table
 from destination_datalake.tables.layout.location import TableLocation
 from destination_datalake.tables.layout.partitions import TableLayout
@@ -36,7 +36,8 @@ class TableFactory:
         config, access = self.config, self.access
         warn_of_second_table(stream.id, name, config, access)
         naming = TableNaming.of(config).naming
-        columns = stream_columns(stream.json_schema, NumericTypes(config.numeric_types), naming)
+        nested, depth = config.nested_of(*stream.id)
+        columns = stream_columns(stream.json_schema, NumericTypes(config.numeric_types), naming, Nested(nested), depth)
         plan = FilePlan(
             format="jsonl" if config.format.format_type == "JSONL" else "parquet",
             codec=config.format.compression_codec,

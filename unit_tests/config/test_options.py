@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,3 +86,34 @@ def test_any_json_value_of_any_option_is_accepted_or_refused_with_a_message(opti
         said = str(error)
 
     assert said
+
+
+OF_STREAMS = [
+    {"stream": "orders", "nested": "json", "sort_by": [{"source": "id"}]},
+    {"stream": "orders", "namespace": "eu", "nested": "flatten", "flatten_max_depth": 2},
+    {"stream": "orders", "namespace": "us", "flatten_max_depth": 3},
+    {"stream": "clicks", "partition_by": []},
+]
+
+
+@pytest.mark.parametrize("streams", [OF_STREAMS, OF_STREAMS[::-1]])
+@pytest.mark.parametrize(
+    ("namespace", "name", "nested", "sorted_by"),
+    [
+        (None, "orders", ("json", 10), ["id"]),
+        ("uk", "orders", ("json", 10), ["id"]),
+        ("eu", "orders", ("flatten", 2), ["id"]),
+        ("us", "orders", ("json", 3), ["id"]),
+        ("eu", "clicks", ("struct", 10), None),
+        ("eu", "Orders", ("struct", 10), None),
+    ],
+)
+def test_options_of_a_stream_are_those_of_its_namespace_then_of_its_name_then_of_all(
+    streams: Sequence[Any], namespace: str | None, name: str, nested: tuple[str, int], sorted_by: list[str] | None
+) -> None:
+    config = Config.parse(options(streams=streams))
+
+    found = config.of_stream(namespace, name).sort_by
+
+    assert config.nested_of(namespace, name) == nested
+    assert (None if found is None else [each.source for each in found]) == sorted_by

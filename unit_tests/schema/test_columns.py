@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from destination_datalake.schema.columns import METADATA_COLUMNS, find_collisions, stream_columns
+from destination_datalake.schema.columns import (
+    METADATA_COLUMNS,
+    RecordFields,
+    assign_names,
+    find_collisions,
+    stream_columns,
+)
 from destination_datalake.schema.names import METADATA_NAMES, PRESERVE, SNAKE_CASE, Naming
-from destination_datalake.schema.types import Field, Int32, List, NumericTypes, String, Struct
+from destination_datalake.schema.types import Field, Int32, Json, List, Nested, NumericTypes, String, Struct
 
 
 def test_columns_have_the_order_of_the_schema_and_their_sources() -> None:
@@ -97,3 +106,132 @@ def test_a_collision_names_the_colliding_fields_and_their_columns(
     found = [str(collision) for collision in find_collisions(columns, naming)]
 
     assert [re.sub("_[0-9a-f]{8}", "_#", text) for text in found] == expected
+
+
+# --- The option nested
+
+TEXT = {"type": "string"}
+GEO = {"type": "object", "properties": {"latLon": TEXT, "zones": {"type": "array", "items": object_of("id")}}}
+CUSTOMER = {"type": "object", "properties": {"firstName": TEXT, "geo": GEO, "open": {"type": "object"}}}
+STREAM = {"properties": {"id": NUMBER, "theCustomer": CUSTOMER, "lines": {"type": "array", "items": CUSTOMER}}}
+
+
+def flat_names(*paths: Sequence[str], existing: Mapping[str, str] = {}, naming: Naming = SNAKE_CASE) -> list[str]:
+    columns = [Field("", source, String(), tuple(parents)) for *parents, source in paths]
+    named = assign_names(columns, naming, existing)
+    return [re.sub("_[0-9a-f]{8}$", "_#", column.name) for column in named]
+
+
+def test_objects_and_arrays_with_a_declared_schema_become_json_text() -> None:
+    columns = stream_columns(STREAM, NumericTypes.DECIMAL, nested=Nested.JSON)
+
+    assert [(column.name, type(column.type).__name__) for column in columns] == [
+        ("id", "Decimal"),
+        ("the_customer", "Json"),
+        ("lines", "Json"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("depth", "expected"),
+    [
+        (1, ["the_customer_first_name", "the_customer_geo", "the_customer_open"]),
+        (
+            2,
+            [
+                "the_customer_first_name",
+                "the_customer_geo_lat_lon",
+                "the_customer_geo_zones",
+                "the_customer_open",
+            ],
+        ),
+    ],
+)
+def test_fields_of_objects_become_columns_down_to_the_depth(depth: int, expected: Sequence[str]) -> None:
+    structs = stream_columns(STREAM, NumericTypes.INT_FLOAT)
+    flat = stream_columns(STREAM, NumericTypes.INT_FLOAT, nested=Nested.FLATTEN, flatten_max_depth=depth)
+
+    assert [column.name for column in flat] == ["id", *expected, "lines"]
+    assert (flat[0], flat[-1]) == (structs[0], structs[-1])
+    assert {type(column.type) for column in flat[1:-1]} <= {String, Json, List, Struct}
+
+
+def test_a_flattened_column_records_its_path_as_json_path() -> None:
+    columns = stream_columns({"properties": {"a": object_of("b", "c.d", "it's")}}, NumericTypes.INT_FLOAT)
+    assert [column.origin for column in columns] == ["a"]
+
+    flat = stream_columns(
+        {"properties": {"a": object_of("b", "c.d", "it's")}}, NumericTypes.INT_FLOAT, nested=Nested.FLATTEN
+    )
+
+    assert [column.origin for column in flat] == ["$.a.b", "$.a['c.d']", "$.a['it\\'s']"]
+
+
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        ([("a", "b"), ("a_b",)], ["a_b_#", "a_b"]),
+        ([("a", "b"), ("a b",)], ["a_b_#", "a_b_#"]),
+        ([("a", "b"), ("a.b",)], ["a_b_#", "a_b_#"]),
+        ([("a", "b_c"), ("a_b", "c")], ["a_b_c_#", "a_b_c_#"]),
+        ([("a.b", "c"), ("a", "b.c"), ("a", "b", "c")], ["a_b_c_#", "a_b_c_#", "a_b_c_#"]),
+        ([("_airbyte", "meta"), ("_spec", "id")], ["_airbyte_meta_#", "_spec_id_#"]),
+        ([("a", "b"), ("$.a.b",), ("$['$.a.b']",)], ["a_b_#", "a_b_#", "a_b_#"]),
+        ([("", "1st")], ["unnamed_e3b0c442__1st"]),
+    ],
+)
+def test_names_of_flattened_columns_collide_as_other_names_do(
+    paths: Sequence[Sequence[str]], expected: Sequence[str]
+) -> None:
+    assert flat_names(*paths) == expected
+    assert flat_names(*paths[::-1]) == expected[::-1]
+
+
+def test_a_flattened_column_keeps_its_name_when_a_key_of_that_spelling_appears() -> None:
+    assert flat_names(("a", "b"), ("a_b",), existing={"a_b": "$.a.b"}) == ["a_b", "a_b_#"]
+    assert flat_names(("a", "b"), ("a_b",), ("a.b",), existing={"a_b": "a.b"}) == ["a_b_#", "a_b_#", "a_b"]
+
+
+def test_the_name_of_a_flattened_column_is_cut_to_what_catalogs_take() -> None:
+    [name] = flat_names(("a" * 200, "b" * 200))
+    assert len(name) == len("_#") + 246
+
+
+paths = st.lists(
+    st.lists(st.sampled_from(["a", "b", "a_b", "a.b", "A", "$.a.b", ""]), min_size=1, max_size=3).map(tuple),
+    unique=True,
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(paths, st.sampled_from([SNAKE_CASE, PRESERVE]), st.randoms())
+def test_names_of_columns_depend_on_neither_order_nor_newer_columns(
+    every: list[tuple[str, ...]], naming: Naming, random: Random
+) -> None:
+    columns = [Field("", path[-1], String(), path[:-1]) for path in every]
+    named = {column.path: column.name for column in assign_names(columns, naming, {})}
+    older = assign_names(columns[: len(columns) // 2], naming, {})
+    existing = {column.name: column.origin for column in older}
+
+    random.shuffle(columns)
+
+    assert {column.path: column.name for column in assign_names(columns, naming, {})} == named
+    assert len(set(named.values())) == len(columns)
+    continued = {column.path: column.name for column in assign_names(columns, naming, existing)}
+    assert {column.path: continued[column.path] for column in older} == {column.path: column.name for column in older}
+
+
+def test_columns_are_read_from_the_objects_that_hold_them() -> None:
+    columns = stream_columns(STREAM, NumericTypes.INT_FLOAT, nested=Nested.FLATTEN)
+    id_, first_name, lat_lon, zones, open_, lines = columns
+
+    record = RecordFields.of([first_name, lines, lat_lon, id_])
+
+    assert [(field.source, type(field.type).__name__) for field in record.fields] == [
+        ("theCustomer", "Struct"),
+        ("lines", "List"),
+        ("id", "Float32"),
+    ]
+    assert record.positions == ((0, 0), (1,), (0, 1, 0), (2,))
+    assert RecordFields.of([id_, zones, open_, lines]).positions == ((0,), (1, 0, 0), (1, 1), (2,))

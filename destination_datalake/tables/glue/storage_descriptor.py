@@ -25,8 +25,8 @@ def table_location(table_input: TableInput) -> str:
 
 
 def storage_column(field: Field) -> ColumnTypeDef:
-    """Return a new column; its comment is the key in the record, if that is spelled differently."""
-    comment = {"Comment": comment_of(field.source)} if field.source != field.name else {}
+    """Return a new column; its comment is its origin in the records, if that is spelled differently."""
+    comment = {"Comment": comment_of(field.origin)} if field.origin != field.name else {}
     return {"Name": field.name, "Type": glue_type(field.type), **comment}  # type: ignore[typeddict-item]
 
 

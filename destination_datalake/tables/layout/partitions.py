@@ -162,8 +162,10 @@ class TableLayout:
             return None
         if config.partition_source in ("extracted_at", EXTRACTED_AT):
             return _extracted_at()
-        keys = self.stream.cursor_field if config.partition_source == "cursor" else (config.partition_source,)
-        dates = {column.source: column for column in columns if isinstance(column.type, Date | Timestamp)}
+        # A cursor's keys are a path (Airbyte protocol: cursor_field). AWS Datalake took the first that is a date.
+        cursor = self.stream.cursor_field
+        keys = (".".join(cursor), *cursor) if config.partition_source == "cursor" else (config.partition_source,)
+        dates = {".".join(column.path): column for column in columns if isinstance(column.type, Date | Timestamp)}
         found = next((dates[key] for key in keys if key in dates), None)
         if found is None:
             what = "cursor" if config.partition_source == "cursor" else f"field {config.partition_source}"
@@ -185,9 +187,9 @@ def _sources(
     fields: Sequence[Field], keys: tuple[str, ...], path: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], ColumnType]]:
     for field in fields:
-        yield (*keys, field.source), (*path, field.name), field.type
+        yield (*keys, *field.path), (*path, field.name), field.type
         if isinstance(field.type, Struct):
-            yield from _sources(field.type.fields, (*keys, field.source), (*path, field.name))
+            yield from _sources(field.type.fields, (*keys, *field.path), (*path, field.name))
 
 
 def _extracted_at() -> Source:
