@@ -9,6 +9,7 @@ from pydantic import Field
 
 from destination_datalake.config.base import Options
 from destination_datalake.config.messages import Expects
+from destination_datalake.partitioning.templates import PRESETS, InvalidTemplate, path_template
 
 PartitioningUnits = Literal[
     "NO PARTITIONING",
@@ -23,14 +24,6 @@ PartitioningUnits = Literal[
 ]
 CatalogPartitions = Literal["register", "projection", "both"]
 Nested = Literal["struct", "json", "flatten"]
-
-PRESET_UNITS: dict[str, PartitioningUnits] = {
-    "plain": "YEAR/MONTH/DAY/HOUR",
-    "rudderstack": "YEAR/MONTH/DAY/HOUR",
-    "segment": "DAY/HOUR",
-    "firehose": "YEAR/MONTH/DAY/HOUR",
-}
-"""The presets of `path_layout` besides `hive`, each with its own default of `partitioning`."""
 
 PATH_LAYOUT_PATTERN = r"^(hive|plain|rudderstack|segment|firehose|[^{}]*\{.+)$"
 
@@ -84,13 +77,32 @@ class StreamOptions(Options):
         return self.model_copy(update={name: value for name, value in other if value is not None})
 
 
+def default_partitioning(path_layout: str) -> str:
+    """Return the value of `partitioning` if none is given: other lakes partition by the hour of arrival."""
+    return PRESETS[path_layout].default if path_layout in PRESETS else "NO PARTITIONING"
+
+
 def contradictory_layout(
-    table_type: str, hive_only: Mapping[str, bool], streams: Sequence[StreamOptions]
+    table_type: str,
+    hive_only: Mapping[str, bool],
+    path_layout: str,
+    partitioning: str,
+    streams: Sequence[StreamOptions],
 ) -> Iterator[str]:
     """Yield a sentence for each contradiction among valid options.
 
     `hive_only` are the options that concern Hive tables alone, each with whether it has another value than its default.
     """
+    try:
+        template = path_template(path_layout, partitioning)
+    except InvalidTemplate as problem:
+        yield f"path_layout {problem}."
+    else:
+        if template is not None and path_layout not in PRESETS and partitioning != "NO PARTITIONING":
+            yield (
+                f"partitioning {partitioning} has no effect with the template in path_layout, whose variables say by "
+                "what tables are partitioned. Leave partitioning out."
+            )
     names = [name for name, is_given in hive_only.items() if is_given]
     if table_type == "ICEBERG" and names:
         verb = "is" if len(names) == 1 else "are"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from destination_datalake.config.layout import PRESET_UNITS
+from destination_datalake.config.layout import default_partitioning
 
 
 def normalised(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,8 +69,8 @@ def with_dependent_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
         "numeric_types", "decimal" if options.get("glue_catalog_float_as_decimal") is True else "int/float"
     )
     path_layout = options.get("path_layout", "hive")
-    # Other lakes partition by the hour of arrival; AWS Datalake partitions by the cursor, and only if asked to.
-    options.setdefault("partitioning", PRESET_UNITS.get(str(path_layout), "NO PARTITIONING"))
+    options.setdefault("partitioning", default_partitioning(str(path_layout)))
+    # Other lakes partition by the time of arrival; AWS Datalake by the cursor.
     options.setdefault("partition_source", "cursor" if path_layout == "hive" else "extracted_at")
     if options.get("lakeformation_governed_tables") is True:
         lake_formation = options.setdefault("lake_formation", {})

@@ -26,6 +26,7 @@ from destination_datalake.config.layout import (
 from destination_datalake.config.messages import Expects, invalid_options
 from destination_datalake.config.normalisation import contradictions, normalised, with_dependent_defaults
 from destination_datalake.errors import ConfigError
+from destination_datalake.partitioning.templates import RESERVED_FOLDERS
 
 TableType = Literal["ICEBERG", "HIVE"]
 DatabaseStrategy = Literal["namespace", "single"]
@@ -260,7 +261,9 @@ class Config(Options):
                 "catalog_partitions": config.catalog_partitions != "register",
                 "timezone": config.timezone != "UTC",
             }
-            problems += contradictory_layout(config.table_type, hive_only, config.streams)
+            problems += contradictory_layout(
+                config.table_type, hive_only, config.path_layout, config.partitioning, config.streams
+            )
         if problems:
             count = [f"{len(problems)} options need attention:"] if len(problems) > 1 else []
             raise ConfigError("\n".join([*count, *problems]))
@@ -308,20 +311,25 @@ class Config(Options):
         return "/".join([self.bucket_prefix, *names] if self.bucket_prefix else names)
 
     def table_uri(self, database: str, table: str) -> str:
-        """Return the s3:// address of a table's folder: `database/table` under bucket_prefix.
-
-        A database with the name of a folder reserved for another purpose gets a folder whose name no database can have.
-        """
-        folder = f"{database}.db" if database in _RESERVED_FOLDERS else database
-        return self.uri(folder, table)
+        """Return the s3:// address of a table's folder in the layout `hive`: `database/table` under bucket_prefix."""
+        return self.uri(database_folder(database), table)
 
     def uri(self, *names: str) -> str:
         """Return the s3:// address of `key(*names)`."""
         return str(S3Address(self.bucket_name, self.key(*names)))
 
 
-_RESERVED_FOLDERS = frozenset({"_staging", "_raw", "_errors", "_reports"})
-"""Folders under bucket_prefix that hold no tables."""
+_RESERVED_FOLDERS = frozenset({"_staging", "_raw", "_errors", "_reports"}) | RESERVED_FOLDERS
+"""Folders under bucket_prefix that hold no tables, or those of another layout."""
+
+
+def database_folder(database: str) -> str:
+    """Return the folder of a database.
+
+    One with the name of a folder reserved for another purpose gets a folder whose name no database can have.
+    """
+    return f"{database}.db" if database in _RESERVED_FOLDERS else database
+
 
 _SECRET_SETTING = re.compile(r"secret|password|token|access[._-]?key", re.IGNORECASE)
 

@@ -50,7 +50,7 @@ class TableFactory:
             sync_id=stream.sync_id,
         )
         owner = TableOwner(stream.id, naming)
-        layout = TableLayout(stream, config, TableLocation.of(config, name))
+        layout = TableLayout(stream, config, TableLocation.of(config, stream.id, name, naming))
         conflicts = config.schema_conflicts
         # Each kind is imported only if it is asked for: PyIceberg takes a second.
         if config.table_type == "ICEBERG":

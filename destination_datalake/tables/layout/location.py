@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Self
 
 from destination_datalake.aws.address import S3Address
+from destination_datalake.config.options import database_folder
+from destination_datalake.partitioning.templates import filled, table_root
 from destination_datalake.tables.table import TableConflict, TableName, cannot_write
 
 if TYPE_CHECKING:
     from destination_datalake.config.options import Config
     from destination_datalake.protocol.catalog import StreamId
+    from destination_datalake.schema.names import Naming
 
 _logger = logging.getLogger(__name__)
 
@@ -37,9 +40,17 @@ class TableLocation:
     follow: bool
 
     @classmethod
-    def of(cls, config: Config, name: TableName) -> Self:
-        """Return the location that the options configure for a table."""
-        return cls(config.table_uri(name.database, name.table), config.uri(""), config.follow_table_location)
+    def of(cls, config: Config, stream: StreamId, name: TableName, naming: Naming) -> Self:
+        """Return the location that the options configure for a stream's table."""
+        namespace = naming.database(stream.namespace) if stream.namespace else name.database
+        names = {
+            "database": database_folder(name.database),
+            "namespace": database_folder(namespace),
+            "table": name.table,
+            "stream": naming.identifier(stream.name),
+        }
+        folder = filled(table_root(config.path_layout), names)
+        return cls(config.uri(folder), config.uri(""), config.follow_table_location)
 
     def accept(self, stream: StreamId, name: TableName, kind: TableKind, location: str, *, created: bool) -> None:
         """Log a table's actual location. Raises TableConflict if the table must not be written to there."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from destination_datalake.aws.address import S3Address
 from destination_datalake.errors import ConfigError
+from destination_datalake.partitioning.paths import MAX_KEY_BYTES, PartitionFolders, PartitionKey, key_type
 from destination_datalake.partitioning.spec import (
     EXTRACTED_AT,
     CalendarPart,
@@ -18,6 +20,7 @@ from destination_datalake.partitioning.spec import (
     Transform,
     parse_transform,
 )
+from destination_datalake.partitioning.templates import PathTemplate, path_template, time_parts
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.types import ColumnType, Date, Field, Struct, Timestamp
 
@@ -46,6 +49,9 @@ PARTS: Mapping[PartitioningUnits, tuple[Part, ...]] = {
 
 Its DAY is the day of the month; with an hour, a day is the whole date.
 """
+
+_REST_OF_KEY = 160
+"""Bytes of keys besides the folders of table and partition: those of a generation, and the name of the file."""
 
 _FINEST: Mapping[Part, TimeUnit] = {"date": "day", "year": "year", "month": "month", "day": "day", "hour": "hour"}
 
@@ -79,37 +85,82 @@ class TableLayout:
         """
         explicit = self._explicit(columns)
         if explicit is not None:
-            return _distinct(explicit, columns)
-        source = self._date_source(columns)
+            return _distinct_in_iceberg(explicit, columns)
+        source = self._date_source(columns) if self.config.partitioning != "NO PARTITIONING" else None
         if source is None:
             return None
         unit: TimeUnit = _FINEST[PARTS[self.config.partitioning][-1]]
         if unit == "hour" and isinstance(source.type, Date):
             unit = "day"
-        return _distinct([PartitionField(f"{source.label}_{unit}", source.path, Since1970(unit))], columns)
+        return _distinct_in_iceberg([PartitionField(f"{source.label}_{unit}", source.path, Since1970(unit))], columns)
+
+    def hive_folders(self, columns: Sequence[Field]) -> PartitionFolders | None:
+        """Return the partition keys of a Hive table, and the folders of its partitions."""
+        template = path_template(self.config.path_layout, self.config.partitioning)
+        # Columns of other lakes, and those that Athena projects, are strings, as folders have them.
+        projected = self.config.catalog_partitions != "register"
+        fields = self.hive_fields(columns, digits=projected) if template is None else self._fields_of(template, columns)
+        if fields is None:
+            return None
+        digits = template is not None or projected
+        types = {path: type_ for _, path, type_ in _sources((*METADATA_COLUMNS, *columns), (), ())}
+        keys = [
+            PartitionKey(field, key_type(field, types[field.source], digits=digits), types[field.source], projected)
+            for field in fields
+        ]
+        room = MAX_KEY_BYTES - len(S3Address.parse(self.location.folder).key.encode()) - _REST_OF_KEY
+        if template is None or not keys:
+            return PartitionFolders.hive(keys, room)
+        return PartitionFolders.of(template, keys, room)
 
     def hive_fields(self, columns: Sequence[Field], *, digits: bool) -> tuple[PartitionField, ...] | None:
-        """Return the partition keys of a Hive table.
+        """Return the partition keys of a Hive table with `path_layout` hive.
 
-        With `digits`, numbers are padded with zeros to strings, as in paths like 2019/01/31.
+        With `digits`, numbers are padded with zeros to strings.
         """
         explicit = self._explicit(columns)
         if explicit is not None:
-            fields = []
-            for field in explicit:
-                transform = field.transform
-                if isinstance(transform, Since1970):
-                    transform = self._calendar("date" if transform.unit == "day" else transform.unit, digits=digits)
-                fields.append(PartitionField(field.name, field.source, transform))
-            return _distinct(fields, columns)
-        source = self._date_source(columns)
+            return _distinct_in_hive([self._of_calendar(field, digits=digits) for field in explicit], columns)
+        source = self._date_source(columns) if self.config.partitioning != "NO PARTITIONING" else None
         if source is None:
             return None
         fields = [
             PartitionField(f"{source.label}_{part}", source.path, self._calendar(part, digits=digits))
             for part in PARTS[self.config.partitioning]
         ]
-        return _distinct(fields, columns)
+        return _distinct_in_hive(fields, columns)
+
+    def _fields_of(self, template: PathTemplate, columns: Sequence[Field]) -> tuple[PartitionField, ...] | None:
+        """Return a field for each variable of a template, in their order."""
+        explicit = self._explicit(columns)
+        if explicit == []:
+            return ()
+        given = {field.name: self._of_calendar(field, digits=True) for field in explicit or ()}
+        for name in given:
+            if name not in template.variables:
+                raise ConfigError(
+                    f"streams: partition_by of stream {self.stream.id} has the key {name}, for which path_layout has "
+                    f"no folder. Set path_layout to hive, or to a template with the folder {name}={{{name}}}."
+                )
+        times = [part for part in time_parts(template) if part not in given]
+        for name in template.variables:
+            if name not in given and name not in times:
+                raise ConfigError(
+                    f"path_layout has a folder of {{{name}}}, and stream {self.stream.id} no partition key of that "
+                    "name. Add it to the partition_by of this stream in streams."
+                )
+        if times and (source := self._date_source(columns)) is None:
+            if given:
+                raise ConfigError(
+                    f"path_layout has a folder of {{{times[0]}}}, and stream {self.stream.id} no date for it. Set "
+                    "partition_source to extracted_at."
+                )
+            return None
+        for part in times:
+            assert source is not None
+            given[part] = PartitionField(part, source.path, self._calendar(part, digits=True))
+        fields = [replace(given[name], name=template.key_name(name)) for name in template.variables]
+        return _distinct_in_hive(fields, columns)
 
     def sort_fields(self, columns: Sequence[Field]) -> tuple[SortField, ...] | None:
         """Return the order of rows within files."""
@@ -158,8 +209,6 @@ class TableLayout:
     def _date_source(self, columns: Sequence[Field]) -> Source | None:
         """Return the column that `partition_source` means if it is a date or a timestamp; otherwise log that."""
         config = self.config
-        if config.partitioning == "NO PARTITIONING":
-            return None
         if config.partition_source in ("extracted_at", EXTRACTED_AT):
             return _extracted_at()
         # A cursor's keys are a path (Airbyte protocol: cursor_field). AWS Datalake took the first that is a date.
@@ -177,6 +226,12 @@ class TableLayout:
             )
             return None
         return Source((found.name,), found.type, found.name)
+
+    def _of_calendar(self, field: PartitionField, *, digits: bool) -> PartitionField:
+        if not isinstance(field.transform, Since1970):
+            return field
+        unit = field.transform.unit
+        return replace(field, transform=self._calendar("date" if unit == "day" else unit, digits=digits))
 
     def _calendar(self, part: Part, *, digits: bool) -> CalendarPart:
         width = {"year": 4, "date": 0}.get(part, 2) if digits else 0
@@ -198,18 +253,37 @@ def _extracted_at() -> Source:
     return Source((EXTRACTED_AT,), type_, "extracted_at")
 
 
-def _distinct(fields: Sequence[PartitionField], columns: Sequence[Field]) -> tuple[PartitionField, ...]:
+def _distinct_in_iceberg(fields: Sequence[PartitionField], columns: Sequence[Field]) -> tuple[PartitionField, ...]:
     """Return the fields with names that neither a column of the table nor another field has.
 
     An identity field may have the name of its column (Iceberg spec: partition field names).
     """
-    taken: Collection[str] = {column.name for column in (*METADATA_COLUMNS, *columns)}
+    taken = _names(columns)
+
+    def own(field: PartitionField) -> frozenset[str]:
+        return frozenset(field.source if len(field.source) == 1 and str(field.transform) == "identity" else ())
+
+    return _distinct(fields, lambda field: taken - own(field))
+
+
+def _distinct_in_hive(fields: Sequence[PartitionField], columns: Sequence[Field]) -> tuple[PartitionField, ...]:
+    """Return the fields with names that neither a column nor another field has: keys are columns beside the others."""
+    taken = _names(columns)
+    return _distinct(fields, lambda _: taken)
+
+
+def _names(columns: Sequence[Field]) -> frozenset[str]:
+    return frozenset(column.name for column in (*METADATA_COLUMNS, *columns))
+
+
+def _distinct(
+    fields: Sequence[PartitionField], taken: Callable[[PartitionField], Collection[str]]
+) -> tuple[PartitionField, ...]:
     names: set[str] = set()
     result = []
     for field in fields:
         name, number = field.name, 1
-        own = field.source[0] if len(field.source) == 1 and str(field.transform) == "identity" else ""
-        while (name in taken and name != own) or name in names:
+        while name in taken(field) or name in names:
             name, number = f"{field.name}_{number}", number + 1
         names.add(name)
         result.append(PartitionField(name, field.source, field.transform))

@@ -1,0 +1,164 @@
+"""The folders of a Hive table's partitions, and the values that the catalog has for them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from destination_datalake.errors import ConfigError
+from destination_datalake.partitioning.spec import (
+    NULL_PARTITION,
+    CalendarPart,
+    PartitionField,
+    PartitionValue,
+)
+from destination_datalake.partitioning.templates import PathTemplate, is_key_folder, variables
+from destination_datalake.partitioning.texts import date_text, escaped, unescaped, value_text
+from destination_datalake.schema.types import ColumnType, Date, Int64, String
+
+MAX_KEY_BYTES = 1024
+"""The longest key of an object in bytes of UTF-8 (S3 user guide: object key names)."""
+
+_NO_TIME = {"year": "0000", "month": "00", "day": "00", "hour": "00", "date": "0000-00-00"}
+_DATE = "-?[0-9]{4,5}-[0-9]{2}-[0-9]{2}"
+_VARIABLE = re.compile(r"\{([^{}]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionKey:
+    """A partition key of a Hive table: a column of the catalog whose value is the same in a whole partition.
+
+    `type` is its type there, `source` that of the column that it is made of. `null` is the text, in folder and catalog,
+    of rows without a value. The values of a `projected` key are the very texts in its folders.
+    """
+
+    field: PartitionField
+    type: ColumnType
+    source: ColumnType
+    projected: bool = False
+    null: str = NULL_PARTITION
+
+    @property
+    def name(self) -> str:
+        """Its name in the catalog."""
+        return self.field.name
+
+    def text(self, value: PartitionValue) -> str:
+        """Return the value as the catalog has it."""
+        transform = self.field.transform
+        if value is None:
+            return self.null
+        if not isinstance(transform, CalendarPart):
+            text = value_text(value, self.source)
+            # Athena puts projected values into storage.location.template as they are, and separates them by commas.
+            return escaped(text, also=",") if self.projected else text
+        assert isinstance(value, int)
+        return date_text(value) if transform.part == "date" else f"{value:0{transform.digits or 1}}"
+
+    @property
+    def pattern(self) -> str:
+        """A regular expression of its texts in folders."""
+        match self.field.transform:
+            case CalendarPart(part="date"):
+                given = _DATE
+            case CalendarPart(part="year", digits=digits):
+                given = f"-?[0-9]{{{digits or 1},5}}"
+            case CalendarPart(digits=digits):
+                given = f"[0-9]{{{digits or 1},2}}"
+            case _:
+                given = "[^/]+"
+        return f"{re.escape(self.null)}|{given}"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFolders:
+    """The folders of partitions: a `PartitionPath`.
+
+    `template` has the keys' names as variables. No folder is longer than `max_bytes` of UTF-8.
+    """
+
+    keys: tuple[PartitionKey, ...]
+    template: str
+    max_bytes: int = MAX_KEY_BYTES
+
+    @classmethod
+    def hive(cls, keys: Sequence[PartitionKey], max_bytes: int = MAX_KEY_BYTES) -> PartitionFolders:
+        """Return the folders `key=value/…`, in the order of the keys (Hive: FileUtils.makePartName)."""
+        return cls(tuple(keys), "/".join(f"{escaped(key.name)}={{{key.name}}}" for key in keys), max_bytes)
+
+    @classmethod
+    def of(
+        cls, template: PathTemplate, keys: Sequence[PartitionKey], max_bytes: int = MAX_KEY_BYTES
+    ) -> PartitionFolders:
+        """Return the folders that a template means; each of its variables is one of the keys, in order."""
+        given = dict(zip(template.variables, keys, strict=True))
+        nulls = tuple(replace(key, null=_null_text(template, variable)) for variable, key in given.items())
+        named = _VARIABLE.sub(lambda found: f"{{{given[found[1]].name}}}", template.partition)
+        return cls(nulls, named, max_bytes)
+
+    def folder(self, values: Sequence[PartitionValue]) -> str:
+        """Return the folder of a partition. Raises ConfigError if S3 permits no key of that length."""
+        return self.folder_of(self.texts(values))
+
+    def texts(self, values: Sequence[PartitionValue]) -> tuple[str, ...]:
+        """Return the values of a partition as the catalog has them."""
+        return tuple(key.text(value) for key, value in zip(self.keys, values, strict=True))
+
+    def folder_of(self, texts: Sequence[str]) -> str:
+        """Return the folder of a partition by its values in the catalog. Raises ConfigError as `folder` does."""
+        named = {key.name: text if key.projected else escaped(text) for key, text in zip(self.keys, texts, strict=True)}
+        folder = _VARIABLE.sub(lambda found: named[found[1]], self.template)
+        if len(folder.encode()) > self.max_bytes:
+            longest = max(named, key=lambda name: len(named[name]))
+            raise ConfigError(
+                f"streams: a value of the partition key {longest} is too long for a folder: S3 allows keys of "
+                f"{MAX_KEY_BYTES} bytes. Choose another partition_by."
+            )
+        return folder
+
+    def texts_of(self, folder: str) -> tuple[str, ...] | None:
+        """Return the values, as the catalog has them, of the partition with this folder; None if there is none."""
+        found = self._pattern().fullmatch(folder)
+        if found is None:
+            return None
+        texts = (found[f"k{number}"] for number in range(len(self.keys)))
+        return tuple(text if key.projected else unescaped(text) for key, text in zip(self.keys, texts, strict=True))
+
+    def location_template(self, location: str) -> str:
+        """Return the address of a partition with `${key}` for values (Athena: storage.location.template)."""
+        return f"{location}/{_VARIABLE.sub(lambda found: f'${{{found[1]}}}', self.template)}/"
+
+    def _pattern(self) -> re.Pattern[str]:
+        numbers = {key.name: number for number, key in enumerate(self.keys)}
+        seen: set[str] = set()
+
+        def group(name: str) -> str:
+            if name in seen:
+                return f"(?P=k{numbers[name]})"
+            seen.add(name)
+            return f"(?P<k{numbers[name]}>{self.keys[numbers[name]].pattern})"
+
+        pieces = _VARIABLE.split(self.template)
+        return re.compile("".join(group(piece) if n % 2 else re.escape(piece) for n, piece in enumerate(pieces)))
+
+
+def key_type(field: PartitionField, source: ColumnType, *, digits: bool) -> ColumnType:
+    """Return the type of a partition key in the catalog; with `digits` it is a string, as the folder has it."""
+    match field.transform:
+        case _ if digits:
+            return String()
+        case CalendarPart(part="date"):
+            return Date()
+        case CalendarPart():
+            return Int64()
+    return source
+
+
+def _null_text(template: PathTemplate, variable: str) -> str:
+    """Return the text of null for a variable: Hive's in folders `name={variable}`, zeros in others.
+
+    Engines do not look into folders whose names begin with an underscore, as Hive's text does.
+    """
+    used = [folder for folder in template.partition.split("/") if variable in variables(folder)]
+    return NULL_PARTITION if all(is_key_folder(folder) for folder in used) else _NO_TIME[variable]
