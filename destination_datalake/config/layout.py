@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from destination_datalake.config.base import Options
 from destination_datalake.config.messages import Expects
 from destination_datalake.partitioning.templates import PRESETS, InvalidTemplate, path_template
+from destination_datalake.partitioning.timezones import is_timezone
 
 PartitioningUnits = Literal[
     "NO PARTITIONING",
@@ -26,6 +27,25 @@ CatalogPartitions = Literal["register", "projection", "both"]
 Nested = Literal["struct", "json", "flatten"]
 
 PATH_LAYOUT_PATTERN = r"^(hive|plain|rudderstack|segment|firehose|[^{}]*\{.+)$"
+
+
+def _known(timezone: str) -> str:
+    if timezone != "UTC" and not is_timezone(timezone):
+        raise ValueError("no such time zone")
+    return timezone
+
+
+PathLayout = Annotated[
+    str,
+    Field(pattern=PATH_LAYOUT_PATTERN, max_length=512),
+    Expects("hive, plain, rudderstack, segment, firehose, or a template of variables in braces"),
+]
+Timezone = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$"),
+    AfterValidator(_known),
+    Expects("UTC, or the name of a time zone such as Europe/Berlin"),
+]
 
 _FIELD = Expects("the name of a field of the stream, with dots for a field inside another")
 

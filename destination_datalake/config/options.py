@@ -16,11 +16,12 @@ from destination_datalake.config.base import Options
 from destination_datalake.config.encryption import BucketDefault, SseKms, SseS3
 from destination_datalake.config.governance import LakeFormationOptions, contradictory_governance
 from destination_datalake.config.layout import (
-    PATH_LAYOUT_PATTERN,
     CatalogPartitions,
     Nested,
     PartitioningUnits,
+    PathLayout,
     StreamOptions,
+    Timezone,
     contradictory_layout,
 )
 from destination_datalake.config.messages import Expects, invalid_options
@@ -175,16 +176,8 @@ class Config(Options):
     partition_source: Annotated[
         str, Field(min_length=1), Expects("cursor, extracted_at, or the name of a field that is a date or a date-time")
     ]
-    path_layout: Annotated[
-        str,
-        Field(pattern=PATH_LAYOUT_PATTERN, max_length=512),
-        Expects("hive, plain, rudderstack, segment, firehose, or a template of variables in braces"),
-    ] = "hive"
-    timezone: Annotated[
-        str,
-        Field(pattern=r"^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$"),
-        Expects("UTC, or the name of a time zone such as Europe/Berlin"),
-    ] = "UTC"
+    path_layout: PathLayout = "hive"
+    timezone: Timezone = "UTC"
     catalog_partitions: Annotated[CatalogPartitions, Expects("register, projection or both")] = "register"
     max_open_partitions: Annotated[int, Field(ge=1, le=10000), Expects("a whole number from 1 to 10000")] = 500
     nested: Annotated[Nested, Expects("struct, json or flatten")] = "struct"

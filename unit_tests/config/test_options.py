@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from destination_datalake.config.options import Config, DefaultChain, IamRole, IamUser
 from destination_datalake.errors import ConfigError
-from unit_tests.config.examples import KEYS, ROLE, options
+from unit_tests.config.examples import KEYS, ROLE, options, refusal
 
 
 def test_the_smallest_configuration_has_every_default() -> None:
@@ -117,3 +117,10 @@ def test_options_of_a_stream_are_those_of_its_namespace_then_of_its_name_then_of
 
     assert config.nested_of(namespace, name) == nested
     assert (None if found is None else [each.source for each in found]) == sorted_by
+
+
+@pytest.mark.parametrize("name", ["Europe/Bielefeld", "CEST", "GMT+25"])
+def test_a_time_zone_that_does_not_exist_is_refused_at_the_start(name: str) -> None:
+    assert refusal(options(table_type="HIVE", timezone=name)) == (
+        f'timezone "{name}" is not valid. It must be UTC, or the name of a time zone such as Europe/Berlin.'
+    )

@@ -13,6 +13,7 @@ from destination_datalake.partitioning.paths import MAX_KEY_BYTES, PartitionFold
 from destination_datalake.partitioning.spec import (
     EXTRACTED_AT,
     CalendarPart,
+    Identity,
     PartitionField,
     Since1970,
     SortField,
@@ -21,7 +22,9 @@ from destination_datalake.partitioning.spec import (
     parse_transform,
 )
 from destination_datalake.partitioning.templates import PathTemplate, path_template, time_parts
+from destination_datalake.partitioning.transforms import PERMITTED, permits
 from destination_datalake.schema.columns import METADATA_COLUMNS
+from destination_datalake.schema.glue import describe_type
 from destination_datalake.schema.types import ColumnType, Date, Field, Struct, Timestamp
 
 if TYPE_CHECKING:
@@ -167,14 +170,13 @@ class TableLayout:
         given = self.config.of_stream(*self.stream.id).sort_by
         if given is None:
             return None
-        return tuple(
-            SortField(
-                self._resolved(each.source, columns, "sort_by").path,
-                each.direction == "ascending",
-                each.nulls == "first",
-            )
-            for each in given
-        )
+        fields = []
+        for each in given:
+            source = self._resolved(each.source, columns, "sort_by")
+            if not permits(Identity(), source.type):
+                raise self._not_permitted(each.source, source.type, "sorted by", "sort_by")
+            fields.append(SortField(source.path, each.direction == "ascending", each.nulls == "first"))
+        return tuple(fields)
 
     def _explicit(self, columns: Sequence[Field]) -> list[PartitionField] | None:
         given = self.config.of_stream(*self.stream.id).partition_by
@@ -184,8 +186,21 @@ class TableLayout:
         for each in given:
             source = self._resolved(each.source, columns, "partition_by")
             transform = parse_transform(each.transform)
+            if not permits(transform, source.type):
+                raise self._not_permitted(each.source, source.type, f"partitioned by its {transform}", "partition_by")
             fields.append(PartitionField(each.name or self._name(source, transform), source.path, transform))
         return fields
+
+    def _not_permitted(self, name: str, type_: ColumnType, what: str, option: str) -> ConfigError:
+        of_iceberg = () if self.config.table_type == "ICEBERG" else ("bucket[N]", "truncate[W]")
+        permitted = [each for each in PERMITTED[type(type_)] if option == "partition_by" and each not in of_iceberg]
+        remedies = [f"choose {', '.join(permitted)}"] if permitted else []
+        if isinstance(type_, Struct):
+            remedies.append(f"name a field inside it, such as {name}.{type_.fields[0].source}")
+        return ConfigError(
+            f"streams: {option} of stream {self.stream.id}: the field {name} is of type {describe_type(type_)} and "
+            f"cannot be {what}. To correct that, {' or '.join([*remedies, 'leave the entry out'])}."
+        )
 
     def _name(self, source: Source, transform: Transform) -> str:
         kind = str(transform).partition("[")[0].replace("truncate", "trunc")

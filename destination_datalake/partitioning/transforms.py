@@ -1,0 +1,267 @@
+"""Transforms of partition fields for whole Arrow arrays, and which of them a column's type permits.
+
+Source: Iceberg spec, Partition Transforms. A transformed value is in Iceberg's own terms, as `PartitionValue` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, assert_never
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from destination_datalake.partitioning.murmur3 import hashes_of_bytes, hashes_of_integers
+from destination_datalake.partitioning.spec import (
+    Bucket,
+    CalendarPart,
+    Identity,
+    Since1970,
+    TimeUnit,
+    Transform,
+    Truncate,
+    Void,
+)
+from destination_datalake.partitioning.timezones import local_times
+from destination_datalake.schema.types import (
+    Boolean,
+    ColumnType,
+    Date,
+    Decimal,
+    Float32,
+    Float64,
+    Int32,
+    Int64,
+    Json,
+    List,
+    String,
+    Struct,
+    Timestamp,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_EXACT = ("identity", "bucket[N]", "truncate[W]")
+
+PERMITTED: Mapping[type[ColumnType], tuple[str, ...]] = {
+    Boolean: ("identity",),
+    Int32: _EXACT,
+    Int64: _EXACT,
+    Float32: ("identity",),
+    Float64: ("identity",),
+    Decimal: _EXACT,
+    String: _EXACT,
+    Json: _EXACT,
+    Date: ("identity", "bucket[N]", "year", "month", "day"),
+    Timestamp: ("identity", "bucket[N]", "year", "month", "day", "hour"),
+    Struct: (),
+    List: (),
+}
+"""The transforms that each type of column can be partitioned by (Iceberg spec: Partition Transforms)."""
+
+
+def permits(transform: Transform, column_type: ColumnType) -> bool:
+    """Return whether a column of that type can be partitioned by `transform`.
+
+    `CalendarPart` takes dates and timestamps; the hour of a date is 0.
+    """
+    match transform:
+        case Void():
+            return True
+        case CalendarPart():
+            return isinstance(column_type, Date | Timestamp)
+        case Bucket():
+            name = "bucket[N]"
+        case Truncate():
+            name = "truncate[W]"
+        case Identity() | Since1970():
+            name = str(transform)
+        case _:
+            assert_never(transform)
+    return name in PERMITTED[type(column_type)]
+
+
+def transformed(array: pa.Array[Any], transform: Transform) -> pa.Array[Any]:
+    """Return the value of each row's partition: null where the value is null, and of the same length.
+
+    The types are bool, int32, int64, float, double, decimal128, string and binary. Raises ValueError if the array's
+    type does not permit the transform.
+    """
+    array = _plain(array)
+    match transform:
+        case Identity():
+            return _in_iceberg_terms(array)
+        case Void():
+            return pa.nulls(len(array), pa.int32())
+        case Bucket(buckets):
+            return _integers((_hashes(array) & 0x7FFFFFFF) % buckets, array)
+        case Truncate(width):
+            return _truncated(array, width)
+        case Since1970(unit):
+            return _integers(_since_1970(array, unit), array)
+        case CalendarPart(part, zone):
+            return _integers(_CALENDAR[part](_local(array, zone)), array)
+        case _:
+            assert_never(transform)
+
+
+def _plain(array: pa.Array[Any]) -> pa.Array[Any]:
+    """Return the array as one of few types: without extension, dictionary, views or 64-bit offsets."""
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if isinstance(array, pa.DictionaryArray):
+        array = array.dictionary_decode()
+    if pa.types.is_large_string(array.type) or pa.types.is_string_view(array.type):
+        return array.cast(pa.string())
+    if _is_binary(array.type):
+        return array.cast(pa.binary())
+    return array
+
+
+def _is_binary(type_: pa.DataType) -> bool:
+    kinds = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view)
+    return any(is_kind(type_) for is_kind in kinds)
+
+
+def _is_counted(type_: pa.DataType) -> bool:
+    """Return whether values are integers in Iceberg's own terms."""
+    kinds = (pa.types.is_integer, pa.types.is_date32, pa.types.is_timestamp, pa.types.is_time64)
+    return any(is_kind(type_) for is_kind in kinds)
+
+
+def _in_iceberg_terms(array: pa.Array[Any]) -> pa.Array[Any]:
+    if pa.types.is_date32(array.type):
+        return array.view(pa.int32())
+    if pa.types.is_timestamp(array.type) or pa.types.is_time64(array.type):
+        return _in_microseconds(array)
+    if pa.types.is_nested(array.type) or pa.types.is_null(array.type):
+        raise _refusal("identity", array)
+    return array
+
+
+def _in_microseconds(array: pa.Array[Any]) -> pa.Array[Any]:
+    """Return timestamps or times of day as integers, rounded down."""
+    if array.type.unit == "us":
+        return array.view(pa.int64())
+    per = {"s": 1_000_000, "ms": 1000, "ns": 1}[array.type.unit]
+    values = _numpy(array.cast(pa.int64()))
+    return _integers(values // 1000 if per == 1 else values * per, array)
+
+
+def _hashes(array: pa.Array[Any]) -> NDArray[np.int32]:
+    type_ = array.type
+    if pa.types.is_string(type_) or _is_binary(type_):
+        return hashes_of_bytes(array.cast(pa.binary()))
+    if pa.types.is_decimal(type_):
+        return hashes_of_bytes(_minimal_bytes(array))
+    if _is_counted(type_):
+        return hashes_of_integers(_numpy(_in_iceberg_terms(array).cast(pa.int64())))
+    raise _refusal("bucket", array)
+
+
+def _truncated(array: pa.Array[Any], width: int) -> pa.Array[Any]:
+    type_ = array.type
+    if pa.types.is_string(type_) or _is_binary(type_):
+        cut: Any = pc.utf8_slice_codeunits if pa.types.is_string(type_) else pc.binary_slice
+        start: pa.Array[Any] = cut(array, 0, width)  # code points of a text, in spite of the name
+        return start
+    if pa.types.is_int32(type_) or pa.types.is_int64(type_):
+        values = _numpy(array)
+        # Computed with 64 bits and then narrowed: below the smallest it wraps around, as in Java.
+        return _integers((values - values.astype(np.int64) % width).astype(values.dtype), array)
+    if pa.types.is_decimal(type_):
+        return _truncated_decimals(array, width)
+    raise _refusal("truncate", array)
+
+
+def _limbs(array: pa.Array[Any]) -> NDArray[np.uint64]:
+    """Return unscaled values as two words each: the lower, and the upper, which has the sign."""
+    values = array.cast(pa.decimal128(array.type.precision, array.type.scale))
+    data = np.frombuffer(memoryview(values.buffers()[1] or b""), "<u8")
+    return data[2 * values.offset : 2 * (values.offset + len(values))].reshape(-1, 2)
+
+
+def _minimal_bytes(array: pa.Array[Any]) -> pa.Array[Any]:
+    """Return unscaled values as two's complements, big-endian, in the fewest bytes (Iceberg spec, Appendix B)."""
+    data = np.ascontiguousarray(_limbs(array)[:, ::-1]).astype(">u8").view(np.uint8).reshape(-1, 16)
+    # A leading byte is superfluous if it and the sign bit of the next one only repeat the sign.
+    sign = np.where(data[:, :1] >= 0x80, 0xFF, 0).astype(np.uint8)
+    superfluous = (data[:, :-1] == sign) & ((data[:, 1:] >= 0x80) == (sign >= 0x80))
+    leading = np.logical_and.accumulate(superfluous, axis=1).sum(axis=1)
+    kept = np.arange(16) >= leading[:, None]
+    offsets = np.concatenate([[0], np.cumsum(16 - leading)]).astype(np.int32)
+    buffers = [None, pa.py_buffer(offsets.data), pa.py_buffer(data[kept].data)]
+    return pa.Array.from_buffers(pa.binary(), len(array), buffers)
+
+
+def _truncated_decimals(array: pa.Array[Any], width: int) -> pa.Array[Any]:
+    """Return unscaled values less their positive remainder, which may take a digit more than the column has."""
+    limbs = _limbs(array)
+    remainder = limbs[:, 1].view(np.int64) % width
+    for half in (limbs[:, 0] >> np.uint64(32), limbs[:, 0] & np.uint64(0xFFFFFFFF)):
+        remainder = ((remainder << 32) + half.astype(np.int64)) % width
+    lower = limbs[:, 0] - remainder.astype(np.uint64)
+    upper = limbs[:, 1] - (lower > limbs[:, 0])
+    data = pa.py_buffer(np.stack([lower, upper], axis=1).data)
+    result = pa.Array.from_buffers(pa.decimal128(38, array.type.scale), len(array), [None, data])
+    return pc.if_else(array.is_valid(), result, None) if array.null_count else result
+
+
+_NUMPY_UNITS: Mapping[TimeUnit, str] = {"year": "Y", "month": "M", "day": "D", "hour": "h"}
+
+
+def _since_1970(array: pa.Array[Any], unit: TimeUnit) -> NDArray[np.int64]:
+    if unit == "hour" and not pa.types.is_timestamp(array.type):
+        raise _refusal(unit, array)
+    return _moments(array).astype(f"datetime64[{_NUMPY_UNITS[unit]}]").view(np.int64)
+
+
+def _moments(array: pa.Array[Any]) -> NDArray[np.datetime64]:
+    """Return dates as days and timestamps as microseconds, of the calendar that is always as Gregory's."""
+    if pa.types.is_date32(array.type):
+        return _numpy(array.view(pa.int32())).astype(np.int64).view("datetime64[D]")
+    if pa.types.is_timestamp(array.type):
+        return _numpy(_in_microseconds(array)).view("datetime64[us]")
+    raise _refusal("a part of the date", array)
+
+
+def _local(array: pa.Array[Any], zone: str) -> NDArray[np.datetime64]:
+    """Return what calendars and clocks in `zone` show; dates, and timestamps without a zone, are that already."""
+    moments = _moments(array)
+    if pa.types.is_timestamp(array.type) and array.type.tz is not None and zone != "UTC":
+        return local_times(moments, zone)
+    return moments
+
+
+def _counted(moments: NDArray[np.datetime64], unit: TimeUnit) -> NDArray[np.int64]:
+    return moments.astype(f"datetime64[{_NUMPY_UNITS[unit]}]").view(np.int64)
+
+
+_CALENDAR: Mapping[str, Callable[[NDArray[np.datetime64]], NDArray[np.int64]]] = {
+    "year": lambda moments: _counted(moments, "year") + 1970,
+    "month": lambda moments: _counted(moments, "month") % 12 + 1,
+    "day": lambda moments: (moments.astype("datetime64[D]") - moments.astype("datetime64[M]")).view(np.int64) + 1,
+    "hour": lambda moments: _counted(moments, "hour") % 24,
+    "date": lambda moments: _counted(moments, "day"),
+}
+
+
+def _numpy(array: pa.Array[Any]) -> NDArray[Any]:
+    """Return numbers without a copy if none is null; null is 0."""
+    values: NDArray[Any] = (array.fill_null(0) if array.null_count else array).to_numpy()
+    return values
+
+
+def _nulls(array: pa.Array[Any]) -> NDArray[np.bool_] | None:
+    return array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+
+
+def _integers(values: NDArray[Any], source: pa.Array[Any]) -> pa.Array[Any]:
+    integers: pa.Array[Any] = pa.array(values, mask=_nulls(source))
+    return integers
+
+
+def _refusal(transform: str, array: pa.Array[Any]) -> ValueError:
+    return ValueError(f"{transform} of {array.type} is not defined")

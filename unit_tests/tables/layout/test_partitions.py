@@ -1,0 +1,94 @@
+"""What the options mean for the partition fields and the order of a stream's table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from destination_datalake.config.options import Config
+from destination_datalake.errors import ConfigError
+from destination_datalake.protocol.catalog import Stream, StreamId
+from destination_datalake.schema.types import Date, Field, Float64, Int64, Json, List, String, Struct, Timestamp
+from destination_datalake.tables.layout.location import TableLocation
+from destination_datalake.tables.layout.partitions import TableLayout
+from unit_tests.config.examples import options
+
+COLUMNS = [
+    Field("id", "id", Int64()),
+    Field("name", "name", String()),
+    Field("price", "price", Float64()),
+    Field("day", "day", Date()),
+    Field("created_at", "createdAt", Timestamp(zoned=True)),
+    Field("raw", "raw", Json()),
+    Field("tags", "tags", List(String())),
+    Field("address", "address", Struct((Field("city", "City", String()),))),
+]
+
+
+def layout(stream_options: dict[str, Any], **given: Any) -> TableLayout:
+    stream = Stream(StreamId("shop", "orders"), {}, False, None, None, None)
+    config = Config.parse(options(streams=[{"stream": "orders", **stream_options}], **given))
+    return TableLayout(stream, config, TableLocation("s3://lake/shop/orders", "s3://lake/", follow=False))
+
+
+@pytest.mark.parametrize(
+    ("table_type", "source", "transform", "type_", "remedies"),
+    [
+        ("ICEBERG", "day", "hour", "date", "choose identity, bucket[N], year, month, day or leave the entry out"),
+        ("HIVE", "day", "hour", "date", "choose identity, year, month, day or leave the entry out"),
+        (
+            "ICEBERG",
+            "day",
+            "truncate[10]",
+            "date",
+            "choose identity, bucket[N], year, month, day or leave the entry out",
+        ),
+        ("ICEBERG", "name", "day", "string", "choose identity, bucket[N], truncate[W] or leave the entry out"),
+        ("HIVE", "raw", "day", "JSON text", "choose identity or leave the entry out"),
+        ("ICEBERG", "price", "bucket[4]", "double", "choose identity or leave the entry out"),
+        (
+            "ICEBERG",
+            "createdAt",
+            "truncate[4]",
+            "timestamp, UTC",
+            "choose identity, bucket[N], year, month, day, hour or leave the entry out",
+        ),
+        ("ICEBERG", "tags", "identity", "array<string>", "leave the entry out"),
+        (
+            "ICEBERG",
+            "address",
+            "bucket[2]",
+            "struct<city:string>",
+            "name a field inside it, such as address.City or leave the entry out",
+        ),
+    ],
+)
+def test_a_transform_that_the_type_does_not_permit_is_refused(
+    table_type: str, source: str, transform: str, type_: str, remedies: str
+) -> None:
+    given = layout({"partition_by": [{"source": source, "transform": transform}]}, table_type=table_type)
+
+    with pytest.raises(ConfigError) as caught:
+        given.iceberg_fields(COLUMNS) if table_type == "ICEBERG" else given.hive_fields(COLUMNS, digits=False)
+
+    assert str(caught.value) == (
+        f"streams: partition_by of stream shop.orders: the field {source} is of type {type_} and cannot be partitioned "
+        f"by its {transform}. To correct that, {remedies}."
+    )
+
+
+def test_a_field_inside_an_object_can_be_a_source() -> None:
+    given = layout({"partition_by": [{"source": "address.City", "transform": "truncate[2]"}]})
+
+    (field,) = given.iceberg_fields(COLUMNS) or ()
+
+    assert (field.name, field.source) == ("address_city_trunc", ("address", "city"))
+
+
+@pytest.mark.parametrize("source", ["tags", "address"])
+def test_rows_cannot_be_sorted_by_lists_and_objects(source: str) -> None:
+    given = layout({"sort_by": [{"source": "id"}, {"source": source}]})
+
+    with pytest.raises(ConfigError, match=f"the field {source} is of type .* and cannot be sorted by"):
+        given.sort_fields(COLUMNS)
