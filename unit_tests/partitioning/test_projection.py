@@ -1,0 +1,203 @@
+"""Athena finds every partition that was written, by the parameters of the table alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from destination_datalake.partitioning.paths import PartitionFolders, PartitionKey
+from destination_datalake.partitioning.projection import MAX_BYTES, is_projection, projection
+from destination_datalake.partitioning.spec import CalendarPart, Identity, PartitionField
+from destination_datalake.partitioning.templates import PathTemplate
+from destination_datalake.schema.types import String, Timestamp
+from unit_tests.partitioning.athena import AthenaTable
+
+TODAY = date(2026, 11, 22)
+NOW = datetime(2026, 11, 22, 6, tzinfo=UTC)
+LOCATION = "s3://lake/shop/orders"
+NULL = "__HIVE_DEFAULT_PARTITION__"
+HOURS = "{year}/{month}/{day}/{hour}"
+
+
+def folders(template: str) -> PartitionFolders:
+    """Return the folders of a template: parts of a timestamp, and a key of texts with any other name."""
+    parsed = PathTemplate.parse(f"{{database}}/{{table}}/{template}")
+    widths = {"year": 4, "month": 2, "day": 2, "hour": 2, "date": 0}
+    keys = []
+    for name in parsed.variables:
+        transform: Any = CalendarPart(name, digits=widths[name]) if name in widths else Identity()  # type: ignore[arg-type]
+        source = Timestamp(zoned=True) if name in widths else String()
+        keys.append(PartitionKey(PartitionField(name, ("at",), transform), String(), source, projected=True))
+    return PartitionFolders.of(parsed, keys)
+
+
+def projected(
+    template: str, *batches: Collection[Sequence[str]], before: dict[str, str] | None = None, today: date = TODAY
+) -> dict[str, str]:
+    """Return the parameters after batches of partitions were written, one after the other."""
+    parameters = before or {}
+    for batch in batches or ((),):
+        parameters = projection(folders(template), LOCATION, batch, parameters, today)
+    return parameters
+
+
+def of(parameters: dict[str, str], key: str) -> dict[str, str]:
+    prefix = f"projection.{key}."
+    return {name.removeprefix(prefix): text for name, text in parameters.items() if name.startswith(prefix)}
+
+
+def test_years_grow_with_the_content_and_parts_of_a_year_are_projected_as_a_whole() -> None:
+    parameters = projected(
+        HOURS, [("2019", "10", "12", "08")], [("2024", "02", "29", "23"), ("2018", "01", "01", "00")]
+    )
+
+    assert parameters == {
+        "projection.enabled": "true",
+        "storage.location.template": "s3://lake/shop/orders/${year}/${month}/${day}/${hour}/",
+        "projection.year.type": "integer",
+        "projection.year.range": "2018,2024",
+        "projection.year.digits": "4",
+        "projection.month.type": "integer",
+        "projection.month.range": "01,12",
+        "projection.month.digits": "2",
+        "projection.day.type": "integer",
+        "projection.day.range": "01,31",
+        "projection.day.digits": "2",
+        "projection.hour.type": "integer",
+        "projection.hour.range": "00,23",
+        "projection.hour.digits": "2",
+    }
+    assert all(map(is_projection, parameters))
+
+
+@pytest.mark.parametrize(
+    ("days", "range_"),
+    [
+        ((), "2026-11-22,NOW+1DAYS"),
+        (("2019-10-12",), "2019-10-12,NOW+1DAYS"),
+        (("2026-11-22",), "2026-11-22,NOW+1DAYS"),
+        (("2026-11-23",), "2026-11-23,2026-11-23"),
+        (("2019-10-12", "9999-12-31"), "2019-10-12,9999-12-31"),
+        (("0001-01-01",), "0001-01-01,NOW+1DAYS"),
+    ],
+)
+def test_days_are_projected_from_the_first_to_tomorrow_or_to_a_later_day_that_was_written(
+    days: Sequence[str], range_: str
+) -> None:
+    assert of(projected("{date}", [(day,) for day in days]), "date") == {
+        "type": "date",
+        "format": "yyyy-MM-dd",
+        "range": range_,
+        "interval": "1",
+        "interval.unit": "DAYS",
+    }
+
+
+def test_a_day_in_the_future_is_no_bound_any_more_once_it_has_passed() -> None:
+    ahead = projected("{date}", [("2026-12-24",)])
+
+    later = projected("{date}", [("2026-12-25",)], before=ahead, today=date(2026, 12, 25))
+
+    assert of(ahead, "date")["range"] == "2026-12-24,2026-12-24"
+    assert of(later, "date")["range"] == "2026-12-24,NOW+1DAYS"
+
+
+def test_a_zone_ahead_of_utc_has_its_day_projected_before_utc_reaches_it() -> None:
+    parameters = projected("{date}", [("2026-11-22",)])
+    late = datetime(2026, 11, 22, 23, 59, tzinfo=UTC)
+
+    assert AthenaTable(parameters, ["date"], late).reads(f"{LOCATION}/2026-11-23")
+
+
+def test_rows_without_a_date_are_projected_by_a_list_of_values_that_begins_with_those_before() -> None:
+    parameters = projected("dt={date}/hr={hour}", [("2026-11-20", "07")], [(NULL, NULL)], [("2026-12-24", "08")])
+
+    assert of(parameters, "date") == {
+        "type": "enum",
+        "values": f"2026-11-20,2026-11-21,2026-11-22,2026-12-24,{NULL}",
+    }
+    assert of(parameters, "hour")["values"] == ",".join([*(f"{hour:02}" for hour in range(24)), NULL])
+
+
+def test_zeros_for_rows_without_a_date_do_not_project_all_years_since_the_first() -> None:
+    parameters = projected("{year}/{month}", [("2025", "10")], [("0000", "00")])
+
+    assert of(parameters, "year") == {"type": "enum", "values": "0000,2025"}
+    assert of(parameters, "month")["values"].startswith("00,01,02,")
+
+
+def test_texts_are_listed_and_taken_from_the_query_when_they_are_too_many() -> None:
+    few = projected("country={country}", [("DE",), ("FR",)], [("US",)])
+    many = projected("country={country}", [(f"{number:06}",) for number in range(MAX_BYTES // 7 + 1)], before=few)
+
+    assert of(few, "country") == {"type": "enum", "values": "DE,FR,US"}
+    assert of(many, "country") == {"type": "injected"}
+    assert of(projected("country={country}", [("IT",)], before=many), "country") == {"type": "injected"}
+
+
+def test_a_list_of_millions_of_days_is_never_made() -> None:
+    outliers = projected("{date}", [("0001-01-01",), ("9999-12-31",)])
+
+    assert of(projected("{date}", [("0000-00-00",)], before=outliers), "date") == {"type": "injected"}
+
+
+@pytest.mark.parametrize("day", ["0000-12-31", "10000-01-01"])
+def test_a_date_that_a_zone_moves_out_of_the_calendar_of_athena_is_listed(day: str) -> None:
+    assert day in of(projected("{date}", [("2026-11-22",), (day,)]), "date")["values"].split(",")
+
+
+DATES = st.dates(date(1900, 1, 1), date(2100, 12, 31)) | st.sampled_from([date(1, 1, 1), date(9999, 12, 31)])
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+
+
+@given(
+    template=st.sampled_from(
+        [HOURS, "{date}", "day={date}/hr={hour}", "year={year}/month={month}", "dt={year}-{month}"]
+    ),
+    batches=st.lists(st.lists(st.tuples(DATES | st.none(), st.integers(0, 23), TEXTS), max_size=5), max_size=4),
+    keyed=st.booleans(),
+)
+def test_every_partition_of_every_batch_lies_in_a_projected_location(
+    template: str, batches: list[list[tuple[date | None, int, str]]], keyed: bool
+) -> None:
+    paths = folders(f"key={{key}}/{template}" if keyed else template)
+    parameters: dict[str, str] = {}
+    written: set[str] = set()
+    for batch in batches:
+        partitions = [partition(paths, *row) for row in batch]
+        parameters = projection(paths, LOCATION, [paths.texts(values) for values in partitions], parameters, TODAY)
+        written.update(paths.folder(values) for values in partitions)
+
+        for now in (NOW, NOW + timedelta(days=1000)):
+            athena = AthenaTable(parameters, [key.name for key in paths.keys], now)
+            assert [folder for folder in written if not athena.reads(f"{LOCATION}/{folder}")] == []
+
+
+def partition(paths: PartitionFolders, day: date | None, hour: int, text: str) -> list[Any]:
+    """Return the values of the partition of a row."""
+    of_day = (
+        {"year": None, "month": None, "day": None, "hour": None, "date": None}
+        if day is None
+        else {
+            "year": day.year,
+            "month": day.month,
+            "day": day.day,
+            "hour": hour,
+            "date": (day - date(1970, 1, 1)).days,
+        }
+    )
+    return [{**of_day, "key": text}[key.name] for key in paths.keys]
+
+
+def test_all_projected_locations_are_folders_that_partitions_can_have() -> None:
+    paths = folders("day={date}/hr={hour}")
+    parameters = projection(paths, LOCATION, [("2026-11-20", "08"), (NULL, NULL)], {}, TODAY)
+    found = [*AthenaTable(parameters, ["date", "hour"], NOW).locations()]
+
+    assert len(found) == len(set(found)) == 2 * 25
+    assert all(paths.texts_of(each.removeprefix(f"{LOCATION}/").removesuffix("/")) for each in found)
