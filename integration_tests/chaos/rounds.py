@@ -5,7 +5,7 @@ round can be played again. What cannot be repeated is how threads take turns.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -16,37 +16,13 @@ from integration_tests.chaos.attempts.connection import Connection
 from integration_tests.chaos.attempts.source import Sending
 from integration_tests.chaos.aws.adversary import Adversary, Blow, HostileAws, kill_spark
 from integration_tests.chaos.aws.faults import draw
+from integration_tests.chaos.subjects import SUBJECTS, swaps_in_steps
 from integration_tests.chaos.verdicts.oracle import Effect, Oracle
 from integration_tests.chaos.verdicts.reader import Broken, Reader
 from integration_tests.chaos.verdicts.tally import Tally
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.runs.launch import launch_command
 from integration_tests.harness.runs.warm import WarmLaunch
-from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
-
-ICEBERG, HIVE_PARQUET, HIVE_JSONL = TABLE_KINDS
-
-
-@dataclass(frozen=True)
-class Subject:
-    """A kind of table, and whether syncs replace what is in it."""
-
-    kind: TableKind
-    overwrites: bool
-
-    def __str__(self) -> str:
-        return f"{self.kind.name} {'overwrite' if self.overwrites else 'append'}"
-
-
-SUBJECTS = (
-    Subject(ICEBERG, overwrites=False),
-    Subject(HIVE_PARQUET, overwrites=True),
-    Subject(HIVE_JSONL, overwrites=False),
-    Subject(ICEBERG, overwrites=True),
-    Subject(HIVE_PARQUET, overwrites=False),
-    Subject(HIVE_JSONL, overwrites=True),
-)
-"""Whose turn it is: round 1 is about the first, round 2 about the second, and so on, over and over."""
 
 ATTEMPTS = 10
 """Attempts in a round; nothing happens to the last one."""
@@ -73,8 +49,9 @@ class Round:
         self._launch = launch
         self._stage = Stage(lake, self.subject.kind, aws, launch, folder)
         self._reader = Reader(lake)
-        self._oracle = Oracle()
-        self._connection = Connection(self._seed, self.subject.overwrites)
+        layouts = self.subject.layouts(Random(f"{self._seed}/layouts"))
+        self._oracle = Oracle(swaps_in_steps=any(map(swaps_in_steps, layouts)))
+        self._connection = Connection(self._seed, self.subject.overwrites, layouts)
         self._to_be_rejected: set[Sending] = set()
 
     def play(self) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from integration_tests.chaos.aws.adversary import HostileAws
 from integration_tests.chaos.play import play
-from integration_tests.chaos.rounds import SUBJECTS
+from integration_tests.chaos.subjects import SUBJECTS
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.runs.warm import WarmLaunch
 
@@ -14,7 +14,18 @@ SEED = 4027
 ATTEMPTS = 5
 
 
-@pytest.mark.parametrize("number", [pytest.param(n, id=str(subject)) for n, subject in enumerate(SUBJECTS, start=1)])
+PARTITIONED = ("iceberg partitioned append", "hive-parquet partitioned overwrite")
+"""Of the partitioned ones those that differ most; `make chaos` plays all."""
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(number, id=str(subject))
+        for number, subject in enumerate(SUBJECTS, start=1)
+        if not subject.partitioned or str(subject) in PARTITIONED
+    ],
+)
 def test_whatever_happens_to_syncs_nothing_acknowledged_is_lost_and_overwrites_are_exact(
     lake: Lake, hostile_aws: HostileAws, launch: WarmLaunch, tmp_path: Path, number: int
 ) -> None:

@@ -21,6 +21,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortOrder
 
 from integration_tests.aws.server import ACCESS_KEY_ID, ACCOUNT_ID, REGION, SECRET_ACCESS_KEY
+from integration_tests.harness.engines.projection import Projection, is_projected
+from integration_tests.harness.glue_types import duckdb_type, quoted
 
 if TYPE_CHECKING:
     from mypy_boto3_glue import GlueClient
@@ -150,7 +152,7 @@ class Lake:
         if _is_iceberg(entry):
             tasks = self.iceberg_table(database, table).scan().plan_files()
             return {_key(task.file.file_path): task.file.file_size_in_bytes for task in tasks}
-        return {key: size for location in self._locations(entry) for key, size in self.visible(location)}
+        return self._hive_files(entry)
 
     # What lies in the bucket
 
@@ -216,8 +218,7 @@ class Lake:
         return rows
 
     def _read_hive(self, entry: "TableTypeDef") -> pa.Table:
-        keys = [key for location in self._locations(entry) for key, _ in self.visible(location)]
-        return self.read_hive_files(keys, entry["StorageDescriptor"])
+        return self.read_hive_files([*self._hive_files(entry)], entry["StorageDescriptor"])
 
     def read_hive_files(self, keys: Sequence[str], descriptor: "StorageDescriptorOutputTypeDef") -> pa.Table:
         """Return the rows of these objects, read as a table's or a partition's storage descriptor says."""
@@ -226,7 +227,7 @@ class Lake:
         is_json = "json" in descriptor["SerdeInfo"]["SerializationLibrary"].lower()
         with self._files(keys) as (engine, folder):
             if not keys:
-                nulls = ", ".join(f"NULL::{kind} AS {_quoted(name)}" for name, kind in columns.items())
+                nulls = ", ".join(f"NULL::{kind} AS {quoted(name)}" for name, kind in columns.items())
                 return _arrow(engine.sql(f"SELECT {nulls} LIMIT 0"))
             if is_json:
                 rows = engine.read_json(f"{folder}/*", format="newline_delimited", columns=columns)
@@ -235,9 +236,7 @@ class Lake:
             # A column that the catalog has and no file has reads as null; a column of the files alone is not there.
             present = {name.lower(): name for name in rows.columns}
             selected = ", ".join(
-                f"{_quoted(present[name])} AS {_quoted(name)}"
-                if name in present
-                else f"NULL::{kind} AS {_quoted(name)}"
+                f"{quoted(present[name])} AS {quoted(name)}" if name in present else f"NULL::{kind} AS {quoted(name)}"
                 for name, kind in columns.items()
             )
             return _arrow(rows.project(selected))
@@ -251,16 +250,21 @@ class Lake:
                 self.s3.download_file(self.bucket, key, f"{folder}/{number}-{key.rsplit('/', 1)[-1]}")
             yield engine, folder
 
-    def _locations(self, entry: "TableTypeDef") -> Iterator[str]:
+    def _hive_files(self, entry: "TableTypeDef") -> dict[str, int]:
+        """Return the files that Athena finds: in projected partitions, else in registered ones, else in the table."""
+        location = entry["StorageDescriptor"]["Location"]
         if not entry.get("PartitionKeys"):
-            yield entry["StorageDescriptor"]["Location"]
-            return
+            return dict(self.visible(location))
+        if is_projected(entry):
+            projection = Projection.of(entry)
+            root = projection.template.partition("${")[0].rpartition("/")[0]
+            found = self.visible(root)
+            return {key: size for key, size in found if projection.values(f"s3://{self.bucket}/{key}") is not None}
         pages = self.glue.get_paginator("get_partitions").paginate(
             DatabaseName=entry["DatabaseName"], TableName=entry["Name"]
         )
-        for page in pages:
-            for partition in page["Partitions"]:
-                yield partition["StorageDescriptor"]["Location"]
+        locations = [each["StorageDescriptor"]["Location"] for page in pages for each in page["Partitions"]]
+        return {key: size for location in locations for key, size in self.visible(location)}
 
     def visible(self, location: str) -> Iterator[tuple[str, int]]:
         """Yield key and size of every object below a location that Hive does not take for hidden."""
@@ -288,40 +292,6 @@ _TOKEN = re.compile(r"_x([0-9a-f]{10})")
 """What `name` adds to the names of a lake."""
 
 
-def duckdb_type(glue_type: str) -> str:
-    """Return DuckDB's name of a Glue (Hive) type, for example `array<struct<a:int>>` → `STRUCT("a" INTEGER)[]`."""
-    outer, _, inner = glue_type.strip().partition("<")
-    if not inner:
-        return _PRIMITIVES.get(outer, outer)
-    parts = _split(inner.removesuffix(">"))
-    match outer:
-        case "array":
-            return f"{duckdb_type(parts[0])}[]"
-        case "map":
-            return f"MAP({duckdb_type(parts[0])}, {duckdb_type(parts[1])})"
-        case "struct":
-            fields = (part.partition(":") for part in parts)
-            return f"STRUCT({', '.join(f'{_quoted(name)} {duckdb_type(kind)}' for name, _, kind in fields)})"
-        case _:
-            raise ValueError(f"Glue has no type {glue_type!r}")
-
-
-_PRIMITIVES: Mapping[str, str] = {"string": "VARCHAR", "binary": "BLOB", "int": "INTEGER"}
-"""Only the names that DuckDB does not share with Hive."""
-
-
-def _split(types: str) -> Sequence[str]:
-    """Split at the commas that are in no bracket: `a:decimal(1,2),b:array<c>` has two parts."""
-    parts, depth = [""], 0
-    for character in types:
-        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(character, 0)
-        if character == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return parts
-
-
 def _arrow(relation: duckdb.DuckDBPyRelation) -> pa.Table:
     table: pa.Table = relation.to_arrow_table()
     return table
@@ -341,7 +311,3 @@ def _is_iceberg(entry: "TableTypeDef") -> bool:
 
 def _literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -37,6 +37,8 @@ class Order:
     chunks: Sequence[Chunk]
     waits: bool
     completes: bool
+    layout: Json
+    """The options of the table's partitions that its configuration has."""
 
     def stream(self) -> dict[str, object]:
         """Return the stream as the attempt's catalog has it."""
@@ -78,7 +80,7 @@ class Attempt:
             "aws_secret_access_key": SECRET_ACCESS_KEY,
         }
         options = {"endpoint_url": stage.aws.endpoint_url, "credentials": credentials, "flush_interval_seconds": 1}
-        config = stage.lake.config(**stage.kind.options, **options)
+        config = stage.lake.config(**stage.kind.options, **order.layout, **options)
         platform = Platform(self._folder, stage.launch)
         self._running = platform.start(config, configured_catalog(order.stream()))
         self.adversary.aim(self._running.process.pid)

@@ -1,9 +1,11 @@
 """A connection, as the platform keeps it: its generation, its last state, and what its next sync is to do."""
 
+from collections.abc import Sequence
 from random import Random
 
 from integration_tests.chaos.attempts.attempt import Attempt, Order
 from integration_tests.chaos.attempts.source import Sending, Sent, Source
+from integration_tests.harness.messages import Json
 
 
 class Connection:
@@ -11,12 +13,14 @@ class Connection:
 
     With `overwrites` the user has chosen an overwrite: refreshes that are resumed, started over, or cancelled, and
     appends between them. Of the rounds with it, one in five is of a platform that sends no ids.
+    `layouts` are options of the table's partitions, of which the user chooses the next one every three attempts.
     """
 
-    def __init__(self, seed: str, overwrites: bool) -> None:
+    def __init__(self, seed: str, overwrites: bool, layouts: Sequence[Json] = ({},)) -> None:
         self.sent: dict[Sending, Sent] = {}
         self.attempts = 0
         self._source = Source.of(seed)
+        self._layouts = layouts
         self._overwrites = overwrites
         self._has_ids = not overwrites or Random(f"{seed}/ids").random() < 0.8
         self._generation = 1 if overwrites else 0
@@ -41,7 +45,12 @@ class Connection:
             chunks,
             random.random() < 0.4 if waits is None else waits,
             random.random() < 0.85 if completes is None else completes,
+            self._layout(),
         )
+
+    def _layout(self) -> Json:
+        """Return the options of partitions of this attempt: the user goes from one to the next."""
+        return self._layouts[min((self.attempts - 1) // 3, len(self._layouts) - 1)]
 
     def remember(self, attempt: Attempt) -> None:
         """Keep the last state that has come back of an attempt, and whether it has ended well."""

@@ -7,6 +7,7 @@ there is a column more. Some values do not fit their column, and some records ca
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from random import Random
 from typing import NamedTuple
 
@@ -20,6 +21,11 @@ CONFIDENTIAL = "kleinod"
 
 MISFIT = "many"
 """What stands in an integer column now and then."""
+
+DATE = {"type": "string", "format": "date"}
+
+DAYS = ("2024-02-29", "2024-02-29", "2024-03-01", "2019-12-31", "1969-12-31", None)
+"""What partitioned tables are partitioned by."""
 
 TOO_LATE = 253_402_300_800_000 + EMITTED_AT
 """An extraction time after the year 9999: such a record can be no row."""
@@ -76,7 +82,9 @@ class Source:
     def schema(self, attempt: int) -> dict[str, object]:
         """Return the JSON schema that the catalog of an attempt has."""
         more = {"extra": STRING} if attempt >= self.more_columns else {}
-        return object_schema(position=INTEGER, attempt=INTEGER, count=INTEGER, amount=NUMBER, note=STRING, **more)
+        return object_schema(
+            position=INTEGER, attempt=INTEGER, count=INTEGER, amount=NUMBER, note=STRING, day=DATE, **more
+        )
 
     def chunks(self, attempt: int, position: int, sizes: Sequence[int]) -> list[Chunk]:
         """Return the records from a position on, in chunks of these sizes."""
@@ -105,6 +113,8 @@ class Source:
         }
         if sending.attempt >= self.more_columns:
             row["extra"] = f"{CONFIDENTIAL} {random.getrandbits(32):x}"
-        data = {**row, "count": MISFIT} if misfit else row
+        day = random.choice(DAYS)
+        row["day"] = None if day is None else date.fromisoformat(day)
+        data = {**row, "day": day, **({"count": MISFIT} if misfit else {})}
         line = record(STREAM, data, emitted_at=TOO_LATE if refused else EMITTED_AT)
         return Sent(sending, line, None if refused else row, misfit)

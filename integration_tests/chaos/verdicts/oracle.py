@@ -12,6 +12,9 @@ The promises, for a sync that sends records between states:
   attempt, all that earlier attempts of the same generation had acknowledged, and perhaps some of what these had sent
   without having it acknowledged: those records were sent again.
 - What an overwrite had acknowledged is there after the next append, if the user cancels it.
+- Where the catalog has a table's partitions one by one, a reader who comes while an overwrite is published, or after a
+  sync has died of that, sees a part of the old rows or a part of the new ones, but never some of both. After the next
+  sync that succeeds all is there again.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -40,10 +43,19 @@ class Content:
 
 @dataclass(frozen=True)
 class World:
-    """The table as readers see it, and an overwrite that is not published, if there is one."""
+    """The table as readers see it, and an overwrite that is not published, if there is one.
+
+    `leaving` is what an overwrite is about to take away that is published step by step, and perhaps not to its end.
+    """
 
     published: Content = field(default_factory=Content)
     unpublished: Content | None = None
+    leaving: tuple[Content, ...] = ()
+
+    def admits(self, seen: Collection[Sending]) -> bool:
+        if not self.leaving:
+            return self.published.admits(seen)
+        return any(frozenset(seen) <= content.allowed for content in (self.published, *self.leaving))
 
 
 @dataclass(frozen=True)
@@ -75,45 +87,54 @@ class Effect:
         if published.generation is None and self.generation is not None and not world.published.allowed:
             published = replace(published, generation=self.generation)
         if left is None:
-            yield World(published)
+            yield World(published, leaving=() if self.succeeded else world.leaving)
             return
-        yield World(published.plus(left.required, left.allowed))
+        yield World(published.plus(left.required, left.allowed), leaving=() if self.succeeded else world.leaving)
         if not self.succeeded:
             # Begun and not ended: taking rows in is done again, and then they are not there twice.
-            yield World(published.plus(NOTHING, left.allowed), left)
+            yield World(published.plus(NOTHING, left.allowed), left, world.leaving)
 
     def _replace(self, world: World, held: frozenset[Sending]) -> Iterable[World]:
         left = world.unpublished
         resumes = left is not None and left.generation == self.generation and self.generation is not None
         begun = left if resumes and left is not None else Content(self.generation)
         if self.completed:
-            yield World(begun.plus(self.sent, NOTHING))
+            leaving = () if self.succeeded else (*world.leaving, world.published)
+            yield World(begun.plus(self.sent, NOTHING), leaving=leaving)
         if not self.succeeded:
-            yield World(world.published, begun.plus(held, self.sent))
+            yield World(world.published, begun.plus(held, self.sent), world.leaving)
             if not held:
                 yield world
 
 
 class Oracle:
-    """The worlds that are possible."""
+    """The worlds that are possible; with `swaps_in_steps`, of a table whose overwrites are published call by call."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, swaps_in_steps: bool = False) -> None:
         self.worlds = {World()}
+        self._swaps_in_steps = swaps_in_steps
 
     def after(self, *orders: Iterable[Effect]) -> None:
         """Let these effects have happened; in several orders if theirs is unknown."""
-        self.worlds = set().union(*(_in_turn(self.worlds, order) for order in orders))
+        worlds = set().union(*(_in_turn(self.worlds, order) for order in orders))
+        self.worlds = worlds if self._swaps_in_steps else {replace(world, leaving=()) for world in worlds}
 
     def see(self, seen: Collection[Sending]) -> bool:
         """Rule out the worlds in which a reader could not see this. False, and nothing is ruled out, if that is all."""
-        left = {world for world in self.worlds if world.published.admits(seen)}
+        left = {world for world in self.worlds if world.admits(seen)}
         self.worlds = left or self.worlds
         return bool(left)
 
     def keep(self, seen: Collection[Sending]) -> None:
         """Require that what a reader saw stays, acknowledged or not; for when no sync runs that may take it back."""
         rows = frozenset(seen)
-        self.worlds = {replace(world, published=world.published.plus(rows, NOTHING)) for world in self.worlds}
+        self.worlds = {
+            # Of a world in which they are about to be taken away they are no part.
+            world
+            if world.leaving and not rows <= world.published.allowed
+            else replace(world, published=world.published.plus(rows, NOTHING))
+            for world in self.worlds
+        }
 
     def explain(self, seen: Collection[Sending]) -> str:
         """Say what is wrong with what a reader saw, held against the likeliest world."""

@@ -20,7 +20,7 @@ class Verdict:
     def __str__(self) -> str:
         counts = self.tally
         said = (
-            f"round {self.number:>4}  {self.subject:<22} {self.seconds:>5.1f} s  {counts.syncs} syncs, "
+            f"round {self.number:>4}  {self.subject:<34} {self.seconds:>5.1f} s  {counts.syncs} syncs, "
             f"{counts.kills.total()} kills, {counts.faults.total()} faults, {counts.overlaps.total()} overlaps"
         )
         return f"{said}  BROKEN" if self.violation else said
@@ -47,8 +47,8 @@ def summary(verdicts: list[Verdict]) -> str:
         total.add(counts)
     rows = dict(sorted(rows.items()))
     rows["all"] = [sum(column) for column in zip(*rows.values(), strict=True)]
-    lines = ["".join([f"{'':<24}", *(f"{name:>13}" for name in _COLUMNS)])]
-    lines += ["".join([f"{subject:<24}", *(f"{value:>13,}" for value in values)]) for subject, values in rows.items()]
+    lines = ["".join([f"{'':<36}", *(f"{name:>13}" for name in _COLUMNS)])]
+    lines += ["".join([f"{subject:<36}", *(f"{value:>13,}" for value in values)]) for subject, values in rows.items()]
     lines += [f"{what}: {_counts(counts)}" for what, counts in _by_kind(total).items()]
     return "\n".join(lines)
 

@@ -1,0 +1,83 @@
+"""What rounds are about: kinds of table, whether syncs replace what is in them, and how they are partitioned."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from integration_tests.chaos.attempts.source import STREAM
+from integration_tests.harness.messages import Json
+from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
+
+ICEBERG, HIVE_PARQUET, HIVE_JSONL = TABLE_KINDS
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A kind of table, whether syncs replace what is in it, and whether it is partitioned."""
+
+    kind: TableKind
+    overwrites: bool
+    partitioned: bool = False
+
+    def __str__(self) -> str:
+        kind = f"{self.kind.name} partitioned" if self.partitioned else self.kind.name
+        return f"{kind} {'overwrite' if self.overwrites else 'append'}"
+
+    def layouts(self, random: Random) -> Sequence[Json]:
+        """Return the options of partitions that the user chooses one after the other.
+
+        An Iceberg table takes any; the partition keys of a Hive table stay.
+        """
+        if not self.partitioned:
+            return ({},)
+        if self.kind is ICEBERG:
+            return random.sample(_ICEBERG, 3)
+        return ({**random.choice(_HIVE), "catalog_partitions": random.choice(("register", "projection", "both"))},)
+
+
+_BY_DAY = {"partition_source": "day"}
+
+_ICEBERG: Sequence[Json] = (
+    {},
+    {"partitioning": "DATE", **_BY_DAY},
+    {"partitioning": "YEAR/MONTH", **_BY_DAY},
+    {"streams": [{"stream": STREAM, "partition_by": [{"source": "position", "transform": "bucket[3]"}]}]},
+    {
+        "streams": [
+            {
+                "stream": STREAM,
+                "partition_by": [{"source": "day"}, {"source": "position", "transform": "truncate[10]"}],
+                "sort_by": [{"source": "count", "direction": "descending", "nulls": "last"}],
+            }
+        ]
+    },
+    {"streams": [{"stream": STREAM, "partition_by": []}]},
+)
+
+_HIVE: Sequence[Json] = (
+    {"partitioning": "DATE", **_BY_DAY},
+    {"partitioning": "YEAR/MONTH", **_BY_DAY},
+    {"partitioning": "YEAR/MONTH/DAY", **_BY_DAY},
+    {"path_layout": "plain", "partitioning": "YEAR/MONTH/DAY", **_BY_DAY},
+    {"streams": [{"stream": STREAM, "partition_by": [{"source": "day", "transform": "month"}, {"source": "attempt"}]}]},
+)
+
+
+def swaps_in_steps(layout: Json) -> bool:
+    """Tell whether an overwrite takes a reader's partitions away and brings new ones, call by call."""
+    return layout.get("catalog_partitions") == "register"
+
+
+SUBJECTS = tuple(
+    Subject(kind, overwrites, partitioned)
+    for partitioned in (False, True)
+    for kind, overwrites in (
+        (ICEBERG, False),
+        (HIVE_PARQUET, True),
+        (HIVE_JSONL, False),
+        (ICEBERG, True),
+        (HIVE_PARQUET, False),
+        (HIVE_JSONL, True),
+    )
+)
+"""Whose turn it is: round 1 is about the first, round 2 about the second, and so on, over and over."""
