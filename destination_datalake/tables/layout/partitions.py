@@ -138,6 +138,8 @@ class TableLayout:
         explicit = self._explicit(columns)
         if explicit == []:
             return ()
+        if explicit is None and not template.variables:
+            return None
         given = {field.name: self._of_calendar(field, digits=True) for field in explicit or ()}
         for name in given:
             if name not in template.variables:
