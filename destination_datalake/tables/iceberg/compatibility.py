@@ -7,9 +7,12 @@ from collections.abc import Collection, Iterator
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
 from destination_datalake.files.plan import DataFile
+from destination_datalake.partitioning.spec import parse_transform
+from destination_datalake.tables.iceberg.layout.partitions import source_paths
 
 _NEWEST_FORMAT = 2
 
@@ -21,12 +24,9 @@ def incompatibility(metadata: TableMetadata) -> str | None:
             f"its format-version is {metadata.format_version}, and this connector writes versions 1 and 2. "
             "Copy it to a table with the property format-version 2"
         )
-    if fields := metadata.spec().fields:
-        by = ", ".join(_transform(field, metadata.schema()) for field in fields)
-        return (
-            f"it is partitioned by {by}, and this connector does not write partitions of Iceberg tables. "
-            "Remove the partition fields (ALTER TABLE ... DROP PARTITION FIELD ...)"
-        )
+    for field in metadata.spec().fields:
+        if (problem := _unknown(field, metadata.schema())) is not None:
+            return f"{problem}. Remove that partition field (ALTER TABLE ... DROP PARTITION FIELD {field.name})"
     if ambiguous := _names_equal_but_for_case(metadata.schema().as_struct(), ""):
         return (
             f"its columns {' and '.join(ambiguous)} differ only in upper and lower case, so Glue, Athena and Spark "
@@ -56,9 +56,21 @@ def required_column_with_nulls(file: DataFile, schema: Schema) -> str | None:
     return min(required & file.with_nulls, default=None)
 
 
-def _transform(field: PartitionField, schema: Schema) -> str:
-    column = schema.find_column_name(field.source_id) or "a column that was dropped"
-    return f"{field.transform}({column})"
+def _unknown(field: PartitionField, schema: Schema) -> str | None:
+    """Return why no file can be written for a partition field, as a clause about the table; None if files can."""
+    if isinstance(field.transform, VoidTransform):
+        return None
+    try:
+        parse_transform(str(field.transform))
+    except ValueError:
+        return (
+            f"its partition field {field.name} has the transform {field.transform}, which this connector does not know"
+        )
+    if field.source_id in source_paths(schema):
+        return None
+    if schema.find_column_name(field.source_id) is None:
+        return f"its partition field {field.name} is of a column that was dropped"
+    return f"its partition field {field.name} is of a value inside a list or a map"
 
 
 def _names_equal_but_for_case(type_: IcebergType, above: str) -> tuple[str, str] | None:

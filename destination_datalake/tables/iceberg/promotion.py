@@ -16,7 +16,9 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from destination_datalake.files.plan import RewriteFailed, RewriteTask, Rewritten
-from destination_datalake.tables.iceberg.snapshots.entries import has_row_level_deletes, live_files, rewritten_entry
+from destination_datalake.tables.iceberg.snapshots.entries import rewritten_entry
+from destination_datalake.tables.iceberg.snapshots.manifests import has_row_level_deletes, live_files
+from destination_datalake.tables.iceberg.snapshots.producers import replace_files
 from destination_datalake.tables.iceberg.write_modes import pending_branches
 from destination_datalake.tables.table import Rewrite, TableConflict, TableName
 
@@ -31,7 +33,7 @@ _logger = logging.getLogger(__name__)
 class Promotion:
     """The rewritten files of one commit. Retries of the commit reuse them: no file is rewritten twice.
 
-    `folder` (an S3 URI without a slash at its end) is where new files are written.
+    `folder` (an S3 URI without a slash at its end) is where new files are written, in it in the folder of the old one.
     """
 
     def __init__(self, table: TableName, folder: str, access: AwsAccess, rewrite: Rewrite) -> None:
@@ -70,10 +72,8 @@ class Promotion:
             )
             if changed:
                 self._added += [new for _, new in changed]
-                with transaction.update_snapshot(branch=branch).overwrite() as overwrite:
-                    for old, new in changed:
-                        overwrite.delete_data_file(old)
-                        overwrite.append_data_file(rewritten_entry(old, new, to_double, table.metadata))
+                entries = [(old, rewritten_entry(old, new, to_double)) for old, new in changed]
+                replace_files(entries, branch, table, transaction)
 
     def log(self) -> None:
         """Log the promotion, once it is committed."""
@@ -120,7 +120,8 @@ class Promotion:
     def _write(self, paths: set[str], to_double: frozenset[int]) -> None:
         missing = sorted(path for path in paths if (path, to_double) not in self._rewritten)
         tasks = [
-            RewriteTask(path, f"{self._folder}/{uuid4().hex}.parquet", {}, self._access, to_double) for path in missing
+            RewriteTask(path, f"{self._folder_of(path)}/{uuid4().hex}.parquet", {}, self._access, to_double)
+            for path in missing
         ]
         if not tasks:
             return
@@ -130,3 +131,7 @@ class Promotion:
             # Which of the targets were written is unknown.
             self._rewritten |= {(task.source, to_double): Rewritten(task.source, task.target, 0, 0) for task in tasks}
             raise
+
+    def _folder_of(self, path: str) -> str:
+        """Return the folder for the new file: that of the file at `path`, its partition's, if that is in ours."""
+        return path.rpartition("/")[0] if path.startswith(f"{self._folder}/") else self._folder

@@ -33,6 +33,9 @@ from destination_datalake.tables.iceberg.compatibility import (
     required_column_with_nulls,
     required_field_within,
 )
+from destination_datalake.tables.iceberg.layout.evolution import WantedLayout
+from destination_datalake.tables.iceberg.layout.partitions import partitioning
+from destination_datalake.tables.iceberg.layout.sorting import sort_order, sort_order_id
 from destination_datalake.tables.iceberg.metadata.catalog import COMMENT
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from destination_datalake.tables.iceberg.promotion import Promotion
@@ -44,6 +47,7 @@ from destination_datalake.tables.iceberg.write_modes import (
     properties_of_new_table,
     write_mode,
 )
+from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.reconcile import Reconciliation, reconcile
 from destination_datalake.tables.table import (
     Committed,
@@ -64,7 +68,6 @@ if TYPE_CHECKING:
     from destination_datalake.protocol.catalog import Stream
     from destination_datalake.tables.glue.database import Databases
     from destination_datalake.tables.layout.partitions import TableLayout
-    from destination_datalake.tables.ownership import TableOwner
 
 _logger = logging.getLogger(__name__)
 
@@ -117,6 +120,7 @@ class IcebergTable:
         self._sync = sync
         self._operations = TableOperations(name, access)
         self._mode: WriteMode = Append(name, stream)
+        self._wanted: tuple[tuple[Field, ...], WantedLayout] | None = None
 
     def prepare(self) -> None:
         """Create the table or reconcile its schema; settle the pending overwrites that earlier syncs left."""
@@ -135,6 +139,8 @@ class IcebergTable:
         self._databases.govern(self.name.database)
         table, (self._mode, columns) = self._commit(self._begin, table)
         self._use_schema(table.metadata, columns)
+        # Files in a former sort order are as good: unlike the partition spec, it is not followed during a sync.
+        self._plan = replace(self._plan, sort_order=sort_order(table.metadata, self._plan.columns))
         self._plan = replace(self._plan, folder=f"{table.location().rstrip('/')}/data")
 
     def plan(self) -> FilePlan:
@@ -166,10 +172,12 @@ class IcebergTable:
                     raise self._required(column, "records have no value for it")
             promotion.rewrite_files(table, transaction, promoted_to_double(table.schema(), metadata.schema()))
             for file in files:
-                if (reason := mismatch(file, metadata.schema())) is not None:
+                if (reason := mismatch(file, metadata)) is not None:
                     return reason
             if files:
-                self._mode.append_files([manifest_entry(file, metadata) for file in files], transaction)
+                orders = [sort_order_id(file, self._plan.sort_order, metadata) for file in files]
+                entries = [manifest_entry(file, metadata, order) for file, order in zip(files, orders, strict=True)]
+                self._mode.append_files(entries, table, transaction)
             return None
 
         try:
@@ -197,14 +205,17 @@ class IcebergTable:
     def _create(self) -> PyIcebergTable:
         ids = itertools.count(1)
         fields = [iceberg_field(column, lambda: next(ids)) for column in (*METADATA_COLUMNS, *self._columns)]
+        schema, wanted = Schema(*fields), self._wanted_layout(self._columns)
         properties = {
             **_PROPERTIES,
             "write.parquet.compression-codec": self._plan.codec.lower(),
             **properties_of_new_table(self._stream),
             **self._owner.parameters(),
+            **wanted.properties(),
         }
+        spec, order = wanted.new_spec(schema), wanted.new_sort_order(schema)
         self._databases.ensure(self.name.database)
-        return self._operations.create(Schema(*fields), self._location.folder, properties)
+        return self._operations.create(schema, self._location.folder, spec, order, properties)
 
     def _commit(
         self,
@@ -251,6 +262,7 @@ class IcebergTable:
         apply_changes([each for each in reconciled.changes if each not in deferred], transaction)
         if reconciled.conflicts:
             self._add_comment(reconciled, transaction)
+        self._apply_layout(reconciled.columns, table, transaction)
         if (ungoverned := self._ungoverned(transaction.table_metadata)) is not None:
             return ungoverned
         mode = write_mode(self.name, self._stream, self._sync, table.metadata.properties)
@@ -279,10 +291,26 @@ class IcebergTable:
         if (comment := reconciled.comment(existing)) != existing:
             transaction.set_properties({COMMENT: comment})
 
+    def _wanted_layout(self, columns: tuple[Field, ...]) -> WantedLayout:
+        """Return the partitions and the sort order that the options mean for columns with these names."""
+        if self._wanted is None or self._wanted[0] != columns:
+            partition_by, sort_by = self._layout.iceberg_fields(columns), self._layout.sort_fields(columns)
+            self._wanted = columns, WantedLayout(self._stream.id, partition_by, sort_by)
+        return self._wanted[1]
+
+    def _apply_layout(self, columns: tuple[Field, ...], table: PyIcebergTable, transaction: Transaction) -> None:
+        wanted, owner = self._wanted_layout(columns), TableOwner.of(table.properties)
+        if owner is not None and owner.stream == self._stream.id:
+            wanted.apply(transaction)
+        else:
+            wanted.warn_of_difference(transaction.table_metadata, self.name)
+
     def _use_schema(self, metadata: TableMetadata, columns: Sequence[Field]) -> None:
-        """Put the table's field ids, and the columns in the table's types, into the plan."""
+        """Put the table's field ids and partitions, and the columns in the table's types, into the plan."""
         written = evolve(column_types(metadata), columns).columns
-        self._plan = replace(self._plan, columns=written, field_ids=index_by_name(metadata.schema()))
+        assigned = partitioning(metadata, written, self._layout.config.max_open_partitions)
+        ids = index_by_name(metadata.schema())
+        self._plan = replace(self._plan, columns=written, field_ids=ids, partitioning=assigned)
 
     def _delete(self, objects: Sequence[Withdrawable]) -> None:
         """Delete objects that the table does not refer to. A failure is logged and changes no outcome."""

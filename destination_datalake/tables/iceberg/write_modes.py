@@ -20,7 +20,8 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 from destination_datalake.protocol.catalog import Stream
 from destination_datalake.tables.fencing import TOKEN_PROPERTY, Fenced, FencingToken
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
-from destination_datalake.tables.iceberg.snapshots.entries import has_row_level_deletes, holds_files, live_files
+from destination_datalake.tables.iceberg.snapshots.manifests import has_row_level_deletes, holds_files, live_files
+from destination_datalake.tables.iceberg.snapshots.producers import add_files
 from destination_datalake.tables.table import LOWEST_GENERATION_PROPERTY, TableConflict, TableName, cannot_write
 
 BRANCH_PREFIX = "airbyte_generation_"
@@ -50,15 +51,12 @@ class WriteMode(ABC):
     def publish(self, operations: TableOperations) -> None:
         """Make the branch's rows the table's content, unless they are already."""
 
-    def append_files(self, files: Iterable[IcebergFile], transaction: Transaction) -> None:
+    def append_files(self, files: Iterable[IcebergFile], table: Table, transaction: Transaction) -> None:
         """Add the files to the branch, in one snapshot."""
-        self._add_snapshot(files, self._branch, transaction)
+        self._add_snapshot(files, self._branch, table, transaction)
 
-    def _add_snapshot(self, files: Iterable[IcebergFile], branch: str, transaction: Transaction) -> None:
-        update = transaction.update_snapshot(snapshot_properties=_snapshot_properties(self._stream), branch=branch)
-        with update.fast_append() as append:
-            for file in files:
-                append.append_data_file(file)
+    def _add_snapshot(self, files: Iterable[IcebergFile], branch: str, table: Table, transaction: Transaction) -> None:
+        add_files(files, branch, table, transaction, _snapshot_properties(self._stream))
 
 
 class Append(WriteMode):
@@ -95,7 +93,7 @@ class Append(WriteMode):
                 )
                 raise TableConflict(cannot_write(self._stream.id, self._table, problem))
             if files := live_files(table, head):
-                self._add_snapshot(files, self._branch, transaction)
+                self._add_snapshot(files, self._branch, table, transaction)
         _remove_branches(branches, transaction)
 
     def _lowest_generation(self, table: Table, adopted: list[str]) -> int | None:
@@ -124,9 +122,9 @@ class Overwrite(WriteMode):
         _remove_branches(obsolete, transaction)
         if table.current_snapshot() is None:
             # PyIceberg cannot create a branch in a table without snapshots.
-            self._add_snapshot((), MAIN_BRANCH, transaction)
+            self._add_snapshot((), MAIN_BRANCH, table, transaction)
         if self._branch not in transaction.table_metadata.refs:
-            self._add_snapshot((), self._branch, transaction)
+            self._add_snapshot((), self._branch, table, transaction)
 
     def require(self, metadata: TableMetadata) -> None:
         """Raise Fenced if another sync has taken the token over, or removed the branch."""

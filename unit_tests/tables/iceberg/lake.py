@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime
 from typing import Any
 from uuid import uuid4
 
@@ -23,12 +24,15 @@ from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import _FastAppendFiles
+from pyiceberg.transforms import parse_transform
 from pyiceberg.typedef import Record
+from pyiceberg.utils.datetime import date_to_days, datetime_to_micros
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.config.options import Config
 from destination_datalake.files.formats.field_ids import with_field_ids
 from destination_datalake.files.plan import DataFile, FilePlan, RewriteTask, Rewritten
+from destination_datalake.partitioning.spec import PartitionField, PartitionValue, Void
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.arrow import arrow_field
 from destination_datalake.schema.columns import METADATA_COLUMNS
@@ -77,21 +81,36 @@ class Lake:
         access.client("s3").create_bucket(Bucket=self.bucket)
 
     def open(
-        self, generation: int | None = 1, *, overwrite: bool = False, columns: Sequence[Field] = COLUMNS
+        self,
+        generation: int | None = 1,
+        *,
+        overwrite: bool = False,
+        columns: Sequence[Field] = COLUMNS,
+        stream: StreamId = STREAM,
+        cursor: str = "",
+        partition_by: Sequence[Mapping[str, str]] | None = None,
+        sort_by: Sequence[Mapping[str, str]] | None = None,
+        **more: Any,
     ) -> IcebergTable:
-        """Return the prepared table. Without a generation an overwrite is that of a platform without refreshes."""
+        """Return the prepared table. Without a generation an overwrite is that of a platform without refreshes.
+
+        `partition_by` and `sort_by` are options of the stream, `more` are options of all.
+        """
         minimum = None if generation is None else generation if overwrite else 0
-        stream = Stream(STREAM, {}, overwrite and generation is None, generation, minimum, None)
+        keys = (cursor,) if cursor else ()
+        configured = Stream(stream, {}, overwrite and generation is None, generation, minimum, None, keys)
+        own = {"stream": stream.name, "namespace": stream.namespace, "partition_by": partition_by, "sort_by": sort_by}
+        chosen = options(bucket_name=self.bucket, table_type="ICEBERG", streams=[own], **more)
         plan = FilePlan("parquet", "SNAPPY", tuple(columns), {}, "", False, 1, generation, None)
         location = TableLocation(f"s3://{self.bucket}/orders", f"s3://{self.bucket}/", follow=False)
         opened = IcebergTable(
             self.name,
-            stream,
+            configured,
             columns,
-            TableLayout(stream, Config.parse(options(bucket_name=self.bucket)), location),
+            TableLayout(configured, Config.parse(chosen), location),
             plan,
             self.access,
-            TableOwner(STREAM, SNAKE_CASE),
+            TableOwner(stream, SNAKE_CASE),
             "new_column",
             uuid4().hex,
             ungoverned(self.access),
@@ -103,20 +122,54 @@ class Lake:
         """Write a data file with a row for each id, as the executors do."""
         return self.write_rows(into, *({"id": id_, **more} for id_ in ids))
 
-    def write_rows(self, into: IcebergTable, *rows: Mapping[str, Any], columns: Sequence[Field] = ()) -> DataFile:
-        """Write a data file with these rows, in the plan's columns or in `columns`."""
+    def write_rows(
+        self,
+        into: IcebergTable,
+        *rows: Mapping[str, Any],
+        columns: Sequence[Field] = (),
+        partition: Sequence[PartitionValue] = (),
+        statistics: bool = True,
+    ) -> DataFile:
+        """Write a data file with these rows of one partition, in the plan's columns or in `columns`."""
         plan = into.plan()
         columns = tuple(columns) or plan.columns
         schema = pa.schema([arrow_field(field) for field in (*METADATA_COLUMNS, *columns)])
         schema = with_field_ids(schema, plan.field_ids)
         body, footer = io.BytesIO(), io.BytesIO()
-        with pq.ParquetWriter(body, schema, store_schema=False) as writer:
+        with pq.ParquetWriter(body, schema, store_schema=False, write_statistics=statistics) as writer:
             table = pa.Table.from_pylist([*rows], schema=schema)
             writer.write_table(table)
         writer.writer.metadata.write_metadata_file(footer)
-        uri = self.put(body.getvalue())
+        folder, spec_id = "", 0
+        if plan.partitioning is not None:
+            folder, spec_id = f"{plan.partitioning.path.folder(partition)}/", plan.partitioning.spec_id
+        uri = self.put(body.getvalue(), folder)
         nulls = frozenset(name for name in table.column_names if table.column(name).null_count)
-        return DataFile(uri, len(body.getvalue()), len(rows), columns, footer.getvalue(), None, nulls)
+        size = len(body.getvalue())
+        ordered = plan.sort_order is not None
+        return DataFile(
+            uri, size, len(rows), columns, footer.getvalue(), None, nulls, tuple(partition), spec_id, ordered
+        )
+
+    def write_partitions(
+        self, into: IcebergTable, *rows: Mapping[str, Any], columns: Sequence[Field] = ()
+    ) -> list[DataFile]:
+        """Write a file for each partition of the rows, by PyIceberg's transforms.
+
+        The files have no statistics, so readers can only go by the partitions.
+        """
+        assigned, schema = into.plan().partitioning, self.load().schema()
+        if assigned is None:
+            return [self.write_rows(into, *rows, columns=columns, statistics=False)]
+        files: dict[tuple[PartitionValue, ...], list[Mapping[str, Any]]] = {}
+        for row in rows:
+            files.setdefault(tuple(_value(field, row, schema) for field in assigned.fields), []).append(row)
+        return [
+            self.write_rows(into, *each, columns=columns, partition=of, statistics=False) for of, each in files.items()
+        ]
+
+    def commit_rows(self, into: IcebergTable, *rows: Mapping[str, Any]) -> None:
+        assert into.commit(self.write_partitions(into, *rows), no_rewrite) == Committed()
 
     def commit(self, into: IcebergTable, *ids: int, **more: Any) -> None:
         assert into.commit([self.write(into, *ids, **more)], no_rewrite) == Committed()
@@ -133,6 +186,20 @@ class Lake:
     def append(self, *ids: int) -> None:
         """Append rows as another engine does."""
         self.load().append(pa.table({"id": pa.array(ids, pa.int64())}))
+
+    def scanned(self, row_filter: str, branch: str = MAIN_BRANCH) -> int:
+        """Return how many of the branch's data files a reader with this filter plans to read."""
+        table = self.load()
+        scan = table.scan(row_filter=row_filter, snapshot_id=table.metadata.refs[branch].snapshot_id)
+        return len(list(scan.plan_files()))
+
+    def specs_of_files(self, branch: str = MAIN_BRANCH) -> list[int]:
+        """Return the partition spec of each live data file of a branch, by its manifest."""
+        table = self.load()
+        snapshot = table.metadata.snapshot_by_id(table.metadata.refs[branch].snapshot_id)
+        assert snapshot is not None
+        manifests = snapshot.manifests(table.io)
+        return sorted(each.partition_spec_id for each in manifests for _ in each.fetch_manifest_entry(table.io))
 
     def ids(self, branch: str = MAIN_BRANCH) -> list[int]:
         """Return the ids that a reader of the branch finds."""
@@ -197,9 +264,9 @@ class Lake:
         """Call `act` just before the next update of the Glue table; or after it, and lose the update's response."""
         at_the_next_update(self.access, act, response_lost=response_lost)
 
-    def put(self, body: bytes) -> str:
-        """Put a Parquet file into the table's folder and return its URI."""
-        key = f"orders/data/{uuid4().hex}.parquet"
+    def put(self, body: bytes, folder: str = "") -> str:
+        """Put a Parquet file into a folder of the table's data and return its URI."""
+        key = f"orders/data/{folder}{uuid4().hex}.parquet"
         self.access.client("s3").put_object(Bucket=self.bucket, Key=key, Body=body)
         return f"s3://{self.bucket}/{key}"
 
@@ -215,3 +282,20 @@ class Lake:
 
 def no_rewrite(_tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
     raise AssertionError("no column was promoted to double")
+
+
+def _value(field: PartitionField, row: Mapping[str, Any], schema: Schema) -> PartitionValue:
+    """Return the value of a partition field for a row, by PyIceberg's transform."""
+    if field.transform == Void():
+        return None
+    value: Any = row
+    for name in field.source:
+        value = value and value.get(name)
+    type_ = schema.find_type(".".join(field.source))
+    if isinstance(value, datetime):
+        value = datetime_to_micros(value)
+    elif isinstance(value, date):
+        value = date_to_days(value)
+    transform = parse_transform(str(field.transform))
+    result: PartitionValue = transform.transform(type_)(value)
+    return result

@@ -5,18 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, VoidTransform
-from pyiceberg.types import ListType, LongType, NestedField, StringType, StructType, TimestampType
+from pyiceberg.types import ListType, LongType, NestedField, StringType, StructType
 
 from destination_datalake.schema.types import Field, Int64, List, String, Struct
 from destination_datalake.tables.table import TableConflict
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 
 ID = NestedField(1, "id", LongType())
-REGION = NestedField(2, "region", StringType())
-DAY = NestedField(3, "day", TimestampType())
 BUYER = Field("buyer", "buyer", Struct((Field("age", "age", Int64()),)))
 TAGS = Field("tags", "tags", List(String()))
 
@@ -28,26 +24,6 @@ def required_name(*, required: bool) -> NestedField:
 @pytest.mark.parametrize(
     ("fields", "options", "reason"),
     [
-        (
-            (ID, REGION),
-            {"partition_spec": PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"))},
-            "it is partitioned by identity(region)",
-        ),
-        (
-            (ID, REGION, DAY),
-            {
-                "partition_spec": PartitionSpec(
-                    PartitionField(3, 1000, DayTransform(), "day_part"),
-                    PartitionField(1, 1001, BucketTransform(4), "b"),
-                )
-            },
-            "it is partitioned by day(day), bucket[4](id)",
-        ),
-        (
-            (ID, REGION),
-            {"partition_spec": PartitionSpec(PartitionField(2, 1000, VoidTransform(), "region"))},
-            "it is partitioned by void(region)",
-        ),
         (
             (ID, NestedField(2, "Email", StringType()), NestedField(3, "email", StringType())),
             {},
@@ -112,16 +88,3 @@ def test_a_table_of_format_version_1_is_compatible(lake: Lake) -> None:
 
     assert lake.ids() == [2]
     assert lake.load().metadata.format_version == 1
-
-
-def test_a_table_that_is_partitioned_during_a_sync_is_refused_by_the_next_commit(lake: Lake) -> None:
-    opened = lake.open()
-    files = [lake.write(opened, 1)]
-    with lake.load().update_spec() as update:
-        update.add_field("id", BucketTransform(4))
-
-    with pytest.raises(TableConflict, match="it is partitioned by"):
-        opened.commit(files, no_rewrite)
-
-    assert lake.ids() == []
-    assert not any(key in files[0].uri for key in lake.objects())

@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, TableAlreadyExistsError
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties, Transaction
+from pyiceberg.table.sorting import SortOrder
 
 from destination_datalake.aws.retries import retry_on
 from destination_datalake.tables.iceberg.metadata.catalog import CompareAndSetGlueCatalog
@@ -31,10 +33,12 @@ class TableOperations:
         """Return the table's present state. Raises NoSuchTableError, or PyIceberg's errors for other table types."""
         return self._catalog().load_table(self._name)
 
-    def create(self, schema: Schema, location: str, properties: Mapping[str, str]) -> Table:
+    def create(
+        self, schema: Schema, location: str, spec: PartitionSpec, order: SortOrder, properties: Mapping[str, str]
+    ) -> Table:
         """Create the table, or load it if another writer has created it meanwhile."""
         try:
-            return self._catalog().create_table(self._name, schema, location=location, properties=dict(properties))
+            return self._catalog().create_table(self._name, schema, location, spec, order, dict(properties))
         except TableAlreadyExistsError:
             return self.load()
 

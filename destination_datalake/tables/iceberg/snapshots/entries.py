@@ -1,4 +1,4 @@
-"""Data files in Iceberg's manifests: entries from the footers that the writers return, and the files of a snapshot."""
+"""The entries of data files in manifests, made from what the writers return."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from pyiceberg.io.pyarrow import (
     parquet_path_to_id_mapping,
 )
 from pyiceberg.manifest import DataFile as IcebergFile
-from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent, ManifestFile
+from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.schema import Schema, index_by_id, index_by_name
-from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, FloatType
 
 from destination_datalake.files.plan import DataFile, Rewritten
+from destination_datalake.tables.iceberg.layout.partitions import outdated, partition_record
 
 _FIELD_ID = b"PARQUET:field_id"
 _FLOAT_BYTES = 4
 
 
-def mismatch(file: DataFile, schema: Schema) -> str | None:
-    """Return why the file cannot be added to a table of this schema, as a clause about the table; None if it can.
+def mismatch(file: DataFile, metadata: TableMetadata) -> str | None:
+    """Return why the file cannot be added to the table as it is now, as a clause about the table; None if it can.
 
     Iceberg readers find columns by field id, so values of a column that was dropped or renamed would be lost. Files
     with a float column that the schema has as double are not read correctly by every engine (trinodb/trino#30544).
     """
+    schema = metadata.schema()
     ids, fields = index_by_name(schema), index_by_id(schema)
     for path, id_, type_ in _fields(_footer(file).schema.to_arrow_schema(), ""):
         if ids.get(path) != id_:
             return f"its column {path} was dropped or renamed after the files were planned"
         if pa.types.is_float32(type_) and fields[id_].field_type == DoubleType():
             return f"its column {path} was promoted to double after the files were planned"
-    return None
+    return outdated(file, metadata)
 
 
-def manifest_entry(file: DataFile, metadata: TableMetadata) -> IcebergFile:
-    """Return the manifest entry of a file, made from its footer: nothing is read from S3.
+def manifest_entry(file: DataFile, metadata: TableMetadata, sort_order_id: int | None) -> IcebergFile:
+    """Return the manifest entry of a file of the table's default spec, made from its footer: S3 is not read.
 
     Columns without statistics in the footer have no metrics, which Iceberg permits.
     """
@@ -58,32 +58,31 @@ def manifest_entry(file: DataFile, metadata: TableMetadata) -> IcebergFile:
     statistics = data_file_statistics_from_parquet_metadata(
         parquet_metadata=found, stats_columns=plan, parquet_column_mapping=ids
     )
-    return IcebergFile.from_args(
+    entry = IcebergFile.from_args(
         content=DataFileContent.DATA,
         file_path=file.uri,
         file_format=FileFormat.PARQUET,
-        partition=Record(),
+        partition=partition_record(file, metadata),
         file_size_in_bytes=file.size,
-        sort_order_id=None,
-        spec_id=metadata.default_spec_id,
+        sort_order_id=sort_order_id,
         equality_ids=None,
         key_metadata=None,
         **statistics.to_serialized_dict(),
     )
+    entry.spec_id = metadata.default_spec_id
+    return entry
 
 
-def rewritten_entry(
-    old: IcebergFile, new: Rewritten, to_double: Collection[int], metadata: TableMetadata
-) -> IcebergFile:
-    """Return the manifest entry of a rewritten file: the old file's metrics, with bounds of `to_double` as doubles.
+def rewritten_entry(old: IcebergFile, new: Rewritten, to_double: Collection[int]) -> IcebergFile:
+    """Return the manifest entry of a rewritten file: the old one's partition and metrics, with bounds as doubles.
 
     `to_double` are field ids. Column sizes and split offsets of the old file do not apply and are omitted.
     """
-    return IcebergFile.from_args(
+    entry = IcebergFile.from_args(
         content=DataFileContent.DATA,
         file_path=new.target,
         file_format=FileFormat.PARQUET,
-        partition=Record(),
+        partition=old.partition,
         record_count=old.record_count,
         file_size_in_bytes=new.size,
         value_counts=old.value_counts,
@@ -92,8 +91,9 @@ def rewritten_entry(
         lower_bounds=_as_doubles(old.lower_bounds, to_double),
         upper_bounds=_as_doubles(old.upper_bounds, to_double),
         sort_order_id=old.sort_order_id,
-        spec_id=metadata.default_spec_id,
     )
+    entry.spec_id = old.spec_id
+    return entry
 
 
 def promoted_to_double(before: Schema, after: Schema) -> frozenset[int]:
@@ -104,26 +104,6 @@ def promoted_to_double(before: Schema, after: Schema) -> frozenset[int]:
         for id_, field in index_by_id(before).items()
         if field.field_type == FloatType() and id_ in now and now[id_].field_type == DoubleType()
     )
-
-
-def live_files(table: Table, snapshot_id: int) -> list[IcebergFile]:
-    """Return the live data files of a snapshot."""
-    return [
-        entry.data_file
-        for manifest in _live_manifests(table, snapshot_id)
-        if manifest.content == ManifestContent.DATA
-        for entry in manifest.fetch_manifest_entry(table.io)
-    ]
-
-
-def holds_files(table: Table, snapshot_id: int) -> bool:
-    """Whether a snapshot has live files. Reads the manifest list only."""
-    return bool(_live_manifests(table, snapshot_id))
-
-
-def has_row_level_deletes(table: Table, snapshot_id: int) -> bool:
-    """Whether a snapshot has delete files, which apply to data files by path or sequence number (Iceberg spec)."""
-    return any(manifest.content == ManifestContent.DELETES for manifest in _live_manifests(table, snapshot_id))
 
 
 def _footer(file: DataFile) -> pq.FileMetaData:
@@ -138,12 +118,6 @@ def _without_statistics(metadata: pq.FileMetaData) -> Iterator[str]:
             chunk = metadata.row_group(group).column(column)
             if not chunk.is_stats_set:
                 yield chunk.path_in_schema
-
-
-def _live_manifests(table: Table, snapshot_id: int) -> list[ManifestFile]:
-    snapshot = table.metadata.snapshot_by_id(snapshot_id)
-    manifests = snapshot.manifests(table.io) if snapshot is not None else []
-    return [manifest for manifest in manifests if manifest.has_added_files() or manifest.has_existing_files()]
 
 
 def _as_doubles(bounds: Mapping[int, bytes] | None, ids: Collection[int]) -> dict[int, bytes] | None:

@@ -1,0 +1,1 @@
+"""Partition specs and sort orders of Iceberg tables."""

@@ -1,0 +1,75 @@
+"""From the partition spec of an Iceberg table to what writers do, and from a file's values to its manifest entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Record
+from pyiceberg.types import NestedField, StructType
+
+from destination_datalake.files.plan import DataFile
+from destination_datalake.partitioning.spec import PartitionField, Partitioning, Void, parse_transform
+from destination_datalake.schema.columns import METADATA_COLUMNS
+from destination_datalake.schema.types import Field, Struct
+from destination_datalake.tables.iceberg.layout.folders import IcebergPath
+
+Path = tuple[str, ...]
+"""The names from a column down to a field inside it."""
+
+
+def source_paths(schema: Schema) -> dict[int, Path]:
+    """Return the paths of the columns, and of fields inside structs, by field id: of what can be partitioned by."""
+    return {field.field_id: path for path, field in _inside_structs(schema.fields, ())}
+
+
+def partitioning(metadata: TableMetadata, columns: Sequence[Field], max_open: int) -> Partitioning | None:
+    """Return how rows of these columns are assigned to partitions of the table's default spec.
+
+    Fields whose source column is not written are null in every row, as void ones are. None if all fields are.
+    """
+    paths, spec = source_paths(metadata.schema()), metadata.spec()
+    fields = tuple(
+        PartitionField(field.name, path, parse_transform(str(field.transform)) if is_written(path, columns) else Void())
+        for field in spec.fields
+        for path in [paths.get(field.source_id, ())]
+    )
+    if all(field.transform == Void() for field in fields):
+        return None
+    return Partitioning(fields, IcebergPath(fields), max_open, spec.spec_id)
+
+
+def is_written(path: Path, columns: Sequence[Field]) -> bool:
+    """Whether the field at a path is among the stream's columns, or one of the metadata columns."""
+    fields: Sequence[Field] = (*METADATA_COLUMNS, *columns)
+    for depth, name in enumerate(path, start=1):
+        found = next((field for field in fields if field.name == name), None)
+        if found is None:
+            return False
+        if depth == len(path):
+            return True
+        fields = found.type.fields if isinstance(found.type, Struct) else ()
+    return False
+
+
+def outdated(file: DataFile, metadata: TableMetadata) -> str | None:
+    """Return why a file's partition is none of the table's default spec, as a clause about the table; None if it is."""
+    if file.partition:
+        fits = file.spec_id == metadata.default_spec_id
+    else:
+        fits = partitioning(metadata, file.columns, 1) is None
+    return None if fits else "its partition spec was changed after the files were planned"
+
+
+def partition_record(file: DataFile, metadata: TableMetadata) -> Record:
+    """Return a file's partition as manifests of the table's default spec have it."""
+    return Record(*(file.partition or [None] * len(metadata.spec().fields)))
+
+
+def _inside_structs(fields: Sequence[NestedField], above: Path) -> Iterator[tuple[Path, NestedField]]:
+    for field in fields:
+        path = (*above, field.name)
+        yield path, field
+        if isinstance(field.field_type, StructType):
+            yield from _inside_structs(field.field_type.fields, path)
