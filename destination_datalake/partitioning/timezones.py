@@ -46,6 +46,15 @@ def local_times(moments: NDArray[np.datetime64], zone: str) -> NDArray[np.dateti
     return local.view("datetime64[us]")
 
 
+def is_offset_constant(bounds: NDArray[np.datetime64], zone: str) -> bool:
+    """Return whether a zone's offset from UTC is the same from the first moment to the second; False after 400 days."""
+    first, last = (bounds.view(np.int64) // (_DAY * _MICROSECONDS)).clip(_FIRST, _LAST).tolist()
+    if last - first > 400:
+        return False
+    offsets = {offset for day in range(first, last + 1) for offset in _change(zone, day)[::2]}
+    return len(offsets) == 1
+
+
 @lru_cache(maxsize=65_536)
 def _change(zone: str, day: int) -> tuple[int, int, int]:
     """Return a zone's offset from UTC before and after the moment of a UTC day at which it changes, and the moment.

@@ -23,7 +23,7 @@ from destination_datalake.partitioning.spec import (
     Truncate,
     Void,
 )
-from destination_datalake.partitioning.timezones import local_times
+from destination_datalake.partitioning.timezones import is_offset_constant, local_times
 from destination_datalake.schema.types import (
     Boolean,
     ColumnType,
@@ -86,9 +86,11 @@ def permits(transform: Transform, column_type: ColumnType) -> bool:
 def transformed(array: pa.Array[Any], transform: Transform) -> pa.Array[Any]:
     """Return the value of each row's partition: null where the value is null, and of the same length.
 
-    The types are bool, int32, int64, float, double, decimal128, string and binary. Raises ValueError if the array's
-    type does not permit the transform.
+    The types are bool, int32, int64, float, double, decimal128, string and binary. An array without a type is null
+    throughout. Raises ValueError if the array's type does not permit the transform.
     """
+    if pa.types.is_null(array.type):
+        return pa.nulls(len(array), pa.int32())
     array = _plain(array)
     match transform:
         case Identity():
@@ -105,6 +107,18 @@ def transformed(array: pa.Array[Any], transform: Transform) -> pa.Array[Any]:
             return _integers(_CALENDAR[part](_local(array, zone)), array)
         case _:
             assert_never(transform)
+
+
+def is_one_period(bounds: pa.Array[Any], calendar: CalendarPart) -> bool:
+    """Return whether one year, month, day or hour, as `calendar` says, has all moments from one bound to the other.
+
+    If so, all of them have the same calendar part. False may be wrong where the zone's offset from UTC changes.
+    """
+    if _is_shifted(bounds, calendar.zone) and not is_offset_constant(_moments(bounds), calendar.zone):
+        return False
+    unit: TimeUnit = "day" if calendar.part == "date" else calendar.part
+    first, last = _counted(_local(bounds, calendar.zone), unit).tolist()
+    return bool(first == last)
 
 
 def _plain(array: pa.Array[Any]) -> pa.Array[Any]:
@@ -136,7 +150,7 @@ def _in_iceberg_terms(array: pa.Array[Any]) -> pa.Array[Any]:
         return array.view(pa.int32())
     if pa.types.is_timestamp(array.type) or pa.types.is_time64(array.type):
         return _in_microseconds(array)
-    if pa.types.is_nested(array.type) or pa.types.is_null(array.type):
+    if pa.types.is_nested(array.type):
         raise _refusal("identity", array)
     return array
 
@@ -215,7 +229,7 @@ _NUMPY_UNITS: Mapping[TimeUnit, str] = {"year": "Y", "month": "M", "day": "D", "
 def _since_1970(array: pa.Array[Any], unit: TimeUnit) -> NDArray[np.int64]:
     if unit == "hour" and not pa.types.is_timestamp(array.type):
         raise _refusal(unit, array)
-    return _moments(array).astype(f"datetime64[{_NUMPY_UNITS[unit]}]").view(np.int64)
+    return _counted(_moments(array), unit)
 
 
 def _moments(array: pa.Array[Any]) -> NDArray[np.datetime64]:
@@ -230,9 +244,11 @@ def _moments(array: pa.Array[Any]) -> NDArray[np.datetime64]:
 def _local(array: pa.Array[Any], zone: str) -> NDArray[np.datetime64]:
     """Return what calendars and clocks in `zone` show; dates, and timestamps without a zone, are that already."""
     moments = _moments(array)
-    if pa.types.is_timestamp(array.type) and array.type.tz is not None and zone != "UTC":
-        return local_times(moments, zone)
-    return moments
+    return local_times(moments, zone) if _is_shifted(array, zone) else moments
+
+
+def _is_shifted(array: pa.Array[Any], zone: str) -> bool:
+    return zone != "UTC" and pa.types.is_timestamp(array.type) and array.type.tz is not None
 
 
 def _counted(moments: NDArray[np.datetime64], unit: TimeUnit) -> NDArray[np.int64]:
