@@ -142,12 +142,19 @@ _SESSION_TOO_LONG = _Rule(
     "credentials.",
     "config_error",
 )
+# Glue states no limit of a request; UpdateTable of an Iceberg table with 3,600 columns was beyond it (iceberg-go#701).
+_DEFINITION_TOO_LARGE = _Rule(
+    "the table's definition is larger than Glue accepts",
+    "Set nested to json for the stream, or deselect fields in the connection's settings.",
+    "config_error",
+)
 _SYNONYMS: Mapping[str, str] = {
     "ExpiredTokenException": "ExpiredToken",
     "TokenRefreshRequired": "ExpiredToken",
     "301": "PermanentRedirect",
     "NotSignedUp": "InvalidAccessKeyId",
 }
+_SIZE_EXCEEDED = re.compile(r"(payload|entity) size .*exceeded", re.IGNORECASE)
 _DENIED = frozenset(
     {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "AllAccessDisabled", "Forbidden", "403"}
 )
@@ -201,6 +208,8 @@ def _rule(call: _Call) -> _Rule:
         return _denied(call)
     if call.operation == "AssumeRole" and "DurationSeconds" in call.text:
         return _SESSION_TOO_LONG
+    if call.code == "InvalidInputException" and _SIZE_EXCEEDED.search(call.text):
+        return _DEFINITION_TOO_LARGE
     code = _SYNONYMS.get(call.code, call.code)
     if code in _CODES:
         return _CODES[code]

@@ -11,6 +11,7 @@ from destination_datalake.schema.types import Nested, NumericTypes
 from destination_datalake.tables.aws_datalake import warn_of_second_table
 from destination_datalake.tables.layout.location import TableLocation
 from destination_datalake.tables.layout.partitions import TableLayout
+from destination_datalake.tables.limits import ColumnLimits
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.ownership import TableOwner
 
@@ -32,12 +33,17 @@ class TableFactory:
     databases: Databases
 
     def open(self, stream: Stream, name: TableName) -> Table:
-        """Return the stream's table, which still has to be prepared. Warns if an inherited table is left behind."""
+        """Return the stream's table, which still has to be prepared. Warns if an inherited table is left behind.
+
+        Raises TableConflict if the stream has more columns than the options or the catalog allow.
+        """
         config, access = self.config, self.access
         warn_of_second_table(stream.id, name, config, access)
         naming = TableNaming.of(config).naming
         nested, depth = config.nested_of(*stream.id)
         columns = stream_columns(stream.json_schema, NumericTypes(config.numeric_types), naming, Nested(nested), depth)
+        own = {column.name: column.type for column in columns}
+        ColumnLimits.of(config, stream.id).require(stream.id, name, {}, own)
         plan = FilePlan(
             format="jsonl" if config.format.format_type == "JSONL" else "parquet",
             codec=config.format.compression_codec,

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.columns import METADATA_COLUMNS
-from destination_datalake.schema.evolution import SchemaChange, Widen, evolve
+from destination_datalake.schema.evolution import SchemaChange, Widen, apply_changes, evolve
 from destination_datalake.schema.glue import describe_type
 from destination_datalake.schema.types import ColumnType, Field
+from destination_datalake.tables.limits import ColumnLimits
 from destination_datalake.tables.table import TableName, table_conflict
 
 if TYPE_CHECKING:
@@ -63,12 +64,13 @@ def reconcile(
     existing: Mapping[str, ColumnType | None],
     type_names: Mapping[str, str],
     policy: SchemaConflicts,
+    limits: ColumnLimits,
 ) -> Reconciliation:
     """Return what lets the metadata columns and the stream's own be written to an existing table.
 
     `existing` has the types of the table's columns (None: a type that this connector never writes), `type_names` the
     catalog's names for them. Raises TableConflict if a column with the name of a metadata column has another type, or
-    if a column cannot hold the stream's values and `policy` is `fail`.
+    if a column cannot hold the stream's values and `policy` is `fail`, or if new columns exceed `limits`.
     """
     sent = (*METADATA_COLUMNS, *columns)
     evolution = evolve(existing, sent)
@@ -90,6 +92,7 @@ def reconcile(
     )
     if conflicts and policy == "fail":
         raise table_conflict(stream, table, _describe(conflicts))
+    limits.require(stream, table, existing, apply_changes(existing, evolution.changes))
     return Reconciliation(evolution.changes, evolution.columns[metadata:], conflicts)
 
 

@@ -64,6 +64,11 @@ LAKE_FORMATION = "Insufficient Lake Formation permission(s): Required Create Tab
         (answer("GetTable", "ExpiredTokenException"), "config_error", "the credentials have expired"),
         (answer("GetTable", "EntityNotFoundException"), "config_error", "does not exist in the Glue Data Catalog"),
         (
+            answer("UpdateTable", "InvalidInputException", "Payload size of request exceeded limit"),
+            "config_error",
+            "the table's definition is larger than Glue accepts. Set nested to json",
+        ),
+        (
             answer("UpdateTable", "ThrottlingException"),
             "transient_error",
             "AWS throttles the requests. Try again",

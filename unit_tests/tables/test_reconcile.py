@@ -18,9 +18,11 @@ from destination_datalake.schema.types import (
     Struct,
     Timestamp,
 )
+from destination_datalake.tables.limits import ColumnLimits
 from destination_datalake.tables.reconcile import COMMENT_BYTES, Conflict, Reconciliation, reconcile
 from destination_datalake.tables.table import TableConflict, TableName
 
+LIMITS = ColumnLimits(100, flattened=False)
 METADATA = {column.name: column.type for column in METADATA_COLUMNS}
 
 
@@ -30,7 +32,9 @@ def reconciled(
     columns = [Field(name, name, type_) for name, type_ in stream.items()]
     existing = {**METADATA, **table}
     type_names = {name: "map<string,int>" if type_ is None else "" for name, type_ in existing.items()}
-    return reconcile(StreamId(None, "Orders"), TableName("shop", "orders"), columns, existing, type_names, policy)
+    return reconcile(
+        StreamId(None, "Orders"), TableName("shop", "orders"), columns, existing, type_names, policy, LIMITS
+    )
 
 
 @pytest.mark.parametrize(

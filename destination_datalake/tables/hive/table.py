@@ -41,6 +41,7 @@ from destination_datalake.tables.hive.folders import CONCURRENT_CALLS, Folders
 from destination_datalake.tables.hive.parameters import generation_parameter, lowest_generation, save_commit
 from destination_datalake.tables.hive.widening import Widening
 from destination_datalake.tables.hive.write_modes import Append, Overwrite, WriteMode
+from destination_datalake.tables.limits import ColumnLimits
 from destination_datalake.tables.reconcile import reconcile
 from destination_datalake.tables.table import Committed, Reencode, Rewrite, TableName, table_conflict
 
@@ -182,6 +183,7 @@ class HiveTable:
             column_types(table_input),
             column_type_names(table_input),
             self._schema_conflicts,
+            ColumnLimits.of(self._layout.config, self._stream.id),
         )
         change_columns(table_input, [c for c in reconciled.changes if isinstance(c, AddColumn) or self._in_place])
         if reconciled.conflicts:

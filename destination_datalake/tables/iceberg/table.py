@@ -47,6 +47,7 @@ from destination_datalake.tables.iceberg.write_modes import (
     properties_of_new_table,
     write_mode,
 )
+from destination_datalake.tables.limits import ColumnLimits
 from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.reconcile import Reconciliation, reconcile
 from destination_datalake.tables.table import (
@@ -249,8 +250,9 @@ class IcebergTable:
         sources = {field.name.lower(): field.doc or field.name for field in table.schema().fields}
         columns = self._owner.name_columns(self.name, table.properties, sources, self._columns)
         type_names = {field.name: str(field.field_type) for field in table.schema().fields}
+        existing, limits = column_types(table.metadata), ColumnLimits.of(self._layout.config, self._stream.id)
         reconciled = reconcile(
-            self._stream.id, self.name, columns, column_types(table.metadata), type_names, self._schema_conflicts
+            self._stream.id, self.name, columns, existing, type_names, self._schema_conflicts, limits
         )
         written = [column.name for column in (*METADATA_COLUMNS, *reconciled.columns)]
         if column := required_column_besides(table.schema(), written):

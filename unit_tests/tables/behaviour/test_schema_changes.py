@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from destination_datalake.tables.table import Reencode
+from destination_datalake.tables.table import Reencode, TableConflict
 from unit_tests.tables.behaviour.shop import WIDE, Shop, ids
 
 NUMBERS = {"id": {"type": "integer"}, "value": {"type": "integer"}}
@@ -99,3 +99,109 @@ def test_syncs_that_append_may_disagree_on_the_columns(shop: Shop) -> None:
     before.commit(*ids(2))
 
     assert shop.rows() == [{"id": 1, "name": "one"}, {"id": 2, "name": None}]
+
+
+# --- Nested values
+
+ZONED = {"type": "object", "properties": {"zone": {"type": "integer"}}}
+ADDRESS = {"type": "object", "properties": {"theCity": {"type": "string"}, "geo": ZONED}}
+ADDRESSES: dict[str, Any] = {
+    "id": {"type": "integer"},
+    "address": ADDRESS,
+    "tags": {"type": "array", "items": {"type": "string"}},
+}
+ROME: dict[str, Any] = {"address": {"theCity": "Rome", "geo": {"zone": 1}}, "tags": ["old"]}
+STRUCT = {"address": "struct<the_city:string,geo:struct<zone:int>>", "tags": "array<string>"}
+JSON = {"address": "string", "tags": "string"}
+FLAT = {"address_the_city": "string", "address_geo_zone": "int", "tags": "array<string>"}
+HALF_FLAT = {"address_the_city": "string", "address_geo": "struct<zone:int>", "tags": "array<string>"}
+AS_STRUCT = {"address": {"the_city": "Rome", "geo": {"zone": 1}}, "tags": ["old"]}
+AS_JSON = {"address": '{"theCity": "Rome", "geo": {"zone": 1}}', "tags": '["old"]'}
+AS_FLAT = {"address_the_city": "Rome", "address_geo_zone": 1, "tags": ["old"]}
+AS_HALF_FLAT = {"address_the_city": "Rome", "address_geo": {"zone": 1}, "tags": ["old"]}
+
+
+@pytest.mark.parametrize(
+    ("options", "types", "row"),
+    [
+        ({"nested": "struct"}, STRUCT, AS_STRUCT),
+        ({"nested": "json"}, JSON, AS_JSON),
+        ({"nested": "flatten"}, FLAT, AS_FLAT),
+        ({"nested": "flatten", "flatten_max_depth": 1}, HALF_FLAT, AS_HALF_FLAT),
+        ({"nested": "json", "streams": [{"stream": "orders", "nested": "flatten"}]}, FLAT, AS_FLAT),
+    ],
+)
+def test_nested_values_are_stored_as_the_options_say(
+    shop: Shop, options: dict[str, Any], types: dict[str, str], row: dict[str, Any]
+) -> None:
+    for number in (1, 2):
+        shop.sync(schema=ADDRESSES, **options).commit({"id": number, **ROME})
+
+    assert shop.types() == {"id": "int", **types}
+    assert shop.rows() == [{"id": 1, **row}, {"id": 2, **row}]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "types", "rows"),
+    [
+        ("struct", "flatten", {**STRUCT, **FLAT}, [AS_STRUCT, AS_FLAT]),
+        ("flatten", "struct", {**FLAT, **STRUCT}, [AS_FLAT, AS_STRUCT]),
+        (
+            "struct",
+            "json",
+            {**STRUCT, "address__json": "string", "tags__json": "string"},
+            [AS_STRUCT, {f"{name}__json": text for name, text in AS_JSON.items()}],
+        ),
+        (
+            "json",
+            "struct",
+            {**JSON, "address__struct": STRUCT["address"], "tags__list": "array<string>"},
+            [AS_JSON, {"address__struct": AS_STRUCT["address"], "tags__list": ["old"]}],
+        ),
+    ],
+)
+def test_with_another_value_of_nested_a_table_keeps_its_columns_and_gets_new_ones(
+    shop: Shop, before: str, after: str, types: dict[str, str], rows: list[dict[str, Any]]
+) -> None:
+    shop.sync(schema=ADDRESSES, nested=before).commit({"id": 1, **ROME})
+    shop.sync(schema=ADDRESSES, nested=after).commit({"id": 2, **ROME})
+
+    absent = dict.fromkeys(types)
+    assert shop.types() == {"id": "int", **types}
+    assert shop.rows() == [{**absent, "id": number, **row} for number, row in enumerate(rows, 1)]
+
+
+def test_a_stream_whose_nested_values_no_longer_fit_is_refused_if_the_options_say_so(shop: Shop) -> None:
+    shop.sync(schema=ADDRESSES).commit({"id": 1, **ROME})
+
+    with pytest.raises(TableConflict, match=r"column address is struct<.*> and JSON text is sent"):
+        shop.sync(schema=ADDRESSES, nested="json", schema_conflicts="fail")
+
+    assert shop.types() == {"id": "int", **STRUCT}
+
+
+def test_a_flattened_column_is_widened_alone_and_keeps_its_name(shop: Shop) -> None:
+    """The key `address_the_city` comes later: the column of that name stays with the field of the object."""
+    shop.sync(schema=ADDRESSES, nested="flatten").commit({"id": 1, **ROME})
+    later = {**ADDRESSES, "address_the_city": {"type": "integer"}}
+    sync = shop.sync(schema=later, nested="flatten")
+    sync.commit({"id": 2, "address_the_city": 5, "address": {"theCity": "Bern", "geo": {"zone": WIDE}}})
+
+    (suffixed,) = shop.types().keys() - {"id", *FLAT}
+    assert suffixed.startswith("address_the_city_")
+    assert shop.types() == {"id": "int", **FLAT, suffixed: "int", "address_geo_zone": "bigint"}
+    assert shop.rows() == [
+        {"id": 1, **AS_FLAT, suffixed: None},
+        {"id": 2, "address_the_city": "Bern", "address_geo_zone": WIDE, "tags": None, suffixed: 5},
+    ]
+
+
+def test_columns_beyond_max_columns_are_refused_before_the_table_is_created_or_changed(shop: Shop) -> None:
+    with pytest.raises(TableConflict, match=r"would have 4 columns, and max_columns is 3\. Set nested to json"):
+        shop.sync(schema=ADDRESSES, nested="flatten", max_columns=3)
+    assert shop.rows_if_any() == []
+
+    shop.sync(schema=ADDRESSES, nested="struct", max_columns=3).commit({"id": 1, **ROME})
+    with pytest.raises(TableConflict, match="would have 5 columns, 2 of them new, and max_columns is 4"):
+        shop.sync(schema=ADDRESSES, nested="flatten", max_columns=4)
+    assert shop.types() == {"id": "int", **STRUCT}
