@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from destination_datalake.tables.table import Reencode, TableConflict
+from integration_tests.harness.table_kinds import TABLE_KINDS
 from unit_tests.tables.behaviour.shop import WIDE, Shop, ids
 
 NUMBERS = {"id": {"type": "integer"}, "value": {"type": "integer"}}
@@ -205,3 +206,19 @@ def test_columns_beyond_max_columns_are_refused_before_the_table_is_created_or_c
     with pytest.raises(TableConflict, match="would have 5 columns, 2 of them new, and max_columns is 4"):
         shop.sync(schema=ADDRESSES, nested="flatten", max_columns=4)
     assert shop.types() == {"id": "int", **STRUCT}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in TABLE_KINDS if kind.name == "hive-parquet"], indirect=True)
+def test_a_stream_of_ten_thousand_columns_lands_and_one_more_is_refused(shop: Shop) -> None:
+    """Of one kind, as it takes seconds: other kinds take two and three times as long."""
+    fields = {f"f{number}": {"type": "integer"} for number in range(10_000)}
+    wide = {"id": {"type": "integer"}, "o": {"type": "object", "properties": fields}}
+
+    with pytest.raises(TableConflict, match="would have 10,001 columns, and max_columns is 10,000"):
+        shop.sync(schema=wide, nested="flatten")
+    del fields["f9999"]
+    shop.sync(schema=wide, nested="flatten").commit({"id": 1, "o": {"f0": 1, "f9998": 2}})
+
+    assert len(shop.types()) == 10_000
+    [row] = shop.rows()
+    assert {name: value for name, value in row.items() if value is not None} == {"id": 1, "o_f0": 1, "o_f9998": 2}
