@@ -59,6 +59,12 @@ def change_columns(table_input: TableInput, changes: Sequence[SchemaChange]) -> 
             columns.append({**storage_column(change.field)})
 
 
+def add_missing_columns(table_input: TableInput, other: TableInput) -> None:
+    """Add the columns that `other` has at the end, as it has them."""
+    present = {column["Name"].lower() for column in _columns(table_input)}
+    _columns(table_input).extend(dict(column) for column in _columns(other) if column["Name"].lower() not in present)
+
+
 def set_column_types(table_input: TableInput, types: Mapping[str, ColumnType | None]) -> None:
     """Set the types of columns; those that are None or not in `types` stay as they are."""
     for column in _columns(table_input):

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _OUR_FOLDER = re.compile(r"(?P<parent>.+)/generation-\d+-[0-9a-f]{12}")
 """A folder created by this connector."""
 
+_AROUND = re.compile(rf"({_OUR_FOLDER.pattern})/.+")
+
 CONCURRENT_CALLS = 8
 """Requests to S3 that one step of a table makes at a time."""
 
@@ -49,6 +51,12 @@ class Folders:
     def is_ours(folder: str) -> bool:
         """Whether this connector created the folder, so that it holds nothing but the table's files."""
         return _OUR_FOLDER.fullmatch(folder) is not None
+
+    @staticmethod
+    def ours_around(location: str) -> str | None:
+        """Return the folder created by this connector that a location is in; None if it is in none."""
+        found = _AROUND.fullmatch(location)
+        return found[1] if found else None
 
     def files(self, folder: str) -> dict[str, str]:
         """Return the files that readers see in a folder, at any depth: names relative to it, with their ETags.
