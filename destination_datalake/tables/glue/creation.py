@@ -13,7 +13,7 @@ from destination_datalake.tables.glue.storage_formats import STORAGE_FORMATS
 from destination_datalake.tables.table import TableName
 
 if TYPE_CHECKING:
-    from mypy_boto3_glue.type_defs import TableInputTypeDef
+    from mypy_boto3_glue.type_defs import ColumnTypeDef, TableInputTypeDef
 
     from destination_datalake.aws.access import AwsAccess
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 def create_hive_table(
     name: TableName,
     columns: Sequence[Field],
+    partition_keys: Sequence[ColumnTypeDef],
     location: str,
     parameters: Mapping[str, str],
     plan: FilePlan,
@@ -28,13 +29,18 @@ def create_hive_table(
 ) -> None:
     """Create a table with these columns at `location`, unless a table of that name exists already."""
     glue = access.client("glue")
-    table = _table_input(name.table, columns, location, parameters, plan)
+    table = _table_input(name.table, columns, partition_keys, location, parameters, plan)
     with contextlib.suppress(glue.exceptions.AlreadyExistsException):
         glue.create_table(DatabaseName=name.database, TableInput=table)
 
 
 def _table_input(
-    name: str, columns: Sequence[Field], location: str, parameters: Mapping[str, str], plan: FilePlan
+    name: str,
+    columns: Sequence[Field],
+    partition_keys: Sequence[ColumnTypeDef],
+    location: str,
+    parameters: Mapping[str, str],
+    plan: FilePlan,
 ) -> TableInputTypeDef:
     storage = STORAGE_FORMATS[plan.format]
     compressed = plan.codec != "UNCOMPRESSED"
@@ -46,7 +52,7 @@ def _table_input(
     return {
         "Name": name,
         "TableType": "EXTERNAL_TABLE",
-        "PartitionKeys": [],
+        "PartitionKeys": partition_keys,
         "Parameters": {**file_parameters, "projection.enabled": "false", **parameters},
         "StorageDescriptor": {
             "Columns": [storage_column(column) for column in columns],

@@ -21,6 +21,7 @@ from destination_datalake.tables.hive.parameters import (
     lowest_generation,
     save_lowest_generation,
 )
+from destination_datalake.tables.hive.partitions.index import PartitionIndex
 from destination_datalake.tables.hive.widening import Widening
 from destination_datalake.tables.table import Rewrite
 
@@ -35,6 +36,7 @@ class Adoption:
 
     glue_table: GlueTable
     folders: Folders
+    index: PartitionIndex
     widening: Widening
     target: WriteTarget
     token: FencingToken
@@ -64,15 +66,19 @@ class Adoption:
             if content.widened(columns) != content:
                 self.widening.widen(self.target, columns, rewrite)
                 return False
-            if not self._copy_all(pending, Content.pending(table_input, pending), content, rewrite):
+            names = self._copy_all(pending, Content.pending(table_input, pending), content, rewrite)
+            if names is None:
                 return False
+            self.index.register(table_input, {name.rpartition("/")[0] for name in names})
         return self.glue_table.update(partial(self._conclude, pending=pending, content=content))
 
     def _is_fenced(self, table_input: TableInput) -> bool:
         return FencingToken.held(table_input["Parameters"]) != self.token
 
-    def _copy_all(self, pending: PendingOverwrite, source: Content, content: Content, rewrite: Rewrite) -> bool:
-        """Copy the files; False if that must be repeated.
+    def _copy_all(
+        self, pending: PendingOverwrite, source: Content, content: Content, rewrite: Rewrite
+    ) -> Collection[str] | None:
+        """Copy the files and return their names; None if that must be repeated.
 
         That is the case if the fenced sync has deleted some of them meanwhile, because it could not acknowledge them;
         or if the adoption is another sync's by now, whose deletion of adopted files would look the same.
@@ -87,11 +93,11 @@ class Adoption:
         # Read after the files were listed: they are not deleted after adoption while this sync's token is there.
         table_input = self.glue_table.read()
         if self._is_fenced(table_input) or PendingOverwrite.load(table_input) != pending:
-            return False
+            return None
         self.folders.delete(f"{content.folder}/{name}" for name in deleted)
         if failure is not None and not deleted:
             raise failure
-        return not deleted
+        return None if deleted else names
 
     def _copy(self, names: Collection[str], source: Content, content: Content, rewrite: Rewrite) -> None:
         wider = source.types_changed_in(content)

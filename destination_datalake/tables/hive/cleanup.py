@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from destination_datalake.aws.errors import explain
 from destination_datalake.tables.glue.glue_table import GlueTable, TableInput
@@ -20,12 +20,15 @@ class Cleanup:
 
     `table_input` is the table at the beginning of the sync: folders listed then were left by earlier syncs, and are
     deleted by this one. Of the folders that this sync leaves, the table's first and the last are kept for readers until
-    the next sync.
+    the next sync. `release` is called before any folder is deleted, and lets no partition refer to it.
     """
 
-    def __init__(self, glue_table: GlueTable, folders: Folders, table_input: TableInput) -> None:
+    def __init__(
+        self, glue_table: GlueTable, folders: Folders, table_input: TableInput, release: Callable[[], None]
+    ) -> None:
         self._glue_table = glue_table
         self._folders = folders
+        self._release = release
         self._first_folder = table_location(table_input)
         self._last_left: set[str] = set()
         self._obsolete = set(other_folders(table_input))
@@ -56,6 +59,7 @@ class Cleanup:
         if not dead:
             return
         try:
+            self._release()
             for folder in dead:
                 self._folders.delete_folder(folder)
             self._glue_table.update(lambda table_input: unlist_folders(table_input, *dead))

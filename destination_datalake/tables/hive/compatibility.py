@@ -85,10 +85,8 @@ def _misread_properties(table_input: TableInput, plan: FilePlan) -> str | None:
     return None
 
 
-def _partitions_or_buckets(table_input: TableInput, _plan: FilePlan) -> str | None:
+def _buckets(table_input: TableInput, _plan: FilePlan) -> str | None:
     descriptor = table_input["StorageDescriptor"]
-    if table_input.get("PartitionKeys"):
-        return "it is partitioned, which this version does not write. Choose a table without partition keys"
     if buckets := descriptor.get("BucketColumns"):
         return f"it is bucketed by {', '.join(buckets)} (BucketColumns), which this version does not write. {_REMEDY}"
     if descriptor.get("StoredAsSubDirectories"):
@@ -145,5 +143,5 @@ _RULES: tuple[Callable[[TableInput, FilePlan], str | None], ...] = (
     _other_file_format,
     _misread_properties,
     _unusable_location,
-    _partitions_or_buckets,
+    _buckets,
 )

@@ -13,6 +13,7 @@ from destination_datalake.tables.glue.glue_table import TableInput
 from destination_datalake.tables.glue.storage_descriptor import column_types, set_column_types, table_location
 from destination_datalake.tables.hive.folders import Folders
 from destination_datalake.tables.hive.parameters import FolderState, PendingOverwrite, list_folder, unlist_folders
+from destination_datalake.tables.hive.partitions.state import mark_behind
 from destination_datalake.tables.table import TableName
 
 _logger = logging.getLogger(__name__)
@@ -59,9 +60,14 @@ class WriteTarget(Protocol):
 
 
 def publish_content(table_input: TableInput, content: Content, table: TableName) -> None:
-    """Let readers see `content`: set the table's location and column types, and list the folder that is left."""
-    before = table_location(table_input)
+    """Let readers see `content`: set the table's location and column types, and list the folder that is left.
+
+    Of a partitioned table, they see it when the registered partitions are brought up to date.
+    """
+    before, types = table_location(table_input), column_types(table_input)
     set_column_types(table_input, content.types)
+    if before != content.folder or types != column_types(table_input):
+        mark_behind(table_input, left=before)
     if before == content.folder:
         return
     table_input["StorageDescriptor"]["Location"] = f"{content.folder}/"

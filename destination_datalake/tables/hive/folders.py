@@ -110,6 +110,25 @@ class Folders:
             yield from page.get("Contents", [])
 
 
+class PlannedFolders:
+    """The folders of content that a sync has planned files for."""
+
+    def __init__(self) -> None:
+        self._folders: set[str] = set()
+
+    def add(self, folder: str) -> None:
+        """Add a folder, an S3 URI without a trailing slash."""
+        self._folders.add(folder)
+
+    def folder(self, uri: str) -> str:
+        """Return the folder that a file was planned for."""
+        return max((folder for folder in self._folders if uri.startswith(f"{folder}/")), key=len)
+
+    def name(self, uri: str) -> str:
+        """Return a file's path relative to the folder that it was planned for: its partition's folder, its own name."""
+        return uri.removeprefix(f"{self.folder(uri)}/")
+
+
 def _unique_name(generation: int | None) -> str:
     return f"generation-{generation or 0}-{uuid.uuid4().hex[:12]}"
 

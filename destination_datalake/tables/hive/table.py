@@ -16,11 +16,12 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from destination_datalake.aws.retries import retry_until_done
 from destination_datalake.aws.withdrawal import undone_on_failure, withdraw_all
 from destination_datalake.files.plan import DataFile, FilePlan
+from destination_datalake.partitioning.spec import Partitioning
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.evolution import AddColumn, evolve
 from destination_datalake.schema.types import Field
@@ -37,8 +38,12 @@ from destination_datalake.tables.glue.storage_descriptor import (
 from destination_datalake.tables.hive.cleanup import Cleanup
 from destination_datalake.tables.hive.compatibility import WIDENED_IN_PLACE, incompatibility
 from destination_datalake.tables.hive.content import Content, folders_in_use
-from destination_datalake.tables.hive.folders import CONCURRENT_CALLS, Folders
+from destination_datalake.tables.hive.folders import CONCURRENT_CALLS, Folders, PlannedFolders
 from destination_datalake.tables.hive.parameters import generation_parameter, lowest_generation, save_commit
+from destination_datalake.tables.hive.partitions.existing import scheme_of
+from destination_datalake.tables.hive.partitions.index import PartitionIndex
+from destination_datalake.tables.hive.partitions.scheme import PartitionScheme, wanted_scheme
+from destination_datalake.tables.hive.partitions.state import mark_behind
 from destination_datalake.tables.hive.widening import Widening
 from destination_datalake.tables.hive.write_modes import Append, Overwrite, WriteMode
 from destination_datalake.tables.limits import ColumnLimits
@@ -59,6 +64,10 @@ class HiveTable:
 
     # Set by `prepare`.
     _folders: Folders
+    _partition_keys: Sequence[Any]
+    _scheme: PartitionScheme | None
+    _index: PartitionIndex
+    _current: TableInput
     _widening: Widening
     _cleanup: Cleanup
     _mode: WriteMode
@@ -90,6 +99,7 @@ class HiveTable:
         self._glue_table = GlueTable(name, access)
         self._in_place = plan.format in WIDENED_IN_PLACE
         self._commits = itertools.count(1)
+        self._planned = PlannedFolders()
 
     def prepare(self) -> None:
         """Create the table, or add columns to it; begin to append or overwrite."""
@@ -101,15 +111,20 @@ class HiveTable:
         table_input = version.table_input
         if problem := incompatibility(table_input, self._plan):
             raise table_conflict(self._stream.id, self.name, problem)
-        sources = column_sources(table_input)
+        self._partition_keys = table_input.get("PartitionKeys") or []
+        # A partition key is a column that no field may have.
+        sources = column_sources(table_input) | {key["Name"]: "" for key in self._partition_keys}
         columns = self._owner.name_columns(self.name, table_input["Parameters"], sources, self._columns)
         self._columns = inherited_columns(self.name, self._stream, columns, self._owner.naming, table_input)
+        wanted = wanted_scheme(self._layout, self._columns)
+        self._scheme = scheme_of(self._stream.id, self.name, table_input, wanted, self._columns)
         location, generation = table_location(table_input), self._stream.generation
         self._location.accept(self._stream.id, self.name, "Hive", location, created=created)
         self._folders = Folders(self._location.content_root(location), self._access)
         self._widening = Widening(self._glue_table, self._folders, self._in_place, generation)
-        self._cleanup = Cleanup(self._glue_table, self._folders, table_input)
-        append = Append(self._glue_table, self._folders, self._widening, generation, self._sync)
+        self._index = PartitionIndex(self._glue_table, self._access, self._folders, self._stream.id, self._scheme)
+        self._cleanup = Cleanup(self._glue_table, self._folders, table_input, self._index.leave_former_folders)
+        append = Append(self._glue_table, self._folders, self._index, self._widening, generation, self._sync)
         new_folder = self._folders.for_table_at(location, generation)
         overwrite = Overwrite(self.name, generation, self._stream.overwrite_generation, self._sync, new_folder)
 
@@ -137,6 +152,7 @@ class HiveTable:
             if (mismatch := self._mismatch(files)) is not None:
                 self.discard(files)
                 return Reencode(mismatch)
+            self._register_partitions(files, self._plan.folder)
             self._complete_uploads(files)
             if self._record_commit(files):
                 return Committed()
@@ -150,9 +166,12 @@ class HiveTable:
 
         def publish(table_input: TableInput) -> Sequence[str]:
             self._mode.publish(table_input)
+            self._current = table_input
             return self._cleanup.mark_dead(table_input)
 
-        self._cleanup.delete(self._glue_table.update(publish))
+        dead = self._glue_table.update(publish)
+        self._current = self._index.bring_up_to_date(self._current)
+        self._cleanup.delete(dead)
 
     def discard(self, files: Sequence[DataFile]) -> None:
         """Abort the uploads."""
@@ -167,8 +186,11 @@ class HiveTable:
             # An overwrite saves its generation when it is published.
             parameters |= generation_parameter(self._stream.generation)
         folder = Folders(self._location.folder, self._access).for_new_table(self._stream.generation)
+        scheme = wanted_scheme(self._layout, self._columns)
+        keys = scheme.glue_keys() if scheme is not None else []
+        parameters |= scheme.parameters() if scheme is not None else {}
         self._databases.ensure(self.name.database)
-        create_hive_table(self.name, columns, f"{folder}/", parameters, self._plan, self._access)
+        create_hive_table(self.name, columns, keys, f"{folder}/", parameters, self._plan, self._access)
         return self._glue_table.read_version()
 
     def _reconcile(self, table_input: TableInput) -> tuple[Field, ...]:
@@ -207,14 +229,28 @@ class HiveTable:
         change = change or self._reconciled_content
 
         def reconciled(table_input: TableInput) -> tuple[Content, tuple[Field, ...], Collection[str], set[str]]:
-            before = column_types(table_input).keys()
+            if (table_input.get("PartitionKeys") or []) != self._partition_keys:
+                problem = "its partition keys have changed since this sync began. Run the sync again"
+                raise table_conflict(self._stream.id, self.name, problem)
+            before = column_type_names(table_input)
             content, columns = change(table_input)
-            after = column_types(table_input).keys()
-            return content, columns, after, after - before
+            after = column_type_names(table_input)
+            if after != before:
+                mark_behind(table_input)
+            self._current = table_input
+            present = [*after, *(key["Name"] for key in self._partition_keys)]
+            return content, columns, present, after.keys() - before.keys()
 
         content, columns, present, added = self._glue_table.update(reconciled, version)
         self._databases.governance.govern_table(*self.name, present, added, self._glue_table.created)
-        self._plan = replace(self._plan, folder=content.folder, columns=evolve(content.types, columns).columns)
+        self._current = self._index.bring_up_to_date(self._current)
+        self._plan = replace(
+            self._plan,
+            folder=content.folder,
+            columns=evolve(content.types, columns).columns,
+            partitioning=self._partitioning(columns),
+        )
+        self._planned.add(content.folder)
         return content
 
     def _widen_for(self, files: Sequence[DataFile], rewrite: Rewrite) -> None:
@@ -231,13 +267,26 @@ class HiveTable:
 
     def _mismatch(self, files: Sequence[DataFile]) -> str | None:
         """Return why the files do not fit the present plan; None if they do."""
-        if any(_folder(file) != self._plan.folder for file in files):
+        if any(self._planned.folder(file.uri) != self._plan.folder for file in files):
             return "its files were moved to another folder after the batch was encoded"
         if not self._in_place and any(file.columns != self._plan.columns for file in files):
             return "its columns have other types than the batch was encoded with"
         return None
 
+    def _partitioning(self, columns: Sequence[Field]) -> Partitioning | None:
+        """Return how the rows of `columns`, which are the stream's as the table takes them, are partitioned."""
+        if self._scheme is None:
+            return None
+        names = {named.name: column.name for named, column in zip(self._columns, columns, strict=True)}
+        return self._scheme.partitioning(self._layout.config.max_open_partitions, names)
+
     # Committing
+
+    def _register_partitions(self, files: Sequence[DataFile], folder: str) -> bool:
+        """Register the files' partitions if `folder` is what readers see; True if nothing had to be done."""
+        if self._scheme is None or folder != table_location(self._current):
+            return True
+        return self._index.register(self._current, {self._planned.name(file.uri).rpartition("/")[0] for file in files})
 
     def _complete_uploads(self, files: Sequence[DataFile]) -> None:
         s3 = self._access.client("s3")
@@ -253,14 +302,19 @@ class HiveTable:
         while True:
             found = self._glue_table.update(partial(self._record_commit_in, folder=folder, commit=commit))
             if found == folder:
-                return True
-            if found is None or not {_name(file) for file in files} <= self._folders.files(found).keys():
+                if self._register_partitions(files, folder):
+                    return True
+                continue
+            if (
+                found is None
+                or not {self._planned.name(file.uri) for file in files} <= self._folders.files(found).keys()
+            ):
                 return False
             folder = found
 
     def _record_commit_in(self, table_input: TableInput, folder: str, commit: str) -> str | None:
         """Record the commit if the content is in `folder`; return its folder, or None if its types have changed."""
-        content = self._mode.content(table_input)
+        self._current, content = table_input, self._mode.content(table_input)
         if content.folder != folder:
             return content.folder
         if folder == self._plan.folder:
@@ -280,21 +334,13 @@ class HiveTable:
 
             def attempt() -> bool:
                 folders = folders_in_use(self._glue_table.read())
-                self._folders.delete(f"{folder}/{_name(file)}" for folder in folders for file in files)
+                self._folders.delete(f"{folder}/{self._planned.name(file.uri)}" for folder in folders for file in files)
                 return self._glue_table.update(partial(_record_deletion, commit=commit, folders=folders))
 
             retry_until_done(attempt)
 
     def _new_commit(self) -> str:
         return f"{self._sync}-{next(self._commits)}"
-
-
-def _folder(file: DataFile) -> str:
-    return file.uri.rpartition("/")[0]
-
-
-def _name(file: DataFile) -> str:
-    return file.uri.rpartition("/")[2]
 
 
 def _record_deletion(table_input: TableInput, commit: str, folders: set[str]) -> bool:

@@ -22,6 +22,8 @@ from destination_datalake.tables.hive.parameters import (
     save_lowest_generation,
     unlist_folders,
 )
+from destination_datalake.tables.hive.partitions.index import PartitionIndex
+from destination_datalake.tables.hive.partitions.state import mark_behind
 from destination_datalake.tables.hive.widening import Widening
 from destination_datalake.tables.table import Rewrite, TableName
 
@@ -50,10 +52,17 @@ class Append:
     """
 
     def __init__(
-        self, glue_table: GlueTable, folders: Folders, widening: Widening, generation: int | None, sync: str
+        self,
+        glue_table: GlueTable,
+        folders: Folders,
+        index: PartitionIndex,
+        widening: Widening,
+        generation: int | None,
+        sync: str,
     ) -> None:
         self._glue_table = glue_table
         self._folders = folders
+        self._index = index
         self._widening = widening
         self._generation = generation
         self._sync = sync
@@ -66,7 +75,7 @@ class Append:
         self._adoption = None
         if PendingOverwrite.load(table_input) is not None or FencingToken.held(parameters) is not None:
             token = FencingToken.after(parameters, self._sync)
-            self._adoption = Adoption(self._glue_table, self._folders, self._widening, self, token)
+            self._adoption = Adoption(self._glue_table, self._folders, self._index, self._widening, self, token)
             token.write_to(parameters)
 
     def adopt_pending(self, rewrite: Rewrite) -> None:
@@ -144,6 +153,7 @@ class Overwrite:
         pending, content = self._pending(table_input), self.content(table_input)
         self._published = content.folder
         publish_content(table_input, content, self._table)
+        mark_behind(table_input, replaced=True)
         PendingOverwrite.clear(table_input)
         table_input["Parameters"].pop(TOKEN_PROPERTY, None)
         save_lowest_generation(table_input, pending.generation)

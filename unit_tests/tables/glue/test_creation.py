@@ -32,7 +32,7 @@ def cloud() -> Iterator[Cloud]:
 
 def created(cloud: Cloud, format: FileFormat, codec: str, columns: tuple[Field, ...] = COLUMNS) -> dict[str, Any]:
     plan = FilePlan(format, codec, (), {}, "", True, 1, None, None)
-    create_hive_table(NAME, columns, f"s3://{BUCKET}/t/data/", {"owner": "us"}, plan, cloud.access)
+    create_hive_table(NAME, columns, [], f"s3://{BUCKET}/t/data/", {"owner": "us"}, plan, cloud.access)
     table: dict[str, Any] = cloud.access.client("glue").get_table(DatabaseName=NAME.database, Name=NAME.table)["Table"]  # type: ignore[assignment]
     return table
 

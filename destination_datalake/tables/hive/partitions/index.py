@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
+from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.retries import retry_until_done
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.tables.glue.glue_table import GlueTable, TableInput
@@ -41,34 +41,33 @@ class PartitionIndex:
     """
 
     glue_table: GlueTable
+    access: AwsAccess
     folders: Folders
     stream: StreamId
     scheme: PartitionScheme | None
     _known: set[Values] = field(default_factory=set)
     _known_of: object = None
 
-    def register(self, table_input: TableInput, partition_folders: Iterable[str]) -> None:
-        """Register partitions of the published content by their folders in it, unless they are.
+    def register(self, table_input: TableInput, partition_folders: Iterable[str]) -> bool:
+        """Register partitions of the published content by their folders in it, unless they are known to be.
 
         Must be called before files become visible in them. Brings all partitions up to date first, if they are not.
-        Raises TableConflict if somebody has registered one of them at another location.
+        Returns whether nothing had to be done: all were known, and the table was not changed since then. Raises
+        TableConflict if somebody has registered one of them at another location.
         """
         table_input = self.bring_up_to_date(table_input)
-        if self.scheme is None or not has_registered_partitions(table_input):
-            return
-        self._forget_if_changed(table_input)
+        if not has_registered_partitions(table_input):
+            return True
+        if self._known_of != (state := _state_of(table_input)):
+            self._known, self._known_of = set(), state
         content = table_location(table_input)
         desired = self._locations(content, partition_folders)
         unknown = {values: location for values, location in desired.items() if values not in self._known}
-        if unknown:
-            self._bring(unknown, table_input, ContentFolders(content))
-            self._known |= unknown.keys()
-
-    def is_current(self, table_input: TableInput) -> bool:
-        """Whether nothing has changed in the table since `register` that would make partitions change."""
-        return not has_registered_partitions(table_input) or (
-            IndexState.of(table_input).behind is None and self._known_of == _state_of(table_input)
-        )
+        if not unknown:
+            return True
+        self._bring(unknown, table_input, ContentFolders(content))
+        self._known |= unknown.keys()
+        return False
 
     def bring_up_to_date(self, table_input: TableInput) -> TableInput:
         """Bring the registered partitions up to date if the table says that they are behind; return the table.
@@ -78,21 +77,17 @@ class PartitionIndex:
         behind = IndexState.of(table_input).behind
         if behind is None or not has_registered_partitions(table_input):
             return table_input
-        now = table_input
+        now, reason = table_input, behind
 
         def attempt() -> bool:
-            nonlocal now
-            current = IndexState.of(now).behind
-            if current is None:  # Another sync has done it, perhaps before this one changed a partition again.
-                now = self._update(mark_behind_again)
-                return False
-            self._follow(now, current)
-            now = self._update(partial(_conclude, before=now))
-            return IndexState.of(now).behind is None
-
-        def mark_behind_again(changed: TableInput) -> None:
-            if IndexState.of(changed).behind is None:
-                mark_behind(changed, replaced=behind.replaced)
+            nonlocal now, reason
+            self._follow(now, reason)
+            now, concluded = self._conclude(now)
+            if not concluded and IndexState.of(now).behind is None:
+                # Another sync has brought them up to date, perhaps before this one changed the last of them.
+                now = self._mark_behind(replaced=reason.replaced)
+            reason = IndexState.of(now).behind or reason
+            return concluded
 
         if not retry_until_done(attempt):
             raise TableBusy(
@@ -107,25 +102,28 @@ class PartitionIndex:
         if has_registered_partitions(table_input):
             self._follow(table_input, IndexState.of(table_input).behind or Behind(""))
 
+    @property
+    def _registered(self) -> RegisteredPartitions:
+        return RegisteredPartitions(self.glue_table.name, self.access)
+
     def _follow(self, table_input: TableInput, behind: Behind) -> None:
-        registered = RegisteredPartitions(self.glue_table.name, self.glue_table.access)
         folders = ContentFolders(table_location(table_input), behind.left)
         if behind.replaced:
             elsewhere = [
                 values_of(each)
-                for each in registered.all(with_columns=False)
+                for each in self._registered.all(with_columns=False)
                 if folders.inside(location_of(each)) is None
             ]
             # All of them before the first of the new content: readers never see rows of both.
-            registered.delete(elsewhere)
-        present = {values_of(each): each for each in registered.all(with_columns=True)}
+            self._registered.delete(elsewhere)
+        present = {values_of(each): each for each in self._registered.all(with_columns=True)}
         desired = following(present.values(), folders)
         if behind.replaced:
             names = self.folders.files(folders.folder)
             desired |= self._locations(folders.folder, {name.rpartition("/")[0] for name in names})
         changes = difference(desired, present, table_input, folders)
-        registered.update(changes.updates)
-        registered.create(changes.creations)
+        self._registered.update(changes.updates)
+        self._registered.create(changes.creations)
         if changes.updates or changes.creations:
             _logger.info(
                 "Table %s: %d partitions registered, %d changed.",
@@ -136,15 +134,14 @@ class PartitionIndex:
 
     def _bring(self, desired: Mapping[Values, str], table_input: TableInput, folders: ContentFolders) -> None:
         """Create or change partitions until they are as desired."""
-        registered = RegisteredPartitions(self.glue_table.name, self.glue_table.access)
         remaining = dict(desired)
 
         def attempt() -> bool:
-            changes = difference(remaining, registered.get(remaining.keys()), table_input, folders)
+            changes = difference(remaining, self._registered.get(remaining.keys()), table_input, folders)
             for entry in changes.elsewhere:
                 raise self._registered_elsewhere(values_of(entry), location_of(entry))
             # Another sync may create or drop one at the same time: then it is read again.
-            raced = [*registered.update(changes.updates), *registered.create(changes.creations)]
+            raced = [*self._registered.update(changes.updates), *self._registered.create(changes.creations)]
             for values in remaining.keys() - set(raced):
                 del remaining[values]
             return not remaining
@@ -170,27 +167,27 @@ class PartitionIndex:
             "that partition from the catalog, after moving its files, or set another table_prefix",
         )
 
-    def _forget_if_changed(self, table_input: TableInput) -> None:
-        state = _state_of(table_input)
-        if self._known_of != state:
-            self._known, self._known_of = set(), state
+    def _conclude(self, before: TableInput) -> tuple[TableInput, bool]:
+        """Say that the partitions are up to date, if the table is as it was before they were changed.
 
-    def _update(self, change: object) -> TableInput:
-        kept: list[TableInput] = []
+        Returns the table, and whether that was so.
+        """
 
-        def keep(table_input: TableInput) -> None:
-            change(table_input)  # type: ignore[operator]
-            kept.append(table_input)
+        def conclude(table_input: TableInput) -> tuple[TableInput, bool]:
+            state = IndexState.of(table_input)
+            unchanged = _state_of(table_input) == _state_of(before)
+            if unchanged:
+                IndexState(state.epoch + 1).save(table_input)
+            return table_input, unchanged
 
-        self.glue_table.update(keep)
-        return kept[-1]
+        return self.glue_table.update(conclude)
 
+    def _mark_behind(self, *, replaced: bool) -> TableInput:
+        def mark(table_input: TableInput) -> TableInput:
+            mark_behind(table_input, replaced=replaced)
+            return table_input
 
-def _conclude(table_input: TableInput, before: TableInput) -> None:
-    """Say that the partitions are up to date, if the table is as it was before they were changed."""
-    state = IndexState.of(table_input)
-    if state.behind is not None and _state_of(table_input) == _state_of(before):
-        IndexState(state.epoch + 1).save(table_input)
+        return self.glue_table.update(mark)
 
 
 def _state_of(table_input: TableInput) -> object:

@@ -51,7 +51,8 @@ class RegisteredPartitions:
 
     def get(self, wanted: Collection[Values]) -> dict[Values, Entry]:
         """Return those of the wanted partitions that exist."""
-        glue, found = self.access.client("glue"), dict[Values, Entry]()
+        glue: Any = self.access.client("glue")
+        found = dict[Values, Entry]()
         remaining = list(wanted)
 
         def attempt() -> bool:
@@ -72,7 +73,7 @@ class RegisteredPartitions:
 
     def all(self, *, with_columns: bool) -> Iterator[Entry]:
         """Yield all partitions; without columns, answers are much smaller."""
-        pages = self.access.client("glue").get_paginator("get_partitions")
+        pages: Any = self.access.client("glue").get_paginator("get_partitions")
         for page in pages.paginate(**self._table, ExcludeColumnSchema=not with_columns):
             yield from map(as_entry, page["Partitions"])
 

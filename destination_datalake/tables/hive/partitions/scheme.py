@@ -1,0 +1,171 @@
+"""What a Hive table is partitioned by: recorded in a parameter of its Glue entry, and continued by every later sync."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+from destination_datalake.partitioning.paths import PartitionFolders, PartitionKey, key_type
+from destination_datalake.partitioning.spec import (
+    CalendarPart,
+    PartitionField,
+    Partitioning,
+    Transform,
+    parse_transform,
+)
+from destination_datalake.schema.columns import METADATA_COLUMNS
+from destination_datalake.schema.glue import glue_type, parse_glue_type
+from destination_datalake.schema.types import ColumnType, Field, String, Struct
+from destination_datalake.tables.glue.glue_table import TableInput
+
+if TYPE_CHECKING:
+    from mypy_boto3_glue.type_defs import ColumnTypeDef
+
+    from destination_datalake.config.layout import CatalogPartitions
+    from destination_datalake.tables.layout.partitions import TableLayout
+
+_PARAMETER = "airbyte.partitioning"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionScheme:
+    """The partition keys of a table, the folders of its partitions, and how the catalog knows them.
+
+    `layout` is the option `path_layout` by which the folders were chosen.
+    """
+
+    folders: PartitionFolders
+    layout: str
+    catalog: CatalogPartitions
+
+    @property
+    def fields(self) -> tuple[PartitionField, ...]:
+        """The partition fields, one for each key."""
+        return tuple(key.field for key in self.folders.keys)
+
+    def glue_keys(self) -> list[ColumnTypeDef]:
+        """Return the partition keys of the Glue table."""
+        return [{"Name": key.name, "Type": glue_type(key.type)} for key in self.folders.keys]
+
+    def partitioning(self, max_open: int, names: Mapping[str, str]) -> Partitioning:
+        """Return how files are written. `names` has the names of columns that differ in the table."""
+        fields = tuple(
+            replace(field, source=(names.get(field.source[0], field.source[0]), *field.source[1:]))
+            for field in self.fields
+        )
+        return Partitioning(fields, self.folders, max_open)
+
+    def values(self, folder: str) -> tuple[str, ...] | None:
+        """Return the values, as Glue has them, of the partition in a folder of the content; None if it is of none."""
+        return self.folders.texts_of(folder)
+
+    def means_the_same(self, other: PartitionScheme) -> bool:
+        """Whether rows go to the same folders, whatever the keys are called."""
+        ours, theirs = (
+            [(key.field.source, key.field.transform) for key in each.folders.keys] for each in (self, other)
+        )
+        return ours == theirs and self.layout == other.layout
+
+    def __str__(self) -> str:
+        keys = ", ".join(f"{each.name} {glue_type(each.type)}" for each in self.folders.keys)
+        return f"({keys}) in folders {self.folders.template}"
+
+    # As a parameter
+
+    def save(self, table_input: TableInput) -> None:
+        """Record the scheme in a table's parameters."""
+        table_input["Parameters"].update(self.parameters())
+
+    def parameters(self) -> dict[str, str]:
+        """Return the parameter that records the scheme."""
+        keys = [
+            {
+                "name": key.name,
+                "type": glue_type(key.type),
+                "source": list(key.field.source),
+                **_transform_as_json(key.field.transform),
+                "null": key.null,
+                "projected": key.projected,
+            }
+            for key in self.folders.keys
+        ]
+        saved = {
+            "layout": self.layout,
+            "catalog": self.catalog,
+            "folders": self.folders.template,
+            "max_bytes": self.folders.max_bytes,
+            "keys": keys,
+        }
+        return {_PARAMETER: json.dumps(saved)}
+
+    @classmethod
+    def recorded(cls, table_input: TableInput, columns: Sequence[Field]) -> Self | None:
+        """Return the scheme that a table's parameters record; None if they record none.
+
+        `columns` are the stream's, whose types decide how values are written as text.
+        """
+        saved = _saved(table_input)
+        if not saved or not table_input.get("PartitionKeys"):
+            return None
+        keys = tuple(
+            PartitionKey(
+                PartitionField(key["name"], tuple(key["source"]), _transform_from_json(key)),
+                parse_glue_type(key["type"]) or String(),
+                type_at(columns, key["source"]),
+                key["projected"],
+                key["null"],
+            )
+            for key in saved["keys"]
+        )
+        return cls(PartitionFolders(keys, saved["folders"], saved["max_bytes"]), saved["layout"], saved["catalog"])
+
+
+def wanted_scheme(layout: TableLayout, columns: Sequence[Field]) -> PartitionScheme | None:
+    """Return how the options mean a new table to be partitioned; None if they leave it unpartitioned.
+
+    `columns` are the stream's. Raises ConfigError as `TableLayout.hive_fields`.
+    """
+    config = layout.config
+    fields = layout.hive_fields(columns, digits=False)
+    if not fields:
+        return None
+    known = (*METADATA_COLUMNS, *columns)
+    keys = []
+    for field in fields:
+        source = type_at(known, field.source)
+        keys.append(PartitionKey(field, key_type(field, source, digits=False), source))
+    return PartitionScheme(PartitionFolders.hive(keys), config.path_layout, config.catalog_partitions)
+
+
+def has_registered_partitions(table_input: TableInput) -> bool:
+    """Whether readers find the table's rows by the partitions registered for it, or some of them do."""
+    return bool(table_input.get("PartitionKeys")) and _saved(table_input).get("catalog") != "projection"
+
+
+def type_at(columns: Sequence[Field], path: Sequence[str]) -> ColumnType:
+    """Return the type of the column or field at `path`; that of text if there is none."""
+    fields: Sequence[Field] = columns
+    found: ColumnType = String()
+    for name in path:
+        found = next((field.type for field in fields if field.name == name), String())
+        fields = found.fields if isinstance(found, Struct) else ()
+    return found
+
+
+def _saved(table_input: TableInput) -> Mapping[str, Any]:
+    saved: Mapping[str, Any] = json.loads(table_input["Parameters"].get(_PARAMETER, "{}"))
+    return saved
+
+
+def _transform_as_json(transform: Transform) -> dict[str, str | int]:
+    if isinstance(transform, CalendarPart):
+        return {"part": transform.part, "zone": transform.zone, "digits": transform.digits}
+    return {"transform": str(transform)}
+
+
+def _transform_from_json(saved: Mapping[str, Any]) -> Transform:
+    if "part" in saved:
+        return CalendarPart(saved["part"], saved["zone"], saved["digits"])
+    return parse_transform(saved["transform"])
