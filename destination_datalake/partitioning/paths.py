@@ -1,10 +1,11 @@
-"""The folders of a Hive table's partitions, and the values that the catalog has for them."""
+"""The folders of partitions, and the values that the catalog has for those of Hive tables."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from urllib.parse import quote_plus
 
 from destination_datalake.errors import ConfigError
 from destination_datalake.partitioning.spec import (
@@ -14,7 +15,7 @@ from destination_datalake.partitioning.spec import (
     PartitionValue,
 )
 from destination_datalake.partitioning.templates import PathTemplate, is_key_folder, variables
-from destination_datalake.partitioning.texts import date_text, escaped, unescaped, value_text
+from destination_datalake.partitioning.texts import date_text, escaped, iceberg_text, unescaped, value_text
 from destination_datalake.schema.types import ColumnType, Date, Int64, String
 
 MAX_KEY_BYTES = 1024
@@ -23,6 +24,29 @@ MAX_KEY_BYTES = 1024
 _NO_TIME = {"year": "0000", "month": "00", "day": "00", "hour": "00", "date": "0000-00-00"}
 _DATE = "-?[0-9]{4,5}-[0-9]{2}-[0-9]{2}"
 _VARIABLE = re.compile(r"\{([^{}]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergPath:
+    """The folders of an Iceberg table's partitions: a `PartitionPath` (Iceberg: PartitionSpec.partitionToPath).
+
+    `types` are those of the sources of `fields`, as `iceberg_text` has them. Manifests say which partition a file is
+    of: a folder helps people only, so that two partitions may share one, and a long name is cut.
+    """
+
+    fields: tuple[PartitionField, ...]
+    types: tuple[ColumnType | None, ...]
+
+    def folder(self, values: Sequence[PartitionValue]) -> str:
+        """Return the folder of a partition, such as `at_day=2019-10-12/region=eu`; in ASCII."""
+        given = zip(self.fields, self.types, values, strict=True)
+        folder = "/".join(
+            f"{quote_plus(field.name, '')}={quote_plus(iceberg_text(value, field.transform, type_), '')}"
+            for field, type_, value in given
+        )
+        if len(folder) <= MAX_KEY_BYTES // 2:  # the other half is for the table's location and the file's name
+            return folder
+        return re.sub("%.?$", "", folder[: MAX_KEY_BYTES // 2]).rstrip("/")
 
 
 @dataclass(frozen=True, slots=True)

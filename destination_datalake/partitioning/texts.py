@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal as DecimalValue
 
 import numpy as np
 
-from destination_datalake.partitioning.spec import NULL_PARTITION, PartitionValue
+from destination_datalake.partitioning.spec import (
+    NULL_PARTITION,
+    Identity,
+    PartitionValue,
+    Since1970,
+    TimeUnit,
+    Transform,
+)
 from destination_datalake.schema.types import Boolean, ColumnType, Date, Timestamp
 
 _ESCAPED = re.compile("[\x00-\x1f\x7f\"#%'*/:=?\\\\{\\[\\]^]")
@@ -32,6 +41,42 @@ def value_text(value: PartitionValue, type_: ColumnType) -> str:
         case bytes(), _:
             return value.hex()
     return str(value)
+
+
+def iceberg_text(value: PartitionValue, transform: Transform, type_: ColumnType | None) -> str:
+    """Return the text of a partition's value in Iceberg's folders, before escaping (Iceberg: Transform.toHumanString).
+
+    `type_` is that of the column; None for a type that this connector does not write.
+    """
+    match value, transform:
+        case None, _:
+            return "null"
+        case int(), Since1970(unit):
+            return _ICEBERG_PERIODS[unit](value)
+        case bool(), _:
+            return "true" if value else "false"
+        case int(), Identity() if isinstance(type_, Date):
+            return _day(value).date().isoformat()
+        case int(), Identity() if isinstance(type_, Timestamp):
+            return (_EPOCH + timedelta(microseconds=value)).isoformat() + ("+00:00" if type_.zoned else "")
+        case bytes(), _:
+            return b64encode(value).decode()
+    return str(value)
+
+
+_EPOCH = datetime(1970, 1, 1)
+
+
+def _day(days: int) -> datetime:
+    return _EPOCH + timedelta(days=days)
+
+
+_ICEBERG_PERIODS: Mapping[TimeUnit, Callable[[int], str]] = {
+    "year": lambda years: f"{1970 + years:04}",
+    "month": lambda months: f"{1970 + months // 12:04}-{months % 12 + 1:02}",
+    "day": lambda days: _day(days).date().isoformat(),
+    "hour": lambda hours: (_EPOCH + timedelta(hours=hours)).isoformat("-", "hours"),
+}
 
 
 def date_text(days: int) -> str:

@@ -10,10 +10,11 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField, StructType
 
 from destination_datalake.files.plan import DataFile
+from destination_datalake.partitioning.paths import IcebergPath
 from destination_datalake.partitioning.spec import PartitionField, Partitioning, Void, parse_transform
 from destination_datalake.schema.columns import METADATA_COLUMNS
+from destination_datalake.schema.iceberg import from_iceberg
 from destination_datalake.schema.types import Field, Struct
-from destination_datalake.tables.iceberg.layout.folders import IcebergPath
 
 Path = tuple[str, ...]
 """The names from a column down to a field inside it."""
@@ -29,7 +30,8 @@ def partitioning(metadata: TableMetadata, columns: Sequence[Field], max_open: in
 
     Fields whose source column is not written are null in every row, as void ones are. None if all fields are.
     """
-    paths, spec = source_paths(metadata.schema()), metadata.spec()
+    schema, spec = metadata.schema(), metadata.spec()
+    paths = source_paths(schema)
     fields = tuple(
         PartitionField(field.name, path, parse_transform(str(field.transform)) if is_written(path, columns) else Void())
         for field in spec.fields
@@ -37,7 +39,9 @@ def partitioning(metadata: TableMetadata, columns: Sequence[Field], max_open: in
     )
     if all(field.transform == Void() for field in fields):
         return None
-    return Partitioning(fields, IcebergPath(fields), max_open, spec.spec_id)
+    sources = (schema.find_type(each.source_id) if each.source_id in paths else None for each in spec.fields)
+    types = tuple(None if type_ is None else from_iceberg(type_) for type_ in sources)
+    return Partitioning(fields, IcebergPath(fields, types), max_open, spec.spec_id)
 
 
 def is_written(path: Path, columns: Sequence[Field]) -> bool:
