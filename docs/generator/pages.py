@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from destination_datalake.records.changes import Floats
@@ -38,7 +39,7 @@ from destination_datalake.schema.types import (
     Timestamp,
     column_type,
 )
-from docs.generator import permissions
+from docs.generator import layouts, permissions
 from docs.generator.airbyte_types import airbyte_types, inherited
 from docs.generator.markdown import code, table
 from docs.generator.project import check_steps, options, sync_modes, versions
@@ -260,6 +261,12 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "iam_actions": permissions.actions,
     "iam_policy": permissions.policy,
     "iam_statements": permissions.governed_statements,
+    **{f"layout_{name}": partial(layouts.tree, name) for name in layouts.TREES},
+    "layout_units": layouts.units,
+    "layout_keys": layouts.hive_keys,
+    "layout_levels": layouts.table_levels,
+    "layout_projections": layouts.projections,
+    "layout_variables": layouts.template_variables,
     "promises": promises,
     "sync_modes": sync_modes,
     "versions": versions,
