@@ -75,6 +75,11 @@ class Upload:
         """The object's S3 URI."""
         return str(S3Address(self._bucket, self._key))
 
+    @property
+    def buffered_bytes(self) -> int:
+        """How many of the bytes written wait for a part to be full."""
+        return self._buffered_bytes
+
     def writable(self) -> bool:
         """Return True (Arrow asks)."""
         return True
@@ -173,7 +178,11 @@ class GzipUpload:
         """Compress bytes. Raises as `Upload.write` does."""
         self._upload.write(self._compressor.compress(data))
 
+    def finish(self) -> None:
+        """Write the rest; the upload stays open."""
+        self._upload.write(self._compressor.flush())
+
     def close(self) -> None:
         """Write the rest and close the upload."""
-        self._upload.write(self._compressor.flush())
+        self.finish()
         self._upload.close()

@@ -23,22 +23,41 @@ MAX_ROWS = 1 << 20
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
-class JsonLinesFileWriter:
-    """Writes a file of JSON lines; `codec` is GZIP or UNCOMPRESSED."""
+class JsonLinesFiles:
+    """Opens files of JSON lines of one schema, which share a DuckDB; `codec` is GZIP or UNCOMPRESSED."""
 
-    def __init__(self, codec: str, schema: pa.Schema, upload: Upload) -> None:
+    def __init__(self, codec: str, schema: pa.Schema) -> None:
+        self._codec = codec
         self._encoder = JsonLinesEncoder(schema)
-        self._output = GzipUpload(upload) if codec == "GZIP" else upload
+
+    def open(self, upload: Upload) -> JsonLinesFileWriter:
+        """Open a file. Several can be open at a time."""
+        return JsonLinesFileWriter(self._encoder, GzipUpload(upload) if self._codec == "GZIP" else upload)
+
+    def close(self) -> None:
+        """Release DuckDB's memory."""
+        self._encoder.close()
+
+
+class JsonLinesFileWriter:
+    """Writes a file of JSON lines."""
+
+    def __init__(self, encoder: JsonLinesEncoder, output: GzipUpload | Upload) -> None:
+        self._encoder = encoder
+        self._output = output
 
     def write(self, table: pa.Table) -> None:
         """Append rows."""
         for text in self._encoder.encode(table):
             self._output.write(text)
 
+    def flush(self) -> None:
+        """Do nothing: all rows are encoded already."""
+
     def close(self) -> bytes:
-        """Finish the file; return no footer, as the format has none."""
-        self._encoder.close()
-        self._output.close()
+        """Write the rest; return no footer, as the format has none."""
+        if isinstance(self._output, GzipUpload):
+            self._output.finish()
         return b""
 
 

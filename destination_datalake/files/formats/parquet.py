@@ -25,13 +25,35 @@ _HUGE_VALUE_BYTES = 1024 * 1024
 """Columns of values above this, on average, get no statistics: Arrow copies such values several times for them."""
 
 
+class ParquetFiles:
+    """Opens Parquet files of one schema.
+
+    Each chooses by its own first rows which columns to dictionary-encode, or all by those of `sample`: that takes as
+    long as encoding a small file.
+    """
+
+    def __init__(self, codec: str, schema: pa.Schema, sample: pa.Table | None = None) -> None:
+        self._codec = codec
+        self._schema = schema
+        self._repetitive = None if sample is None else _repetitive_columns(sample)
+
+    def open(self, upload: Upload) -> ParquetFileWriter:
+        """Open a file. Several can be open at a time."""
+        return ParquetFileWriter(self._codec, self._schema, upload, self._repetitive)
+
+    def close(self) -> None:
+        """Do nothing: there is nothing that files share but memory."""
+
+
 class ParquetFileWriter:
     """Writes a Parquet file whose row groups hold about ROW_GROUP_BYTES of Arrow data."""
 
-    def __init__(self, codec: str, schema: pa.Schema, upload: Upload) -> None:
+    def __init__(self, codec: str, schema: pa.Schema, upload: Upload, repetitive: list[str] | None = None) -> None:
+        """`repetitive` are the paths of columns to dictionary-encode, None to choose them by the first row group."""
         self._compression = "none" if codec == "UNCOMPRESSED" else codec.lower()
         self._schema = schema
         self._upload = upload
+        self._repetitive = repetitive
         self._writer: pq.ParquetWriter | None = None
         self._buffered: list[pa.Table] = []
         self._buffered_bytes = 0
@@ -43,12 +65,17 @@ class ParquetFileWriter:
         if self._buffered_bytes >= ROW_GROUP_BYTES:
             self._write_row_group()
 
+    def flush(self) -> None:
+        """End the row group."""
+        if self._buffered:
+            self._write_row_group()
+
     def close(self) -> bytes:
-        """Finish the file; return its footer."""
-        self._write_row_group()
+        """Write the rest; return the file's footer."""
+        if self._buffered or self._writer is None:
+            self._write_row_group()
         assert self._writer is not None
         self._writer.close()
-        self._upload.close()
         footer = io.BytesIO()
         self._writer.writer.metadata.write_metadata_file(footer)
         return footer.getvalue()
@@ -58,13 +85,14 @@ class ParquetFileWriter:
         self._buffered.clear()
         self._buffered_bytes = 0
         if self._writer is None:
+            repetitive = _repetitive_columns(table) if self._repetitive is None else self._repetitive
             self._writer = pq.ParquetWriter(
                 cast("IO[Any]", self._upload),
                 self._schema,
                 compression=self._compression,  # type: ignore[arg-type]
                 compression_level=1 if self._compression == "zstd" else None,
                 write_statistics=_bounded_columns(table),
-                use_dictionary=_repetitive_columns(table),  # type: ignore[arg-type]  # The stubs know no list.
+                use_dictionary=repetitive,  # type: ignore[arg-type]  # The stubs know no list.
                 store_schema=False,
             )
         if table.num_rows:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Protocol, assert_never
 
 import pyarrow as pa
 
 from destination_datalake.aws.upload import Upload
-from destination_datalake.files.formats.jsonl import JsonLinesFileWriter
-from destination_datalake.files.formats.parquet import ParquetFileWriter
+from destination_datalake.files.formats.jsonl import JsonLinesFiles
+from destination_datalake.files.formats.parquet import ParquetFiles
 from destination_datalake.files.plan import FileFormat
 
 
@@ -19,13 +18,35 @@ class FileWriter(Protocol):
     def write(self, table: pa.Table) -> None:
         """Append rows; every table has the schema that the file was opened with."""
 
+    def flush(self) -> None:
+        """Encode the rows so far, so that memory which they share with others can be released."""
+
     def close(self) -> bytes:
-        """Finish the file. Return its Parquet footer; empty for formats that have none."""
+        """Write the rest. Return the Parquet footer; empty for formats that have none. The upload stays open."""
 
 
-def open_file(format: FileFormat, codec: str, schema: pa.Schema, upload: Upload) -> FileWriter:
-    """Open a data file of this schema. `codec` is a value of the option `format.compression_codec`."""
-    return _WRITERS[format](codec, schema, upload)
+class FileOpener(Protocol):
+    """Opens data files of one schema, several at a time if need be."""
+
+    def open(self, upload: Upload) -> FileWriter:
+        """Open a file."""
+
+    def close(self) -> None:
+        """Release what the files share."""
+
+
+def opener(format: FileFormat, codec: str, schema: pa.Schema, sample: pa.Table | None = None) -> FileOpener:
+    """Return what opens files of this schema. `codec` is a value of the option `format.compression_codec`.
+
+    With a `sample` of their rows, what is chosen by the values is chosen for all files at once.
+    """
+    match format:
+        case "parquet":
+            return ParquetFiles(codec, schema, sample)
+        case "jsonl":
+            return JsonLinesFiles(codec, schema)
+        case _:
+            assert_never(format)
 
 
 def extension(format: FileFormat, codec: str) -> str:
@@ -33,9 +54,3 @@ def extension(format: FileFormat, codec: str) -> str:
     if format == "jsonl":
         return ".jsonl.gz" if codec == "GZIP" else ".jsonl"
     return ".parquet"
-
-
-_WRITERS: Mapping[FileFormat, Callable[[str, pa.Schema, Upload], FileWriter]] = {
-    "parquet": ParquetFileWriter,
-    "jsonl": JsonLinesFileWriter,
-}

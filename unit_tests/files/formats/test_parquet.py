@@ -98,7 +98,7 @@ def test_huge_values_have_no_statistics_and_their_neighbours_do(cloud: Cloud) ->
 
 PEAK = """
 import pyarrow as pa
-from destination_datalake.files.formats.registry import open_file
+from destination_datalake.files.formats.registry import opener
 
 class Nowhere:
     closed = False
@@ -108,7 +108,7 @@ class Nowhere:
 
 size = 48 * 1024 * 1024
 rows = pa.table({"id": [1], "text": ["x" * size]})
-writer = open_file("parquet", "SNAPPY", rows.schema, Nowhere())
+writer = opener("parquet", "SNAPPY", rows.schema).open(Nowhere())
 writer.write(rows)
 writer.close()
 print(pa.default_memory_pool().max_memory() / size)

@@ -1,0 +1,86 @@
+"""A data file that is being written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.upload import Upload
+from destination_datalake.files.formats.registry import FileOpener
+from destination_datalake.files.plan import DataFile
+from destination_datalake.files.writing.tables import FileSchema
+from destination_datalake.partitioning.spec import PartitionValue
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+
+class OpenFile:
+    """A data file of one schema, and of one partition if there are any: rows are written, then it is uploaded."""
+
+    def __init__(
+        self,
+        uri: str,
+        schema: FileSchema,
+        opener: FileOpener,
+        s3: S3Client,
+        *,
+        deferred: bool,
+        partition: tuple[PartitionValue, ...] = (),
+    ) -> None:
+        """Send nothing yet. `opener` is of `schema`."""
+        address = S3Address.parse(uri)
+        self.schema = schema
+        self._upload = Upload(s3, address.bucket, address.key, deferred=deferred)
+        self._writer = opener.open(self._upload)
+        self._partition = partition
+        self._rows = 0
+        self._runs = 0
+        self._with_nulls: set[str] = set()
+        self._footer = b""
+
+    @property
+    def size(self) -> int:
+        """The bytes encoded so far."""
+        return self._upload.written
+
+    @property
+    def buffered_bytes(self) -> int:
+        """The bytes encoded so far that are not sent."""
+        return self._upload.buffered_bytes
+
+    def write(self, rows: pa.Table, *, begins_run: bool = True) -> None:
+        """Append rows of the file's schema. `begins_run` says that their order does not continue that of the last."""
+        self._writer.write(rows)
+        self._rows += rows.num_rows
+        self._runs += begins_run
+        self._with_nulls.update(name for name in rows.column_names if rows.column(name).null_count)
+
+    def flush(self) -> None:
+        """Encode the rows so far, which releases their memory."""
+        self._writer.flush()
+
+    def end(self) -> None:
+        """Encode the rest. Only `upload` may follow."""
+        self._footer = self._writer.close()
+
+    def upload(self, *, is_ordered: bool = False) -> DataFile:
+        """Upload the rest, and return the file. `is_ordered` says that each run of its rows is in the plan's order."""
+        self._upload.close()
+        return DataFile(
+            uri=self._upload.uri,
+            size=self._upload.written,
+            rows=self._rows,
+            columns=self.schema.columns,
+            footer=self._footer,
+            pending_upload=self._upload.pending_upload,
+            with_nulls=frozenset(self._with_nulls),
+            partition=self._partition,
+            is_sorted=is_ordered and self._runs == 1,
+        )
+
+    def abort(self) -> None:
+        """Discard what was not sent, and abort the upload."""
+        self._upload.abort()

@@ -1,0 +1,54 @@
+"""Decoded blocks as tables, with columns as narrow as all values so far allow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from destination_datalake.files.formats.field_ids import with_field_ids
+from destination_datalake.files.plan import FilePlan
+from destination_datalake.files.writing.metadata import metadata_columns
+from destination_datalake.records.block import Decoded
+from destination_datalake.schema.arrow import arrow_field
+from destination_datalake.schema.columns import METADATA_COLUMNS
+from destination_datalake.schema.narrowest import narrowest
+from destination_datalake.schema.types import Field
+
+
+@dataclass(frozen=True, slots=True)
+class FileSchema:
+    """The stream's columns with the types that a file stores, and the file's schema in Arrow's terms."""
+
+    columns: tuple[Field, ...]
+    arrow: pa.Schema
+
+
+class BlockTables:
+    """Makes tables of decoded blocks. A column that a value does not fit is wider from that block on."""
+
+    def __init__(self, plan: FilePlan) -> None:
+        self._plan = plan
+        self.schema = _file_schema(plan.columns, plan)
+
+    def table(self, decoded: Decoded) -> tuple[pa.Array[Any], pa.Table]:
+        """Return the ids of the rows (`_airbyte_raw_id`), and a table of `schema`, which is wider if need be."""
+        fitted = tuple(
+            replace(column, type=narrowest(array, column.type))
+            for column, array in zip(self.schema.columns, decoded.columns, strict=True)
+        )
+        if fitted != self.schema.columns:
+            self.schema = _file_schema(fitted, self._plan)
+        metadata = metadata_columns(decoded, self._plan.generation, self._plan.sync_id)
+        own = [
+            array.cast(field.type, safe=False)
+            for array, field in zip(decoded.columns, list(self.schema.arrow)[len(metadata) :], strict=True)
+        ]
+        return metadata[0], pa.Table.from_arrays([*metadata, *own], schema=self.schema.arrow)
+
+
+def _file_schema(columns: Sequence[Field], plan: FilePlan) -> FileSchema:
+    schema = pa.schema([arrow_field(column) for column in (*METADATA_COLUMNS, *columns)])
+    return FileSchema(tuple(columns), with_field_ids(schema, plan.field_ids) if plan.field_ids else schema)
