@@ -17,8 +17,11 @@ from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.errors import explain
 from destination_datalake.aws.withdrawal import undone_on_failure
 from destination_datalake.errors import Failure
+from destination_datalake.files.plan import FilePlan
 from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit, NotEncoded, UnitResult
+from destination_datalake.files.writing.partitioned import PartitionedFileWriter
 from destination_datalake.files.writing.rolling import RollingFileWriter
+from destination_datalake.files.writing.spill import SpillFailed
 from destination_datalake.records.block_size import blocks
 from destination_datalake.records.changes import Floats
 from destination_datalake.records.reader import BlockDecoder
@@ -52,7 +55,8 @@ def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
     # An attempt that Spark has given up may still run, on another machine for long: its files have names of
     # their own, or it would overwrite or delete those of the next attempt. Rejects keep their names: a retry overwrites
     # them, and none is recorded twice.
-    files = RollingFileWriter(f"{unit.name}-{secrets.token_hex(4)}", unit.plan, s3)
+    writer = RollingFileWriter if _is_plain(unit.plan) else PartitionedFileWriter
+    files = writer(f"{unit.name}-{secrets.token_hex(4)}", unit.plan, s3)
     now = time.time_ns() // 1_000_000
     formatter = RejectFormatter(unit.rejects, unit.stream, unit.plan.columns, unit.name, now)
     rejects = RejectWriter(formatter, unit.rejects, unit.name, s3)
@@ -68,12 +72,19 @@ def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
     return Encoded(unit.stream, tuple(written), rejects.counts(), tuple(rejected), undeclared or ())
 
 
+def _is_plain(plan: FilePlan) -> bool:
+    return plan.partitioning is None and plan.sort_order is None
+
+
 def _not_encoded(unit: EncodeUnit, error: Exception) -> NotEncoded:
     if isinstance(error, RejectsNotWritten):
         failure = explain(error, doing="write rejects to", resource=error.uri)
     else:
         failure = explain(error, doing="write data files under", resource=unit.plan.folder)
     notes = "\n".join(getattr(error, "__notes__", ()))
+    if isinstance(error, SpillFailed):
+        message = f"Stream {unit.stream} could not be written. {error}"
+        return NotEncoded(unit.stream, Failure(message, f"{error.__cause__}\n{notes}".rstrip(), "transient_error"))
     if failure is not None:
         detail = f"{failure.detail}\n{notes}".rstrip()
         return NotEncoded(unit.stream, replace(failure, detail=detail))

@@ -36,7 +36,7 @@ def by_partition(
     """
     if table.num_rows == 0:
         return
-    sources = [(_source(table, field.source), field.transform) for field in fields]
+    sources = [(source_values(table, field.source), field.transform) for field in fields]
     if all(_is_constant(source, transform) for source, transform in sources):
         (values,) = _rows([transformed(source[:1], transform) for source, transform in sources])
         yield values, table
@@ -54,7 +54,7 @@ def by_partition(
         yield values, table.slice(start, end - start)
 
 
-def _source(table: pa.Table, path: tuple[str, ...]) -> pa.Array[Any]:
+def source_values(table: pa.Table, path: tuple[str, ...]) -> pa.Array[Any]:
     """Return the values at a path of names. They are null where a struct on the way is."""
     if path[0] not in table.column_names:
         return pa.nulls(table.num_rows)

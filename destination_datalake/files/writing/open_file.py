@@ -29,15 +29,18 @@ class OpenFile:
         *,
         deferred: bool,
         partition: tuple[PartitionValue, ...] = (),
+        spec_id: int = 0,
+        is_sorted: bool = False,
     ) -> None:
-        """Send nothing yet. `opener` is of `schema`."""
+        """Send nothing yet. `opener` is of `schema`. `is_sorted` says that each run of rows will be."""
         address = S3Address.parse(uri)
         self.schema = schema
         self._upload = Upload(s3, address.bucket, address.key, deferred=deferred)
         self._writer = opener.open(self._upload)
         self._partition = partition
+        self._spec_id = spec_id
         self._rows = 0
-        self._runs = 0
+        self._is_sorted = is_sorted
         self._with_nulls: set[str] = set()
         self._footer = b""
 
@@ -52,10 +55,10 @@ class OpenFile:
         return self._upload.buffered_bytes
 
     def write(self, rows: pa.Table, *, begins_run: bool = True) -> None:
-        """Append rows of the file's schema. `begins_run` says that their order does not continue that of the last."""
+        """Append rows of the file's schema. `begins_run` says that they need not come after those before them."""
         self._writer.write(rows)
+        self._is_sorted = self._is_sorted and not (begins_run and self._rows)
         self._rows += rows.num_rows
-        self._runs += begins_run
         self._with_nulls.update(name for name in rows.column_names if rows.column(name).null_count)
 
     def flush(self) -> None:
@@ -66,8 +69,8 @@ class OpenFile:
         """Encode the rest. Only `upload` may follow."""
         self._footer = self._writer.close()
 
-    def upload(self, *, is_ordered: bool = False) -> DataFile:
-        """Upload the rest, and return the file. `is_ordered` says that each run of its rows is in the plan's order."""
+    def upload(self) -> DataFile:
+        """Upload the rest, and return the file."""
         self._upload.close()
         return DataFile(
             uri=self._upload.uri,
@@ -78,7 +81,8 @@ class OpenFile:
             pending_upload=self._upload.pending_upload,
             with_nulls=frozenset(self._with_nulls),
             partition=self._partition,
-            is_sorted=is_ordered and self._runs == 1,
+            spec_id=self._spec_id,
+            is_sorted=self._is_sorted,
         )
 
     def abort(self) -> None:

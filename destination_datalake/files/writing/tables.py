@@ -49,6 +49,38 @@ class BlockTables:
         return metadata[0], pa.Table.from_arrays([*metadata, *own], schema=self.schema.arrow)
 
 
+class WaitingRows:
+    """Rows in memory that are not encoded yet. Each block's schema is as wide as that of the one before, or wider."""
+
+    def __init__(self, schema: FileSchema) -> None:
+        self.schema = schema
+        self.bytes = 0
+        self._blocks: list[pa.Table] = []
+
+    def add(self, table: pa.Table, schema: FileSchema) -> None:
+        """Append a block's rows."""
+        self.schema = schema
+        self.bytes += table.nbytes
+        self._blocks.append(table)
+
+    def take(self) -> pa.Table:
+        """Return all rows as one table of `schema`, each column in one piece; none wait then.
+
+        The blocks are released column by column: one column is all that is in memory twice.
+        """
+        blocks = [list(table.itercolumns()) for table in self._blocks]
+        self._blocks.clear()
+        self.bytes = 0
+        columns = []
+        for position, field in enumerate(self.schema.arrow):
+            chunks: list[Any] = []
+            for block in blocks:
+                chunks += block[position].cast(field.type).chunks
+                block[position] = None  # type: ignore[call-overload]
+            columns.append(pa.concat_arrays(chunks) if chunks else pa.array([], field.type))
+        return pa.Table.from_arrays(columns, schema=self.schema.arrow)
+
+
 def _file_schema(columns: Sequence[Field], plan: FilePlan) -> FileSchema:
     schema = pa.schema([arrow_field(column) for column in (*METADATA_COLUMNS, *columns)])
     return FileSchema(tuple(columns), with_field_ids(schema, plan.field_ids) if plan.field_ids else schema)
