@@ -86,6 +86,53 @@ def test_a_field_inside_an_object_can_be_a_source() -> None:
     assert (field.name, field.source) == ("address_city_trunc", ("address", "city"))
 
 
+FLATTENED = [
+    Field("city", "city", Date()),
+    Field("address_city", "City", String(), ("address",)),
+    Field("meta_at", "at", Timestamp(zoned=True), ("meta",)),
+    Field("meta_raw_city", "city", Date(), ("meta", "raw")),
+]
+
+
+def test_a_flattened_column_is_a_source_by_its_path() -> None:
+    by = [{"source": "address.City"}, {"source": "meta.at", "transform": "day"}]
+    given = layout({"partition_by": by, "sort_by": [{"source": "meta.raw.city"}]})
+
+    fields = given.iceberg_fields(FLATTENED) or ()
+
+    assert [(field.name, field.source) for field in fields] == [
+        ("address_city", ("address_city",)),
+        ("meta_at_day", ("meta_at",)),
+    ]
+    assert [field.source for field in given.sort_fields(FLATTENED) or ()] == [("meta_raw_city",)]
+    with pytest.raises(ConfigError, match="names the field at, which the stream does not have"):
+        layout({"sort_by": [{"source": "at"}]}).sort_fields(FLATTENED)
+
+
+@pytest.mark.parametrize(
+    ("partition_source", "cursor", "source"),
+    [
+        ("cursor", ("meta", "at"), "meta_at"),
+        ("cursor", ("meta", "raw", "city"), "meta_raw_city"),
+        ("cursor", ("city",), "city"),
+        ("cursor", ("at",), None),
+        ("meta.at", (), "meta_at"),
+        ("city", (), "city"),
+        ("at", (), None),
+    ],
+)
+def test_a_flattened_cursor_partitions_the_table(
+    partition_source: str, cursor: tuple[str, ...], source: str | None
+) -> None:
+    stream = Stream(StreamId("shop", "orders"), {}, False, None, None, None, cursor)
+    config = Config.parse(options(partitioning="DAY", partition_source=partition_source))
+    given = TableLayout(stream, config, TableLocation("s3://lake/shop/orders", "s3://lake/", follow=False))
+
+    fields = given.iceberg_fields(FLATTENED)
+
+    assert (fields and [field.source for field in fields]) == (source and [(source,)])
+
+
 @pytest.mark.parametrize("source", ["tags", "address"])
 def test_rows_cannot_be_sorted_by_lists_and_objects(source: str) -> None:
     given = layout({"sort_by": [{"source": "id"}, {"source": source}]})
