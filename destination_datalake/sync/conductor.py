@@ -25,6 +25,7 @@ from destination_datalake.buffer.descriptors import raise_limit
 from destination_datalake.buffer.disk import DiskFailed, buffer_directory
 from destination_datalake.buffer.staging import LocalStaging, RemoteStaging
 from destination_datalake.config.access import aws_access
+from destination_datalake.config.layout import without_stream
 from destination_datalake.errors import SyncRefused
 from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.policy import Policy
@@ -89,6 +90,8 @@ def run_sync(
     raise_limit()
     termination.on_request(partial(out.give_up_after, TERMINATION_SECONDS))
     streams = parse_catalog(catalog)
+    for warning in without_stream(config.streams, [stream.id for stream in streams]):
+        out.log("WARN", warning)
     tables = TableNaming.of(config).tables_of(streams)
     access = aws_access(config)
     sync_name = uuid.uuid4().hex[:12]
