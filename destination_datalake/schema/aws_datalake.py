@@ -41,13 +41,15 @@ def inherit_types(
     """Return the stream's columns, with the table's type where AWS Datalake has derived it from the stream's schema.
 
     `existing` has the types of the table's columns by name. Values that do not fit such a type are null and rejected.
+    Fields of flattened objects are new columns: AWS Datalake kept objects as structs.
     """
     properties = json_schema.get("properties")
     if not _is_schema(properties):
         return tuple(columns)
+    schemas = {column: None if column.parents else properties.get(column.source) for column in columns}
     return tuple(
-        replace(column, type=_inherited_type(properties.get(column.source), existing.get(column.name), column.type))
-        for column in columns
+        replace(column, type=_inherited_type(schema, existing.get(column.name), column.type))
+        for column, schema in schemas.items()
     )
 
 

@@ -208,7 +208,7 @@ def inherited_columns(
     names = {column.name for column in columns}
     second = [
         f"{name} beside {inherited}"
-        for name, source in ((column.name, column.source) for column in columns)
+        for name, source in ((column.name, column.source) for column in columns if not column.parents)
         if name not in existing
         and (inherited := AWS_DATALAKE.identifier(source)) in existing
         and inherited not in names

@@ -23,6 +23,7 @@ from destination_datalake.schema.types import (
     Int64,
     Json,
     List,
+    Nested,
     NumericTypes,
     String,
     Struct,
@@ -141,6 +142,42 @@ def test_a_struct_field_keeps_its_source() -> None:
 
     assert column.type == Struct((Field("unitprice", "unitPrice", Float64()),))
     assert evolve(existing, [column]).changes == ()
+
+
+def test_a_field_of_a_flattened_object_is_no_column_of_aws_datalake() -> None:
+    """Not even if a key of the record has the field's name, or a column its own."""
+    json_schema = {"properties": {"id": DATE_TIME, "x": an_object(id=INTEGER)}}
+    columns = stream_columns(json_schema, NumericTypes.INT_FLOAT, AWS_DATALAKE, Nested.FLATTEN)
+    existing: dict[str, ColumnType | None] = {
+        "id": Timestamp(zoned=None),
+        "x": a_struct(id=Int64()),
+        "x_id": Timestamp(zoned=None),
+    }
+
+    id_, x_id = inherit_types(columns, json_schema, existing)
+
+    assert (id_.type, x_id) == (Timestamp(zoned=True), columns[1])
+    assert [change.path for change in evolve(existing, [id_, x_id]).changes] == [("x_id__int",)]
+
+
+@pytest.mark.parametrize(
+    ("schema", "derived", "written"),
+    [
+        (an_object(a=INTEGER), "struct<a:bigint>", "x__json"),
+        (an_array(INTEGER), "array<bigint>", "x__json"),
+        (an_object(a={"type": "object"}), "string", "x"),
+    ],
+)
+def test_json_text_of_nested_values_is_written_to_the_column_if_that_is_text(
+    schema: dict[str, Any], derived: str, written: str
+) -> None:
+    json_schema = {"properties": {"x": schema}}
+    columns = stream_columns(json_schema, NumericTypes.INT_FLOAT, AWS_DATALAKE, Nested.JSON)
+    existing = {"x": parse_glue_type(derived)}
+
+    evolution = evolve(existing, inherit_types(columns, json_schema, existing))
+
+    assert evolution.columns == (Field(written, "x", Json()),)
 
 
 @pytest.mark.parametrize(
