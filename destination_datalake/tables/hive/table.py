@@ -198,14 +198,10 @@ class HiveTable:
 
         Columns become wider with the first batch that needs it, if that requires files to be rewritten.
         """
+        existing, type_names = column_types(table_input), column_type_names(table_input)
+        limits = ColumnLimits.of(self._layout.config, self._stream.id)
         reconciled = reconcile(
-            self._stream.id,
-            self.name,
-            self._columns,
-            column_types(table_input),
-            column_type_names(table_input),
-            self._schema_conflicts,
-            ColumnLimits.of(self._layout.config, self._stream.id),
+            self._stream.id, self.name, self._columns, existing, type_names, self._schema_conflicts, limits
         )
         change_columns(table_input, [c for c in reconciled.changes if isinstance(c, AddColumn) or self._in_place])
         if reconciled.conflicts:
