@@ -184,3 +184,29 @@ def test_a_timestamp_that_hive_cannot_read_is_null() -> None:
     [line] = lines_of(nulled("id", b"[]"), row=RowKey("id", -(10**17)))
 
     assert (line["received_at"], line["arrivalTimestamp"]) == (None, -(10**14))
+
+
+@pytest.mark.parametrize(
+    ("path", "original", "message"),
+    [
+        ("customer", b'"Ada"', "incompatible schema conversion from string to struct"),
+        ("customer.zip", b'"x"', "incompatible schema conversion from string to bigint"),
+        ("customer.geo", b"[]", "incompatible schema conversion from array to struct"),
+        ("customer.tags.1", b"{}", "incompatible schema conversion from object to string"),
+    ],
+)
+def test_a_value_of_a_flattened_object_is_described_by_its_place_in_the_record(
+    path: str, original: bytes, message: str
+) -> None:
+    columns = (
+        Field("id", "id", Int32()),
+        Field("customer_zip", "zip", Int32(), ("customer",)),
+        Field("customer_geo_lat", "lat", Int32(), ("customer", "geo")),
+        Field("customer_tags", "tags", List(String()), ("customer",)),
+    )
+    formatter = RejectFormatter(LOCATION, STREAM, columns, "unit", NOW)
+    change = nulled(path, original)
+
+    [line] = formatter.value_lines(LINE, [change], ROW)
+
+    assert (line.column_name, line.error_message, formatter.column_of(change)) == (path, message, "customer")
