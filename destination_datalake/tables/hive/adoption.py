@@ -59,7 +59,7 @@ class Adoption:
         table_input = self.glue_table.read()
         if self._is_fenced(table_input):
             return True
-        pending = PendingOverwrite.load(table_input)
+        pending, folders = PendingOverwrite.load(table_input), set[str]()
         content = self.target.content(table_input)
         if pending is not None:
             columns = [Field(name, name, type_) for name, type_ in pending.types().items() if type_ is not None]
@@ -69,8 +69,9 @@ class Adoption:
             names = self._copy_all(pending, Content.pending(table_input, pending), content, rewrite)
             if names is None:
                 return False
-            self.index.register(table_input, {name.rpartition("/")[0] for name in names})
-        return self.glue_table.update(partial(self._conclude, pending=pending, content=content))
+            folders = {name.rpartition("/")[0] for name in names}
+            self.index.register(table_input, folders)
+        return self.glue_table.update(partial(self._conclude, pending=pending, content=content, folders=folders))
 
     def _is_fenced(self, table_input: TableInput) -> bool:
         return FencingToken.held(table_input["Parameters"]) != self.token
@@ -111,7 +112,9 @@ class Adoption:
                 ]
             )
 
-    def _conclude(self, table_input: TableInput, pending: PendingOverwrite | None, content: Content) -> bool:
+    def _conclude(
+        self, table_input: TableInput, pending: PendingOverwrite | None, content: Content, folders: Collection[str]
+    ) -> bool:
         """Clear the pending overwrite and release the token; False if the table changed since the files were copied.
 
         True also if another sync has the token: the rest is left to it.
@@ -123,6 +126,7 @@ class Adoption:
         moved = now.folder != content.folder or any(now.types.get(name) != content.types.get(name) for name in names)
         if moved or PendingOverwrite.load(table_input) != pending:
             return False
+        self.index.project(table_input, folders)
         table_input["Parameters"].pop(TOKEN_PROPERTY)
         if pending is not None:
             PendingOverwrite.clear(table_input)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
+from destination_datalake.partitioning.projection import LOCATION
 from destination_datalake.schema.evolution import Widen, apply_changes, evolve
 from destination_datalake.schema.types import ColumnType, Field
 from destination_datalake.tables.glue.glue_table import TableInput
@@ -71,6 +72,9 @@ def publish_content(table_input: TableInput, content: Content, table: TableName)
     if before == content.folder:
         return
     table_input["StorageDescriptor"]["Location"] = f"{content.folder}/"
+    template = table_input["Parameters"].get(LOCATION, "")
+    if template.startswith(f"{before}/"):
+        table_input["Parameters"][LOCATION] = f"{content.folder}{template.removeprefix(before)}"
     unlist_folders(table_input, content.folder)
     if Folders.is_ours(before):
         list_folder(table_input, before, FolderState.SUPERSEDED)

@@ -14,6 +14,7 @@ from destination_datalake.tables.layout.location import GENERATIONS_SUFFIX
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.files.plan import DataFile
 
 _OUR_FOLDER = re.compile(r"(?P<parent>.+)/generation-\d+-[0-9a-f]{12}")
 """A folder created by this connector."""
@@ -123,6 +124,10 @@ class PlannedFolders:
     def folder(self, uri: str) -> str:
         """Return the folder that a file was planned for."""
         return max((folder for folder in self._folders if uri.startswith(f"{folder}/")), key=len)
+
+    def partitions(self, files: Iterable[DataFile]) -> set[str]:
+        """Return the folders of the files' partitions, relative to the folder that they were planned for."""
+        return {self.name(file.uri).rpartition("/")[0] for file in files}
 
     def name(self, uri: str) -> str:
         """Return a file's path relative to the folder that it was planned for: its partition's folder, its own name."""

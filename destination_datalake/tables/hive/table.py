@@ -21,12 +21,10 @@ from typing import TYPE_CHECKING, Any
 from destination_datalake.aws.retries import retry_until_done
 from destination_datalake.aws.withdrawal import undone_on_failure, withdraw_all
 from destination_datalake.files.plan import DataFile, FilePlan
-from destination_datalake.partitioning.spec import Partitioning
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.evolution import AddColumn, evolve
 from destination_datalake.schema.types import Field
 from destination_datalake.tables.aws_datalake import inherited_columns
-from destination_datalake.tables.glue.creation import create_hive_table
 from destination_datalake.tables.glue.glue_table import GlueTable, TableInput, TableVersion
 from destination_datalake.tables.glue.storage_descriptor import (
     change_columns,
@@ -40,6 +38,7 @@ from destination_datalake.tables.hive.compatibility import WIDENED_IN_PLACE, inc
 from destination_datalake.tables.hive.content import Content, folders_in_use
 from destination_datalake.tables.hive.folders import CONCURRENT_CALLS, Folders, PlannedFolders
 from destination_datalake.tables.hive.parameters import generation_parameter, lowest_generation, save_commit
+from destination_datalake.tables.hive.partitions.creation import create_table
 from destination_datalake.tables.hive.partitions.existing import scheme_of
 from destination_datalake.tables.hive.partitions.index import PartitionIndex
 from destination_datalake.tables.hive.partitions.scheme import PartitionScheme, wanted_scheme
@@ -152,7 +151,7 @@ class HiveTable:
             if (mismatch := self._mismatch(files)) is not None:
                 self.discard(files)
                 return Reencode(mismatch)
-            self._register_partitions(files, self._plan.folder)
+            self._register_partitions(self._planned.partitions(files), self._plan.folder)
             self._complete_uploads(files)
             if self._record_commit(files):
                 return Committed()
@@ -165,7 +164,10 @@ class HiveTable:
         self._mode.adopt_pending(rewrite)
 
         def publish(table_input: TableInput) -> Sequence[str]:
+            before = table_location(table_input)
             self._mode.publish(table_input)
+            if table_location(table_input) != before:
+                self._index.project_anew(table_input)
             self._current = table_input
             return self._cleanup.mark_dead(table_input)
 
@@ -180,17 +182,12 @@ class HiveTable:
     # Planning
 
     def _create(self) -> TableVersion:
-        """Create the table in an unused folder, so that files of an earlier table of that name do not show in it."""
-        columns, parameters = (*METADATA_COLUMNS, *self._columns), self._owner.parameters()
+        """Create the table. An overwrite saves its generation when it is published."""
+        parameters = self._owner.parameters()
         if not self._stream.outdates(None):
-            # An overwrite saves its generation when it is published.
             parameters |= generation_parameter(self._stream.generation)
-        folder = Folders(self._location.folder, self._access).for_new_table(self._stream.generation)
-        scheme = wanted_scheme(self._layout, self._columns)
-        keys = scheme.glue_keys() if scheme is not None else []
-        parameters |= scheme.parameters() if scheme is not None else {}
         self._databases.ensure(self.name.database)
-        create_hive_table(self.name, columns, keys, f"{folder}/", parameters, self._plan, self._access)
+        create_table(self.name, self._columns, METADATA_COLUMNS, self._layout, parameters, self._plan, self._access)
         return self._glue_table.read_version()
 
     def _reconcile(self, table_input: TableInput) -> tuple[Field, ...]:
@@ -240,11 +237,12 @@ class HiveTable:
         content, columns, present, added = self._glue_table.update(reconciled, version)
         self._databases.governance.govern_table(*self.name, present, added, self._glue_table.created)
         self._current = self._index.bring_up_to_date(self._current)
+        scheme, max_open = self._scheme, self._layout.config.max_open_partitions
         self._plan = replace(
             self._plan,
             folder=content.folder,
             columns=evolve(content.types, columns).columns,
-            partitioning=self._partitioning(columns),
+            partitioning=None if scheme is None else scheme.partitioning(max_open, self._columns, columns),
         )
         self._planned.add(content.folder)
         return content
@@ -269,20 +267,13 @@ class HiveTable:
             return "its columns have other types than the batch was encoded with"
         return None
 
-    def _partitioning(self, columns: Sequence[Field]) -> Partitioning | None:
-        """Return how the rows of `columns`, which are the stream's as the table takes them, are partitioned."""
-        if self._scheme is None:
-            return None
-        names = {named.name: column.name for named, column in zip(self._columns, columns, strict=True)}
-        return self._scheme.partitioning(self._layout.config.max_open_partitions, names)
-
     # Committing
 
-    def _register_partitions(self, files: Sequence[DataFile], folder: str) -> bool:
-        """Register the files' partitions if `folder` is what readers see; True if nothing had to be done."""
+    def _register_partitions(self, partitions: Collection[str], folder: str) -> bool:
+        """Register partitions by their folders if `folder` is what readers see; True if nothing had to be done."""
         if self._scheme is None or folder != table_location(self._current):
             return True
-        return self._index.register(self._current, {self._planned.name(file.uri).rpartition("/")[0] for file in files})
+        return self._index.register(self._current, partitions)
 
     def _complete_uploads(self, files: Sequence[DataFile]) -> None:
         s3 = self._access.client("s3")
@@ -294,11 +285,12 @@ class HiveTable:
 
         A widening that moves the content meanwhile may have carried all of them along, or only some.
         """
-        folder, commit = self._plan.folder, self._new_commit()
+        folder, commit, partitions = self._plan.folder, self._new_commit(), self._planned.partitions(files)
         while True:
-            found = self._glue_table.update(partial(self._record_commit_in, folder=folder, commit=commit))
+            record = partial(self._record_commit_in, folder=folder, commit=commit, partitions=partitions)
+            found = self._glue_table.update(record)
             if found == folder:
-                if self._register_partitions(files, folder):
+                if self._register_partitions(partitions, folder):
                     return True
                 continue
             if (
@@ -308,7 +300,9 @@ class HiveTable:
                 return False
             folder = found
 
-    def _record_commit_in(self, table_input: TableInput, folder: str, commit: str) -> str | None:
+    def _record_commit_in(
+        self, table_input: TableInput, folder: str, commit: str, partitions: Collection[str]
+    ) -> str | None:
         """Record the commit if the content is in `folder`; return its folder, or None if its types have changed."""
         self._current, content = table_input, self._mode.content(table_input)
         if content.folder != folder:
@@ -318,6 +312,8 @@ class HiveTable:
             if now.changes or (now.columns != self._plan.columns and not self._in_place):
                 return None
         save_commit(table_input, commit)
+        if folder == table_location(table_input):
+            self._index.project(table_input, partitions)
         return folder
 
     def _roll_back(self, files: Sequence[DataFile]) -> None:

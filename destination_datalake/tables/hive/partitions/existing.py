@@ -94,8 +94,8 @@ def _scheme_of(
     found = str(own) if own is not None else _shown(keys)
     raise _OtherPartitions(
         f"it is partitioned by {found}, and the options mean {wanted}. A Hive table's partition keys, folders and time "
-        "zone cannot be changed. Set partitioning, partition_source, partition_by, path_layout and timezone as they "
-        f"were, partitioning to NO PARTITIONING to continue it as it is, or {_OTHER_TABLE}"
+        "zone cannot be changed. Set partitioning, partition_source, partition_by, path_layout, catalog_partitions and "
+        f"timezone as they were, partitioning to NO PARTITIONING to continue it as it is, or {_OTHER_TABLE}"
     )
 
 

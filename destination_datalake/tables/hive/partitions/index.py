@@ -69,6 +69,18 @@ class PartitionIndex:
         self._known |= unknown.keys()
         return False
 
+    def project(self, table_input: TableInput, partition_folders: Iterable[str]) -> None:
+        """Let Athena look for more partitions of the published content, if the table has a projection."""
+        if self.scheme is not None:
+            values = self._locations("", partition_folders).keys()
+            self.scheme.project(table_input, values, anew=False)
+
+    def project_anew(self, table_input: TableInput) -> None:
+        """Let Athena look for the partitions of the published content and no others, if the table has a projection."""
+        if self.scheme is not None and self.scheme.catalog != "register":
+            content = table_location(table_input)
+            self.scheme.project(table_input, self._present(content).keys(), anew=True)
+
     def bring_up_to_date(self, table_input: TableInput) -> TableInput:
         """Bring the registered partitions up to date if the table says that they are behind; return the table.
 
@@ -119,8 +131,7 @@ class PartitionIndex:
         present = {values_of(each): each for each in self._registered.all(with_columns=True)}
         desired = following(present.values(), folders)
         if behind.replaced:
-            names = self.folders.files(folders.folder)
-            desired |= self._locations(folders.folder, {name.rpartition("/")[0] for name in names})
+            desired |= self._present(folders.folder)
         changes = difference(desired, present, table_input, folders)
         self._registered.update(changes.updates)
         self._registered.create(changes.creations)
@@ -151,6 +162,10 @@ class PartitionIndex:
                 f"Partitions of table {self.glue_table.name} could not be registered, because another writer created "
                 "and dropped them during each attempt. Run the sync again when no other writer changes them."
             )
+
+    def _present(self, content: str) -> dict[Values, str]:
+        """Return the locations of the partitions that have files, by their values."""
+        return self._locations(content, {name.rpartition("/")[0] for name in self.folders.files(content)})
 
     def _locations(self, content: str, partition_folders: Iterable[str]) -> dict[Values, str]:
         """Return the locations of partitions by their values; folders that are not of a partition are left out."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
-from destination_datalake.partitioning.paths import PartitionFolders, PartitionKey, key_type
+from destination_datalake.partitioning.paths import PartitionFolders, PartitionKey
+from destination_datalake.partitioning.projection import is_projection, projection
 from destination_datalake.partitioning.spec import (
     CalendarPart,
     PartitionField,
@@ -15,10 +17,10 @@ from destination_datalake.partitioning.spec import (
     Transform,
     parse_transform,
 )
-from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.glue import glue_type, parse_glue_type
 from destination_datalake.schema.types import ColumnType, Field, String, Struct
 from destination_datalake.tables.glue.glue_table import TableInput
+from destination_datalake.tables.glue.storage_descriptor import table_location
 
 if TYPE_CHECKING:
     from mypy_boto3_glue.type_defs import ColumnTypeDef
@@ -49,8 +51,9 @@ class PartitionScheme:
         """Return the partition keys of the Glue table."""
         return [{"Name": key.name, "Type": glue_type(key.type)} for key in self.folders.keys]
 
-    def partitioning(self, max_open: int, names: Mapping[str, str]) -> Partitioning:
-        """Return how files are written. `names` has the names of columns that differ in the table."""
+    def partitioning(self, max_open: int, named: Sequence[Field], written: Sequence[Field]) -> Partitioning:
+        """Return how files are written. Columns `named` by the stream are `written` under perhaps other names."""
+        names = {column.name: other.name for column, other in zip(named, written, strict=True)}
         fields = tuple(
             replace(field, source=(names.get(field.source[0], field.source[0]), *field.source[1:]))
             for field in self.fields
@@ -61,12 +64,25 @@ class PartitionScheme:
         """Return the values, as Glue has them, of the partition in a folder of the content; None if it is of none."""
         return self.folders.texts_of(folder)
 
+    def project(self, table_input: TableInput, partitions: Collection[Sequence[str]], *, anew: bool) -> None:
+        """Let Athena look for partitions, given by their values, if the table has a projection; `anew`: for no others.
+
+        Does nothing for a table whose partitions are only registered.
+        """
+        if self.catalog == "register":
+            return
+        parameters: dict[str, str] = table_input["Parameters"]
+        before = {} if anew else {name: value for name, value in parameters.items() if is_projection(name)}
+        today = datetime.now(UTC).date()
+        parameters.update(projection(self.folders, table_location(table_input), partitions, before, today))
+
     def means_the_same(self, other: PartitionScheme) -> bool:
         """Whether rows go to the same folders, whatever the keys are called."""
-        ours, theirs = (
-            [(key.field.source, key.field.transform) for key in each.folders.keys] for each in (self, other)
-        )
-        return ours == theirs and self.layout == other.layout
+        return self._meaning() == other._meaning()
+
+    def _meaning(self) -> object:
+        keys = [(each.field.source, each.field.transform, each.null, each.projected) for each in self.folders.keys]
+        return keys, self.layout, self.catalog
 
     def __str__(self) -> str:
         keys = ", ".join(f"{each.name} {glue_type(each.type)}" for each in self.folders.keys)
@@ -125,18 +141,12 @@ class PartitionScheme:
 def wanted_scheme(layout: TableLayout, columns: Sequence[Field]) -> PartitionScheme | None:
     """Return how the options mean a new table to be partitioned; None if they leave it unpartitioned.
 
-    `columns` are the stream's. Raises ConfigError as `TableLayout.hive_fields`.
+    `columns` are the stream's. Raises ConfigError as `TableLayout.hive_folders`.
     """
-    config = layout.config
-    fields = layout.hive_fields(columns, digits=False)
-    if not fields:
+    folders = layout.hive_folders(columns)
+    if folders is None or not folders.keys:
         return None
-    known = (*METADATA_COLUMNS, *columns)
-    keys = []
-    for field in fields:
-        source = type_at(known, field.source)
-        keys.append(PartitionKey(field, key_type(field, source, digits=False), source))
-    return PartitionScheme(PartitionFolders.hive(keys), config.path_layout, config.catalog_partitions)
+    return PartitionScheme(folders, layout.config.path_layout, layout.config.catalog_partitions)
 
 
 def has_registered_partitions(table_input: TableInput) -> bool:
