@@ -5,11 +5,18 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from destination_datalake.buffer.batches import Batch, Batcher
+from destination_datalake.buffer.batching.batches import Batch, Batcher
+from destination_datalake.buffer.batching.sizes import BatchSizes
+from destination_datalake.buffer.batching.triggers import (
+    AgeTrigger,
+    BackpressureLimit,
+    DiskLimit,
+    HeldStatesLimit,
+    SizeTrigger,
+)
 from destination_datalake.buffer.buffer import Buffer, MiB
 from destination_datalake.buffer.disk import DiskReserve
 from destination_datalake.buffer.state_store import StateStore
-from destination_datalake.buffer.triggers import AgeTrigger, BackpressureLimit, DiskLimit, HeldStatesLimit, SizeTrigger
 
 SEGMENT_BYTES = 16 * MiB
 """Small enough that a batch divides evenly among the cores, large enough that the cost of opening it is negligible."""
@@ -27,28 +34,63 @@ RESERVED_BYTES = 4 * MiB
 class Backlog:
     """The records in `buffer`, the lines of states in `states`, and the rules for both. Not thread-safe."""
 
-    def __init__(self, directory: Path, batch_bytes: int, buffer_bytes: int, flush_seconds: float) -> None:
-        """Allocate the reserve in `directory`. Raises DiskFailed."""
+    def __init__(
+        self,
+        directory: Path,
+        batch_bytes: int,
+        buffer_bytes: int,
+        flush_seconds: float,
+        sizes: BatchSizes | None = None,
+    ) -> None:
+        """Allocate the reserve in `directory`. Batches have `batch_bytes`, or `sizes`. Raises DiskFailed."""
         self.buffer = Buffer(directory, min(SEGMENT_BYTES, batch_bytes), buffer_bytes, time.monotonic)
         self.states = StateStore(directory)
         self._reserve = DiskReserve(directory, RESERVED_BYTES)
         self._disk_limit = DiskLimit(buffer_bytes)
         self._states_limit = HeldStatesLimit(MAX_HELD_STATES)
         self._backpressure = BackpressureLimit(batch_bytes, READ_AHEAD_BATCHES)
-        self._batcher = Batcher(SizeTrigger(batch_bytes), AgeTrigger(flush_seconds))
+        self._sizes = sizes
+        self._batcher = Batcher(SizeTrigger(batch_bytes), AgeTrigger(flush_seconds), sizes)
 
     def is_full(self, states: int, needs: int) -> bool:
         """Whether everything must land before more is read; `states` are held and wait for `needs` streams in all."""
         used = self.buffer.occupied_bytes + self.states.disk_bytes
         return self._disk_limit.reached(used) or self._states_limit.reached(states, needs)
 
-    def is_ahead_of_spark(self, landing: int) -> bool:
-        """Whether Spark has enough work waiting, with `landing` jobs running, so that reading should wait."""
-        return self._backpressure.reached(self.buffer.waiting_sizes(), landing)
+    def is_ahead_of_spark(self, landing: int, tasks: int = 0) -> bool:
+        """Whether Spark has enough work waiting, with `landing` jobs of `tasks` running, so that reading waits."""
+        sizes = self._sizes
+        if sizes is None:
+            return self._backpressure.reached(self.buffer.waiting_sizes(), landing)
+        whole = sum(size // sizes.batch_bytes(stream) for stream, size in self.buffer.waiting())
+        return whole > 0 and whole + min(tasks, sizes.parallelism) > sizes.parallelism
 
-    def next_batches(self, *, everything: bool) -> list[Batch]:
-        """Take the next batches out of the buffer, see `Batcher.next_batches`. Raises SealFailed."""
-        return self._batcher.next_batches(self.buffer, time.monotonic(), everything=everything)
+    def waits_for_spark(self, slots: int | None, tasks: int, *, everything: bool) -> bool:
+        """Whether it is too early to take batches: Spark could not begin, and later ones fit the files better.
+
+        `slots` tasks run at once, `tasks` do or will; one more job may wait in Spark for the first that ends. While
+        Spark is starting `slots` is None: then only `everything` is a reason not to wait.
+        """
+        if self._sizes is None:
+            return False
+        return not everything if slots is None else tasks > slots
+
+    def next_batches(
+        self, *, everything: bool, ended: bool = False, slots: int | None = None, tasks: int = 0
+    ) -> list[Batch]:
+        """Take the next batches out of the buffer, see `Batcher.next_batches`. Raises SealFailed.
+
+        `slots` and `tasks` are those of `waits_for_spark`.
+        """
+        idle = None if slots is None else max(1, slots - tasks)
+        if self._sizes is not None and slots is not None:
+            self._sizes.parallelism = slots
+        return self._batcher.next_batches(self.buffer, time.monotonic(), everything=everything, ended=ended, idle=idle)
+
+    def learn(self, batch: Batch, file_bytes: int, partitions: float) -> None:
+        """Note what a batch has become: files of so many bytes, in `partitions` per task."""
+        if self._sizes is not None:
+            self._sizes.learn(batch.stream, batch.bytes, file_bytes, partitions)
 
     def seconds_until_due(self) -> float | None:
         """Return the seconds until a batch is due by age; None while nothing waits."""

@@ -81,6 +81,10 @@ class Buffer:
         """Return the `waiting_bytes` of each stream of which some wait."""
         return self._waiting.values()
 
+    def waiting(self) -> Iterable[tuple[StreamId, int]]:
+        """Return each stream of which some bytes wait, with its `waiting_bytes`."""
+        return self._waiting.items()
+
     def waiting_streams(self) -> list[StreamId]:
         """Return the streams with records that no batch has taken yet, the longest waiting first."""
         since = {stream: queue[0].since for stream, queue in self._sealed.items() if queue}

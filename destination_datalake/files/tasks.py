@@ -5,8 +5,8 @@ They are small values that travel between driver and executors; records do not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.errors import Failure
@@ -31,7 +31,8 @@ class StagedSegment:
 class StagedBatch:
     """A batch of staged segments, how its files are written, and where its rejects go.
 
-    `name` is the prefix of the names of all objects written for it.
+    `name` is the prefix of the names of all objects written for it. `expected_yield` is how many bytes a file is
+    expected to get, in each partition, of each byte that a task encodes.
     """
 
     stream: StreamId
@@ -39,6 +40,7 @@ class StagedBatch:
     segments: tuple[StagedSegment, ...]
     plan: FilePlan
     rejects: RejectLocation
+    expected_yield: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +112,24 @@ def split_into_tasks(batches: Sequence[StagedBatch], parallelism: int, access: A
     return [EncodeTask(tuple(units), access) for units in tasks if units]
 
 
-def _add_unit(task: list[EncodeUnit], batch: StagedBatch, part: int, segments: Iterable[StagedSegment]) -> int:
+def even_file_bytes(expected: float, target: int) -> int:
+    """Return the size at which files should end so that `expected` bytes become files of even sizes.
+
+    Files of 3.3 times the target would be four, one of them small; these are three, each 1.1 times the target. What is
+    expected to be one file remains one if it becomes half as large again.
+    """
+    files = round(expected / target)
+    return int(expected / files) if files > 1 else target + target // 2
+
+
+def _add_unit(task: list[EncodeUnit], batch: StagedBatch, part: int, segments: Sequence[StagedSegment]) -> int:
     """Append a unit of these segments to the task, if there are any. Return the number of the batch's next part."""
-    locations = tuple(segment.location for segment in segments)
-    if not locations:
+    if not segments:
         return part
-    task.append(EncodeUnit(batch.stream, f"{batch.name}-{part:04d}", locations, batch.plan, batch.rejects))
+    plan = batch.plan
+    if batch.expected_yield is not None:
+        expected = sum(segment.bytes for segment in segments) * batch.expected_yield
+        plan = replace(plan, target_bytes=even_file_bytes(expected, plan.target_bytes))
+    locations = tuple(segment.location for segment in segments)
+    task.append(EncodeUnit(batch.stream, f"{batch.name}-{part:04d}", locations, plan, batch.rejects))
     return part + 1

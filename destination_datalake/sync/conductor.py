@@ -19,7 +19,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from destination_datalake.buffer.backlog import Backlog
-from destination_datalake.buffer.batches import Batch
+from destination_datalake.buffer.batching.batches import Batch
+from destination_datalake.buffer.batching.sizes import EXPECTED_YIELDS, BatchSizes
 from destination_datalake.buffer.buffer import MiB
 from destination_datalake.buffer.descriptors import raise_limit
 from destination_datalake.buffer.disk import DiskFailed, buffer_directory
@@ -68,6 +69,9 @@ TERMINATION_SECONDS = 45
 MAX_JOBS = 2
 """While one job's files are committed the next one keeps the executors busy."""
 
+MAX_JOBS_OF_SHARES = 3
+"""The same where one task may be a job, because it fills a file: two keep two cores busy."""
+
 EXIT_TERMINATED = 143
 
 NewLanding = Callable[[Callable[[BatchOutcome], None], Callable[[Batch], bool], ActiveStages], Landing]
@@ -109,8 +113,13 @@ def run_sync(
     batch_bytes, buffer_bytes = config.batch_size_mb * MiB, config.buffer_size_mb * MiB
     try:
         with buffer_directory() as directory:
-            backlog = Backlog(directory, batch_bytes, buffer_bytes, float(config.flush_interval_seconds))
-            return Conductor(streams, backlog, new_landing, out, termination).run(stdin)
+            sizes = None
+            if config.batch_size_mb >= config.target_file_size_mb:
+                expected = EXPECTED_YIELDS[config.format.format_type, config.format.compression_codec]
+                sizes = BatchSizes(batch_bytes, config.target_file_size_mb * MiB, buffer_bytes, expected)
+            backlog = Backlog(directory, batch_bytes, buffer_bytes, float(config.flush_interval_seconds), sizes)
+            jobs = MAX_JOBS if sizes is None else MAX_JOBS_OF_SHARES
+            return Conductor(streams, backlog, new_landing, out, termination, jobs=jobs).run(stdin)
     except DiskFailed as error:
         raise SyncRefused(str(error)) from error
 
@@ -126,8 +135,12 @@ class Conductor:
         out: Stdout,
         termination: Termination,
         patience: float = TERMINATION_SECONDS,
+        jobs: int = MAX_JOBS,
     ) -> None:
-        """Prepare the stages. After SIGTERM, `patience` is how many seconds are left to land what was read."""
+        """Prepare the stages. After SIGTERM, `patience` is how many seconds are left to land what was read.
+
+        At most `jobs` Spark jobs run, or commit what they have encoded, at the same time.
+        """
         self._streams = [stream.id for stream in streams]
         self._out = out
         self._termination = termination
@@ -136,10 +149,10 @@ class Conductor:
         self._outcome = SyncOutcome(self._streams)
         self._stages = ActiveStages()
         self._intake = Intake(self._streams, self._statuses, partial(out.log, "WARN"))
-        self._in_flight = InFlight(self._streams, backlog, self._outcome, termination)
+        self._in_flight = InFlight(self._streams, backlog, self._outcome, termination, lambda: self._landing.slots())
         self._landing = new_landing(self._in_flight.settle, self._in_flight.can_acknowledge, self._stages)
         self._releasing = Releasing(self._in_flight, out)
-        self._jobs = ThreadPool(MAX_JOBS, "job")
+        self._jobs = ThreadPool(jobs, "job")
         self._all_jobs_ended = threading.Barrier(self._jobs.size)
         self._read_to_the_end = False
         self._published = False
@@ -184,7 +197,7 @@ class Conductor:
                 try:
                     self._landing.land(batches)
                 finally:
-                    self._in_flight.end_job(engine_failed=self._landing.engine_failed())
+                    self._in_flight.end_job(batches, engine_failed=self._landing.engine_failed())
         except Exception as error:
             self._in_flight.stop(unexpected("land what was received", error))
         finally:

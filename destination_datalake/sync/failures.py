@@ -12,7 +12,7 @@ from destination_datalake.files.plan import RewriteFailed
 from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict
 
 if TYPE_CHECKING:
-    from destination_datalake.buffer.batches import SealFailed
+    from destination_datalake.buffer.batching.batches import SealFailed
     from destination_datalake.buffer.disk import DiskFailed
     from destination_datalake.protocol.catalog import StreamId
     from destination_datalake.protocol.messages import MalformedLine

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from destination_datalake.buffer.batches import Batch, SealFailed
+from destination_datalake.buffer.batching.batches import Batch, SealFailed
 from destination_datalake.errors import Failure
 from destination_datalake.protocol.ledger import DueState, StateLedger
 from destination_datalake.sync.failures import seal_failed, spark_ended, unacknowledgeable, uncommitted
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.2
 """How often a wait checks for SIGTERM, whose handler must not notify a condition."""
 
+_START_SECONDS = 0.05
+"""How often a wait for Spark's start looks whether it has started."""
+
 
 class InFlight:
     """The backlog and the state ledger of one sync, shared by its threads. `outcome` has what failed.
@@ -37,12 +40,19 @@ class InFlight:
     """
 
     def __init__(
-        self, streams: Iterable[StreamId], backlog: Backlog, outcome: SyncOutcome, termination: Termination
+        self,
+        streams: Iterable[StreamId],
+        backlog: Backlog,
+        outcome: SyncOutcome,
+        termination: Termination,
+        slots: Callable[[], int | None] = lambda: None,
     ) -> None:
+        """Begin with nothing. `slots` says how many tasks Spark runs at once; None while it is starting."""
         self._backlog = backlog
         self._buffer = backlog.buffer
         self._outcome = outcome
         self._termination = termination
+        self._slots = slots
         self._progress = {stream: StreamProgress(stream) for stream in streams}
         self._ledger = StateLedger(self._progress, backlog.states.keep)
         self._started = time.monotonic()
@@ -52,6 +62,7 @@ class InFlight:
         self._input_ended = False
         self._engine_failed = False
         self._jobs_running = 0
+        self._tasks_running = 0
         self._finished = False
         self._states_failed = False
 
@@ -86,7 +97,7 @@ class InFlight:
         """
         with self._changed:
             while not (self._termination.requested or self._is_pointless_locked()) and (
-                self._is_full_locked() or self._backlog.is_ahead_of_spark(self._jobs_running)
+                self._is_full_locked() or self._backlog.is_ahead_of_spark(self._jobs_running, self._tasks_running)
             ):
                 self._changed.notify_all()
                 self._changed.wait(_POLL_SECONDS)
@@ -125,19 +136,30 @@ class InFlight:
         """
         with self._changed:
             while True:
-                if not self._engine_failed and (batches := self._due_batches_locked()):
+                slots = self._slots()
+                everything = self._input_ended or self._is_full_locked()
+                early = self._backlog.waits_for_spark(slots, self._tasks_running, everything=everything)
+                if not self._engine_failed and not early and (batches := self._due_batches_locked(slots)):
                     self._jobs_running += 1
+                    self._tasks_running += _tasks(batches)
                     self._changed.notify_all()
                     return batches
-                if self._input_ended:
+                if self._input_ended and (self._engine_failed or not early):
                     return None
-                self._changed.wait(None if self._engine_failed else self._backlog.seconds_until_due())
+                if self._engine_failed:
+                    seconds = None
+                elif early:
+                    seconds = _START_SECONDS if slots is None else None
+                else:
+                    seconds = self._backlog.seconds_until_due()
+                self._changed.wait(seconds)
 
-    def end_job(self, *, engine_failed: bool) -> None:
-        """End a job that `next_batches` began."""
+    def end_job(self, batches: Sequence[Batch] = (), *, engine_failed: bool) -> None:
+        """End the job of these batches, which `next_batches` began."""
         with self._changed:
             self._engine_failed |= engine_failed
             self._jobs_running -= 1
+            self._tasks_running -= _tasks(batches)
             self._changed.notify_all()
 
     def can_acknowledge(self, batch: Batch) -> bool:
@@ -152,6 +174,7 @@ class InFlight:
             self._buffer.release(batch.segments)
             match outcome:
                 case BatchCommitted(counts=counts):
+                    self._backlog.learn(batch, outcome.bytes, outcome.partitions)
                     self._ledger.commit(batch.stream, batch.first_record, batch.records, counts.refused)
                     progress = self._progress[batch.stream]
                     progress.committed += batch.records - counts.refused
@@ -168,11 +191,16 @@ class InFlight:
                     assert_never(outcome)
             self._changed.notify_all()
 
-    def _due_batches_locked(self) -> list[Batch]:
+    def _due_batches_locked(self, slots: int | None) -> list[Batch]:
         """Return the batches that are due and can be acknowledged; release the others."""
         while True:
             try:
-                batches = self._backlog.next_batches(everything=self._input_ended or self._is_full_locked())
+                batches = self._backlog.next_batches(
+                    everything=self._input_ended or self._is_full_locked(),
+                    ended=self._input_ended,
+                    slots=slots,
+                    tasks=self._tasks_running,
+                )
             except SealFailed as error:
                 self._fail_locked(error.stream, seal_failed(error))
                 continue
@@ -265,3 +293,8 @@ class InFlight:
                 self._ledger.held,
                 stages,
             )
+
+
+def _tasks(batches: Sequence[Batch]) -> int:
+    """Return how many tasks the job of these batches has; all that run at once count as one if it is not known."""
+    return (batches[0].tasks or 1) if batches else 0

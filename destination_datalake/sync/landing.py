@@ -30,7 +30,7 @@ from destination_datalake.tables.table import Committed, Reencode, Table
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
-    from destination_datalake.buffer.batches import Batch
+    from destination_datalake.buffer.batching.batches import Batch
     from destination_datalake.buffer.staging import Staging
     from destination_datalake.protocol.catalog import StreamId
     from destination_datalake.rejects.ledger import RejectLedger
@@ -95,6 +95,7 @@ class Landing:
         self._settle = settle
         self._can_acknowledge = can_acknowledge
         self._stages = stages
+        self._slots: int | None = None
         self._with_undeclared: set[StreamId] = set()
         self._table_locks = {stream: threading.Lock() for stream in factories}
         self._commits = ThreadPool(MAX_COMMITS, "commit")
@@ -120,7 +121,7 @@ class Landing:
         if not staged:
             return
         try:
-            results = self._encode([stage for _, stage in staged.values()])
+            results = self._encode([stage for _, stage in staged.values()], batches[0].tasks)
         except Exception as error:
             for batch, _ in staged.values():
                 self._settle(BatchFailed(batch, failure_of(error, batch.stream, "encode records of")))
@@ -129,6 +130,15 @@ class Landing:
         wait(commits)
         for commit in commits:
             commit.result()
+
+    def slots(self) -> int | None:
+        """Return the number of tasks that run at the same time; None while that is not known."""
+        if self._slots is None and not self._executors.is_starting():
+            try:
+                self._slots = self._executors.parallelism()
+            except Exception:
+                self._slots = 1  # Spark has failed; the job that needs it says so.
+        return self._slots
 
     def engine_is_starting(self) -> bool:
         """Whether no batch can be encoded yet."""
@@ -170,9 +180,9 @@ class Landing:
         with naming_grants(*table.name, self._access):
             table.publish(self._executors.rewrite)
 
-    def _encode(self, staged: Sequence[StagedBatch]) -> Mapping[StreamId, list[UnitResult]]:
+    def _encode(self, staged: Sequence[StagedBatch], tasks_wanted: int | None) -> Mapping[StreamId, list[UnitResult]]:
         try:
-            tasks = split_into_tasks(staged, self._executors.parallelism(), self._access)
+            tasks = split_into_tasks(staged, tasks_wanted or self._executors.parallelism(), self._access)
             with self._stages.active("encoding"):
                 results = self._executors.encode(tasks)
         finally:
@@ -193,7 +203,7 @@ class Landing:
         except Exception:
             self._clear(segments)
             raise
-        return StagedBatch(batch.stream, name, tuple(segments), plan, rejects)
+        return StagedBatch(batch.stream, name, tuple(segments), plan, rejects, batch.expected_yield)
 
     def _clear(self, segments: Iterable[StagedSegment]) -> None:
         try:
@@ -229,7 +239,7 @@ class Landing:
         for attempt in range(MAX_ENCODINGS):
             if attempt:
                 _logger.info("Table %s: batch %d is encoded again, as %s.", table.name, batch.number, reason)
-                encoded = _EncodedBatch(batch, self._encode([self._stage(batch)])[batch.stream])
+                encoded = _EncodedBatch(batch, self._encode([self._stage(batch)], batch.tasks)[batch.stream])
             if encoded.failure is not None:
                 self._discard(table, encoded.files, encoded.rejects)
                 return BatchFailed(batch, encoded.failure)
@@ -238,7 +248,7 @@ class Landing:
             match answer:
                 case Committed():
                     size = sum(file.size for file in encoded.files)
-                    return BatchCommitted(batch, len(encoded.files), size, encoded.counts)
+                    return BatchCommitted(batch, len(encoded.files), size, encoded.counts, encoded.partitions)
                 case Reencode(reason=reason):
                     # Encoded again, the batch may be split into other units, whose rejects have other names.
                     self._rejects.withdraw(encoded.rejects)
@@ -277,6 +287,7 @@ class _EncodedBatch:
         self.batch = batch
         self.files: list[DataFile] = [file for result in encoded for file in result.files]
         self.rejects: list[RejectFile] = [file for result in encoded for file in result.rejects]
+        self.partitions = sum(len({file.partition for file in each.files}) for each in encoded) / max(1, len(encoded))
         self.counts = RejectCounts.total(result.counts for result in encoded)
         self.undeclared = {path for result in encoded for path in result.undeclared}
         self.failure = next((result.failure for result in results if isinstance(result, NotEncoded)), None)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from destination_datalake.buffer.batches import Batch
+from destination_datalake.buffer.batching.batches import Batch
 from destination_datalake.errors import Failure
 from destination_datalake.rejects.counts import RejectCounts
 
@@ -18,12 +18,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BatchCommitted:
-    """Every record of the batch is in the table, or refused and among the rejects. `files` and `bytes` were written."""
+    """Every record of the batch is in the table, or refused and among the rejects. `files` and `bytes` were written.
+
+    `partitions` is the number of partitions that a task's records were of, on average.
+    """
 
     batch: Batch
     files: int
     bytes: int
     counts: RejectCounts
+    partitions: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from destination_datalake.files.tasks import (
     EncodeTask,
     StagedBatch,
     StagedSegment,
+    even_file_bytes,
     split_into_tasks,
 )
 from destination_datalake.protocol.catalog import StreamId
@@ -97,3 +100,38 @@ def test_task_has_the_batch_s_plan_and_the_access() -> None:
 
     [unit] = task.units
     assert (task.access, unit.plan, unit.segments) == (ACCESS, PLAN, ("a/0", "a/1"))
+
+
+@pytest.mark.parametrize(
+    ("expected", "ends_at"),
+    [
+        pytest.param(10, 150, id="a small file"),
+        pytest.param(149, 150, id="one file, although it is larger than the target"),
+        pytest.param(160, 80, id="two files below the target rather than one and a small one"),
+        pytest.param(249, 124, id="two files above the target"),
+        pytest.param(330, 110, id="three"),
+        pytest.param(1000, 100, id="ten"),
+    ],
+)
+def test_files_of_a_task_are_even(expected: float, ends_at: int) -> None:
+    assert even_file_bytes(expected, 100) == ends_at
+
+
+@given(expected=st.floats(1, 10**12), target=st.integers(1, 4096 * MiB))
+def test_even_files_are_within_half_of_the_target(expected: float, target: int) -> None:
+    assert target // 2 <= even_file_bytes(expected, target) <= target * 3 / 2
+
+
+def test_a_unit_plans_files_of_the_size_that_its_records_are_expected_to_fill() -> None:
+    plan = replace(PLAN, target_bytes=10 * MiB)
+    staged = replace(batch("a", [16 * MiB] * 4), plan=plan, expected_yield=0.5)
+
+    units = [unit for task in split_into_tasks([staged], 2, ACCESS) for unit in task.units]
+
+    assert [unit.plan.target_bytes for unit in units] == [8 * MiB, 8 * MiB]
+
+
+def test_without_an_expectation_files_end_at_the_target() -> None:
+    [task] = split_into_tasks([batch("a", [16 * MiB] * 4)], 1, ACCESS)
+
+    assert task.units[0].plan == PLAN

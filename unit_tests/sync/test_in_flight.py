@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from destination_datalake.buffer.backlog import READ_AHEAD_BATCHES, Backlog
-from destination_datalake.buffer.batches import Batch
+from destination_datalake.buffer.batching.batches import Batch
 from destination_datalake.errors import Failure
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.protocol.messages import Records

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from destination_datalake.buffer.batches import Batch
+from destination_datalake.buffer.batching.batches import Batch
 from destination_datalake.buffer.segments import Segment
 from destination_datalake.buffer.staging import LocalStaging, Staging
 from destination_datalake.files.tasks import Encoded, EncodeTask, UnitResult

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
+from destination_datalake.buffer.batching.sizes import BatchSizes
+from destination_datalake.buffer.batching.triggers import AgeTrigger, SizeTrigger
 from destination_datalake.buffer.buffer import Buffer
 from destination_datalake.buffer.disk import DiskFailed
 from destination_datalake.buffer.segments import Segment
-from destination_datalake.buffer.triggers import AgeTrigger, SizeTrigger
 from destination_datalake.protocol.catalog import StreamId
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Segments of one stream that are encoded by one Spark job and committed together; `number` counts from 1."""
+    """Segments of one stream that are encoded by one Spark job and committed together; `number` counts from 1.
+
+    `tasks` is how many tasks should encode it, together with the batches that were taken with it; None: as many as run
+    at the same time. `expected_yield` is the size of the files that a byte of a task's records is expected to become in
+    each of their partitions, if there is an expectation.
+    """
 
     stream: StreamId
     number: int
     segments: tuple[Segment, ...]
+    tasks: int | None = None
+    expected_yield: float | None = None
 
     @property
     def first_record(self) -> int:
@@ -46,20 +55,27 @@ class SealFailed(Exception):
 class Batcher:
     """Takes batches out of a buffer: those that are due by size or age, or everything."""
 
-    def __init__(self, size: SizeTrigger, age: AgeTrigger) -> None:
+    def __init__(self, size: SizeTrigger, age: AgeTrigger, sizes: BatchSizes | None = None) -> None:
+        """Make all batches of the size in `size`, unless there are `sizes`."""
         self._size = size
         self._age = age
+        self._sizes = sizes
         self._batches = 0
 
-    def next_batches(self, buffer: Buffer, now: float, *, everything: bool) -> list[Batch]:
+    def next_batches(
+        self, buffer: Buffer, now: float, *, everything: bool, ended: bool = False, idle: int | None = None
+    ) -> list[Batch]:
         """Take what is due out of the buffer: at least one batch if any is, and about the bytes of one batch in all.
 
         Small streams that are due share a job, so that a hundred of them do not cost a hundred jobs. With `everything`
-        all that waits is due: the buffer is full, or the input has ended. Raises SealFailed; then nothing was taken.
+        all that waits is due: the buffer is full, or the input has `ended`. `idle` tasks can run now, if that is known.
+        Raises SealFailed; then nothing was taken.
         """
         batches: list[Batch] = []
         room = self._size.batch_bytes
         for stream in self._due(buffer, now, everything=everything):
+            if not batches and self._sizes is not None:
+                room = _room(self._sizes, stream, buffer.waiting_bytes(stream), idle or 1, ended=ended)
             try:
                 segments = buffer.take(stream, room)
             except DiskFailed as error:
@@ -71,7 +87,11 @@ class Batcher:
             room -= batches[-1].bytes
             if room <= 0:
                 break
-        return batches
+        return batches if self._sizes is None else _planned(self._sizes, batches, idle, all_idle=everything)
+
+    def batch_bytes(self, stream: StreamId) -> int:
+        """Return the size at which a batch of the stream is due."""
+        return self._size.batch_bytes if self._sizes is None else self._sizes.batch_bytes(stream)
 
     def seconds_until_due(self, buffer: Buffer, now: float) -> float | None:
         """Return the seconds until a batch is due by age; None while nothing waits.
@@ -90,5 +110,22 @@ class Batcher:
         return [
             stream
             for stream in waiting
-            if self._size.due(buffer.waiting_bytes(stream)) or self._age.due(buffer.oldest(stream), now)
+            if SizeTrigger(self.batch_bytes(stream)).due(buffer.waiting_bytes(stream))
+            or self._age.due(buffer.oldest(stream), now)
         ]
+
+
+def _room(sizes: BatchSizes, stream: StreamId, waiting: int, idle: int, *, ended: bool) -> int:
+    """Return the bytes of the next job: a share for each idle task. At the end no task waits for what may come."""
+    if ended:
+        return sizes.largest_share * sizes.parallelism
+    share = sizes.share(stream)
+    return max(sizes.batch_bytes(stream), min(idle, waiting // share) * share)
+
+
+def _planned(sizes: BatchSizes, batches: Sequence[Batch], idle: int | None, *, all_idle: bool) -> list[Batch]:
+    """Return the batches of one job with their tasks: as many as have about a share each, or `all_idle` ones."""
+    tasks = idle
+    if idle is not None and not all_idle:
+        tasks = max(1, min(idle, round(sum(batch.bytes / sizes.share(batch.stream) for batch in batches))))
+    return [replace(batch, tasks=tasks, expected_yield=sizes.yield_of(batch.stream)) for batch in batches]

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.buffer.triggers import AgeTrigger, BackpressureLimit, DiskLimit, HeldStatesLimit, SizeTrigger
+from destination_datalake.buffer.batching.triggers import (
+    AgeTrigger,
+    BackpressureLimit,
+    DiskLimit,
+    HeldStatesLimit,
+    SizeTrigger,
+)
 
 _sizes = st.lists(st.integers(0, 100))
 

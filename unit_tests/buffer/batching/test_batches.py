@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.buffer.batches import Batch, Batcher, SealFailed
+from destination_datalake.buffer.batching.batches import Batch, Batcher, SealFailed
+from destination_datalake.buffer.batching.triggers import AgeTrigger, SizeTrigger
 from destination_datalake.buffer.buffer import Buffer
-from destination_datalake.buffer.triggers import AgeTrigger, SizeTrigger
 from destination_datalake.protocol.catalog import StreamId
 
 ORDERS, ITEMS, USERS = StreamId(None, "orders"), StreamId(None, "items"), StreamId(None, "users")

@@ -72,5 +72,8 @@ class BackpressureLimit:
 
         The `landing` jobs count only while a whole batch waits.
         """
-        whole = sum(size // self.batch_bytes for size in waiting)
+        return self.reached_by(sum(size // self.batch_bytes for size in waiting), landing)
+
+    def reached_by(self, whole: int, landing: int) -> bool:
+        """Whether reading must wait while so many whole batches wait."""
         return whole > 0 and whole + landing >= self.batches

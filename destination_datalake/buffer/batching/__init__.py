@@ -1,0 +1,1 @@
+"""Which records are a batch, when, and how large it is."""

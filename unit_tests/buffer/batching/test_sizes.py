@@ -1,0 +1,213 @@
+"""Sizes of batches: what a task should encode for its files to reach the target, and how many tasks a batch has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from destination_datalake.buffer.backlog import Backlog
+from destination_datalake.buffer.batching.batches import Batch
+from destination_datalake.buffer.batching.sizes import EXPECTED_YIELDS, BatchSizes
+from destination_datalake.buffer.buffer import MiB
+from destination_datalake.config.options import JsonlCodec, ParquetCodec
+from destination_datalake.files.tasks import even_file_bytes
+from destination_datalake.protocol.catalog import StreamId
+
+ORDERS, ITEMS = StreamId(None, "orders"), StreamId(None, "items")
+
+
+def sizes(*, target: int = 4 * MiB, buffer: int = 60 * MiB, parallelism: int = 2, least: int = 2 * MiB) -> BatchSizes:
+    return BatchSizes(least, target, buffer, expected_yield=0.5, parallelism=parallelism)
+
+
+@pytest.mark.parametrize(
+    ("lines", "files", "partitions", "share"),
+    [
+        pytest.param(0, 0, 1.0, 8, id="nothing is known: as expected"),
+        pytest.param(10, 5, 1.0, 8, id="a file is half of its lines: twice the target"),
+        pytest.param(10, 10, 1.0, 4, id="a file is as large as its lines: the target"),
+        pytest.param(10, 20, 1.0, 2, id="a file is larger than its lines"),
+        pytest.param(10, 10, 3.0, 12, id="three partitions in each task: three times as much"),
+        pytest.param(10, 10, 0.0, 4, id="all records were rejected in some task"),
+        pytest.param(10, 1, 1.0, 15, id="as much as the buffer has room for"),
+        pytest.param(10, 10, 500.0, 15, id="no more for many partitions"),
+        pytest.param(10, 0, 1.0, 8, id="no files, as all records were rejected: as expected"),
+    ],
+)
+def test_a_task_gets_what_fills_a_file_in_each_of_its_partitions(
+    lines: int, files: int, partitions: float, share: int
+) -> None:
+    learned = sizes()
+
+    learned.learn(ORDERS, lines * MiB, files * MiB, partitions)
+
+    assert learned.share(ORDERS) == share * MiB
+    assert learned.share(ITEMS) == 8 * MiB, "of another stream nothing is known"
+
+
+def test_a_tiny_batch_teaches_nothing() -> None:
+    learned = sizes()
+
+    learned.learn(ORDERS, 1000, 9000, 1.0)
+
+    assert learned.share(ORDERS) == 8 * MiB
+
+
+@pytest.mark.parametrize(("parallelism", "share"), [(1, 20), (2, 15), (4, 10), (13, 4)])
+def test_the_buffer_has_room_for_a_share_per_task_and_two_that_wait(parallelism: int, share: int) -> None:
+    learned = sizes(target=100 * MiB, parallelism=parallelism)
+
+    assert learned.share(ORDERS) == share * MiB
+    assert learned.share(ORDERS) * (parallelism + 2) <= 60 * MiB
+
+
+@pytest.mark.parametrize(("least", "due"), [(2, 8), (8, 8), (10, 10), (16, 16)])
+def test_a_batch_is_due_at_a_share_or_at_the_least_size_if_that_is_more(least: int, due: int) -> None:
+    assert sizes(least=least * MiB).batch_bytes(ORDERS) == due * MiB
+
+
+def test_there_is_an_expectation_for_every_format() -> None:
+    codecs = {"Parquet": get_args(ParquetCodec), "JSONL": get_args(JsonlCodec)}
+
+    assert EXPECTED_YIELDS.keys() == {(format_, codec) for format_, each in codecs.items() for codec in each}
+
+
+@dataclass
+class Source:
+    """A source of one stream whose records have 10 bytes each, and its backlog: a task should encode 40 bytes."""
+
+    directory: Path
+    least: int = 20
+    buffer: int = 1000
+    flush_seconds: float = 3600.0
+    sent: int = 0
+
+    def __post_init__(self) -> None:
+        self.sizes = BatchSizes(self.least, 20, self.buffer, expected_yield=0.5, parallelism=2)
+        self.backlog = Backlog(self.directory, 10, self.buffer, self.flush_seconds, self.sizes)
+
+    def send(self, size: int, stream: StreamId = ORDERS) -> None:
+        for _ in range(size // 10):
+            self.backlog.buffer.append(stream, b"123456789\n", 1, self.sent)
+            self.sent += 1
+
+    def take(self, slots: int | None, running: int, *, ended: bool = False) -> list[tuple[int, int | None]]:
+        """Take what is due; return the size of each batch, and the number of tasks of their job."""
+        batches = self.backlog.next_batches(everything=ended, ended=ended, slots=slots, tasks=running)
+        return [(batch.bytes, batch.tasks) for batch in batches]
+
+
+@pytest.mark.parametrize(
+    ("waiting", "slots", "running", "taken"),
+    [
+        pytest.param(30, 2, 0, [], id="less than a share waits for more"),
+        pytest.param(50, 2, 0, [(40, 1)], id="a share is a batch of one task, though two could run"),
+        pytest.param(90, 2, 0, [(80, 2)], id="two shares are a batch of two tasks"),
+        pytest.param(500, 2, 0, [(80, 2)], id="a share for each task that can run"),
+        pytest.param(500, 8, 0, [(320, 8)], id="however many"),
+        pytest.param(500, 8, 5, [(120, 3)], id="and does not yet"),
+        pytest.param(500, 2, 2, [(40, 1)], id="one share may wait in Spark"),
+    ],
+)
+def test_a_batch_has_a_share_for_each_task_that_can_run_now(
+    tmp_path: Path, waiting: int, slots: int, running: int, taken: list[tuple[int, int]]
+) -> None:
+    source = Source(tmp_path)
+    source.send(waiting)
+
+    assert source.take(slots, running) == taken
+
+
+@pytest.mark.parametrize(
+    ("waiting", "slots", "running", "taken"),
+    [
+        pytest.param(30, 2, 0, [(30, 2)], id="all tasks that can run share it"),
+        pytest.param(30, 2, 1, [(30, 1)], id="and no others"),
+        pytest.param(300, 2, 0, [(300, 2)], id="it is not cut, as no more will come"),
+        pytest.param(300, None, 0, [(300, None)], id="Spark has not said yet how many tasks run"),
+    ],
+)
+def test_what_waits_at_the_end_of_the_input_is_shared_by_all_tasks_that_can_run(
+    tmp_path: Path, waiting: int, slots: int | None, running: int, taken: list[tuple[int, int | None]]
+) -> None:
+    source = Source(tmp_path)
+    source.send(waiting)
+
+    assert source.take(slots, running, ended=True) == taken
+
+
+def test_what_is_due_by_age_is_encoded_by_as_few_tasks_as_have_a_share_each(tmp_path: Path) -> None:
+    source = Source(tmp_path, flush_seconds=0.0)
+    source.send(30)
+    source.send(20, ITEMS)
+
+    assert source.take(slots=2, running=0) == [(30, 1), (10, 1)]
+
+
+def test_nothing_is_taken_while_spark_starts_unless_everything_is_due(tmp_path: Path) -> None:
+    backlog = Source(tmp_path).backlog
+
+    assert backlog.waits_for_spark(None, 0, everything=False)
+    assert not backlog.waits_for_spark(None, 0, everything=True)
+
+
+@pytest.mark.parametrize(("running", "waits"), [(0, False), (1, False), (2, False), (3, True)])
+def test_one_more_task_than_can_run_may_wait_in_spark(tmp_path: Path, running: int, waits: bool) -> None:
+    backlog = Source(tmp_path).backlog
+
+    assert [backlog.waits_for_spark(2, running, everything=each) for each in (True, False)] == [waits, waits]
+
+
+def test_batches_of_a_fixed_size_do_not_wait_for_spark(tmp_path: Path) -> None:
+    backlog = Backlog(tmp_path, 10, 1000, 3600.0)
+
+    assert not backlog.waits_for_spark(None, 9, everything=False)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "running", "ahead"),
+    [(30, 2, False), (40, 1, False), (40, 2, True), (70, 2, True), (80, 0, False), (120, 0, True), (40, 9, True)],
+)
+def test_reading_waits_once_there_is_a_share_for_each_task_and_one_more(
+    tmp_path: Path, waiting: int, running: int, ahead: bool
+) -> None:
+    source = Source(tmp_path)
+    source.send(waiting)
+
+    assert source.backlog.is_ahead_of_spark(1, running) is ahead
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3, 5])
+@pytest.mark.parametrize("pace", [1, 3, 100], ids=["slow source", "source as fast as Spark", "fast source"])
+@pytest.mark.parametrize("actual", [0.3, 0.5, 0.8], ids=["smaller files", "files as expected", "larger files"])
+def test_the_files_of_a_long_sync_are_near_their_target(tmp_path: Path, slots: int, pace: int, actual: float) -> None:
+    source = Source(tmp_path, buffer=4000)
+    target = source.sizes.target_bytes
+    files: list[float] = []
+    running: list[tuple[Batch, int, int]] = []
+    total, step = 8000, 0
+    while source.sent * 10 < total or source.backlog.buffer.buffered_bytes:
+        step += 1
+        tasks = sum(each for _, each, _ in running)
+        if not source.backlog.is_ahead_of_spark(len(running), tasks):
+            source.send(min(pace * 10, total - source.sent * 10))
+        ended = source.sent * 10 >= total
+        if not source.backlog.waits_for_spark(slots, tasks, everything=ended):
+            for batch in source.backlog.next_batches(everything=ended, ended=ended, slots=slots, tasks=tasks):
+                count = batch.tasks or slots
+                running.append((batch, count, step + batch.bytes // count // 10))
+        for batch, count, _ in [each for each in running if each[2] <= step]:
+            made = batch.bytes / count * actual
+            assert batch.expected_yield is not None
+            at = even_file_bytes(batch.bytes / count * batch.expected_yield, target)
+            files += ([at] * int(made // at) + [made % at]) * count
+            source.sizes._yields[ORDERS] = actual
+            source.backlog.buffer.release(batch.segments)
+        running = [each for each in running if each[2] > step]
+
+    near = sum(size for size in files if target / 2 <= size <= target * 3 / 2)
+    assert sum(files) == pytest.approx(total * actual)
+    assert near / sum(files) >= 0.9
