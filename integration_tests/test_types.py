@@ -14,7 +14,7 @@ from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_catalog, configured_stream, record, state, status
 from integration_tests.harness.runs.output import Run
 from integration_tests.harness.runs.platform import Platform
-from integration_tests.harness.table_kinds import TableKind
+from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
 
 PROPERTIES: dict[str, Any] = {
     "id": {"type": "integer"},
@@ -235,3 +235,59 @@ def test_numbers_that_json_has_no_word_for_are_kept_where_files_are_typed_and_on
         for key in lake.data_files(lake.database, "things"):
             body = lake.s3.get_object(Bucket=lake.bucket, Key=key)["Body"].read()
             assert [json.loads(line, parse_constant=pytest.fail) for line in body.splitlines()]
+
+
+@pytest.mark.parametrize(
+    "table_kind", [kind for kind in TABLE_KINDS if kind.name in ("iceberg", "hive-jsonl")], ids=lambda kind: kind.name
+)
+def test_nested_values_are_stored_as_each_stream_s_options_say(
+    lake: Lake, platform: Platform, table_kind: TableKind
+) -> None:
+    # Given streams of one schema with options of their own, one of which would have too many columns
+    geo = {"type": "object", "properties": {"lat": {"type": "number"}, "zone": {"type": "integer"}}}
+    address = {"type": "object", "properties": {"theCity": {"type": "string"}, "geo": geo}}
+    schema = {"properties": {"id": {"type": "integer"}, "address": address}}
+    wide = {"properties": {"id": {"type": "integer"}, "a": schema, "b": schema}}
+    sent = [
+        {"id": 1, "address": {"theCity": "Rome", "geo": {"lat": 0.1, "zone": 2**40}}},
+        {"id": 2, "address": {"geo": {"zone": "x", "alt": 1}}},
+        {"id": 3, "address": "Rome"},
+    ]
+    options = {
+        "nested": "flatten",
+        "max_columns": 4,
+        "streams": [{"stream": "texts", "nested": "json"}, {"stream": "Things", "nested": "struct"}],
+    }
+    streams = {"things": schema, "texts": schema, "wide": wide}
+    catalog = configured_catalog(*(configured_stream(name, each) for name, each in streams.items()))
+    lines = [record(name, data) for name in streams for data in sent]
+    ends = [each for name in streams for each in (state(name, 1), status(name, "COMPLETE"))]
+    # When
+    run = platform.write(lake.config(**table_kind.options, **options), catalog, [*lines, *ends])
+    # Then fields are columns, null where there is no object
+    flat = {"address_the_city": "string", "address_geo_lat": "double", "address_geo_zone": "bigint"}
+    columns = lake.columns(lake.database, "things")
+    assert {name: type_ for name, type_ in columns.items() if name in flat} == flat
+    assert "address" not in columns
+    assert rows(lake, table_kind, list(flat)) == {
+        1: (dict(zip(flat, ("Rome", 0.1, 2**40), strict=True)), []),
+        2: (dict.fromkeys(flat), [("address.geo.zone", "NULLED", WRONG_TYPE)]),
+        3: (dict.fromkeys(flat), [("address", "NULLED", WRONG_TYPE)]),
+    }
+    assert {(each["column_name"], each["column_value"]) for each in lake.rejects()} == {
+        ("address.geo.zone", '"x"'),
+        ("address", '"Rome"'),
+    }
+    # And the other stream has what was received
+    texts = {row["id"]: json.loads(row["address"]) for row in lake.rows(lake.database, "texts")}
+    assert texts == {each["id"]: each["address"] for each in sent}
+    # And the stream with too many columns fails alone; options for no stream are reported
+    assert (run.exit_code, len(run.states)) == (1, 2)
+    [error] = run.errors
+    assert error["failure_type"] == "config_error"
+    assert "wide: it would have 9 columns, and max_columns is 4. Set nested to json" in error["message"]
+    [warning] = [text for text in run.logs if "streams.1" in text]
+    assert (
+        "about stream Things, which this sync does not have, so its options have no effect. Is things meant?" in warning
+    )
+    assert any("fields that the schema does not declare" in text and "address.geo.alt" in text for text in run.logs)

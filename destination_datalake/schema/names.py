@@ -55,6 +55,9 @@ _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _WORD_OR_NUMBER = re.compile(rf"{_WORD.pattern}|(?<=[A-Za-z])(?=[0-9])|(?<=[0-9])(?=[A-Za-z])")
 _LEADING_UNDERSCORES = re.compile("_*")
 _PLAIN_KEY = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+_STEP = re.compile(rf"\.({_PLAIN_KEY.pattern})|\['((?:[^'\\]|\\['\\])*)'\]", re.DOTALL)
+_JSON_PATH = re.compile(rf"\$(?:{_STEP.pattern})+", re.DOTALL)
+_ESCAPED = re.compile(r"\\(['\\])")
 _NOT_SINGLE_LINE = re.compile("[\x00-\x08\x0a-\x1f\ud800-\udfff\ufffe\uffff]")
 """Characters that Glue's "single-line string pattern" excludes (Glue API)."""
 _SUFFIX_DIGITS = 8
@@ -214,6 +217,14 @@ def origin_of(path: Path) -> str:
     if len(path) == 1 and not path[0].startswith(("$.", "$[")):
         return path[0]
     return "$" + "".join(f".{key}" if _PLAIN_KEY.fullmatch(key) else f"[{_quoted(key)}]" for key in path)
+
+
+def path_of(origin: str) -> Path:
+    """Return the path that a catalog records so; one that was cut is a key that no record has."""
+    steps = _STEP.findall(origin, 1) if _JSON_PATH.fullmatch(origin) else []
+    if not steps:
+        return (origin,)
+    return tuple(plain or _ESCAPED.sub(r"\1", quoted) for plain, quoted in steps)
 
 
 def _quoted(key: str) -> str:

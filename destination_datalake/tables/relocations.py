@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.schema.names import MAX_BYTES, METADATA_NAMES
+from destination_datalake.schema.names import MAX_BYTES, METADATA_NAMES, path_of
 from destination_datalake.tables.layout.location import TableKind, is_inside
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.ownership import TableOwner
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OwnedTable:
-    """A table that records its owner; `columns` are pairs of a column's name and its source."""
+    """A table that records its owner; `columns` are pairs of a column's name and its origin in the records."""
 
     name: TableName
     owner: TableOwner
@@ -134,8 +134,10 @@ def _renamed(table: OwnedTable, naming: TableNaming) -> tuple[tuple[str, str], .
     if before == now:
         return ()
     taken = {name for name, _ in table.columns}
-    own = [(name, source) for name, source in table.columns if name not in METADATA_NAMES and _is_whole(source)]
-    targets = ((name, now.identifier(source)) for name, source in own if before.identifier(source) == name)
+    own = [
+        (name, path_of(origin)) for name, origin in table.columns if name not in METADATA_NAMES and _is_whole(origin)
+    ]
+    targets = ((name, now.identifier_of_path(path)) for name, path in own if before.identifier_of_path(path) == name)
     return tuple((name, target) for name, target in targets if target not in taken)
 
 

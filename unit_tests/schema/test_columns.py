@@ -17,7 +17,7 @@ from destination_datalake.schema.columns import (
     find_collisions,
     stream_columns,
 )
-from destination_datalake.schema.names import METADATA_NAMES, PRESERVE, SNAKE_CASE, Naming
+from destination_datalake.schema.names import METADATA_NAMES, PRESERVE, SNAKE_CASE, Naming, origin_of, path_of
 from destination_datalake.schema.types import Field, Int32, Json, List, Nested, NumericTypes, String, Struct
 
 
@@ -235,3 +235,13 @@ def test_columns_are_read_from_the_objects_that_hold_them() -> None:
     ]
     assert record.positions == ((0, 0), (1,), (0, 1, 0), (2,))
     assert RecordFields.of([id_, zones, open_, lines]).positions == ((0,), (1, 0, 0), (1, 1), (2,))
+
+
+@given(st.lists(st.sampled_from(["a", "B1", "", ".", "'", "\\", "$", "[x]", "é", "\n"]) | st.text(), min_size=1))
+def test_a_path_is_found_again_in_what_catalogs_record_of_it(keys: list[str]) -> None:
+    assert path_of(origin_of(tuple(keys))) == tuple(keys)
+
+
+@given(st.text() | st.sampled_from(["$", "$.", "$a", "$.a.", "$['a", "$['a\\b']", "$.a…"]))
+def test_any_other_comment_is_a_key(comment: str) -> None:
+    assert path_of(comment) == (comment,) or origin_of(path_of(comment)) == comment

@@ -90,6 +90,11 @@ def test_a_stream_that_would_get_another_table_is_relocated(
             ["column order_id of table lake.users (stream users) would now be orderid"],
         ),
         (
+            PRESERVE,
+            {"the_home_zip_code": "$.theHome['zip code']"},
+            ["column the_home_zip_code of table lake.users (stream users) would now be thehome_zip_code"],
+        ),
+        (
             SNAKE_CASE_NUMBERS,
             {"order_id": "orderId", "address2": "address2", "v2": "v2"},
             ["column address2 of table lake.users (stream users) would now be address_2 and 1 more would change too"],
