@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.avro.decoder import new_decoder
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField
 
 from unit_tests.cloud import cloud
@@ -110,3 +114,24 @@ def test_a_branch_cannot_be_created_in_a_table_without_snapshots(table: Table) -
 
     with pytest.raises(CommitFailedException, match="no snapshots"):
         update.commit()
+
+
+def test_doubles_of_partitions_are_read_as_floats() -> None:
+    assert new_decoder(struct.pack("<d", 0.1)).read_double() != 0.1
+
+
+def test_the_files_of_an_append_go_into_manifests_of_the_default_spec(table: Table) -> None:
+    with table.update_spec() as update:
+        update.add_identity("id")
+    file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path="file:///of-the-first-spec.parquet",
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=1,
+        file_size_in_bytes=1,
+    )
+    file.spec_id = 0
+
+    with pytest.raises(IndexError), table.transaction().update_snapshot().fast_append() as append:
+        append.append_data_file(file)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.schema import Schema
@@ -12,6 +12,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 
 from destination_datalake.files.plan import DataFile
 from destination_datalake.partitioning.spec import parse_transform
+from destination_datalake.schema.evolution import AddColumn, SchemaChange
 from destination_datalake.tables.iceberg.layout.partitions import source_paths
 
 _NEWEST_FORMAT = 2
@@ -33,6 +34,16 @@ def incompatibility(metadata: TableMetadata) -> str | None:
             "cannot tell them apart. Rename one of them (ALTER TABLE ... RENAME COLUMN ... TO ...)"
         )
     return None
+
+
+def partition_field_named_like_one_of(changes: Sequence[SchemaChange], metadata: TableMetadata) -> str | None:
+    """Return a field of any partition spec, if one of the new columns has its name, or None.
+
+    Names of partition fields and of columns must differ (Iceberg's PartitionSpec), in former specs too.
+    """
+    new = {".".join(change.path).lower() for change in changes if isinstance(change, AddColumn)}
+    names = (field.name for spec in metadata.partition_specs for field in spec.fields)
+    return next((name for name in names if name.lower() in new), None)
 
 
 def required_column_besides(schema: Schema, written: Collection[str]) -> str | None:
@@ -63,9 +74,7 @@ def _unknown(field: PartitionField, schema: Schema) -> str | None:
     try:
         parse_transform(str(field.transform))
     except ValueError:
-        return (
-            f"its partition field {field.name} has the transform {field.transform}, which this connector does not know"
-        )
+        return f"its partition field {field.name} has a transform that this connector does not know"
     if field.source_id in source_paths(schema):
         return None
     if schema.find_column_name(field.source_id) is None:

@@ -29,6 +29,7 @@ from destination_datalake.tables.aws_datalake import how_to_continue
 from destination_datalake.tables.glue.glue_table import GlueTable
 from destination_datalake.tables.iceberg.compatibility import (
     incompatibility,
+    partition_field_named_like_one_of,
     required_column_besides,
     required_column_with_nulls,
     required_field_within,
@@ -259,6 +260,13 @@ class IcebergTable:
             raise self._required(column, "the stream has no such field")
         if column := required_field_within(table.schema(), written):
             raise self._required(column, "whether nested records have a value for it would not be noticed")
+        if name := partition_field_named_like_one_of(reconciled.changes, table.metadata):
+            raise table_conflict(
+                self._stream.id,
+                self.name,
+                f"its partition field {name} has the name of a field of the stream, which needs a column of that name, "
+                "and no engine reads tables with both. Rename the stream's field, or choose another table_prefix",
+            )
         # Promotion to double waits for the first batch: only then are there executors that rewrite files.
         deferred = [each for each in reconciled.changes if isinstance(each, Widen) and each.type == Float64()]
         apply_changes([each for each in reconciled.changes if each not in deferred], transaction)

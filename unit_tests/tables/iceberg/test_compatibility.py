@@ -88,3 +88,30 @@ def test_a_table_of_format_version_1_is_compatible(lake: Lake) -> None:
 
     assert lake.ids() == [2]
     assert lake.load().metadata.format_version == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "reason"),
+    [
+        ({"transform": "zorder"}, "its partition field p has a transform that this connector does not know"),
+        ({"source-id": 9}, "its partition field p is of a column that was dropped"),
+        ({"source-id": 3}, "its partition field p is of a value inside a list or a map"),
+    ],
+)
+def test_a_table_whose_partitions_cannot_be_written_is_refused(lake: Lake, field: dict[str, Any], reason: str) -> None:
+    lake.create(Schema(ID, NestedField(4, "tags", ListType(5, StringType(), element_required=False))))
+    by = {"name": "p", "field-id": 1000, "source-id": 1, "transform": "identity", **field}
+    lake.edit_metadata({"partition-specs": [{"spec-id": 0, "fields": [by]}]})
+
+    with pytest.raises(TableConflict, match=reason):
+        lake.open(columns=(Field("id", "id", Int64()), TAGS))
+
+
+def test_a_table_partitioned_by_several_columns_at_once_is_refused(lake: Lake) -> None:
+    """Transforms of several columns came with format version 3."""
+    lake.create(Schema(ID, NestedField(2, "n", LongType())))
+    by = {"name": "p", "field-id": 1000, "source-ids": [1, 2], "transform": "bucket[4]"}
+    lake.edit_metadata({"format-version": 3, "next-row-id": 0, "partition-specs": [{"spec-id": 0, "fields": [by]}]})
+
+    with pytest.raises(TableConflict, match="its metadata has what this connector cannot read"):
+        lake.open()

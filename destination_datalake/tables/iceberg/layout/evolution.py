@@ -15,7 +15,7 @@ from typing import Any
 
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionSpec
 from pyiceberg.partitioning import PartitionField as IcebergField
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, index_by_name
 from pyiceberg.table import Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, NullOrder, SortDirection, SortOrder
@@ -25,10 +25,9 @@ from pyiceberg.table.update.sorting import UpdateSortOrder
 from pyiceberg.table.update.spec import UpdateSpec
 from pyiceberg.transforms import Transform, VoidTransform, parse_transform
 
-from destination_datalake.errors import ConfigError
 from destination_datalake.partitioning.spec import PartitionField, Since1970, SortField
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.tables.iceberg.layout.partitions import Path, source_paths
+from destination_datalake.tables.iceberg.layout.partitions import source_paths
 from destination_datalake.tables.table import TableName
 
 _logger = logging.getLogger(__name__)
@@ -53,15 +52,15 @@ class WantedLayout:
         return {name: text for name, text in texts.items() if text is not None}
 
     def new_spec(self, schema: Schema) -> PartitionSpec:
-        """Return the partition spec of a new table. Raises ConfigError if the type does not permit a transform."""
+        """Return the partition spec of a new table."""
         return PartitionSpec(*_fields(self._sources(schema), {}, schema, PARTITION_FIELD_ID_START, frozenset()))
 
     def new_sort_order(self, schema: Schema) -> SortOrder:
-        """Return the sort order of a new table. Raises ConfigError for a column that has no order."""
+        """Return the sort order of a new table."""
         return self._sort_order(schema) or UNSORTED_SORT_ORDER
 
     def apply(self, transaction: Transaction) -> None:
-        """Evolve the table's spec and sort order if the options have changed, and record that. Raises ConfigError."""
+        """Evolve the table's spec and sort order if the options have changed, and record that."""
         metadata = transaction.table_metadata
         changed = {name: text for name, text in self.properties().items() if metadata.properties.get(name) != text}
         if PARTITIONS_PROPERTY in changed:
@@ -120,8 +119,6 @@ class WantedLayout:
         """Return the wanted fields with the ids of their source columns; of several units of time only the finest."""
         ids = {path: id_ for id_, path in source_paths(schema).items()}
         found = [(ids[field.source], field) for field in self.partition_by or ()]
-        for id_, field in found:
-            self._require(schema, id_, field.source, parse_transform(str(field.transform)), "partition_by")
         finest: dict[int, int] = {}
         for id_, field in found:
             if isinstance(field.transform, Since1970):
@@ -137,19 +134,10 @@ class WantedLayout:
         fields = []
         for field in self.sort_by or ():
             transform = parse_transform(str(field.transform))
-            self._require(schema, ids[field.source], field.source, transform, "sort_by")
             direction = SortDirection.ASC if field.ascending else SortDirection.DESC
             nulls = NullOrder.NULLS_FIRST if field.nulls_first else NullOrder.NULLS_LAST
             fields.append(IcebergSortField(ids[field.source], transform, direction, nulls))
         return SortOrder(*fields) if fields else None
-
-    def _require(self, schema: Schema, id_: int, path: Path, transform: Transform[Any, Any], option: str) -> None:
-        type_ = schema.find_type(id_)
-        if not type_.is_primitive or not transform.can_transform(type_):
-            raise ConfigError(
-                f"streams: {option} of stream {self.stream} asks for {transform} of {'.'.join(path)}, which Iceberg "
-                f"does not define for its type, {type_}. Choose another transform or another field."
-            )
 
     def _partitions_text(self) -> str | None:
         if self.partition_by is None:
@@ -180,7 +168,7 @@ def _fields(
     `names` are names and ids of the fields of all specs so far.
     """
     new_ids = itertools.count(next_id)
-    columns = {name.lower(): id_ for name, id_ in schema._name_to_id.items()}
+    columns = {name.lower(): id_ for name, id_ in index_by_name(schema).items()}
     taken = {(name.lower(), id_) for name, id_ in names}
     fields = []
     for source_id, field in sources:

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, TableAlreadyExistsError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    TableAlreadyExistsError,
+    ValidationError,
+)
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties, Transaction
@@ -13,7 +18,7 @@ from pyiceberg.table.sorting import SortOrder
 
 from destination_datalake.aws.retries import retry_on
 from destination_datalake.tables.iceberg.metadata.catalog import CompareAndSetGlueCatalog
-from destination_datalake.tables.table import CommitStateUnknown, TableBusy
+from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -30,8 +35,19 @@ class TableOperations:
         self._access = access
 
     def load(self) -> Table:
-        """Return the table's present state. Raises NoSuchTableError, or PyIceberg's errors for other table types."""
-        return self._catalog().load_table(self._name)
+        """Return the table's present state.
+
+        Raises NoSuchTableError, PyIceberg's errors for other table types, and TableConflict for metadata of a kind that
+        PyIceberg does not know.
+        """
+        try:
+            return self._catalog().load_table(self._name)
+        except ValidationError as error:
+            raise TableConflict(
+                f"Cannot write to table {self._name}: its metadata has what this connector cannot read. This connector "
+                "writes format versions 1 and 2, without what came with later ones, such as partitions by several "
+                "columns at once. Copy it to such a table, or choose another lakeformation_database_name."
+            ) from error
 
     def create(
         self, schema: Schema, location: str, spec: PartitionSpec, order: SortOrder, properties: Mapping[str, str]

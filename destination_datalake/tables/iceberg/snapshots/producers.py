@@ -1,13 +1,13 @@
 """Snapshots that add files to a branch of a table, or replace some of its files. Each file keeps its partition spec.
 
 A manifest holds files of one partition spec (Iceberg spec: Manifests). PyIceberg writes all added files to one manifest
-of the table's default spec, and finds the files to replace by predicates on their partitions, which it cannot build
-for all values.
+of the table's default spec. It finds those to replace by predicates on their partitions, which it cannot build for all
+values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
@@ -22,6 +22,8 @@ from pyiceberg.table.snapshots import Operation, SnapshotSummaryCollector, Summa
 from pyiceberg.table.update.snapshot import _FastAppendFiles, _OverwriteFiles, _SnapshotProducer
 from pyiceberg.typedef import EMPTY_DICT
 from pyiceberg.types import IcebergType, NestedField, StructType, UnknownType
+
+from destination_datalake.tables.iceberg.snapshots.manifests import live_entries
 
 _CHANGED_PARTITIONS = "changed-partition-count"
 
@@ -90,19 +92,45 @@ class _ManifestPerSpec(_SnapshotProducer[Any]):
             previous.summary if previous is not None else None,
         )
 
-    def _build_delete_files_partition_predicate(self) -> None:
-        """Build none: files are found by their paths."""
-
-    def _build_manifest_evaluator(self, spec_id: int) -> Callable[[ManifestFile], bool]:  # noqa: ARG002
-        return lambda _: True
-
 
 class _Append(_ManifestPerSpec, _FastAppendFiles):
     pass
 
 
 class _Replace(_ManifestPerSpec, _OverwriteFiles):
-    pass
+    def _manifests(self) -> list[ManifestFile]:
+        self._kept: list[ManifestFile] = []
+        self._removed: list[ManifestEntry] = []
+        snapshot = self._transaction.table_metadata.snapshot_by_name(self._target_branch)
+        for manifest in snapshot.manifests(self._io) if snapshot is not None else ():
+            entries = live_entries(manifest, self._io)
+            removed = [entry for entry in entries if entry.data_file in self._deleted_data_files]
+            if not removed:
+                self._kept.append(manifest)
+                continue
+            self._removed += [_with_status(entry, ManifestEntryStatus.DELETED, self._snapshot_id) for entry in removed]
+            existing = [entry for entry in entries if entry.data_file not in self._deleted_data_files]
+            self._kept += self._written(
+                _with_status(entry, ManifestEntryStatus.EXISTING, entry.snapshot_id) for entry in existing
+            )
+        self._validate_required_deletes(self._removed)
+        return super()._manifests()
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        return self._kept
+
+    def _deleted_entries(self) -> list[ManifestEntry]:
+        return self._removed
+
+
+def _with_status(entry: ManifestEntry, status: ManifestEntryStatus, snapshot_id: int | None) -> ManifestEntry:
+    return ManifestEntry.from_args(
+        status=status,
+        snapshot_id=snapshot_id,
+        sequence_number=entry.sequence_number,
+        file_sequence_number=entry.file_sequence_number,
+        data_file=entry.data_file,
+    )
 
 
 class _TypedSpec(PartitionSpec):
