@@ -35,7 +35,7 @@ def partitioning(metadata: TableMetadata, columns: Sequence[Field], max_open: in
     fields = tuple(
         PartitionField(field.name, path, parse_transform(str(field.transform)) if is_written(path, columns) else Void())
         for field in spec.fields
-        for path in [paths.get(field.source_id, ())]
+        for path in [paths.get(field.source_id, (field.name,))]
     )
     if all(field.transform == Void() for field in fields):
         return None
