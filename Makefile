@@ -36,7 +36,7 @@ test-unit: setup ## run the tests that need no Java and no network (WORKERS=3)
 
 conformance: jdk setup ## try what the platform can send, and write docs/operating/conformance.md of it
 	$(PYTEST) integration_tests/conformance -n $(WORKERS) -p integration_tests.conformance.coverage \
-		--conformance-report docs/operating/conformance.md --all-kill-points
+		--conformance-report docs/operating/conformance.md --all-kill-points --partitioned-kinds
 
 chaos: jdk setup ## kill, refuse and overtake syncs at random (SECONDS=600 SEED=1, ARGS="--round 17")
 	$(PYTHON) -m integration_tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)

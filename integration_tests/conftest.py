@@ -28,6 +28,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="kill syncs at every point into every kind of table; else kinds that commit alike take turns",
     )
+    parser.addoption(
+        "--partitioned-kinds",
+        action="store_true",
+        help="play all scenarios of the conformance suite with partitioned tables, too; else a few of them",
+    )
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

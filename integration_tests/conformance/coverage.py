@@ -17,7 +17,7 @@ from integration_tests.conformance.airbyte.scenarios import (
     REASONS,
     function_name,
 )
-from integration_tests.harness.table_kinds import TABLE_KINDS
+from integration_tests.harness.table_kinds import PARTITIONED_KINDS, TABLE_KINDS
 
 _HEADING = """\
 # Conformance
@@ -26,6 +26,7 @@ Airbyte's test scenarios and the connector's own, by table type. Each test runs 
 emulated AWS account (S3 and the Glue Data Catalog) and reads the tables' files with DuckDB. Tests that do not depend
 on the table type run once, with Iceberg; their mark applies to all types. `make conformance` generates this page.
 """
+_KINDS = (*TABLE_KINDS, *PARTITIONED_KINDS)
 _OTHERS = "the same for all"
 _ABOUT_THE_PAGE = "test_scenarios"
 _SYMBOLS = {"passed": "✓", "failed": "✗"}
@@ -45,7 +46,7 @@ class Case:
 
     def cells(self) -> list[str]:
         shared = self.outcomes.get(_OTHERS)
-        return [_symbol(self.outcomes.get(kind.name, shared)) for kind in TABLE_KINDS]
+        return [_symbol(self.outcomes.get(kind.name, shared)) for kind in _KINDS]
 
 
 def _symbol(outcomes: set[str] | None) -> str:
@@ -123,11 +124,11 @@ def _scenario_table(scenarios: Mapping[str, str], cases: Mapping[str, Case]) -> 
     for scenario, reason in scenarios.items():
         case = cases.get(function_name(scenario))
         if reason:
-            rows.append([f"`{scenario}`", f"not applicable: {reason}", *([""] * len(TABLE_KINDS))])
+            rows.append([f"`{scenario}`", f"not applicable: {reason}", *([""] * len(_KINDS))])
         elif case is not None:
             rows.append([f"`{scenario}`", case.says, *case.cells()])
         else:
-            rows.append([f"`{scenario}`", "not run", *([""] * len(TABLE_KINDS))])
+            rows.append([f"`{scenario}`", "not run", *([""] * len(_KINDS))])
     return _table(rows)
 
 
@@ -141,6 +142,6 @@ def _words(name: str) -> str:
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
-    heading = ["scenario", "what is seen", *(kind.name for kind in TABLE_KINDS)]
-    lines = [heading, ["---", "---", *([":---:"] * len(TABLE_KINDS))], *rows]
+    heading = ["scenario", "what is seen", *(kind.name for kind in _KINDS)]
+    lines = [heading, ["---", "---", *([":---:"] * len(_KINDS))], *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines) + "\n"

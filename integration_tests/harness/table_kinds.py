@@ -1,7 +1,7 @@
 """The kinds of table that a sync can end in."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -41,3 +41,19 @@ TABLE_KINDS = (
         is_typed=False,
     ),
 )
+
+_ICEBERG, _HIVE_PARQUET, _ = TABLE_KINDS
+
+PARTITIONED_KINDS = (
+    replace(
+        _ICEBERG,
+        name="iceberg-by-hour",
+        options={**_ICEBERG.options, "partitioning": "DAY/HOUR", "partition_source": "extracted_at"},
+    ),
+    replace(
+        _HIVE_PARQUET,
+        name="hive-parquet-by-day",
+        options={**_HIVE_PARQUET.options, "partitioning": "YEAR/MONTH/DAY", "partition_source": "extracted_at"},
+    ),
+)
+"""Partitioned by what every stream has."""

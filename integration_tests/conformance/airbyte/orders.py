@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from integration_tests.harness.messages import configured_stream, record, status
+from integration_tests.harness.messages import EMITTED_AT, configured_stream, record, status
 from integration_tests.harness.warehouse import INTEGER, STRING, object_schema
 
 ID_AND_NAME = object_schema(id=INTEGER, name=STRING)
@@ -17,4 +17,5 @@ def orders(generation: int = 0, minimum: int = 0, sync_id: int = 1, **more: Any)
 
 
 def order(id: int, name: str = "x") -> bytes:
-    return record("orders", {"id": id, "name": name})
+    """Return a record; those with other ids than multiples of three were extracted on another day."""
+    return record("orders", {"id": id, "name": name}, emitted_at=EMITTED_AT + id % 3 * 86_400_000)
