@@ -1,0 +1,1 @@
+"""Partitioned tables, as sources and users ask for them and as engines read them."""
