@@ -51,7 +51,9 @@ class Order:
         verb = "overwrites with" if self.overwrites else "appends to"
         first, last = self.chunks[0].records[0].sending.position, self.chunks[-1].cursor - 1
         how = f"in {len(self.chunks)} chunks" + ", waiting for each state" * self.waits
-        return f"{verb} generation {self.generation}: {first} to {last} {how}" + ", source fails" * (not self.completes)
+        layout = f", {dict(self.layout)}" if self.layout else ""
+        end = ", source fails" * (not self.completes)
+        return f"{verb} generation {self.generation}: {first} to {last} {how}{layout}{end}"
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ def change_the_catalog(warehouse: Warehouse, number: int) -> None:
     entry: Any = warehouse.lake.glue_table(warehouse.lake.database, "orders")
     storage = entry["StorageDescriptor"]
     next(column for column in storage["Columns"] if column["Name"] == "id")["Comment"] = f"theirs {number}"
-    if warehouse.kind not in ICEBERG:  # There a column is not the catalog's to add.
+    if warehouse.kind.options["table_type"] == "HIVE":  # There a column is not the catalog's to add.
         storage["Columns"].append({"Name": f"theirs_{number}", "Type": "map<string,int>"})
     changed: Any = {
         **{key: entry[key] for key in ("Name", "TableType", "Retention", "PartitionKeys") if key in entry},
@@ -75,7 +75,7 @@ def assert_both_changes_are_there(warehouse: Warehouse, aws: OvertakingAws) -> N
     numbers = range(1, aws.overtaken + 1)
     assert {f"theirs.{number}" for number in numbers} <= entry["Parameters"].keys()
     assert (entry["Description"], entry["Owner"]) == (f"theirs {numbers[-1]}", "them")
-    if warehouse.kind not in ICEBERG:
+    if warehouse.kind.options["table_type"] == "HIVE":
         assert {f"theirs_{number}" for number in numbers} <= types.keys()
     assert comments["id"] == f"theirs {numbers[-1]}"
     assert (types["id"], types["ours"]) == ("bigint", "string")

@@ -25,7 +25,7 @@ def location(warehouse: Warehouse) -> str:
 def test_the_log_says_for_every_stream_which_table_it_is_written_to_and_where(warehouse: Warehouse) -> None:
     logs = [warehouse.sync([ORDERS], one(number)).logs for number in (1, 2)]
 
-    kind = "Iceberg" if warehouse.kind.name == "iceberg" else "Hive"
+    kind = "Iceberg" if warehouse.kind.options["table_type"] == "ICEBERG" else "Hive"
     told = f"INFO: Stream orders: table {warehouse.lake.database}.orders ({kind}) at {location(warehouse).rstrip('/')}"
     for said, outcome in zip(logs, ("created", "exists"), strict=True):
         [line] = [text for text in said if text.startswith("INFO: Stream orders: table ")]
