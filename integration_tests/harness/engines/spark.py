@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 
+_SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "1"}
+
+
 @dataclass(frozen=True)
 class SparkReader:
     """A Spark that is up; its SQL session is its own."""
@@ -22,9 +25,20 @@ class SparkReader:
         from pyspark.sql import SparkSession
 
         # With adaptive execution a plan has its metrics elsewhere.
-        settings = {"spark.sql.adaptive.enabled": "false", "spark.sql.session.timeZone": "UTC"}
-        session = SparkSession(self.context, options=settings)
+        session = SparkSession(self.context, options=_SETTINGS | {"spark.sql.adaptive.enabled": "false"})
         frame = session.read.options(mergeSchema="true", **(options or {})).parquet(str(folder)).where(where)
         rows: list[dict[str, Any]] = [row.asDict(recursive=True) for row in frame.collect()]
         plan = frame._jdf.queryExecution().executedPlan().collectLeaves().head()
         return Scan(rows, plan.metrics().get("numFiles").get().value(), sum(1 for _ in folder.rglob("*.parquet")))
+
+    def run(self, statements: str) -> list[dict[str, Any]]:
+        """Run statements that end in semicolons; return the rows of the last one. Their tables are dropped."""
+        from pyspark.sql import SparkSession
+
+        session = SparkSession(self.context, options=_SETTINGS)
+        try:
+            *_, rows = [session.sql(each).collect() for each in filter(str.strip, statements.split(";"))]
+        finally:
+            for table in session.catalog.listTables():
+                session.sql(f"DROP TABLE {table.name}")
+        return [row.asDict(recursive=True) for row in rows]

@@ -1,0 +1,91 @@
+"""The statements of docs/query.md, on tables that the connector has written in the layouts that the page reads."""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+
+from integration_tests.harness.engines.duck import downloaded, scan
+from integration_tests.harness.engines.spark import SparkReader
+from integration_tests.harness.lake import Lake
+from integration_tests.harness.messages import configured_catalog, configured_stream, record, status
+from integration_tests.harness.runs.platform import Platform
+from unit_tests.repository.files import text
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "integer"},
+        "country": {"type": "string"},
+        "bought_at": {"type": "string", "format": "date-time", "airbyte_type": "timestamp_with_timezone"},
+    },
+}
+ROWS = (
+    ("2019-11-12T09:34:50.52Z", "FR", 1573551290520),
+    ("2019-11-12T09:59:59.999Z", "DE", 1573552799999),
+    ("2019-11-30T23:59:59.999Z", "FR", 1575158399999),
+    ("2019-12-01T00:00:00Z", "FR", 1575158400000),
+    (None, "DE", 1577836800000),
+)
+"""Values of `bought_at` and `country`, and the time at which each row was extracted."""
+IN_NOVEMBER = [("DE", 1), ("FR", 2)]
+"""What the queries of the page find: the views by country in November 2019."""
+IN_THE_ADDED_PARTITION = [("DE", 1), ("FR", 1)]
+
+_BLOCK = re.compile(r"^```(duckdb|spark|\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+BLOCKS: Mapping[str, list[str]] = {
+    engine: [body for language, body in _BLOCK.findall(text("docs/query.md")) if language == engine]
+    for engine in ("duckdb", "spark")
+}
+
+
+@contextmanager
+def written(lake: Lake, platform: Platform, namespace: str, **options: object) -> Iterator[Path]:
+    """Sync all rows into a Hive table; lend a folder with copies of its files."""
+    shop = lake.name(namespace)
+    stream = configured_stream("Cart Viewed", SCHEMA, namespace=shop) | {"cursor_field": ["bought_at"]}
+    lines = [
+        record("Cart Viewed", {"id": number, "country": country, "bought_at": at}, namespace=shop, emitted_at=extracted)
+        for number, (at, country, extracted) in enumerate(ROWS)
+    ]
+    ended = status("Cart Viewed", "COMPLETE", namespace=shop)
+    run = platform.write(lake.config(table_type="HIVE", **options), configured_catalog(stream), [*lines, ended])
+    assert run.exit_code == 0, run.report()
+    location: str = lake.glue_table(shop, "cart_viewed")["StorageDescriptor"]["Location"]
+    with downloaded(lake, location.removeprefix(f"s3://{lake.bucket}/")) as folder:
+        yield folder
+
+
+def local(statements: str, folder: Path) -> str:
+    """Return statements of the page with a folder of this machine in place of the table's."""
+    return statements.replace("s3://lake/raw/shop/cart_viewed", str(folder))
+
+
+def test_the_statements_of_the_page_find_the_rows(lake: Lake, platform: Platform, spark_reader: SparkReader) -> None:
+    of_spark = (IN_NOVEMBER, IN_THE_ADDED_PARTITION)
+    for number, path_layout in enumerate(("firehose", "plain")):
+        with written(lake, platform, path_layout, path_layout=path_layout) as folder, duckdb.connect() as engine:
+            found = engine.execute(local(BLOCKS["duckdb"][number], folder)).fetchall()
+            rows = spark_reader.run(local(BLOCKS["spark"][number], folder))
+
+        assert sorted(found) == IN_NOVEMBER, path_layout
+        assert sorted((row["country"], row["views"]) for row in rows) == of_spark[number], path_layout
+
+
+def test_a_condition_on_partition_keys_opens_the_files_of_their_partitions_alone(
+    lake: Lake, platform: Platform
+) -> None:
+    strings = {"year": "VARCHAR", "month": "VARCHAR", "day": "VARCHAR", "hour": "VARCHAR"}
+
+    with written(lake, platform, "firehose", path_layout="firehose") as folder:
+        found = scan(folder, "year = '2019' AND month = '11' AND day = '12'", strings)
+        assert (sorted(row["id"] for row in found.rows), found.files, found.of) == ([0, 1], 1, 4)
+
+    with written(lake, platform, "hive", partitioning="DATE") as folder:
+        found = scan(folder, "bought_at_date >= '2019-11-30'", {"bought_at_date": "DATE"})
+        without = scan(folder, "bought_at_date IS NULL", {"bought_at_date": "DATE"})
+
+    assert (sorted(row["id"] for row in found.rows), found.files, found.of) == ([2, 3], 2, 4)
+    assert ([row["id"] for row in without.rows], without.files) == ([4], 1)
