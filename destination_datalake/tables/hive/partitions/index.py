@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from uuid import uuid4
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.retries import retry_until_done
@@ -171,7 +172,7 @@ class PartitionIndex:
         """Return the locations of partitions by their values; folders that are not of a partition are left out."""
         if self.scheme is None:
             return {}
-        found = {folder: self.scheme.values(folder) for folder in partition_folders}
+        found = {folder: self.scheme.values(folder) for folder in sorted(partition_folders)}
         return {values: f"{content}/{folder}" for folder, values in found.items() if values is not None}
 
     def _registered_elsewhere(self, values: Collection[str], location: str) -> Exception:
@@ -187,19 +188,20 @@ class PartitionIndex:
 
         Returns the table, and whether that was so.
         """
+        settled = uuid4().hex
 
         def conclude(table_input: TableInput) -> tuple[TableInput, bool]:
-            state = IndexState.of(table_input)
-            unchanged = _state_of(table_input) == _state_of(before)
-            if unchanged:
-                IndexState(state.epoch + 1).save(table_input)
-            return table_input, unchanged
+            if _state_of(table_input) == _state_of(before):
+                IndexState(settled).save(table_input)
+            # The answer to an earlier attempt may have been lost.
+            return table_input, IndexState.of(table_input) == IndexState(settled)
 
         return self.glue_table.update(conclude)
 
     def _mark_behind(self, *, replaced: bool) -> TableInput:
         def mark(table_input: TableInput) -> TableInput:
-            mark_behind(table_input, replaced=replaced)
+            if IndexState.of(table_input).behind is None:
+                mark_behind(table_input, replaced=replaced)
             return table_input
 
         return self.glue_table.update(mark)

@@ -34,9 +34,9 @@ class Behind:
 
 @dataclass(frozen=True, slots=True)
 class IndexState:
-    """The state of the registered partitions. `epoch` counts how often they were brought up to date."""
+    """The state of the registered partitions. `settled` is another id each time that they were brought up to date."""
 
-    epoch: int = 0
+    settled: str = ""
     behind: Behind | None = None
 
     @classmethod
@@ -45,13 +45,13 @@ class IndexState:
         saved: Mapping[str, Any] = json.loads(table_input["Parameters"].get(_PARAMETER, "{}"))
         behind = saved.get("behind")
         return cls(
-            saved.get("epoch", 0),
+            saved.get("settled", ""),
             None if behind is None else Behind(behind["id"], tuple(behind["left"]), behind["replaced"]),
         )
 
     def save(self, table_input: TableInput) -> None:
         """Put the state into a table's parameters."""
-        saved: dict[str, Any] = {"epoch": self.epoch}
+        saved: dict[str, Any] = {"settled": self.settled}
         if self.behind is not None:
             left = list(self.behind.left)
             saved["behind"] = {"id": self.behind.id, "left": left, "replaced": self.behind.replaced}

@@ -1,0 +1,259 @@
+"""Partitioned Hive tables under kills, lost answers and other syncs, between any two calls.
+
+A reader between two calls finds no row with another type than its file has, none twice, and none of two generations.
+The next sync, of any mode, brings what a killed one has left to its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from destination_datalake.aws.access import AwsAccess
+from destination_datalake.files.plan import FileFormat
+from unit_tests.cloud import BUCKET, Cloud, another_client
+from unit_tests.tables.hive.partitions.events import (
+    AT,
+    FEB,
+    ID,
+    JAN,
+    MAR,
+    NOTE,
+    WIDE,
+    Killed,
+    between_calls,
+    glue_table,
+    ids,
+    location,
+    locations,
+    partitions,
+    register,
+    rows,
+    sync,
+)
+
+
+def killed_before(
+    number: int, access: AwsAccess, act: Callable[[], object], since: Callable[[], bool] = lambda: True
+) -> bool:
+    """Act until the numbered call, and make neither it nor any later one; return whether all was done before.
+
+    Calls are counted from the first one before which `since` holds.
+    """
+    counted: list[str] = []
+
+    def kill(_number: int, call: str) -> None:
+        if counted or since():
+            counted.append(call)
+        if len(counted) > number:
+            raise Killed
+
+    try:
+        with between_calls(access, kill):
+            act()
+    except Killed:
+        return False
+    return True
+
+
+def begin_anew(cloud: Cloud, format: FileFormat = "parquet") -> None:
+    """Fill a new table, without anything of the one before."""
+    glue, s3 = cloud.access.client("glue"), cloud.access.client("s3")
+    if "events" in [table["Name"] for table in tables(cloud)]:
+        glue.delete_table(DatabaseName="shop", Name="events")
+    for key in cloud.objects():
+        s3.delete_object(Bucket=BUCKET, Key=key)
+    sync(cloud, format=format, generation=1).commit((1, JAN), (2, FEB))
+
+
+def tables(cloud: Cloud) -> Any:
+    glue = cloud.access.client("glue")
+    return [
+        table
+        for each in glue.get_databases()["DatabaseList"]
+        for table in glue.get_tables(DatabaseName=each["Name"])["TableList"]
+    ]
+
+
+def is_settled(cloud: Cloud) -> bool:
+    """Whether all partitions with files are registered in the content, and say what the table says."""
+    table = glue_table(cloud)["StorageDescriptor"]
+    described = [each["StorageDescriptor"] for each in partitions(cloud).values()]
+    return "behind" not in glue_table(cloud)["Parameters"].get("airbyte.partition-index", "") and all(
+        each["Columns"] == table["Columns"] and each["Location"].startswith(table["Location"]) for each in described
+    )
+
+
+@pytest.mark.parametrize("format", ["parquet", "jsonl"])
+def test_widening_is_seen_right_between_any_two_calls(cloud: Cloud, format: FileFormat) -> None:
+    access = another_client()
+    sync(cloud, format=format).commit((1, JAN), (2, FEB))
+    widening = sync(cloud, format=format, access=access)
+    seen: list[list[int]] = []
+
+    with between_calls(access, lambda *_: seen.append(ids(cloud))):
+        widening.commit((WIDE, JAN), (3, MAR))
+        widening.publish()
+
+    assert all(set(found) >= {1, 2} and len(set(found)) == len(found) for found in seen)
+    assert ids(cloud) == [1, 2, 3, WIDE]
+    assert is_settled(cloud)
+
+
+@pytest.mark.parametrize(("format", "mode"), [("parquet", "append"), ("jsonl", "overwrite")])
+def test_widening_killed_between_any_two_calls_is_finished_by_the_next_sync(
+    cloud: Cloud, format: FileFormat, mode: str
+) -> None:
+    access, since = another_client(), lambda: not is_settled(cloud)
+    for number in range(30):
+        begin_anew(cloud, format)
+        killed = sync(cloud, format=format, generation=1, access=access)
+        finished = killed_before(number, access, lambda: killed.commit((WIDE, JAN), (3, MAR)), since)  # noqa: B023
+        assert set(ids(cloud)) >= {1, 2}, number
+
+        sync(cloud, format=format, generation=2 if mode == "overwrite" else 1, overwrite=mode == "overwrite")
+        assert set(ids(cloud)) >= {1, 2}, number
+        assert is_settled(cloud), number
+        sync(cloud, format=format, generation=1).publish()
+        assert set(ids(cloud)) >= {1, 2}, "a folder was deleted while partitions referred to it"
+        if finished:
+            return
+    raise AssertionError("a commit has fewer calls")
+
+
+def test_new_column_is_seen_right_between_any_two_calls(cloud: Cloud) -> None:
+    access = another_client()
+    sync(cloud).commit((1, JAN), (2, FEB))
+    seen: list[set[tuple[int, int | None]]] = []
+
+    with between_calls(access, lambda *_: seen.append({(id, note) for id, _, note in rows(cloud)})):
+        sync(cloud, columns=(ID, AT, NOTE), access=access).commit((3, JAN), note=7)
+
+    assert all(found <= {(1, None), (2, None), (3, 7)} for found in seen)
+    assert is_settled(cloud)
+
+
+@pytest.mark.parametrize("generations", [(None, None), (1, 2)])
+def test_reader_between_any_two_calls_of_an_overwrite_sees_rows_of_one_generation(
+    cloud: Cloud, generations: tuple[int | None, int | None]
+) -> None:
+    first, second = generations
+    old = sync(cloud, generation=first)
+    old.commit((1, JAN), (2, FEB))
+    access = another_client()
+    new = sync(cloud, generation=second, overwrite=True, access=access)
+    seen: list[list[int]] = []
+
+    with between_calls(access, lambda *_: seen.append(ids(cloud))):
+        new.commit((11, FEB), (12, MAR))
+        assert seen[-1] == [1, 2]
+        new.publish()
+
+    assert {tuple(found) for found in seen} == {(1, 2), (), (11, 12)}
+    assert locations(cloud) == {FEB: f"created_at_date={FEB}/", MAR: f"created_at_date={MAR}/"}
+    assert is_settled(cloud)
+
+
+@pytest.mark.parametrize("next_mode", ["append", "overwrite", "the same overwrite"])
+def test_publication_killed_between_any_two_calls_is_rolled_forward_by_the_next_sync(
+    cloud: Cloud, next_mode: str
+) -> None:
+    access = another_client()
+    for number in range(60):
+        begin_anew(cloud)
+        killed = sync(cloud, generation=2, overwrite=True, access=access)
+        killed.commit((11, FEB), (12, MAR))
+        finished = killed_before(number, access, killed.publish)
+        assert set(ids(cloud)) <= {1, 2} or set(ids(cloud)) <= {11, 12}, number
+        published = "unpublished-location" not in str(glue_table(cloud)["Parameters"])
+        if next_mode == "append":
+            sync(cloud, generation=2).publish()
+            expected = [11, 12] if published else [1, 2, 11, 12]
+        elif next_mode == "overwrite":
+            sync(cloud, generation=3, overwrite=True)
+            expected = [11, 12] if published else [1, 2]
+        else:
+            sync(cloud, generation=2, overwrite=True).publish()
+            expected = [11, 12]
+        assert ids(cloud) == expected, number
+        assert is_settled(cloud)
+        if finished:
+            return
+    raise AssertionError("publishing has fewer calls")
+
+
+def test_partitions_of_others_leave_the_catalog_with_an_overwrite_and_their_files_stay(cloud: Cloud) -> None:
+    sync(cloud, generation=1).commit((1, JAN))
+    register(cloud, ["2020-01-01"], f"s3://{BUCKET}/theirs/")
+    cloud.access.client("s3").put_object(Bucket=BUCKET, Key="theirs/file", Body=b"theirs")
+
+    new = sync(cloud, generation=2, overwrite=True)
+    new.commit((2, FEB))
+    new.publish()
+
+    assert set(locations(cloud)) == {FEB}
+    assert cloud.objects()["theirs/file"] == b"theirs"
+
+
+def test_rows_of_an_overwrite_that_was_never_published_are_adopted_into_their_partitions(cloud: Cloud) -> None:
+    sync(cloud, generation=1).commit((1, JAN))
+    sync(cloud, generation=2, overwrite=True).commit((11, JAN), (12, MAR))
+
+    sync(cloud, generation=2).commit((3, FEB))
+
+    assert ids(cloud) == [1, 3, 11, 12]
+    assert set(locations(cloud)) == {JAN, FEB, MAR}
+    assert is_settled(cloud)
+
+
+def test_append_during_a_publication_shows_no_row_beside_those_of_the_old_generation(cloud: Cloud) -> None:
+    """Whichever sync sees the new content first takes the old partitions out of the catalog."""
+    sync(cloud, generation=1).commit((1, JAN), (2, FEB))
+    publishing, appending = another_client(), another_client()
+    other = sync(cloud, generation=2, access=appending)
+    new = sync(cloud, generation=2, overwrite=True, access=publishing)
+    new.commit((11, FEB))
+    seen: list[list[int]] = []
+
+    def append_once(_number: int, call: str) -> None:
+        if call == "BatchDeletePartition" and not seen:
+            with between_calls(appending, lambda *_: seen.append(ids(cloud))):
+                other.commit((21, JAN))
+
+    with between_calls(publishing, append_once):
+        new.publish()
+
+    assert all(set(found) <= {1, 2} or set(found) <= {11, 21} for found in seen)
+    assert ids(cloud) == [11, 21]
+    assert is_settled(cloud)
+
+
+@pytest.mark.parametrize(
+    "call", ["BatchCreatePartition", "BatchUpdatePartition", "BatchDeletePartition", "UpdateTable"]
+)
+def test_lost_answers_change_nothing(cloud: Cloud, call: str) -> None:
+    """AWS has acted, and botocore sends the request again."""
+    sync(cloud, generation=1).commit((1, JAN), (2, FEB))
+    access = another_client()
+    events: Any = access.client("glue").meta.events
+    lost: list[str] = []
+
+    def lose(**_: object) -> int | None:
+        lost.append(call)
+        return 0 if len(lost) % 2 else None
+
+    events.register_first(f"needs-retry.glue.{call}", lose)
+    new = sync(cloud, columns=(ID, AT, NOTE), generation=1, access=access)
+    new.commit((WIDE, JAN), (3, MAR), note=7)
+    overwriting = sync(cloud, generation=2, overwrite=True, access=access)
+    overwriting.commit((11, FEB), (12, MAR))
+    overwriting.publish()
+
+    assert lost
+    assert ids(cloud) == [11, 12]
+    assert is_settled(cloud)
+    assert location(cloud) in {
+        each["StorageDescriptor"]["Location"].rpartition("/created")[0] for each in partitions(cloud).values()
+    }

@@ -1,0 +1,209 @@
+"""Partitions of a Hive table are registered with its rows, and seen by engines as the files hold them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from destination_datalake.files.plan import FileFormat
+from destination_datalake.tables.table import TableConflict
+from unit_tests.cloud import BUCKET, Cloud, another_client
+from unit_tests.tables.hive.partitions.events import (
+    AT,
+    FEB,
+    ID,
+    JAN,
+    MAR,
+    NOTE,
+    WIDE,
+    Sync,
+    between_calls,
+    calls,
+    glue_table,
+    ids,
+    location,
+    locations,
+    partitions,
+    register,
+    rows,
+    sync,
+)
+
+NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+@pytest.mark.parametrize(
+    ("partitioning", "keys", "found"),
+    [
+        ("DATE", {"created_at_date": "date"}, {JAN: f"created_at_date={JAN}/", NULL: f"created_at_date={NULL}/"}),
+        ("YEAR", {"created_at_year": "bigint"}, {"2023": "created_at_year=2023/", NULL: f"created_at_year={NULL}/"}),
+        (
+            "YEAR/MONTH",
+            {"created_at_year": "bigint", "created_at_month": "bigint"},
+            {
+                "2023/1": "created_at_year=2023/created_at_month=1/",
+                f"{NULL}/{NULL}": f"created_at_year={NULL}/created_at_month={NULL}/",
+            },
+        ),
+    ],
+)
+@pytest.mark.parametrize("format", ["parquet", "jsonl"])
+def test_rows_lie_in_registered_partitions(
+    cloud: Cloud, format: FileFormat, partitioning: str, keys: dict[str, str], found: dict[str, str]
+) -> None:
+    sync(cloud, partitioning=partitioning, format=format).commit((1, JAN), (2, None), (3, JAN))
+
+    assert {key["Name"]: key["Type"] for key in glue_table(cloud)["PartitionKeys"]} == keys
+    assert locations(cloud) == found
+    assert ids(cloud) == [1, 2, 3]
+
+
+def test_partition_is_described_as_the_table_is(cloud: Cloud) -> None:
+    sync(cloud).commit((1, JAN))
+
+    [partition] = partitions(cloud).values()
+    table = glue_table(cloud)["StorageDescriptor"]
+    assert partition["StorageDescriptor"] == {**table, "Location": f"{location(cloud)}/created_at_date={JAN}/"}
+
+
+def test_no_row_is_visible_before_its_partition_is_registered(cloud: Cloud) -> None:
+    access = another_client()
+    syncing, completed = sync(cloud, access=access), list[list[str]]()
+
+    def look(_number: int, call: str) -> None:
+        if call == "CompleteMultipartUpload":
+            completed.append(sorted(locations(cloud)))
+
+    with between_calls(access, look):
+        syncing.commit((1, JAN), (2, FEB))
+
+    assert completed == [[JAN, FEB], [JAN, FEB]]
+
+
+def test_known_partitions_cost_no_call(cloud: Cloud) -> None:
+    access = another_client()
+    syncing, plain = sync(cloud, access=access), ["GetTable", "GetTable", "UpdateTable"]
+
+    assert calls(access, lambda: syncing.commit((1, JAN))) == [
+        "GetTable", "BatchGetPartition", "BatchCreatePartition", *plain[1:]
+    ]  # fmt: skip
+    assert calls(access, lambda: syncing.commit((2, JAN))) == plain
+
+    next_sync = sync(cloud, access=access)
+    assert calls(access, lambda: next_sync.commit((3, JAN))) == ["GetTable", "BatchGetPartition", *plain[1:]]
+    assert calls(access, lambda: next_sync.commit((4, JAN))) == plain
+    assert calls(access, lambda: sync(cloud, access=access)) == ["GetTable"]
+
+
+def test_partitions_are_registered_in_batches_that_glue_takes(cloud: Cloud) -> None:
+    """The tests' AWS refuses larger ones, and values that are not one for each key."""
+    access = another_client()
+    syncing = sync(cloud, access=access)
+    many = [(day, f"{2000 + day // 28}-02-{day % 28 + 1:02}") for day in range(101)]
+
+    made = calls(access, lambda: syncing.commit(*many))
+
+    assert made.count("BatchGetPartition") == 1
+    assert made.count("BatchCreatePartition") == 2
+    assert ids(cloud) == [id for id, _ in many]
+
+
+def test_two_syncs_register_the_same_partition_at_once(cloud: Cloud) -> None:
+    access = another_client()
+    one, other = sync(cloud, access=access), sync(cloud)
+
+    with between_calls(access, lambda _, call: call == "BatchCreatePartition" and other.commit((2, JAN))):
+        one.commit((1, JAN), (3, FEB))
+
+    assert ids(cloud) == [1, 2, 3]
+
+
+def test_partition_that_another_writer_dropped_is_registered_with_the_next_syncs_rows(cloud: Cloud) -> None:
+    syncing = sync(cloud)
+    syncing.commit((1, JAN), (2, FEB))
+    glue = cloud.access.client("glue")
+    for day in (JAN, FEB):
+        glue.delete_partition(DatabaseName="shop", TableName="events", PartitionValues=[day])
+
+    sync(cloud).commit((3, JAN))
+
+    assert ids(cloud) == [1, 3], "what others drop stays dropped until there are new rows"
+
+
+def test_partition_registered_elsewhere_is_a_conflict_and_no_row_is_lost_in_it(cloud: Cloud) -> None:
+    syncing = sync(cloud)
+    register(cloud, [JAN], f"s3://{BUCKET}/theirs/january/")
+    before = partitions(cloud)
+
+    with pytest.raises(TableConflict) as refused:
+        syncing.commit((1, JAN), (2, FEB))
+
+    assert (
+        f"Cannot write stream shop.Events to table shop.events: its partition {JAN} is registered at "
+        f"s3://{BUCKET}/theirs/january, which is not in the table's location. Drop that partition"
+    ) in str(refused.value)
+    assert partitions(cloud) == before
+    assert cloud.objects() == {}
+    assert cloud.unfinished_uploads() == []
+    syncing.commit((3, MAR))
+    assert ids(cloud) == [3]
+
+
+@pytest.mark.parametrize("spelled", ["s3a://{}", "s3://{}", "s3://{}/"])
+def test_partition_registered_where_its_rows_lie_stays_as_others_registered_it(cloud: Cloud, spelled: str) -> None:
+    syncing = sync(cloud)
+    theirs = spelled.format(f"{location(cloud).removeprefix('s3://')}/created_at_date={JAN}")
+    register(cloud, [JAN], theirs)
+    before = partitions(cloud)
+
+    syncing.commit((1, JAN))
+
+    assert partitions(cloud) == before
+
+
+def with_note(cloud: Cloud, format: FileFormat) -> Sync:
+    return sync(cloud, columns=(ID, AT, NOTE), format=format)
+
+
+@pytest.mark.parametrize("format", ["parquet", "jsonl"])
+def test_new_column_reaches_partitions_that_exist_and_what_others_set_in_them_stays(
+    cloud: Cloud, format: FileFormat
+) -> None:
+    sync(cloud, format=format).commit((1, JAN), (2, FEB))
+    register(cloud, ["2020-01-01"], f"s3://{BUCKET}/theirs/", Columns=[{"Name": "id", "Type": "int", "Comment": "!"}])
+    glue, january = cloud.access.client("glue"), partitions(cloud)[(JAN,)]
+    january["StorageDescriptor"]["Columns"].append({"Name": "theirs", "Type": "map<string,int>", "Comment": "Theirs."})
+    kept: Any = {key: january[key] for key in ("Values", "StorageDescriptor")} | {"Parameters": {"rows": "1"}}
+    glue.update_partition(
+        DatabaseName="shop", TableName="events", PartitionValueList=january["Values"], PartitionInput=kept
+    )
+
+    with_note(cloud, format).commit((3, JAN), note=7)
+
+    found = partitions(cloud)
+    assert {id: note for id, _, note in rows(cloud)} == {1: None, 2: None, 3: 7}
+    assert found[(JAN,)]["Parameters"] == {"rows": "1"}
+    columns = found[(JAN,)]["StorageDescriptor"]["Columns"]
+    assert [each["Name"] for each in columns][-2:] == ["theirs", "note"]
+    assert columns[-2]["Comment"] == "Theirs."
+    assert found[(FEB,)]["StorageDescriptor"]["Columns"][-1] == {"Name": "note", "Type": "int"}
+    assert [each["Name"] for each in found[("2020-01-01",)]["StorageDescriptor"]["Columns"]] == ["id"]
+
+
+@pytest.mark.parametrize("format", ["parquet", "jsonl"])
+def test_wider_column_reaches_all_partitions(cloud: Cloud, format: FileFormat) -> None:
+    syncing = sync(cloud, format=format)
+    syncing.commit((1, JAN), (2, FEB))
+    register(cloud, ["2020-01-01"], f"s3://{BUCKET}/theirs/")
+
+    syncing.commit((WIDE, JAN))
+
+    assert ids(cloud) == [1, 2, WIDE]
+    types = {
+        values: {each["Name"]: each["Type"] for each in entry["StorageDescriptor"]["Columns"]}["id"]
+        for values, entry in partitions(cloud).items()
+    }
+    assert types == {(JAN,): "bigint", (FEB,): "bigint", ("2020-01-01",): "int"}
+    assert set(locations(cloud)) == {JAN, FEB, "2020-01-01"}
+    assert locations(cloud)[FEB] == f"created_at_date={FEB}/"
