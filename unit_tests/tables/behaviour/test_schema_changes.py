@@ -221,3 +221,21 @@ def test_a_stream_of_ten_thousand_columns_lands(shop: Shop) -> None:
     assert sync.table.commit([file], sync.executors.rewrite) == Committed()
     assert len(shop.types()) == len(file.columns) == 10_000
     assert {column.name for column in file.columns} - file.with_nulls == {"id", "o_f0", "o_f9998"}
+
+
+def test_flattened_columns_partition_and_sort_a_table(shop: Shop) -> None:
+    by = [{"source": "address.theCity"}, {"source": "address.geo.zone"}]
+    own = [{"stream": "orders", "nested": "flatten", "partition_by": by, "sort_by": by}]
+    for number in (1, 2):
+        sync = shop.sync(schema=ADDRESSES, streams=own)
+        sync.commit({"id": number, **ROME}, {"id": number + 2, "address": {"theCity": "Bern"}}, {"id": number + 4})
+        sync.publish()
+
+    folders = {key.partition("address_the_city")[2].rpartition("/")[0] for key in shop.objects() if "=" in key}
+    assert len(folders) == len({"Rome 1", "Bern null", "null null"})
+    nothing = dict.fromkeys(AS_FLAT)
+    assert [row for row in shop.rows() if row["id"] % 2] == [
+        {"id": 1, **AS_FLAT},
+        {"id": 3, **nothing, "address_the_city": "Bern"},
+        {"id": 5, **nothing},
+    ]
