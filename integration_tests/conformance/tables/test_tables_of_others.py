@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform, VoidTransform
 from pyiceberg.types import BinaryType, IntegerType, LongType, NestedField, StringType, StructType
 
-from integration_tests.harness.messages import configured_stream, record, state, status
+from integration_tests.harness.messages import Json, configured_stream, record, state, status
 from integration_tests.harness.table_kinds import TABLE_KINDS
 from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
 
@@ -90,21 +90,22 @@ def test_a_required_column_that_the_stream_does_not_have_is_found_before_anythin
     assert warehouse.lake.iceberg_table(warehouse.lake.database, "orders").metadata == before
 
 
-def test_a_partitioned_table_is_refused_before_anything_is_written(warehouse: Warehouse) -> None:
-    """Partitions are not written yet, and rows under the wrong one would not be found again."""
-    table = create(warehouse, ID, ORDER_NO)
+def test_rows_are_in_the_partitions_of_another_engine_s_table(warehouse: Warehouse) -> None:
+    """Nulls too, and where a partition field has been removed."""
+    table = create(warehouse, ID, ORDER_NO, PICTURE)
     with table.update_spec() as update:
-        update.add_field("order_no", IdentityTransform())
+        update.add_field("order_no", TruncateTransform(1), "first").add_field("id", BucketTransform(4), "bucket")
+        update.add_field("picture", VoidTransform(), "removed")
 
-    run = warehouse.attempt([ORDERS], [record("orders", {"id": 1, "orderNo": "a"}), state("orders", 1), COMPLETE])
+    rows: list[Json] = [{"id": 1, "orderNo": "ab"}, {"id": 2, "orderNo": "ac"}, {"id": 3, "orderNo": "b"}, {"id": 4}]
+    warehouse.sync([ORDERS], [*(record("orders", row) for row in rows), state("orders", 1), COMPLETE])
 
-    assert run.exit_code == 1
-    (error,) = run.errors
-    assert error["failure_type"] == "config_error"
-    assert "it is partitioned by identity(order_no)" in error["message"]
-    assert "Remove the partition fields" in error["message"]
-    assert run.states == []
-    assert not [key for key in warehouse.lake.objects() if "/data/" in key]
+    assert warehouse.ids("orders") == [1, 2, 3, 4]
+    table = warehouse.lake.iceberg_table(warehouse.lake.database, "orders")
+    partitions = [tuple(task.file.partition._data) for task in table.scan().plan_files()]
+    bucket = BucketTransform(4).transform(IntegerType())
+    assert set(partitions) == {(first, bucket(id), None) for id, first in ((1, "a"), (2, "a"), (3, "b"), (4, None))}
+    assert len(table.scan("order_no is null").to_arrow()) == 1
 
 
 def test_a_column_takes_the_field_whose_name_differs_only_in_case(warehouse: Warehouse) -> None:
