@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from destination_datalake.aws.errors import explain
 from destination_datalake.check.step import Findings
 from destination_datalake.check.trial import LEFTOVER_AGE, Trial
+from destination_datalake.iam_policy.rules import registers_partitions
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.tables.glue.database import ensure_database
 
@@ -19,7 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from mypy_boto3_glue import GlueClient
-    from mypy_boto3_glue.type_defs import TableInputTypeDef
+    from mypy_boto3_glue.type_defs import (
+        BatchUpdatePartitionRequestEntryTypeDef,
+        PartitionInputTypeDef,
+        TableInputTypeDef,
+    )
 
     from destination_datalake.tables.glue.listing import ListedTable
 
@@ -57,7 +62,10 @@ def try_table(trial: Trial, findings: Findings) -> None:
                 glue.get_table(DatabaseName=database, Name=table)
             with findings.attempt("change table", name):
                 glue.update_table(DatabaseName=database, TableInput=entry)
-            _try_partition(trial, glue, table)
+            if registers_partitions(trial.config):
+                _try_partitions(trial, findings, glue, table)
+            else:
+                _try_partition(trial, glue, table)
     finally:
         # A table may exist although the answer to its creation was lost.
         with (findings if create.succeeded else Findings()).attempt("drop table", name):
@@ -90,16 +98,33 @@ def _entry(trial: Trial, unique: str) -> TableInputTypeDef:
     }
 
 
+def _try_partitions(trial: Trial, findings: Findings, glue: GlueClient, table: str) -> None:
+    """Create, read, change and delete a partition, as syncs do whose tables are partitioned."""
+    database, partition = trial.config.lakeformation_database_name, _partition(trial, table)
+    name, values = f"table {database}.{table}", partition["Values"]
+    with findings.attempt("create a partition of", name):
+        glue.batch_create_partition(DatabaseName=database, TableName=table, PartitionInputList=[partition])
+    with findings.attempt("read a partition of", name):
+        glue.batch_get_partition(DatabaseName=database, TableName=table, PartitionsToGet=[{"Values": values}])
+    with findings.attempt("list the partitions of", name):
+        glue.get_partitions(DatabaseName=database, TableName=table, ExcludeColumnSchema=True)
+    with findings.attempt("change a partition of", name):
+        entry: BatchUpdatePartitionRequestEntryTypeDef = {"PartitionValueList": values, "PartitionInput": partition}
+        glue.batch_update_partition(DatabaseName=database, TableName=table, Entries=[entry])
+    with findings.attempt("delete a partition of", name):
+        glue.batch_delete_partition(DatabaseName=database, TableName=table, PartitionsToDelete=[{"Values": values}])
+
+
+def _partition(trial: Trial, table: str) -> PartitionInputTypeDef:
+    location = f"{trial.config.table_uri(trial.config.lakeformation_database_name, table)}/dt=2000-01-01/"
+    return {"Values": ["2000-01-01"], "StorageDescriptor": {"Location": location}}
+
+
 def _try_partition(trial: Trial, glue: GlueClient, table: str) -> None:
     """Log why no partition can be created: without it, rejects are in S3 and not in their table."""
-    database, day = trial.config.lakeformation_database_name, "2000-01-01"
-    location = f"{trial.config.table_uri(database, table)}/dt={day}/"
+    database, partition = trial.config.lakeformation_database_name, _partition(trial, table)
     try:
-        glue.batch_create_partition(
-            DatabaseName=database,
-            TableName=table,
-            PartitionInputList=[{"Values": [day], "StorageDescriptor": {"Location": location}}],
-        )
+        glue.batch_create_partition(DatabaseName=database, TableName=table, PartitionInputList=[partition])
     except Exception as error:
         failure = explain(error, doing="create a partition of", resource=f"table {database}.{table}")
         if failure is None:

@@ -50,8 +50,19 @@ def _opts_in(config: Config) -> bool:
     return config.lake_formation.mode == "hybrid" and bool(granted - LOCATION_PERMISSIONS)
 
 
+def registers_partitions(config: Config) -> bool:
+    """Whether the options mean Hive tables whose partitions are registered in the catalog."""
+    partitioned = (
+        config.partitioning != "NO PARTITIONING"
+        or config.path_layout != "hive"
+        or any(stream.partition_by for stream in config.streams)
+    )
+    return config.table_type == "HIVE" and partitioned and config.catalog_partitions != "projection"
+
+
 ALWAYS = When("", lambda _config: True)
 ENCRYPTED = When("`encryption` SSE-KMS", lambda config: config.encryption.encryption_type == "SSE-KMS")
+PARTITIONED = When("partitioned Hive tables, unless `catalog_partitions` is projection", registers_partitions)
 GOVERNED = When("`lake_formation.mode` hybrid or managed", lambda config: config.lake_formation.mode != "none")
 REGISTERED = When(
     "`lake_formation.registration_role_arn`", lambda config: config.lake_formation.registration_role_arn is not None
@@ -144,6 +155,17 @@ CAPABILITIES: Sequence[Capability] = (
             Permission("glue:GetTable", Need.BOTH, "every commit"),
             Permission("glue:CreateTable", Need.BOTH, "new tables, and that of rejects"),
             Permission("glue:UpdateTable", Need.BOTH, "every commit"),
+        ),
+        lambda scope: scope.tables(scope.databases, "*"),
+    ),
+    Capability(
+        "Partitions",
+        (
+            Permission("glue:BatchGetPartition", Need.BOTH, "whether the partitions of a batch exist", PARTITIONED),
+            Permission("glue:GetPartitions", Need.BOTH, "all partitions, when a table has changed", PARTITIONED),
+            Permission("glue:BatchCreatePartition", Need.BOTH, "partitions that do not exist", PARTITIONED),
+            Permission("glue:BatchUpdatePartition", Need.BOTH, "partitions of tables that have changed", PARTITIONED),
+            Permission("glue:BatchDeletePartition", Need.BOTH, "partitions that an overwrite replaces", PARTITIONED),
         ),
         lambda scope: scope.tables(scope.databases, "*"),
     ),

@@ -26,10 +26,10 @@ def tables(cloud: Cloud) -> list[str]:
     return [table["Name"] for table in cloud.access.client("glue").get_tables(DatabaseName="raw")["TableList"]]
 
 
-def denied(operation: str, text: str) -> list[str]:
+def denied(operation: str, text: str, **options: Any) -> list[str]:
     """The failures of both steps in an account that answers `operation` so."""
     access = another_client()
-    trial = a_trial(access)
+    trial = a_trial(access, **options)
     findings = findings_of(trial)
 
     def deny(_: int) -> None:
@@ -141,6 +141,39 @@ def test_a_partition_that_cannot_be_created_is_a_warning(cloud: Cloud, caplog: p
     assert "Allow glue:BatchCreatePartition" in said
     assert said.endswith("Only the table of rejects depends on it.")
     assert tables(cloud) == []
+
+
+@pytest.mark.parametrize(
+    ("operation", "doing"),
+    [
+        ("BatchCreatePartition", "create a partition of"),
+        ("BatchGetPartition", "read a partition of"),
+        ("GetPartitions", "list the partitions of"),
+        ("BatchUpdatePartition", "change a partition of"),
+        ("BatchDeletePartition", "delete a partition of"),
+    ],
+)
+@pytest.mark.parametrize(
+    "options",
+    [{"partitioning": "DATE"}, {"path_layout": "plain"}, {"partitioning": "YEAR", "catalog_partitions": "both"}],
+)
+def test_partitions_that_syncs_register_must_be_permitted(
+    cloud: Cloud, operation: str, doing: str, options: dict[str, str]
+) -> None:
+    [said] = denied(operation, IN_IAM, table_type="HIVE", **options)
+
+    sentence, _, remedy = said.partition(f" Policy statement for {USER}: ")
+    assert sentence.startswith(f"Cannot {doing} table raw.airbyte_check_{UNIQUE} (Glue, {operation}): access denied.")
+    assert json.loads(remedy)["Action"] == [f"glue:{operation}"]
+    assert f"{GLUE}:table/raw/*" in json.loads(remedy)["Resource"]
+    assert tables(cloud) == []
+
+
+@pytest.mark.usefixtures("cloud")
+def test_partitions_that_athena_projects_need_no_permission() -> None:
+    options = {"table_type": "HIVE", "partitioning": "DATE", "catalog_partitions": "projection"}
+
+    assert denied("BatchDeletePartition", IN_IAM, **options) == []
 
 
 def test_an_error_that_is_not_from_aws_is_raised_and_leaves_no_table(cloud: Cloud) -> None:

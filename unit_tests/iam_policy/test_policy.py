@@ -91,6 +91,36 @@ def test_table_type_format_and_spark_s_master_do_not_change_the_policy(changes: 
     assert policy(config(**changes)) == policy(config())
 
 
+PARTITIONS = {"table_type": "HIVE", "partitioning": "DATE"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "registers"),
+    [
+        (PARTITIONS, True),
+        ({"table_type": "HIVE", "path_layout": "segment"}, True),
+        ({"table_type": "HIVE", "streams": [{"stream": "a", "partition_by": [{"source": "b"}]}]}, True),
+        ({**PARTITIONS, "catalog_partitions": "both"}, True),
+        ({**PARTITIONS, "catalog_partitions": "projection"}, False),
+        ({"partitioning": "DATE"}, False),
+        ({"table_type": "HIVE"}, False),
+    ],
+)
+def test_partitions_of_hive_tables_are_registered_in_all_databases(changes: dict[str, Any], registers: bool) -> None:
+    found = policy(config(**changes), [StreamId("shop", "orders")]).get("Partitions")
+
+    assert (found is not None) == registers
+    if found is not None:
+        assert [action.removeprefix("glue:") for action in found.actions] == [
+            "BatchGetPartition",
+            "GetPartitions",
+            "BatchCreatePartition",
+            "BatchUpdatePartition",
+            "BatchDeletePartition",
+        ]
+        assert f"{GLUE}:table/shop/*" in found.resources
+
+
 def test_without_a_prefix_all_objects_and_no_others_are_the_connector_s() -> None:
     found = policy(config(bucket_prefix=...))
 
