@@ -35,9 +35,15 @@ class AthenaTable:
 
     def reads(self, folder: str) -> bool:
         """Whether a query without conditions (but on injected keys) reads the files in a folder, an S3 URI."""
+        return self.partition(folder) is not None
+
+    def partition(self, folder: str) -> tuple[str, ...] | None:
+        """Return the values of the projected partition whose location a folder is; None if there is none."""
         assert self.parameters["projection.enabled"] == "true"
         found = self._pattern().fullmatch(f"{folder}/")
-        return found is not None and all(found[key] in self.values(key) for key in self.keys)
+        if found is None or not all(found[key] in self.values(key) for key in self.keys):
+            return None
+        return tuple(found[key] for key in self.keys)
 
     def locations(self) -> Iterator[str]:
         """Yield all locations that a query without conditions lists."""
@@ -86,6 +92,17 @@ class AthenaTable:
         offset = timedelta(**{f"{unit.lower()}s": int(f"{sign}{number}")}) if unit else timedelta()
         return self.now.astimezone(UTC).replace(tzinfo=None, hour=0, minute=0, second=0, microsecond=0) + offset
 
+    def _texts(self, key: str) -> str:
+        """Return a regular expression of texts that a key's projection can have, which those around it cannot begin."""
+        match self._property(key, "type").strip().lower():
+            case "enum":
+                return "|".join(map(re.escape, sorted(self.listed(key), key=len, reverse=True)))
+            case "integer":
+                return "-?[0-9]+"
+            case "date":
+                return re.sub("[A-Za-z]", "[0-9]", self._property(key, "format"))
+        return "[^/]+"
+
     def _property(self, key: str, name: str) -> str:
         return self.parameters[f"projection.{key}.{name}"]
 
@@ -98,7 +115,7 @@ class AthenaTable:
             if number % 2 == 0:
                 pieces.append(re.escape(piece))
             else:
-                pieces.append(f"(?P={piece})" if piece in seen else f"(?P<{piece}>[^/]+?)")
+                pieces.append(f"(?P={piece})" if piece in seen else f"(?P<{piece}>{self._texts(piece)})")
                 seen.add(piece)
         return re.compile("".join(pieces))
 

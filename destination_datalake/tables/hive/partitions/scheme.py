@@ -72,9 +72,11 @@ class PartitionScheme:
         if self.catalog == "register":
             return
         parameters: dict[str, str] = table_input["Parameters"]
-        before = {} if anew else {name: value for name, value in parameters.items() if is_projection(name)}
+        # All are removed: those of a key depend on the type of its projection.
+        before = {name: parameters.pop(name) for name in [*parameters] if is_projection(name)}
+        known = {} if anew else before
         today = datetime.now(UTC).date()
-        parameters.update(projection(self.folders, table_location(table_input), partitions, before, today))
+        parameters.update(projection(self.folders, table_location(table_input), partitions, known, today))
 
     def means_the_same(self, other: PartitionScheme) -> bool:
         """Whether rows go to the same folders, whatever the keys are called."""
