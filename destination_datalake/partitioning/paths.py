@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from urllib.parse import quote_plus
 
 from destination_datalake.errors import ConfigError
@@ -23,6 +24,7 @@ MAX_KEY_BYTES = 1024
 
 _NO_TIME = {"year": "0000", "month": "00", "day": "00", "hour": "00", "date": "0000-00-00"}
 _DATE = "-?[0-9]{4,5}-[0-9]{2}-[0-9]{2}"
+_FIRST_DAY, _LAST_DAY = ((day - date(1970, 1, 1)).days for day in (date.min, date.max))
 _VARIABLE = re.compile(r"\{([^{}]*)\}")
 
 
@@ -78,7 +80,10 @@ class PartitionKey:
             # Athena puts projected values into storage.location.template as they are, and separates them by commas.
             return escaped(text, also=",") if self.projected else text
         assert isinstance(value, int)
-        return date_text(value) if transform.part == "date" else f"{value:0{transform.digits or 1}}"
+        if transform.part == "date":
+            # A time zone can move a moment out of the years 1 to 9999, and engines fail on such a key of type date.
+            return date_text(min(max(value, _FIRST_DAY), _LAST_DAY))
+        return f"{value:0{transform.digits or 1}}"
 
     @property
     def pattern(self) -> str:

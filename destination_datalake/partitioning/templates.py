@@ -145,6 +145,9 @@ def _check_partition(partition: str) -> None:
                     f"has the folder {folder}: besides {', '.join(TIMES)}, a variable is the name of a field of the "
                     f"stream's partition_by, and fills a folder of the form name={{name}}"
                 )
+    keys = [folder.partition("=")[0].lower() for folder in folders if is_key_folder(folder)]
+    if twice := [key for key in keys if keys.count(key) > 1]:
+        raise InvalidTemplate(f"has several folders {twice[0]}=…, of which engines read one. Give each another name")
     if folders and not variables(folders[-1]):
         raise InvalidTemplate(f"ends in the folder {folders[-1]}: the last folder has a variable")
 

@@ -7,6 +7,7 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal as DecimalValue
+from math import isfinite, isnan
 
 import numpy as np
 
@@ -38,6 +39,8 @@ def value_text(value: PartitionValue, type_: ColumnType) -> str:
             return moment.isoformat(" ").rstrip("0") if moment.microsecond else moment.isoformat(" ")
         case DecimalValue(), _:
             return f"{value:f}"
+        case float(), _ if not isfinite(value):
+            return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
         case bytes(), _:
             return value.hex()
     return str(value)

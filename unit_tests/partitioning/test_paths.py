@@ -65,6 +65,8 @@ def parts(template: str, *, digits: bool = True) -> PartitionFolders:
         (Int64(), -7, "-7", "-7"),
         (DecimalType(38, 2), Decimal("1E+3"), "1000", "1000"),
         (Float64(), 0.5, "0.5", "0.5"),
+        (Float64(), float("-inf"), "-Infinity", "-Infinity"),
+        (Float64(), float("nan"), "NaN", "NaN"),
         (Date(), days("2024-02-29"), "2024-02-29", "2024-02-29"),
         (Date(), days("0001-01-01"), "0001-01-01", "0001-01-01"),
         (Date(), days("9999-12-31"), "9999-12-31", "9999-12-31"),

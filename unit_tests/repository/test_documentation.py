@@ -15,6 +15,7 @@ from destination_datalake.config.options import Config
 from destination_datalake.schema.names import AWS_DATALAKE
 from destination_datalake.tables.naming import TableNaming
 from docs.generator import pages as generator
+from docs.generator.layouts import table_level
 from unit_tests.repository.files import PAGES, ROOT, text
 
 # The layout of a page on docs.airbyte.com (Airbyte: connector documentation guide, and its linter).
@@ -197,3 +198,20 @@ def test_every_table_stands_on_a_page() -> None:
     text = "".join(page.read_text(encoding="utf-8") for page in generator.PAGES.rglob("*.md"))
 
     assert [name for name in generator.TABLES if f"<!-- table: {name} -->" not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("path_layout", "bucket_prefix", "level"),
+    [
+        # RudderStack's page on its S3 data lake: 5, and 4 without a prefix.
+        ("rudderstack", "prefix", 5),
+        ("rudderstack", "", 4),
+        ("plain", "", 3),
+        ("firehose", "a/b", 5),
+        ("segment", "", 5),
+    ],
+)
+def test_a_crawler_is_told_the_level_of_tables_counted_from_the_bucket(
+    path_layout: str, bucket_prefix: str, level: int
+) -> None:
+    assert table_level(path_layout, bucket_prefix) == level

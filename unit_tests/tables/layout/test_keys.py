@@ -159,6 +159,21 @@ def test_dates_are_of_the_calendar_in_the_time_zone_of_the_options(moment: str, 
 
 
 @pytest.mark.parametrize(
+    ("moment", "timezone", "day"),
+    [
+        ("9999-12-31T23:59:59.999999Z", "Europe/Berlin", "9999-12-31"),
+        ("0001-01-01T00:00:00Z", "America/New_York", "0001-01-01"),
+    ],
+)
+def test_a_date_that_its_time_zone_moves_out_of_the_calendar_of_engines_stays_in_it(
+    moment: str, timezone: str, day: str
+) -> None:
+    given = config(partitioning="DATE", timezone=timezone)
+
+    assert keys(given, [{"created_at": moment}]) == [f"shop/orders/created_at_date={day}"]
+
+
+@pytest.mark.parametrize(
     ("day", "timezone", "folder"),
     [
         ("2019-12-31", "UTC", "2019-12-31"),

@@ -148,6 +148,7 @@ def test_a_stream_s_keys_and_the_variables_of_the_template_must_be_the_same(
         ("{database}/{table}/{epoch}", "fills a folder of the form name={name}"),
         ("{database}/{table}/{}", "fills a folder of the form name={name}"),
         ("{database}/{table}/{date}/data", "the last folder has a variable"),
+        ("{database}/{table}/dt={date}/DT={hour}", "has several folders dt=…, of which engines read one"),
     ],
 )
 def test_a_template_is_refused_if_tables_could_meet_or_engines_would_not_find_the_data(
