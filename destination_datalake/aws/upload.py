@@ -66,6 +66,7 @@ class Upload:
         self._etags: list[str] = []
         self._sender = ThreadPoolExecutor(1, "upload")  # Its thread starts with the first part.
         self._in_flight: Future[None] | None = None
+        self._may_exist = False
         self.closed = False
         self.written = 0
         self.pending_upload: PendingUpload | None = None
@@ -121,7 +122,11 @@ class Upload:
         with self._sender:
             self._wait_for_part()
         if self._upload_id is None and not self._deferred:
-            self._s3.put_object(Bucket=self._bucket, Key=self._key, Body=self._take())
+            try:
+                self._s3.put_object(Bucket=self._bucket, Key=self._key, Body=self._take())
+            except Exception as error:
+                self._may_exist = not _is_refusal(error)
+                raise
             return
         if self._buffered_bytes or self._upload_id is None:
             self._send(self._take())
@@ -133,10 +138,15 @@ class Upload:
             finished.publish(self._s3)
 
     def abort(self) -> None:
-        """Discard what is buffered, and abort the multipart upload if one was begun."""
+        """Discard what is buffered, and abort the multipart upload if one was begun.
+
+        An object whose upload failed is deleted if S3 may have stored it, and only its answer was lost.
+        """
         self.closed = True
         self._take()
         self._sender.shutdown()
+        if self._may_exist:
+            self._s3.delete_object(Bucket=self._bucket, Key=self._key)
         if self._upload_id is not None:
             PendingUpload(self._bucket, self._key, self._upload_id, ()).withdraw(self._s3)
 
@@ -164,6 +174,13 @@ class Upload:
             Body=part,
         )
         self._etags.append(answer["ETag"])
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Return whether S3 has answered that it does not store the object."""
+    answer = getattr(error, "response", {}).get("ResponseMetadata", {})
+    status: int = answer.get("HTTPStatusCode", 0)
+    return 400 <= status < 500
 
 
 class GzipUpload:

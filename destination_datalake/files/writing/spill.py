@@ -11,7 +11,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -98,7 +98,8 @@ class Spill:
         self._partitions.clear()
         self._runs.clear()
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # What a full disk did not take is not wanted any more.
+                self._file.close()
         self._file = self._writer = None
 
     def _read(self, batches: Sequence[_Batch]) -> list[pa.Table]:
