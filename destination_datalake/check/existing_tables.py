@@ -37,6 +37,7 @@ _logger = logging.getLogger(__name__)
 _SHOWN = 10
 _LOGGED = 100
 _BUCKETS_TRIED = 5
+_METADATA_READ = 50
 
 
 def try_existing_tables(trial: Trial, findings: Findings) -> None:
@@ -48,6 +49,7 @@ def try_existing_tables(trial: Trial, findings: Findings) -> None:
         try_outside(trial, findings, existing.outside())
     if not findings.failures:
         findings.notes += existing.notes()
+        findings.notes += incompatible_tables_notes(existing.listed, config, trial.access)
     drop_leftovers(trial.access.client("glue"), existing.listed)
 
 
@@ -67,6 +69,33 @@ def try_outside(trial: Trial, findings: Findings, outside: Sequence[OwnedTable])
             findings.fail(cannot_write(table.owner.stream, table.name, problem))
     if len(outside) > _SHOWN:
         findings.fail(f"And {len(outside) - _SHOWN} more tables like these.")
+
+
+def incompatible_tables_notes(listed: Sequence[ListedTable], config: Config, access: AwsAccess) -> Iterator[str]:
+    """Yield and log which Iceberg tables of the options' database no sync could write to, and why.
+
+    The latest fifty are looked at. Any of them can be a stream's: those of other engines record no owner.
+    """
+    tables = [
+        table
+        for table in listed
+        if table.database == config.lakeformation_database_name
+        and table.glue_table.get("Parameters", {}).get("table_type", "").upper() == "ICEBERG"
+    ]
+    if config.table_type != "ICEBERG" or not tables:
+        return
+    from destination_datalake.tables.iceberg.inspection import incompatible_tables
+
+    tables.sort(key=lambda table: str(table.glue_table.get("UpdateTime", "")), reverse=True)
+    found = [f"{name}: {reason}" for name, reason in incompatible_tables(tables[:_METADATA_READ], access)]
+    if found:
+        more = [f"And {len(found) - _SHOWN} more like these"] if len(found) > _SHOWN else []
+        note = (
+            f"A sync would refuse to write to tables of database {config.lakeformation_database_name}: "
+            f"{'. '.join([*found[:_SHOWN], *more])}. If no stream is to be written to them, no action is needed."
+        )
+        _logger.info(note)
+        yield note
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,12 @@ from destination_datalake.tables.iceberg.layout.partitions import source_paths
 
 _NEWEST_FORMAT = 2
 
+UNREADABLE = (
+    "its metadata has what this connector cannot read: it writes format versions 1 and 2, without what came with later "
+    "ones, such as partitions by several columns at once. Copy it to a table with the property format-version 2"
+)
+"""Why a table with metadata of another version cannot be written to, as `incompatibility` says it."""
+
 
 def incompatibility(metadata: TableMetadata) -> str | None:
     """Return why the table cannot be written to, as a clause about it followed by the remedy; None if it can."""

@@ -17,6 +17,7 @@ from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.sorting import SortOrder
 
 from destination_datalake.aws.retries import retry_on
+from destination_datalake.tables.iceberg.compatibility import UNREADABLE
 from destination_datalake.tables.iceberg.metadata.catalog import CompareAndSetGlueCatalog
 from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict
 
@@ -43,11 +44,8 @@ class TableOperations:
         try:
             return self._catalog().load_table(self._name)
         except ValidationError as error:
-            raise TableConflict(
-                f"Cannot write to table {self._name}: its metadata has what this connector cannot read. This connector "
-                "writes format versions 1 and 2, without what came with later ones, such as partitions by several "
-                "columns at once. Copy it to such a table, or choose another lakeformation_database_name."
-            ) from error
+            problem = f"{UNREADABLE}, or choose another lakeformation_database_name."
+            raise TableConflict(f"Cannot write to table {self._name}: {problem}") from error
 
     def create(
         self, schema: Schema, location: str, spec: PartitionSpec, order: SortOrder, properties: Mapping[str, str]

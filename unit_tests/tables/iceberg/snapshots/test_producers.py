@@ -172,7 +172,7 @@ OURS = (ID, Field("region", "region", String()), Field("n", "n", Int32()), PRICE
 
 
 def test_a_table_that_another_engine_partitions_by_several_fields_is_continued(lake: Lake) -> None:
-    """Every transform stands beside a field that is void because it was removed."""
+    """One of the fields was removed: it is null in every row, although its column is required."""
     spec = PartitionSpec(
         PartitionField(2, 1000, TruncateTransform(1), "region_trunc"),
         PartitionField(1, 1001, VoidTransform(), "was_id"),

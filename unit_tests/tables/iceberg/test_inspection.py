@@ -1,0 +1,52 @@
+"""What a check says of the Iceberg tables that exist."""
+
+from __future__ import annotations
+
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
+
+from destination_datalake.check.existing_tables import incompatible_tables_notes
+from destination_datalake.config.options import Config
+from destination_datalake.tables.glue.listing import ListedTable
+from unit_tests.config.examples import options
+from unit_tests.tables.iceberg.lake import Lake
+
+FIELDS = (NestedField(1, "id", LongType()), NestedField(2, "n", LongType()))
+
+
+def notes(lake: Lake, **changes: object) -> list[str]:
+    glue_table = lake.access.client("glue").get_table(DatabaseName=lake.name.database, Name="orders")["Table"]
+    config = Config.parse(options(lakeformation_database_name=lake.name.database, **changes))
+    return list(incompatible_tables_notes([ListedTable(lake.name.database, glue_table)], config, lake.access))
+
+
+def test_a_table_that_no_sync_could_write_to_is_in_a_note(lake: Lake) -> None:
+    lake.create(Schema(*FIELDS))
+    assert notes(lake) == []
+
+    lake.edit_metadata({"format-version": 3, "next-row-id": 0})
+
+    [note] = notes(lake)
+    assert note.startswith(
+        f"A sync would refuse to write to tables of database {lake.name.database}: {lake.name}: its format-version is "
+        "3, and this connector writes versions 1 and 2. Copy it to a table with the property format-version 2."
+    )
+    assert notes(lake, table_type="HIVE") == []
+
+
+def test_a_table_whose_metadata_cannot_be_read_is_in_a_note(lake: Lake) -> None:
+    lake.create(Schema(*FIELDS))
+    by = {"name": "p", "field-id": 1000, "source-ids": [1, 2], "transform": "bucket[4]"}
+    lake.edit_metadata({"format-version": 3, "next-row-id": 0, "partition-specs": [{"spec-id": 0, "fields": [by]}]})
+
+    [note] = notes(lake)
+
+    assert "its metadata has what this connector cannot read" in note
+
+
+def test_a_table_whose_metadata_is_gone_is_left_out(lake: Lake) -> None:
+    location = lake.create(Schema(*FIELDS)).metadata_location
+    key = location.removeprefix(f"s3://{lake.bucket}/")
+    lake.access.client("s3").delete_object(Bucket=lake.bucket, Key=key)
+
+    assert notes(lake) == []
