@@ -231,6 +231,10 @@ def _quoted(key: str) -> str:
     return "'" + key.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
+TAKEN = "\0"
+"""The source, among those of existing columns, of a name that no field may have: it is a partition key's."""
+
+
 def _distinct(sources: Sequence[str], spelled: Sequence[str], existing: Mapping[str, str]) -> tuple[str, ...]:
     if len(set(sources)) != len(sources):
         repeated = sorted(source for source, times in Counter(sources).items() if times > 1)
@@ -241,7 +245,7 @@ def _distinct(sources: Sequence[str], spelled: Sequence[str], existing: Mapping[
     def keeps(source: str, name: str) -> bool:
         """Whether the source gets the name without a suffix."""
         existing_source = existing.get(name)
-        if name in METADATA_NAMES or existing.get(suffixed(name, _hash(source))) == source:
+        if name in METADATA_NAMES or existing_source == TAKEN or existing.get(suffixed(name, _hash(source))) == source:
             return False
         if name in _RESERVED:
             # An existing column keeps a reserved name: a second column beside it would not help.

@@ -7,6 +7,7 @@ have the source's names of namespace and stream, its tables those names sanitise
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -35,6 +36,18 @@ _logger = logging.getLogger(__name__)
 _FORMATS: Mapping[str, str] = {"parquet": "Parquet", "json": "JSONL"}
 """format_type by awswrangler's classification."""
 
+_PARTITION_KEY = re.compile(r"(?P<column>.+)_(?P<part>date|year|month|day)")
+
+_PARTITIONINGS: Mapping[tuple[str, ...], str] = {
+    ("date",): "DATE",
+    ("year",): "YEAR",
+    ("month",): "MONTH",
+    ("day",): "DAY",
+    ("year", "month"): "YEAR/MONTH",
+    ("year", "month", "day"): "YEAR/MONTH/DAY",
+}
+"""The values of its option `partitioning`, by the ends of the names of the keys."""
+
 _SHOWN = 10
 _NAMING = "naming.style aws_datalake"
 _SEE = "docs/operating/migrating.md has the whole configuration"
@@ -53,6 +66,31 @@ def is_inherited(glue_table: Mapping[str, Any]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class InheritedKeys:
+    """What AWS Datalake partitioned a table by: a column, and the parts of its date, as `partitioning` has them."""
+
+    column: str
+    parts: tuple[str, ...]
+
+    @classmethod
+    def of(cls, glue_table: Mapping[str, Any]) -> Self | None:
+        """Return what the names and types of a Glue table's partition keys tell; None if they tell nothing."""
+        keys = glue_table.get("PartitionKeys") or []
+        found = [_PARTITION_KEY.fullmatch(key["Name"]) for key in keys]
+        columns = {each["column"] for each in found if each is not None}
+        parts = tuple(each["part"] for each in found if each is not None)
+        types = ["date" if part == "date" else "bigint" for part in parts]
+        if not keys or len(parts) != len(keys) or len(columns) != 1 or parts not in _PARTITIONINGS:
+            return None
+        return cls(columns.pop(), parts) if [key.get("Type", "").lower() for key in keys] == types else None
+
+    @property
+    def partitioning(self) -> str:
+        """The option's value."""
+        return _PARTITIONINGS[self.parts]
+
+
+@dataclass(frozen=True, slots=True)
 class InheritedTable:
     """A table that AWS Datalake created for a stream, in the folder that it chose."""
 
@@ -60,6 +98,8 @@ class InheritedTable:
     stream: StreamId
     format_type: str
     location: str
+    keys: InheritedKeys | None
+    """None also if it has partition keys that this connector does not know."""
     partitioned: bool
     taken_over: bool
     """Whether a sync of this connector has written to it."""
@@ -84,6 +124,7 @@ class InheritedTable:
             StreamId(namespace if namespace.lower() != default_database else None, stream),
             _FORMATS[glue_table["Parameters"]["classification"]],
             location,
+            InheritedKeys.of(glue_table),
             bool(glue_table.get("PartitionKeys")),
             any(column["Name"] in METADATA_NAMES for column in descriptor.get("Columns", [])),
         )
@@ -98,6 +139,11 @@ class InheritedTable:
             "database_strategy namespace": config.database_strategy == "namespace" or self.stream.namespace is None,
             "bucket_prefix as it was": config.follow_table_location or is_inside(self.location, config.uri("")),
         }
+        if self.keys is not None:
+            same = config.partitioning in ("NO PARTITIONING", self.keys.partitioning)
+            required[f"partitioning {self.keys.partitioning}"] = same
+            required["path_layout hive"] = config.path_layout == "hive"
+            required["catalog_partitions register"] = config.catalog_partitions == "register"
         return tuple(option for option, is_set in required.items() if not is_set)
 
 
@@ -121,11 +167,11 @@ def migration_note(glue_tables: Sequence[TableTypeDef], config: Config) -> str |
     options = dict.fromkeys(option for table, _ in abandoned for option in table.options(config))
     shown = [_describe(table, target) for table, target in abandoned[:_SHOWN]]
     more = [f"and {len(abandoned) - _SHOWN} more like these"] if len(abandoned) > _SHOWN else []
-    partitioned = any(table.partitioned for table, _ in abandoned)
+    unknown = any(table.partitioned and table.keys is None for table, _ in abandoned)
     return (
         f"Airbyte's AWS Datalake destination has left tables here: {'; '.join(shown + more)}. "
         + (f"To continue them, set {_listed(options)}. " if options else "")
-        + ("Partitioned tables cannot be continued by this version. " if partitioned else "")
+        + ("Tables with other partition keys than that connector's cannot be continued. " if unknown else "")
         + f"To begin others beside them, set table_prefix; {_SEE}."
     )
 
@@ -141,7 +187,7 @@ def _target_instead(table: InheritedTable, config: Config, existing: Collection[
     required = set(table.options(config))
     if table.taken_over:
         required.discard(_NAMING)  # its columns are named as that sync named them
-    return target if required or table.partitioned else None
+    return target if required or (table.partitioned and table.keys is None) else None
 
 
 def _describe(table: InheritedTable, target: TableName) -> str:

@@ -6,7 +6,6 @@ that is known: this connector records it, and the keys of Airbyte's AWS Datalake
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,7 +14,7 @@ from destination_datalake.partitioning.spec import CalendarPart, PartitionField
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.types import Date, Field, Int64, Timestamp
-from destination_datalake.tables.aws_datalake import is_inherited
+from destination_datalake.tables.aws_datalake import InheritedKeys, is_inherited
 from destination_datalake.tables.glue.glue_table import TableInput
 from destination_datalake.tables.hive.partitions.scheme import PartitionScheme
 from destination_datalake.tables.layout.partitions import Part
@@ -25,11 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mypy_boto3_glue.type_defs import ColumnTypeDef
-
-_INHERITED_KEY = re.compile(r"(?P<column>.+)_(?P<part>date|year|month|day)")
-
-_INHERITED_PARTS = frozenset({("date",), ("year",), ("month",), ("day",), ("year", "month"), ("year", "month", "day")})
-"""The keys that AWS Datalake gave to tables, without the column's name before them."""
 
 _OTHER_TABLE = "set another table_prefix"
 
@@ -101,26 +95,19 @@ def _scheme_of(
 
 def _inherited(table_input: TableInput, columns: Sequence[Field]) -> PartitionScheme | None:
     """Return how AWS Datalake partitioned a table; None if it did not, or by a column that is no date any more."""
-    if not is_inherited(table_input):
+    inherited = InheritedKeys.of(table_input) if is_inherited(table_input) else None
+    if inherited is None:
         return None
-    found = [_INHERITED_KEY.fullmatch(name) for name, _ in _keys(table_input)]
-    names = [each["column"] for each in found if each is not None]
-    parts = tuple(each["part"] for each in found if each is not None)
-    if len(parts) != len(found) or len(set(names)) != 1 or parts not in _INHERITED_PARTS:
-        return None
-    types = ["date" if part == "date" else "bigint" for part in parts]
-    source = next((each for each in columns if each.name.lower() == names[0].lower()), None)
-    if [type_ for _, type_ in _keys(table_input)] != types or source is None:
-        return None
-    if not isinstance(source.type, Date | Timestamp):
+    source = next((each for each in columns if each.name.lower() == inherited.column.lower()), None)
+    if source is None or not isinstance(source.type, Date | Timestamp):
         return None
     keys = [
         PartitionKey(
-            PartitionField(f"{names[0]}_{part}", (source.name,), CalendarPart(cast(Part, part))),
+            PartitionField(f"{inherited.column}_{part}", (source.name,), CalendarPart(cast(Part, part))),
             Date() if part == "date" else Int64(),
             source.type,
         )
-        for part in parts
+        for part in inherited.parts
     ]
     return PartitionScheme(PartitionFolders.hive(keys), "hive", "register")
 

@@ -17,6 +17,8 @@ from destination_datalake.partitioning.spec import (
     Transform,
     parse_transform,
 )
+from destination_datalake.partitioning.transforms import permits
+from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.glue import glue_type, parse_glue_type
 from destination_datalake.schema.types import ColumnType, Field, String, Struct
 from destination_datalake.tables.glue.glue_table import TableInput
@@ -54,10 +56,15 @@ class PartitionScheme:
     def partitioning(self, max_open: int, named: Sequence[Field], written: Sequence[Field]) -> Partitioning:
         """Return how files are written. Columns `named` by the stream are `written` under perhaps other names."""
         names = {column.name: other.name for column, other in zip(named, written, strict=True)}
-        fields = tuple(
-            replace(field, source=(names.get(field.source[0], field.source[0]), *field.source[1:]))
-            for field in self.fields
-        )
+        types = (*METADATA_COLUMNS, *written)
+
+        def source(field: PartitionField) -> tuple[str, ...]:
+            path = (names.get(field.source[0], field.source[0]), *field.source[1:])
+            # What the stream does not have, or as another type by now, is null: no column has the name of a key.
+            type_ = type_at(types, path)
+            return path if type_ is not None and permits(field.transform, type_) else (field.name,)
+
+        fields = tuple(replace(field, source=source(field)) for field in self.fields)
         return Partitioning(fields, self.folders, max_open)
 
     def values(self, folder: str) -> tuple[str, ...] | None:
@@ -131,7 +138,7 @@ class PartitionScheme:
             PartitionKey(
                 PartitionField(key["name"], tuple(key["source"]), _transform_from_json(key)),
                 parse_glue_type(key["type"]) or String(),
-                type_at(columns, key["source"]),
+                type_at(columns, key["source"]) or String(),
                 key["projected"],
                 key["null"],
             )
@@ -156,12 +163,12 @@ def has_registered_partitions(table_input: TableInput) -> bool:
     return bool(table_input.get("PartitionKeys")) and _saved(table_input).get("catalog") != "projection"
 
 
-def type_at(columns: Sequence[Field], path: Sequence[str]) -> ColumnType:
-    """Return the type of the column or field at `path`; that of text if there is none."""
+def type_at(columns: Sequence[Field], path: Sequence[str]) -> ColumnType | None:
+    """Return the type of the column or field at `path`; None if there is none."""
     fields: Sequence[Field] = columns
-    found: ColumnType = String()
+    found: ColumnType | None = None
     for name in path:
-        found = next((field.type for field in fields if field.name == name), String())
+        found = next((field.type for field in fields if field.name == name), None)
         fields = found.fields if isinstance(found, Struct) else ()
     return found
 
