@@ -310,3 +310,13 @@ def test_partitions_by_columns_that_the_stream_does_not_have_are_null(lake: Lake
     assert lake.scanned("region is null") == 3
     assert lake.scanned("region = 'eu'") == 0
     assert lake.scanned("at = '2024-01-02T00:00:00'") == 1
+
+
+def test_a_change_of_the_options_whose_response_is_lost_is_made_once(lake: Lake) -> None:
+    opened(lake, "DAY")
+    lake.at_the_next_update(lambda: None, response_lost=True)
+
+    lake.commit_rows(opened(lake, "YEAR"), row(1, "2024-01-01"))
+
+    assert spec(lake) == ["at_year=year(at)"]
+    assert len(lake.load().specs()) == 2
