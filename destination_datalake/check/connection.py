@@ -69,7 +69,8 @@ STEPS: Sequence[Step] = (
     Step(
         "table",
         "Life of a Glue table",
-        "creates, reads, changes and drops a table; creating a partition in it is optional",
+        "creates, reads, changes and drops a table; creating a partition in it is optional, unless tables are "
+        "partitioned Hive tables: then partitions are created, read, changed and deleted",
         try_table,
         needs=["database"],
     ),
