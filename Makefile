@@ -10,10 +10,10 @@ PYTEST := .venv/bin/pytest --timeout 300 --dist worksteal
 SYNCED := .venv/.synced
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jdk demo test test-unit conformance chaos laws coverage lint types bench archive image-test clean FORCE
+.PHONY: help setup jdk demo test test-unit test-engines conformance chaos laws coverage lint types bench archive image-test clean FORCE
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(SYNCED) ## create .venv: the connector, its console script and the dev tools
 
@@ -38,11 +38,14 @@ conformance: jdk setup ## try what the platform can send, and write docs/operati
 	$(PYTEST) integration_tests/conformance -n $(WORKERS) -p integration_tests.conformance.coverage \
 		--conformance-report docs/operating/conformance.md --all-kill-points --partitioned-kinds
 
+test-engines: jdk setup ## compare partitions with Spark and the Iceberg runtime, which it downloads
+	$(PYTEST) integration_tests/engines $(ARGS)
+
 chaos: jdk setup ## kill, refuse and overtake syncs at random (SECONDS=600 SEED=1, ARGS="--round 17")
 	$(PYTHON) -m integration_tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 laws: setup ## try the laws of values and texts on five times as many examples as `make test` does
-	EVERY_EXAMPLE=1 $(PYTEST) unit_tests/records unit_tests/files -n $(WORKERS)
+	EVERY_EXAMPLE=1 $(PYTEST) unit_tests/records unit_tests/files unit_tests/partitioning -n $(WORKERS)
 
 coverage: setup ## run the unit tests and require the branch coverage that pyproject.toml sets
 	$(PYTEST) unit_tests -n $(WORKERS) --cov --cov-report term:skip-covered

@@ -15,6 +15,9 @@ from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
 
 ACCEPTANCE = Path(__file__).parent / "acceptance"
 
+collect_ignore = ["engines"]
+"""Not collected unless they are named, as `make test-engines` does: they download an engine."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(

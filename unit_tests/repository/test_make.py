@@ -19,6 +19,7 @@ from unit_tests.repository.files import ROOT, text
         "demo",
         "test",
         "test-unit",
+        "test-engines",
         "conformance",
         "laws",
         "coverage",
