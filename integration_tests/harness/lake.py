@@ -9,6 +9,8 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property
+from os.path import commonpath
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
@@ -263,8 +265,11 @@ class Lake:
         pages = self.glue.get_paginator("get_partitions").paginate(
             DatabaseName=entry["DatabaseName"], TableName=entry["Name"]
         )
-        locations = [each["StorageDescriptor"]["Location"] for page in pages for each in page["Partitions"]]
-        return {key: size for location in locations for key, size in self.visible(location)}
+        partitions = [each["StorageDescriptor"]["Location"] for page in pages for each in page["Partitions"]]
+        folders = {_key(location).rstrip("/") for location in partitions}
+        # One listing for all: there may be hundreds.
+        found = self.visible(commonpath([*folders])) if folders else iter(())
+        return {key: size for key, size in found if not folders.isdisjoint(_folders_around(key))}
 
     def visible(self, location: str) -> Iterator[tuple[str, int]]:
         """Yield key and size of every object below a location that Hive does not take for hidden."""
@@ -307,6 +312,10 @@ def _key(url: str) -> str:
 
 def _is_iceberg(entry: "TableTypeDef") -> bool:
     return entry.get("Parameters", {}).get("table_type", "").upper() == "ICEBERG"
+
+
+def _folders_around(key: str) -> Iterator[str]:
+    return (str(folder) for folder in PurePosixPath(key).parents)
 
 
 def _literal(text: str) -> str:
