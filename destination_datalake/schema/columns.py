@@ -88,8 +88,9 @@ def _flattened(field: Field, levels: int) -> Iterator[Field]:
         yield from _flattened(replace(inner, parents=field.path), levels - 1)
 
 
-def assign_names(columns: Sequence[Field], naming: Naming, existing: Mapping[str, str]) -> tuple[Field, ...]:
-    """Return the stream's columns under their names in an existing table; `existing` has its sources by column name.
+def assign_names(columns: Sequence[Field], naming: Naming, existing: Mapping[str, str | None]) -> tuple[Field, ...]:
+    """Return the stream's columns under their names in an existing table; `existing` has its sources by column name,
+    None for names that no column gets.
 
     A field keeps the column that it has, even if the name of a newer field collides with its own. Fields inside structs
     keep their names: catalogs do not record their sources.

@@ -90,17 +90,20 @@ class Naming:
         """Return the identifier of a database, with the same two exceptions."""
         return _identifier(self.spelling_of_databases or self.spelling, namespace)
 
-    def identifiers(self, sources: Sequence[str], existing: Mapping[str, str] = _NO_COLUMNS) -> tuple[str, ...]:
+    def identifiers(self, sources: Sequence[str], existing: Mapping[str, str | None] = _NO_COLUMNS) -> tuple[str, ...]:
         """Return distinct identifiers for the columns of a table, none of them reserved.
 
         If sources collide in one identifier, the one that is spelled like it gets it and the others get a suffix, a
         hash of the source. An identifier therefore depends on the other sources, but not on their order, nor on newer
         ones: columns that a table has already, in `existing` with their sources by name, stay with their sources.
+        Those whose source is None, as of a partition key, are given to no column.
         Raises ValueError for duplicate sources.
         """
         return _distinct(sources, [self.identifier(source) for source in sources], existing)
 
-    def identifiers_of_paths(self, paths: Sequence[Path], existing: Mapping[str, str] = _NO_COLUMNS) -> tuple[str, ...]:
+    def identifiers_of_paths(
+        self, paths: Sequence[Path], existing: Mapping[str, str | None] = _NO_COLUMNS
+    ) -> tuple[str, ...]:
         """Return distinct identifiers for columns of which some are fields of objects, as `identifiers` does.
 
         `paths` are the keys that lead to each; the identifiers of several are joined by `_`. `existing` has the table's
@@ -231,11 +234,7 @@ def _quoted(key: str) -> str:
     return "'" + key.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-TAKEN = "\0"
-"""The source, among those of existing columns, of a name that no field may have: it is a partition key's."""
-
-
-def _distinct(sources: Sequence[str], spelled: Sequence[str], existing: Mapping[str, str]) -> tuple[str, ...]:
+def _distinct(sources: Sequence[str], spelled: Sequence[str], existing: Mapping[str, str | None]) -> tuple[str, ...]:
     if len(set(sources)) != len(sources):
         repeated = sorted(source for source, times in Counter(sources).items() if times > 1)
         raise ValueError(f"the same name is given twice: {', '.join(map(repr, repeated))}")
@@ -245,7 +244,9 @@ def _distinct(sources: Sequence[str], spelled: Sequence[str], existing: Mapping[
     def keeps(source: str, name: str) -> bool:
         """Whether the source gets the name without a suffix."""
         existing_source = existing.get(name)
-        if name in METADATA_NAMES or existing_source == TAKEN or existing.get(suffixed(name, _hash(source))) == source:
+        if name in METADATA_NAMES or (existing_source is None and name in existing):
+            return False
+        if existing.get(suffixed(name, _hash(source))) == source:
             return False
         if name in _RESERVED:
             # An existing column keeps a reserved name: a second column beside it would not help.

@@ -47,12 +47,16 @@ class TableOwner:
         return cls(StreamId(parameters.get(_NAMESPACE) or None, name), naming)
 
     def name_columns(
-        self, table: TableName, parameters: Mapping[str, str], existing: Mapping[str, str], columns: Sequence[Field]
+        self,
+        table: TableName,
+        parameters: Mapping[str, str],
+        existing: Mapping[str, str | None],
+        columns: Sequence[Field],
     ) -> tuple[Field, ...]:
         """Return the stream's columns under their names in an existing table with the given parameters.
 
-        `existing` has the sources of the table's columns by name. Warns if the table was created for another stream,
-        and of fields whose names collide.
+        `existing` has the sources of the table's columns by name, None for names that no column gets. Warns if the
+        table was created for another stream, and of fields whose names collide.
         """
         recorded = TableOwner.of(parameters)
         if recorded is not None and recorded.stream != self.stream:

@@ -17,7 +17,14 @@ from destination_datalake.schema.columns import (
     find_collisions,
     stream_columns,
 )
-from destination_datalake.schema.names import METADATA_NAMES, PRESERVE, SNAKE_CASE, Naming, origin_of, path_of
+from destination_datalake.schema.names import (
+    METADATA_NAMES,
+    PRESERVE,
+    SNAKE_CASE,
+    Naming,
+    origin_of,
+    path_of,
+)
 from destination_datalake.schema.types import Field, Int32, Json, List, Nested, NumericTypes, String, Struct
 
 
@@ -116,7 +123,9 @@ CUSTOMER = {"type": "object", "properties": {"firstName": TEXT, "geo": GEO, "ope
 STREAM = {"properties": {"id": NUMBER, "theCustomer": CUSTOMER, "lines": {"type": "array", "items": CUSTOMER}}}
 
 
-def flat_names(*paths: Sequence[str], existing: Mapping[str, str] = {}, naming: Naming = SNAKE_CASE) -> list[str]:
+def flat_names(
+    *paths: Sequence[str], existing: Mapping[str, str | None] = {}, naming: Naming = SNAKE_CASE
+) -> list[str]:
     columns = [Field("", source, String(), tuple(parents)) for *parents, source in paths]
     named = assign_names(columns, naming, existing)
     return [re.sub("_[0-9a-f]{8}$", "_#", column.name) for column in named]
@@ -190,6 +199,10 @@ def test_names_of_flattened_columns_collide_as_other_names_do(
 def test_a_flattened_column_keeps_its_name_when_a_key_of_that_spelling_appears() -> None:
     assert flat_names(("a", "b"), ("a_b",), existing={"a_b": "$.a.b"}) == ["a_b", "a_b_#"]
     assert flat_names(("a", "b"), ("a_b",), ("a.b",), existing={"a_b": "a.b"}) == ["a_b_#", "a_b_#", "a_b"]
+
+
+def test_a_name_without_a_source_is_given_to_no_column() -> None:
+    assert flat_names(("at_year",), ("at", "year"), existing={"at_year": None}) == ["at_year_#", "at_year_#"]
 
 
 def test_the_name_of_a_flattened_column_is_cut_to_what_catalogs_take() -> None:

@@ -23,7 +23,6 @@ from destination_datalake.aws.withdrawal import undone_on_failure, withdraw_all
 from destination_datalake.files.plan import DataFile, FilePlan
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.evolution import AddColumn, evolve
-from destination_datalake.schema.names import TAKEN
 from destination_datalake.schema.types import Field
 from destination_datalake.tables.aws_datalake import inherited_columns
 from destination_datalake.tables.glue.glue_table import GlueTable, TableInput, TableVersion
@@ -112,7 +111,8 @@ class HiveTable:
         if problem := incompatibility(table_input, self._plan):
             raise table_conflict(self._stream.id, self.name, problem)
         self._partition_keys = table_input.get("PartitionKeys") or []
-        sources = column_sources(table_input) | {key["Name"].lower(): TAKEN for key in self._partition_keys}
+        # A partition key is a column that no field may have.
+        sources = column_sources(table_input) | {key["Name"].lower(): None for key in self._partition_keys}
         columns = self._owner.name_columns(self.name, table_input["Parameters"], sources, self._columns)
         self._columns = inherited_columns(self.name, self._stream, columns, self._owner.naming, table_input)
         wanted = wanted_scheme(self._layout, self._columns)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from destination_datalake.schema.names import METADATA_NAMES
 from destination_datalake.tables.table import Committed, Reencode, TableConflict
 from integration_tests.harness.table_kinds import TABLE_KINDS
 from unit_tests.tables.behaviour.shop import WIDE, Shop, ids
@@ -239,3 +240,21 @@ def test_flattened_columns_partition_and_sort_a_table(shop: Shop) -> None:
         {"id": 3, **nothing, "address_the_city": "Bern"},
         {"id": 5, **nothing},
     ]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in TABLE_KINDS if kind.name.startswith("hive")], indirect=True)
+def test_a_field_with_the_name_of_a_partition_key_gets_a_column_with_a_suffix(shop: Shop) -> None:
+    """Athena does not read a table with a column and a partition key of one name."""
+    day = {"type": "string", "format": "date"}
+    by_year: dict[str, Any] = {"partitioning": "YEAR", "partition_source": "at", "nested": "flatten"}
+    shop.sync(schema={"id": {"type": "integer"}, "at": day}, **by_year).commit({"id": 1, "at": "2024-02-29"})
+    of_the_year = {"at": day, "At": {"type": "object", "properties": {"year": {"type": "integer"}}}}
+    for number in (2, 3):
+        sync = shop.sync(schema={"id": {"type": "integer"}, **of_the_year}, **by_year)
+        sync.commit({"id": number, "at": "2025-02-28", "At": {"year": 7}})
+
+    table = shop.lake.glue_table(*shop.name)
+    assert [key["Name"] for key in table["PartitionKeys"]] == ["at_year"]
+    (column,) = {each["Name"] for each in table["StorageDescriptor"]["Columns"]} - {"id", "at"} - set(METADATA_NAMES)
+    assert column.startswith("at_year_")
+    assert [(row["id"], row[column]) for row in shop.rows()] == [(1, None), (2, 7), (3, 7)]
