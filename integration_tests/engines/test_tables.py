@@ -77,6 +77,7 @@ def ids(answer: Answer) -> list[int]:
         ([{"source": "id", "transform": "bucket[4]"}], {}, 4, {"id = 20": 1, "id = 41": 1}),
         ([{"source": "id", "transform": "truncate[10]"}], {}, 5, {"id < 10": 1, "id = 40": 1}),
         ([{"source": "page", "transform": "truncate[1]"}], {}, 4, {"page LIKE 'ö%'": 1, "page IS NULL": 1}),
+        # Without IN: it fails in Iceberg 1.11.0 if a text is null (https://github.com/apache/iceberg/pull/17014).
         ([{"source": "page"}], {}, 7, {"page = 'ä/0'": 1, "page >= 'ö/1'": 3}),
         ([{"source": "user.land"}], {}, 3, {"user.land = 'fr'": 1, "user.land IS NULL": 1}),
         ([{"source": "price"}, {"source": "day", "transform": "month"}], {}, 41, {"price = -0.5": 1, "price < -19": 2}),

@@ -1,4 +1,4 @@
-"""Arrow: its JSON parser, INT96, statistics, and pandas at the first conversion."""
+"""Arrow: its JSON parser, time zones, INT96, statistics, and pandas at the first conversion."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import io
 import signal
 import subprocess
 import sys
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json as pj
 import pyarrow.parquet as pq
 import pytest
@@ -61,6 +62,15 @@ def test_dates_cannot_be_parsed_from_json() -> None:
 
 def test_the_offset_of_a_timestamp_is_applied_where_the_column_has_no_zone() -> None:
     assert parse(b'"2024-02-29T01:00:00+02:00"', pa.timestamp("us")).to_pylist() == [datetime(2024, 2, 28, 23)]
+
+
+def test_there_is_no_daylight_saving_time_after_2037() -> None:
+    moments = [datetime(year, 7, 1, tzinfo=UTC) for year in (2037, 2038)]
+    summers: Any = pa.array(moments, pa.timestamp("us", "Europe/Berlin"))
+
+    local = pc.local_timestamp(summers)
+
+    assert local.to_pylist() == [datetime(2037, 7, 1, 2), datetime(2038, 7, 1, 1)]
 
 
 def test_int96_timestamps_after_2262_overflow_unless_their_unit_is_given() -> None:
