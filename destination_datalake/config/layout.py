@@ -119,27 +119,34 @@ def without_stream(entries: Sequence[StreamOptions], streams: Collection[StreamI
         )
 
 
+def contradictory_paths(path_layout: str, partitioning: str, table_prefix: str) -> Iterator[str]:
+    """Yield a sentence if the folders that valid options mean are refused."""
+    try:
+        template = path_template(path_layout, partitioning)
+    except InvalidTemplate as problem:
+        yield f"path_layout {problem}."
+        return
+    if template is None or path_layout in PRESETS:
+        return
+    if partitioning != "NO PARTITIONING":
+        yield (
+            f"partitioning {partitioning} has no effect with the template in path_layout, whose variables say by "
+            "what tables are partitioned. Leave partitioning out."
+        )
+    if table_prefix and "{table}" not in template.root:
+        yield (
+            f"path_layout has {{stream}} and no {{table}}, so tables with another table_prefix than {table_prefix} "
+            "would share folders with these. Write {table}, or leave table_prefix out."
+        )
+
+
 def contradictory_layout(
-    table_type: str,
-    hive_only: Mapping[str, bool],
-    path_layout: str,
-    partitioning: str,
-    streams: Sequence[StreamOptions],
+    table_type: str, hive_only: Mapping[str, bool], streams: Sequence[StreamOptions]
 ) -> Iterator[str]:
     """Yield a sentence for each contradiction among valid options.
 
     `hive_only` are the options that concern Hive tables alone, each with whether it has another value than its default.
     """
-    try:
-        template = path_template(path_layout, partitioning)
-    except InvalidTemplate as problem:
-        yield f"path_layout {problem}."
-    else:
-        if template is not None and path_layout not in PRESETS and partitioning != "NO PARTITIONING":
-            yield (
-                f"partitioning {partitioning} has no effect with the template in path_layout, whose variables say by "
-                "what tables are partitioned. Leave partitioning out."
-            )
     names = [name for name, is_given in hive_only.items() if is_given]
     if table_type == "ICEBERG" and names:
         verb = "is" if len(names) == 1 else "are"

@@ -23,6 +23,7 @@ from destination_datalake.config.layout import (
     StreamOptions,
     Timezone,
     contradictory_layout,
+    contradictory_paths,
 )
 from destination_datalake.config.messages import Expects, invalid_options
 from destination_datalake.config.normalisation import contradictions, normalised, with_dependent_defaults
@@ -254,9 +255,8 @@ class Config(Options):
                 "catalog_partitions": config.catalog_partitions != "register",
                 "timezone": config.timezone != "UTC",
             }
-            problems += contradictory_layout(
-                config.table_type, hive_only, config.path_layout, config.partitioning, config.streams
-            )
+            problems += contradictory_layout(config.table_type, hive_only, config.streams)
+            problems += contradictory_paths(config.path_layout, config.partitioning, config.table_prefix)
         if problems:
             count = [f"{len(problems)} options need attention:"] if len(problems) > 1 else []
             raise ConfigError("\n".join([*count, *problems]))

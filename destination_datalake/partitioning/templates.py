@@ -11,12 +11,12 @@ TimePart = Literal["year", "month", "day", "hour", "date"]
 TIME_PARTS: tuple[TimePart, ...] = get_args(TimePart)
 
 NAMES: Mapping[str, str] = {
-    "database": "the table's database",
-    "namespace": "the stream's namespace as a database's name; the table's database if it has none",
+    "database": "the table's database: the stream's namespace, or `lakeformation_database_name`",
+    "namespace": "the same",
     "table": "the table",
-    "stream": "the table without `table_prefix`",
+    "stream": "the table; only without `table_prefix`",
 }
-"""The variables of a table's folder, and their meaning."""
+"""The variables of a table's folder, and their meaning. Together they never are the same for two tables."""
 
 TIMES: Mapping[str, str] = {
     "year": "the year, 4 digits",

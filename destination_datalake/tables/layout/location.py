@@ -42,10 +42,10 @@ class TableLocation:
     @classmethod
     def of(cls, config: Config, stream: StreamId, name: TableName, naming: Naming) -> Self:
         """Return the location that the options configure for a stream's table."""
-        namespace = naming.database(stream.namespace) if stream.namespace else name.database
+        database = database_folder(name.database)
         names = {
-            "database": database_folder(name.database),
-            "namespace": database_folder(namespace),
+            "database": database,
+            "namespace": database,
             "table": name.table,
             "stream": naming.identifier(stream.name),
         }

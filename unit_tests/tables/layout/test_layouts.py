@@ -175,6 +175,16 @@ def test_a_layout_without_folders_for_partitioning_says_which_it_has(
     assert said in refusal(options(table_type="HIVE", path_layout=path_layout, partitioning=partitioning))
 
 
+def test_a_template_without_the_table_s_prefix_is_refused_since_another_connection_s_tables_could_share_folders() -> (
+    None
+):
+    template = "{database}/{stream}/{date}"
+
+    refused = refusal(options(table_type="HIVE", path_layout=template, table_prefix="raw_"))
+
+    assert "tables with another table_prefix than raw_ would share folders with these" in refused
+
+
 @pytest.mark.parametrize(("path_layout", "preset"), PRESETS.items())
 def test_presets_are_templates_themselves(path_layout: str, preset: Any) -> None:
     for partitioning in preset.partitions:
@@ -216,9 +226,10 @@ def test_no_table_lies_in_another_nor_in_its_partitions(
         ("hive", StreamId("segment-data", "orders"), {"naming": {"style": "aws_datalake"}}, "segment-data.db/orders"),
         ("plain", StreamId(None, "Cart Viewed"), {"table_prefix": "raw_"}, "raw/raw_cart_viewed"),
         ("rudderstack", StreamId(None, "orders"), {}, "rudder-datalake/raw/orders"),
-        ("rudderstack", ORDERS, {"database_strategy": "single"}, "rudder-datalake/shop/orders"),
+        ("rudderstack", ORDERS, {"database_strategy": "single"}, "rudder-datalake/raw/orders"),
         ("segment", ORDERS, {"bucket_prefix": "a/b"}, "a/b/segment-data/data/shop/segment_type=orders"),
-        ("{database}/{stream}/{date}", ORDERS, {"table_prefix": "raw_"}, "shop/orders"),
+        ("{database}/{stream}/{date}", ORDERS, {}, "shop/orders"),
+        ("lake/{stream}/{namespace}/{table}/{date}", ORDERS, {"table_prefix": "raw_"}, "lake/orders/shop/raw_orders"),
         ("/lake/{database}/t={table}/{date}/", ORDERS, {}, "lake/shop/t=orders"),
     ],
 )
