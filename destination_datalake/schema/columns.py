@@ -42,9 +42,8 @@ METADATA_COLUMNS = (
 )
 """The first columns of every table."""
 
-
-FLATTEN_MAX_DEPTH = 10
-"""The default of the option `flatten_max_depth`."""
+HIGHEST_DEPTH = 100
+"""The highest value of the option `flatten_max_depth`."""
 
 
 def stream_columns(
@@ -52,7 +51,7 @@ def stream_columns(
     numeric: NumericTypes,
     naming: Naming = SNAKE_CASE,
     nested: Nested = Nested.STRUCT,
-    flatten_max_depth: int = FLATTEN_MAX_DEPTH,
+    flatten_max_depth: int = HIGHEST_DEPTH,
 ) -> tuple[Field, ...]:
     """Return the stream's own columns in a new table, in the order of its JSON schema.
 
@@ -89,11 +88,11 @@ def _flattened(field: Field, levels: int) -> Iterator[Field]:
 
 
 def assign_names(columns: Sequence[Field], naming: Naming, existing: Mapping[str, str | None]) -> tuple[Field, ...]:
-    """Return the stream's columns under their names in an existing table; `existing` has its sources by column name,
-    None for names that no column gets.
+    """Return the stream's columns under their names in an existing table.
 
-    A field keeps the column that it has, even if the name of a newer field collides with its own. Fields inside structs
-    keep their names: catalogs do not record their sources.
+    `existing` has its sources by column name, None for names that no column gets. A field keeps the column that it
+    has, even if the name of a newer field collides with its own. Fields inside structs keep their names: catalogs do
+    not record their sources.
     """
     names = naming.identifiers_of_paths([column.path for column in columns], existing)
     return tuple(replace(column, name=name) for column, name in zip(columns, names, strict=True))
