@@ -107,7 +107,7 @@ class PartitionFiles:
 
     def _cast(self, table: pa.Table) -> pa.Table:
         assert self._schema is not None
-        return table if table.schema is self._schema.arrow else table.cast(self._schema.arrow)
+        return table if table.schema.equals(self._schema.arrow) else table.cast(self._schema.arrow)
 
     def _new_file(self, values: tuple[PartitionValue, ...]) -> OpenFile:
         assert self._schema is not None
