@@ -109,8 +109,8 @@ class PartitionPath(Protocol):
 class Partitioning:
     """How the rows of one table are assigned to partitions and where the files of each lie.
 
-    `max_open` is the number of partitions whose rows a writer collects in memory at a time. `spec_id` is the id of the
-    Iceberg partition spec; 0 for Hive tables.
+    `max_open` is the most partitions that a writer keeps a file open for while rows arrive; it may keep fewer.
+    `spec_id` is the id of the Iceberg partition spec; 0 for Hive tables.
     """
 
     fields: tuple[PartitionField, ...]
