@@ -92,24 +92,21 @@ UnitResult = Encoded | NotEncoded
 
 
 def split_into_tasks(batches: Sequence[StagedBatch], parallelism: int, access: AwsAccess) -> list[EncodeTask]:
-    """Split the batches into at most about `parallelism` tasks of even size; segments keep their order."""
+    """Split the batches into at most `parallelism` tasks, even to within a segment; segments keep their order."""
     total = sum(segment.bytes for batch in batches for segment in batch.segments)
     share = max(MIN_TASK_BYTES, -(-total // max(parallelism, 1)))
-    tasks: list[list[EncodeUnit]] = [[]]
-    room = share
+    tasks: dict[int, list[EncodeUnit]] = {}
+    start = 0
     for batch in batches:
-        part = 0
-        pending: list[StagedSegment] = []
+        parts: dict[int, list[StagedSegment]] = {}
         for segment in batch.segments:
-            if room < segment.bytes / 2 and (pending or tasks[-1]):
-                part = _add_unit(tasks[-1], batch, part, pending)
-                pending = []
-                tasks.append([])
-                room = share
-            pending.append(segment)
-            room -= segment.bytes
-        _add_unit(tasks[-1], batch, part, pending)
-    return [EncodeTask(tuple(units), access) for units in tasks if units]
+            # The task that the segment's middle belongs to: rounding does not add up to one more, small task.
+            number = max(0, -(-(2 * start + segment.bytes) // (2 * share)) - 1)
+            parts.setdefault(number, []).append(segment)
+            start += segment.bytes
+        for part, (number, segments) in enumerate(parts.items()):
+            tasks.setdefault(number, []).append(_unit(batch, part, segments))
+    return [EncodeTask(tuple(units), access) for units in tasks.values()]
 
 
 def even_file_bytes(expected: float, target: int) -> int:
@@ -122,14 +119,10 @@ def even_file_bytes(expected: float, target: int) -> int:
     return int(expected / files) if files > 1 else target + target // 2
 
 
-def _add_unit(task: list[EncodeUnit], batch: StagedBatch, part: int, segments: Sequence[StagedSegment]) -> int:
-    """Append a unit of these segments to the task, if there are any. Return the number of the batch's next part."""
-    if not segments:
-        return part
+def _unit(batch: StagedBatch, part: int, segments: Sequence[StagedSegment]) -> EncodeUnit:
     plan = batch.plan
     if batch.expected_yield is not None:
         expected = sum(segment.bytes for segment in segments) * batch.expected_yield
         plan = replace(plan, target_bytes=even_file_bytes(expected, plan.target_bytes))
     locations = tuple(segment.location for segment in segments)
-    task.append(EncodeUnit(batch.stream, f"{batch.name}-{part:04d}", locations, plan, batch.rejects))
-    return part + 1
+    return EncodeUnit(batch.stream, f"{batch.name}-{part:04d}", locations, plan, batch.rejects)

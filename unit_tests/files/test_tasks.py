@@ -69,9 +69,17 @@ def test_tasks_are_even_to_within_one_segment(sizes_: list[list[int]], paralleli
 
     tasks = sizes(split_into_tasks(batches, parallelism, ACCESS), batches)
 
-    assert max(tasks) <= share + largest / 2
-    assert all(task >= share - largest / 2 for task in tasks[:-1])
+    assert len(tasks) <= parallelism
+    assert max(tasks) <= share + largest
+    assert all(task >= share - largest for task in tasks[:-1])
     assert sum(tasks) == total
+
+
+@given(count=st.integers(1, 200), parallelism=st.integers(1, 16), size=st.integers(16 * MiB, 18 * MiB))
+def test_no_task_is_a_small_remainder(count: int, parallelism: int, size: int) -> None:
+    tasks = sizes(split_into_tasks([each := batch("a", [size] * count)], parallelism, ACCESS), [each])
+
+    assert max(tasks) - min(tasks) <= size
 
 
 @pytest.mark.parametrize(
