@@ -41,7 +41,7 @@ from destination_datalake.tables.iceberg.metadata.catalog import COMMENT
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from destination_datalake.tables.iceberg.promotion import Promotion
 from destination_datalake.tables.iceberg.schema import apply_changes, column_types
-from destination_datalake.tables.iceberg.snapshots.entries import manifest_entry, mismatch, promoted_to_double
+from destination_datalake.tables.iceberg.snapshots.entries import Entries, promoted_to_double
 from destination_datalake.tables.iceberg.write_modes import (
     Append,
     WriteMode,
@@ -156,30 +156,32 @@ class IcebergTable:
         files that hold it as float are rewritten in the same commit.
         """
         promotion = Promotion(self.name, self._plan.folder, self._access, rewrite)
+        # The files of a unit share their columns: a table of many partitions has a thousand files, and few such.
+        written = dict.fromkeys({id(file.columns): file.columns for file in files}.values())
 
         def build(table: PyIcebergTable, transaction: Transaction) -> str | Ungoverned | None:
             self._mode.require(table.metadata)
             self._require_compatible(table.metadata)
-            for file in files:
+            for columns in written:
                 apply_changes(
-                    [each for each in _changes(file, transaction) if isinstance(each, AddColumn)], transaction
+                    [each for each in _changes(columns, transaction) if isinstance(each, AddColumn)], transaction
                 )
             if (ungoverned := self._ungoverned(transaction.table_metadata)) is not None:
                 return ungoverned
-            for file in files:
-                apply_changes(_changes(file, transaction), transaction)
+            for columns in written:
+                apply_changes(_changes(columns, transaction), transaction)
             metadata = transaction.table_metadata
             for file in files:
                 if (column := required_column_with_nulls(file, metadata.schema())) is not None:
                     raise self._required(column, "records have no value for it")
             promotion.rewrite_files(table, transaction, promoted_to_double(table.schema(), metadata.schema()))
-            for file in files:
-                if (reason := mismatch(file, metadata)) is not None:
-                    return reason
             if files:
-                orders = [sort_order_id(file, self._plan.sort_order, metadata) for file in files]
-                entries = [manifest_entry(file, metadata, order) for file, order in zip(files, orders, strict=True)]
-                self._mode.append_files(entries, table, transaction)
+                added = Entries(metadata)
+                for file in files:
+                    order = sort_order_id(file, self._plan.sort_order, metadata)
+                    if (reason := added.add(file, order)) is not None:
+                        return reason
+                self._mode.append_files(added.entries, table, transaction)
             return None
 
         try:
@@ -330,6 +332,6 @@ class IcebergTable:
             _logger.warning("Unused files of table %s could not be deleted.", self.name, exc_info=True)
 
 
-def _changes(file: DataFile, transaction: Transaction) -> tuple[SchemaChange, ...]:
-    """Return the changes that the schema needs for the file, as the transaction has it now."""
-    return evolve(column_types(transaction.table_metadata), file.columns).changes
+def _changes(columns: Sequence[Field], transaction: Transaction) -> tuple[SchemaChange, ...]:
+    """Return the changes that the schema needs for files of these columns, as the transaction has it now."""
+    return evolve(column_types(transaction.table_metadata), columns).changes

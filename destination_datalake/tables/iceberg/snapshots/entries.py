@@ -30,47 +30,60 @@ _FIELD_ID = b"PARQUET:field_id"
 _FLOAT_BYTES = 4
 
 
-def mismatch(file: DataFile, metadata: TableMetadata) -> str | None:
-    """Return why the file cannot be added to the table as it is now, as a clause about the table; None if it can.
+class Entries:
+    """Manifest entries of new files, of the table's default spec. What they all need of the schema is prepared once."""
 
-    Iceberg readers find columns by field id, so values of a column that was dropped or renamed would be lost. Files
-    with a float column that the schema has as double are not read correctly by every engine (trinodb/trino#30544).
-    """
-    schema = metadata.schema()
-    ids, fields = index_by_name(schema), index_by_id(schema)
-    for path, id_, type_ in _fields(_footer(file).schema.to_arrow_schema(), ""):
-        if ids.get(path) != id_:
-            return f"its column {path} was dropped or renamed after the files were planned"
-        if pa.types.is_float32(type_) and fields[id_].field_type == DoubleType():
-            return f"its column {path} was promoted to double after the files were planned"
-    return outdated(file, metadata)
+    def __init__(self, metadata: TableMetadata) -> None:
+        schema = metadata.schema()
+        self.entries: list[IcebergFile] = []
+        self._metadata = metadata
+        self._ids = index_by_name(schema)
+        self._fields = index_by_id(schema)
+        self._ids_of_parquet = parquet_path_to_id_mapping(schema)
+        self._statistics = compute_statistics_plan(schema, metadata.properties)
 
+    def add(self, file: DataFile, sort_order_id: int | None) -> str | None:
+        """Add a file's entry, made from its footer: S3 is not read. Return why it does not fit, see `_mismatch`."""
+        footer = pq.read_metadata(io.BytesIO(file.footer))
+        reason = self._mismatch(footer) or outdated(file, self._metadata)
+        if reason is None:
+            self.entries.append(self._entry(file, footer, sort_order_id))
+        return reason
 
-def manifest_entry(file: DataFile, metadata: TableMetadata, sort_order_id: int | None) -> IcebergFile:
-    """Return the manifest entry of a file of the table's default spec, made from its footer: S3 is not read.
+    def _mismatch(self, footer: pq.FileMetaData) -> str | None:
+        """Return why a file cannot be added to the table as it is now, as a clause about the table; None if it can.
 
-    Columns without statistics in the footer have no metrics, which Iceberg permits.
-    """
-    schema, found = metadata.schema(), _footer(file)
-    ids, plan = parquet_path_to_id_mapping(schema), compute_statistics_plan(schema, metadata.properties)
-    for id_ in {ids[path] for path in _without_statistics(found)}:
-        plan[id_] = replace(plan[id_], mode=MetricsMode(MetricModeTypes.NONE))
-    statistics = data_file_statistics_from_parquet_metadata(
-        parquet_metadata=found, stats_columns=plan, parquet_column_mapping=ids
-    )
-    entry = IcebergFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=file.uri,
-        file_format=FileFormat.PARQUET,
-        partition=partition_record(file, metadata),
-        file_size_in_bytes=file.size,
-        sort_order_id=sort_order_id,
-        equality_ids=None,
-        key_metadata=None,
-        **statistics.to_serialized_dict(),
-    )
-    entry.spec_id = metadata.default_spec_id
-    return entry
+        Iceberg readers find columns by field id, so values of a column that was dropped or renamed would be lost. Files
+        with a float column that the schema has as double are not read correctly by every engine (trinodb/trino#30544).
+        """
+        for path, id_, type_ in _fields(footer.schema.to_arrow_schema(), ""):
+            if self._ids.get(path) != id_:
+                return f"its column {path} was dropped or renamed after the files were planned"
+            if pa.types.is_float32(type_) and self._fields[id_].field_type == DoubleType():
+                return f"its column {path} was promoted to double after the files were planned"
+        return None
+
+    def _entry(self, file: DataFile, footer: pq.FileMetaData, sort_order_id: int | None) -> IcebergFile:
+        """Return the manifest entry. Columns without statistics in the footer have no metrics: Iceberg permits that."""
+        plan = dict(self._statistics)
+        for id_ in {self._ids_of_parquet[path] for path in _without_statistics(footer)}:
+            plan[id_] = replace(plan[id_], mode=MetricsMode(MetricModeTypes.NONE))
+        statistics = data_file_statistics_from_parquet_metadata(
+            parquet_metadata=footer, stats_columns=plan, parquet_column_mapping=self._ids_of_parquet
+        )
+        entry = IcebergFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=file.uri,
+            file_format=FileFormat.PARQUET,
+            partition=partition_record(file, self._metadata),
+            file_size_in_bytes=file.size,
+            sort_order_id=sort_order_id,
+            equality_ids=None,
+            key_metadata=None,
+            **statistics.to_serialized_dict(),
+        )
+        entry.spec_id = self._metadata.default_spec_id
+        return entry
 
 
 def rewritten_entry(old: IcebergFile, new: Rewritten, to_double: Collection[int]) -> IcebergFile:
@@ -104,11 +117,6 @@ def promoted_to_double(before: Schema, after: Schema) -> frozenset[int]:
         for id_, field in index_by_id(before).items()
         if field.field_type == FloatType() and id_ in now and now[id_].field_type == DoubleType()
     )
-
-
-def _footer(file: DataFile) -> pq.FileMetaData:
-    """Parse the Parquet footer that the file's writer returned."""
-    return pq.read_metadata(io.BytesIO(file.footer))
 
 
 def _without_statistics(metadata: pq.FileMetaData) -> Iterator[str]:
