@@ -110,7 +110,7 @@ def sync(
     overwrite: bool = False,
     format: FileFormat = "parquet",
     access: AwsAccess | None = None,
-    partitioning: str = "DATE",
+    partitioning: Any = "DATE",
     **given: Any,
 ) -> Sync:
     """Begin a sync of the stream, whose cursor is `created_at`."""
@@ -193,6 +193,11 @@ def rows(cloud: Cloud) -> list[tuple[int, tuple[str, ...], int | None]]:
 
 def _types(entry: Mapping[str, Any]) -> dict[str, str]:
     return {column["Name"]: column["Type"] for column in entry["StorageDescriptor"]["Columns"]}
+
+
+def read_file(body: bytes, entry: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rows of a file, which must have the types of a table's or a partition's descriptor."""
+    return _rows(body, _types(entry))
 
 
 def _rows(body: bytes, types: Mapping[str, str]) -> list[dict[str, Any]]:
