@@ -96,17 +96,25 @@ def test_known_partitions_cost_no_call(cloud: Cloud) -> None:
     assert calls(access, lambda: sync(cloud, access=access)) == ["GetTable"]
 
 
-def test_partitions_are_registered_in_batches_that_glue_takes(cloud: Cloud) -> None:
+def test_partitions_are_changed_in_batches_and_listed_in_pages_as_glue_has_them(cloud: Cloud) -> None:
     """The tests' AWS refuses larger ones, and values that are not one for each key."""
     access = another_client()
-    syncing = sync(cloud, access=access)
     many = [(day, f"{2000 + day // 28}-02-{day % 28 + 1:02}") for day in range(101)]
+    syncing = sync(cloud, generation=1, access=access)
 
-    made = calls(access, lambda: syncing.commit(*many))
-
-    assert made.count("BatchGetPartition") == 1
-    assert made.count("BatchCreatePartition") == 2
+    created = calls(access, lambda: syncing.commit(*many))
+    assert (created.count("BatchGetPartition"), created.count("BatchCreatePartition")) == (1, 2)
     assert ids(cloud) == [id for id, _ in many]
+
+    changed = calls(access, lambda: sync(cloud, columns=(ID, AT, NOTE), generation=1, access=access))
+    assert (changed.count("GetPartitions"), changed.count("BatchUpdatePartition")) == (2, 2)
+    assert all("note" in str(each["StorageDescriptor"]["Columns"]) for each in partitions(cloud).values())
+
+    overwriting = sync(cloud, columns=(ID, AT, NOTE), generation=2, overwrite=True, access=access)
+    overwriting.commit((7, JAN))
+    replaced = calls(access, overwriting.publish)
+    assert (replaced.count("BatchDeletePartition"), replaced.count("BatchCreatePartition")) == (5, 1)
+    assert ids(cloud) == [7]
 
 
 def test_two_syncs_register_the_same_partition_at_once(cloud: Cloud) -> None:
