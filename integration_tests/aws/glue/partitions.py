@@ -51,7 +51,8 @@ def _answer_in_pages() -> None:
 
     def get_partitions(request: GlueResponse) -> ActionResult:
         given = request.parameters
-        found = original(request).result["Partitions"]
+        answered: Any = original(request).result
+        found = answered["Partitions"]
         start = int(given.get("NextToken") or 0)
         end = start + min(given.get("MaxResults") or _PAGE, 1000)
         page = [_without_columns(each) if given.get("ExcludeColumnSchema") else each for each in found[start:end]]

@@ -17,6 +17,8 @@ CHANGES = LOSABLE | {
     "CreateMultipartUpload",
     "CreatePartition",
     "BatchCreatePartition",
+    "BatchDeletePartition",
+    "BatchUpdatePartition",
     "DeleteObject",
     "DeleteObjects",
 }
