@@ -5,14 +5,21 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jsonschema
 import pytest
 import yaml
 
+from destination_datalake.config.layout import PartitioningUnits
 from destination_datalake.config.options import Config
+from destination_datalake.protocol.catalog import Stream, StreamId
+from destination_datalake.schema.columns import stream_columns
+from destination_datalake.schema.glue import glue_type
 from destination_datalake.schema.names import AWS_DATALAKE
+from destination_datalake.schema.types import NumericTypes
+from destination_datalake.tables.layout.location import TableLocation
+from destination_datalake.tables.layout.partitions import TableLayout
 from destination_datalake.tables.naming import TableNaming
 from docs.generator import pages as generator
 from docs.generator.layouts import table_level
@@ -158,6 +165,26 @@ def test_what_the_page_on_migrating_adds_goes_on_with_aws_datalake_s_tables() ->
         "GZIP",
     )
     assert TableNaming.of(config) == TableNaming("landing", "namespace", "", AWS_DATALAKE)
+
+
+def test_the_page_on_migrating_has_the_keys_and_folders_that_the_options_mean() -> None:
+    """With the options of the page, for a stream whose cursor is `updatedAt`, and a row of 29 February 2024."""
+    section = text("docs/operating/migrating.md").partition("## Partitioned tables")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `([A-Z/]+)` \| (.+?) \| `(.+?)/` \|$", section, re.MULTILINE)
+    id, schema = StreamId(None, "orders"), {"properties": {"updatedAt": {"type": "string", "format": "date-time"}}}
+    values = {"date": 19782, "year": 2024, "month": 2, "day": 29}
+
+    for partitioning, keys, folder in rows:
+        config = Config.parse({**THEIRS, **to_add(), "partitioning": partitioning})
+        naming = TableNaming.of(config)
+        location = TableLocation.of(config, id, naming.table_of(id), naming.naming)
+        layout = TableLayout(Stream(id, schema, False, None, None, None, ("updatedAt",)), config, location)
+        folders = layout.hive_folders(stream_columns(schema, NumericTypes(config.numeric_types), naming.naming))
+        assert folders is not None
+        assert ", ".join(f"`{key.name}` {glue_type(key.type)}" for key in folders.keys) == keys
+        assert folders.folder([values[str(key.field.transform)] for key in folders.keys]) == folder
+    theirs = set(get_args(PartitioningUnits)) - {"NO PARTITIONING", "YEAR/MONTH/DAY/HOUR", "DAY/HOUR"}
+    assert {partitioning for partitioning, _, _ in rows} == theirs
 
 
 def test_with_decimals_the_page_on_migrating_leaves_an_option_out() -> None:
