@@ -13,7 +13,7 @@ from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_catalog, configured_stream, status
 from integration_tests.harness.runs.output import Run
 from integration_tests.harness.runs.platform import Platform
-from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
+from integration_tests.harness.table_kinds import PARTITIONED_KINDS, TABLE_KINDS, TableKind
 
 APPEND, OVERWRITE = "append", "overwrite"
 DESTINATIONS = (APPEND, OVERWRITE)
@@ -57,7 +57,7 @@ def land(
 
     @cache
     def landed(version: str, kind_name: str) -> Landing:
-        (kind,) = (kind for kind in TABLE_KINDS if kind.name == kind_name)
+        (kind,) = (kind for kind in (*TABLE_KINDS, *PARTITIONED_KINDS) if kind.name == kind_name)
         pairs = find_pairs(folder / version)
         lake = Lake(aws.endpoint_url)
         platform = Platform(tmp_path_factory.mktemp(f"{version}-{kind_name}"))

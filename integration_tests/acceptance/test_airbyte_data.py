@@ -18,7 +18,7 @@ from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_catalog, configured_stream
 from integration_tests.harness.runs.output import Run, record_count, same_text, without_stats
 from integration_tests.harness.runs.platform import Platform
-from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
+from integration_tests.harness.table_kinds import PARTITIONED_KINDS, TABLE_KINDS, TableKind
 
 VERSIONS = ("v0", "v1")
 METADATA = ("_airbyte_raw_id", "_airbyte_extracted_at", "_airbyte_meta", "_airbyte_generation_id")
@@ -37,6 +37,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     folder: Path = metafunc.config.getoption("--airbyte-data")
     landings = [(version, kind.name) for version in VERSIONS for kind in TABLE_KINDS]
+    landings += [("v1", kind.name) for kind in PARTITIONED_KINDS]
     if "case" not in metafunc.fixturenames:
         metafunc.parametrize("landing", landings, indirect=True, ids="-".join)
         return
