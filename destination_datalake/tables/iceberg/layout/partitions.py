@@ -62,7 +62,7 @@ def outdated(file: DataFile, metadata: TableMetadata) -> str | None:
     if file.partition:
         fits = file.spec_id == metadata.default_spec_id
     else:
-        fits = partitioning(metadata, file.columns, 1) is None
+        fits = metadata.spec().is_unpartitioned() or partitioning(metadata, file.columns, 1) is None
     return None if fits else "its partition spec was changed after the files were planned"
 
 
