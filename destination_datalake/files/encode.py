@@ -16,12 +16,11 @@ import pyarrow as pa
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.errors import explain
 from destination_datalake.aws.withdrawal import undone_on_failure
-from destination_datalake.errors import Failure
+from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.plan import FilePlan
 from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit, NotEncoded, UnitResult
 from destination_datalake.files.writing.partitioned import PartitionedFileWriter
 from destination_datalake.files.writing.rolling import RollingFileWriter
-from destination_datalake.files.writing.spill import SpillFailed
 from destination_datalake.records.block_size import blocks
 from destination_datalake.records.changes import Floats
 from destination_datalake.records.reader import BlockDecoder
@@ -77,14 +76,15 @@ def _is_plain(plan: FilePlan) -> bool:
 
 
 def _not_encoded(unit: EncodeUnit, error: Exception) -> NotEncoded:
-    if isinstance(error, RejectsNotWritten):
+    failure: Failure | None
+    if isinstance(error, ConnectorError):
+        message = f"Stream {unit.stream} could not be written: {error.failure.message}"
+        failure = replace(error.failure, message=message)
+    elif isinstance(error, RejectsNotWritten):
         failure = explain(error, doing="write rejects to", resource=error.uri)
     else:
         failure = explain(error, doing="write data files under", resource=unit.plan.folder)
     notes = "\n".join(getattr(error, "__notes__", ()))
-    if isinstance(error, SpillFailed):
-        message = f"Stream {unit.stream} could not be written. {error}"
-        return NotEncoded(unit.stream, Failure(message, f"{error.__cause__}\n{notes}".rstrip(), "transient_error"))
     if failure is not None:
         detail = f"{failure.detail}\n{notes}".rstrip()
         return NotEncoded(unit.stream, replace(failure, detail=detail))

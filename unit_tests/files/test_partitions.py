@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ from destination_datalake.files.encode import encode
 from destination_datalake.files.plan import FileFormat, FilePlan
 from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit, NotEncoded, UnitResult
 from destination_datalake.files.writing.partitioned import WAITING_BYTES, PartitionedFileWriter
+from destination_datalake.partitioning.paths import PartitionFolders, PartitionKey
 from destination_datalake.partitioning.spec import SortField, SortOrder
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.location import RejectLocation
+from destination_datalake.schema.types import String
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.files.writing.shop import CITY, NUMBER, Order, block, plan, rows
 
@@ -129,8 +132,23 @@ def test_disk_that_cannot_be_written_is_a_transient_error_that_names_the_folder(
 
     assert isinstance(result, NotEncoded)
     assert result.failure.type == "transient_error"
-    assert result.failure.message.startswith("Stream shop.orders could not be written. The disk on which rows wait")
+    assert result.failure.message.startswith("Stream shop.orders could not be written: The disk on which rows wait")
     assert "/nowhere/spark" in result.failure.message
+    assert (cloud.objects(), cloud.unfinished_uploads()) == ({}, [])
+
+
+def test_value_that_is_too_long_for_a_folder_is_a_config_error(cloud: Cloud, tmp_path: Path) -> None:
+    hive = PartitionFolders.hive((PartitionKey(replace(CITY, name="city_key"), String(), String()),))
+    shape = plan(CITY)
+    assert shape.partitioning is not None
+    shape = replace(shape, partitioning=replace(shape.partitioning, path=hive))
+
+    result = encoded(cloud, tmp_path, shape, line("Rome", 1) + line("R" * 2000, 1))
+
+    assert isinstance(result, NotEncoded)
+    assert result.failure.type == "config_error"
+    assert result.failure.message.startswith("Stream shop.orders could not be written: ")
+    assert "city_key is too long for a folder" in result.failure.message
     assert (cloud.objects(), cloud.unfinished_uploads()) == ({}, [])
 
 

@@ -17,13 +17,14 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.partitioning.spec import PartitionValue
 
 _BUFFER_BYTES = 1024 * 1024
 
 
-class SpillFailed(Exception):
-    """The disk cannot be written. The text is for the user: the reason and the remedy."""
+class SpillFailed(ConnectorError):
+    """The disk cannot be written, for a reason that may pass."""
 
 
 class _Batch(NamedTuple):
@@ -119,7 +120,7 @@ class Spill:
             else:
                 reason = os.strerror(error.errno or errno.EIO)
                 message = f"{where} failed: {reason}. Set TMPDIR to a folder that can be written."
-            raise SpillFailed(message) from error
+            raise SpillFailed(Failure(message, str(error), "transient_error")) from error
 
 
 def _spark_directory() -> Path | None:
