@@ -148,7 +148,12 @@ def prepare_managed(site: Site, config: Config, scope: Scope) -> None:
 MODES: Mapping[str, Mode] = {
     "iceberg": Mode(lambda _site: KINDS["iceberg"]),
     "hive, parquet, a key of KMS": Mode(encrypted, remote_executors=True),
-    "hive, json lines": Mode(lambda _site: KINDS["hive-jsonl"]),
+    "hive, json lines, partitions": Mode(
+        lambda _site: {**KINDS["hive-jsonl"], "partitioning": "DATE", "partition_source": "extracted_at"},
+        unneeded=dict.fromkeys(
+            ("glue:BatchGetPartition", "glue:BatchUpdatePartition"), "in one of the databases, all tables are replaced"
+        ),
+    ),
     "hybrid": Mode(hybrid, prepare_hybrid, accident="too many rejects"),
     "managed": Mode(
         managed, prepare_managed, {"glue:CreateDatabase": "one of the databases exists"}, "too many rejects"
