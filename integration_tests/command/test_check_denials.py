@@ -47,6 +47,8 @@ class Site:
         analyst = f"arn:aws:iam::{ACCOUNT_ID}:role/{lake.name('analyst')}"
         key = account.client("kms").create_key()["KeyMetadata"]["Arn"]
         options = lake.config(
+            table_type="HIVE",
+            partitioning="DATE",
             credentials=member.credentials,
             glue_region=GLUE_REGION,
             encryption={"encryption_type": "SSE-KMS", "kms_key_arn": key},
@@ -174,6 +176,11 @@ FAILING: Mapping[str, str] = {
     "glue:GetTable": "table",
     "glue:UpdateTable": "table",
     "glue:DeleteTable": "table",
+    "glue:BatchCreatePartition": "table",
+    "glue:BatchGetPartition": "table",
+    "glue:GetPartitions": "table",
+    "glue:BatchUpdatePartition": "table",
+    "glue:BatchDeletePartition": "table",
     "lakeformation:ListResources": "lake_formation_location",
     "lakeformation:ListPermissions": "lake_formation_location",
     "lakeformation:GetLFTag": "lake_formation_tags",
@@ -184,7 +191,7 @@ FAILING: Mapping[str, str] = {
 
 DELETING = ("s3:DeleteObject", "s3:AbortMultipartUpload", "glue:DeleteTable")
 
-LOGGED = ("glue:BatchCreatePartition", "glue:GetTables", "lakeformation:GetDataLakeSettings")
+LOGGED = ("glue:GetTables", "lakeformation:GetDataLakeSettings")
 """The actions without which a check only warns."""
 
 NOT_TRIED = ("lakeformation:CreateLFTag", "lakeformation:UpdateLFTag", "lakeformation:BatchGrantPermissions")
@@ -198,7 +205,7 @@ def first_failure(caplog: pytest.LogCaptureFixture) -> tuple[str, str]:
 
 
 def test_every_action_of_the_policy_is_one_of_these(granted: Site) -> None:
-    assert sorted(actions(granted.policy)) == sorted([*FAILING, *LOGGED, *NOT_TRIED])
+    assert sorted({*actions(granted.policy)}) == sorted([*FAILING, *LOGGED, *NOT_TRIED])
 
 
 @pytest.mark.parametrize(("action", "step"), FAILING.items())
