@@ -89,6 +89,15 @@ def test_a_stream_without_a_date_is_not_partitioned(path_layout: str) -> None:
     assert layout(configured, schema=WITH_COUNTRY).hive_folders(columns(configured, WITH_COUNTRY)) is None
 
 
+def test_a_stream_with_partition_keys_and_without_the_date_of_its_template_is_refused_not_half_partitioned() -> None:
+    streams = [{"stream": "orders", "partition_by": [{"source": "country", "name": "land"}]}]
+    template = "{database}/{table}/land={land}/{date}"
+    configured = config(path_layout=template, partition_source="cursor", streams=streams)
+
+    with pytest.raises(ConfigError, match=r"has a folder of \{date\}, and stream shop\.orders no date for it"):
+        layout(configured, schema=WITH_COUNTRY).hive_folders(columns(configured, WITH_COUNTRY))
+
+
 @pytest.mark.parametrize("path_layout", ["hive", "plain", "{database}/{table}/{date}"])
 def test_an_empty_partition_by_means_no_partitions(path_layout: str) -> None:
     configured = config(path_layout=path_layout, streams=[{"stream": "orders", "partition_by": []}])
