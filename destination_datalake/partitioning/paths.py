@@ -17,6 +17,7 @@ from destination_datalake.partitioning.spec import (
 )
 from destination_datalake.partitioning.templates import PathTemplate, is_key_folder, variables
 from destination_datalake.partitioning.texts import date_text, escaped, iceberg_text, unescaped, value_text
+from destination_datalake.schema.narrowest import widest
 from destination_datalake.schema.types import ColumnType, Date, Int64, String
 
 MAX_KEY_BYTES = 1024
@@ -173,7 +174,10 @@ class PartitionFolders:
 
 
 def key_type(field: PartitionField, source: ColumnType, *, digits: bool) -> ColumnType:
-    """Return the type of a partition key in the catalog; with `digits` it is a string, as the folder has it."""
+    """Return the type of a partition key in the catalog; with `digits` it is a string, as the folder has it.
+
+    A key cannot be widened later, so it is as wide as its source can become.
+    """
     match field.transform:
         case _ if digits:
             return String()
@@ -181,7 +185,7 @@ def key_type(field: PartitionField, source: ColumnType, *, digits: bool) -> Colu
             return Date()
         case CalendarPart():
             return Int64()
-    return source
+    return widest(source)
 
 
 def _null_text(template: PathTemplate, variable: str) -> str:

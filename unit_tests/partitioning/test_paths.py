@@ -18,6 +18,7 @@ from destination_datalake.schema.types import (
     ColumnType,
     Date,
     Float64,
+    Int32,
     Int64,
     String,
     Timestamp,
@@ -151,6 +152,7 @@ def test_a_value_too_long_for_a_key_of_s3_is_refused_without_quoting_it() -> Non
         (CalendarPart("date"), Timestamp(zoned=True), False, Date()),
         (CalendarPart("year"), Timestamp(zoned=True), False, Int64()),
         (Identity(), Boolean(), False, Boolean()),
+        (Identity(), Int32(), False, Int64()),  # for values that widen the source
         (CalendarPart("date"), Date(), True, String()),
         (CalendarPart("hour"), Timestamp(zoned=True), True, String()),
         (Identity(), Boolean(), True, String()),

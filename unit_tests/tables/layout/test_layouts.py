@@ -76,7 +76,7 @@ def test_a_key_of_the_value_itself_is_a_column_beside_its_source() -> None:
 
     found = keys("hive", "NO PARTITIONING", streams=streams, schema=WITH_COUNTRY)
 
-    assert found == [("country_1", "string"), ("id_key", "int")]
+    assert found == [("country_1", "string"), ("id_key", "bigint")]
 
 
 WITH_COUNTRY = {"properties": {"id": {"type": "integer"}, "country": {"type": "string"}}}
