@@ -20,6 +20,7 @@ from rich.console import Console
 from benchmarks.measure import Cost
 from benchmarks.report import Result, figures_table, targets, targets_table
 from benchmarks.systems import (
+    FILLING,
     HIVE,
     OURS,
     PARTITIONED,
@@ -121,6 +122,8 @@ def _cases(sizes: Sequence[int]) -> Iterator[Case]:
     yield Case(Limit(), Workload(WIDE, largest // WIDE_SHARE))
     yield Case(OURS, Workload(WIDE, largest // WIDE_SHARE))
     yield Case(OURS, Workload(FLAT, 10_000, streams=100))
+    for system, shape in FILLING[1:]:
+        yield Case(system, Workload(shape, largest))
     compared = (Case(system, Workload(each.shape, smallest)) for each in PARTITIONED for system in each.systems)
     yield from {case.label: case for case in compared}.values()
 

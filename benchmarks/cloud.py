@@ -66,6 +66,13 @@ class Cloud:
             return StaticTable.from_metadata(parameters["metadata_location"], access).scan().count()
         return sum(self._rows_of_file(key) for key in self._data_files(found["StorageDescriptor"]["Location"]))
 
+    def file_sizes(self) -> tuple[int, ...]:
+        """Sizes of all data files, in bytes, the largest first."""
+        pages = self.client("s3").get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
+        entries = [entry for page in pages for entry in page.get("Contents", ())]
+        sizes = (entry["Size"] for entry in entries if entry["Key"].endswith((".parquet", ".jsonl", ".jsonl.gz")))
+        return tuple(sorted(sizes, reverse=True))
+
     def _data_files(self, location: str) -> list[str]:
         prefix = location.removeprefix(f"s3://{BUCKET}/").rstrip("/") + "/"
         pages = self.client("s3").get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix)

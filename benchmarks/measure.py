@@ -31,6 +31,7 @@ class Cost:
     exit_code: int
     load: float  # processes that wanted a core in the minute before: above zero, the machine was not ours alone
     cloud_cpu_seconds: float = 0.0  # of the moto server, which is not among the processes above
+    file_bytes: tuple[int, ...] = ()  # sizes of the data files that were written
 
 
 def measure(command: Sequence[str], *, stdin: Path | None, stdout: Path, stderr: Path, env: Mapping[str, str]) -> Cost:

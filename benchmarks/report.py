@@ -10,10 +10,11 @@ from statistics import median
 from rich.table import Table
 
 from benchmarks.measure import Cost
-from benchmarks.systems import PARTITIONED
+from benchmarks.systems import FILLING, PARTITIONED
 from benchmarks.workload import FLAWED, QUOTED, WIDE_SHARE, Workload
 
 GIB = 1 << 30
+TARGET_BYTES = 128 << 20  # the default of target_file_size_mb
 ANCESTOR_MEASURED = 1_800  # records/s of the ancestor itself, with its states every 10,000 records
 
 
@@ -55,6 +56,20 @@ class Result:
     def peak_bytes(self) -> int:
         """Most memory of all the system's processes together."""
         return max(cost.peak_bytes for cost in self.costs)
+
+    @property
+    def near_target(self) -> float:
+        """Least share, of all runs, of the bytes that lie in files within half of the default target size."""
+        shares = []
+        for cost in self.costs:
+            near = (size for size in cost.file_bytes if TARGET_BYTES / 2 <= size <= TARGET_BYTES * 3 / 2)
+            shares.append(sum(near) / (sum(cost.file_bytes) or 1))
+        return min(shares)
+
+    @property
+    def files(self) -> int:
+        """Most data files of any run."""
+        return max(len(cost.file_bytes) for cost in self.costs)
 
     def document(self) -> dict[str, object]:
         """Everything, for JSON."""
@@ -125,6 +140,12 @@ def targets(results: Iterable[Result]) -> Iterator[Target]:
             plain, partitioned = (only(system.name, each.shape.name, records) for system in each.systems)
             what = f"{records:,} {each.shape.name}, {each.system.name}: share of the speed without"
             yield _target(what, ratio(partitioned, plain, speed), ">=", each.share)
+    for system, shape in FILLING:
+        filled = only(system.name, shape.name, five)
+        value = None if filled is None else filled.near_target
+        yield _target(
+            f"5,000,000 {shape.name}, {system.name}: share of bytes in files near the target", value, ">=", 0.9
+        )
     peaks = [result.peak_bytes / GIB for name, result in _of(found, ours)]
     yield _target("peak memory of all processes: GiB", max(peaks, default=None), "<", 2)
     value = ratio(only(ours, "flat", five), only(ours, "flat", one), lambda result: result.peak_bytes)
@@ -164,7 +185,7 @@ def figures_table(results: Iterable[Result]) -> Table:
     table = Table(title="Figures (medians; peak: worst run)", title_justify="left")
     table.add_column("system")
     table.add_column("workload")
-    for heading in ("records", "s", "records/s", "MB/s", "CPU s", "moto CPU s", "peak MiB"):
+    for heading in ("records", "s", "records/s", "MB/s", "CPU s", "moto CPU s", "peak MiB", "files"):
         table.add_column(heading, justify="right")
     for result in results:
         answers = result.system in ("spec", "check")
@@ -178,5 +199,6 @@ def figures_table(results: Iterable[Result]) -> Table:
             f"{result.cpu_seconds:.1f}",
             f"{result.cloud_cpu_seconds:.1f}",
             f"{result.peak_bytes / (1 << 20):,.0f}" if result.peak_bytes else "",
+            f"{result.files:,}" if result.files else "",
         )
     return table

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.cloud import BUCKET, DATABASE, KEY, REGION, SECRET, Cloud, cloud, environment
 from benchmarks.measure import Cost, measure
-from benchmarks.workload import CURSOR, LONG, MONTH, MONTH_IN_ORDER, Shape, Workload, cache_folder
+from benchmarks.workload import CURSOR, DAYS, FLAT, LONG, MONTH, MONTH_IN_ORDER, Shape, Workload, cache_folder
 from destination_datalake.spark.settings import ARCHIVE_VARIABLE
 
 CONNECTOR = (str(Path(sys.executable).with_name("destination-datalake")),)
@@ -64,7 +64,7 @@ class Connector:
             config = _saved(folder / "config.json", _config(lake, {**self.options, "streams": streams}))
             command = [*self.command, "write", "--config", config, "--catalog", catalog]
             cost = _measured(command, workload.messages(), folder, self.env)
-            cost = replace(cost, cloud_cpu_seconds=lake.cpu_seconds())
+            cost = replace(cost, cloud_cpu_seconds=lake.cpu_seconds(), file_bytes=lake.file_sizes())
             _require(_count_states(folder / "stdout") == workload.states, f"{self.name}: not every state came back")
             for position, table in enumerate(workload.stream_names):
                 rows, sent = lake.rows(table), workload.records_of(position)
@@ -162,6 +162,9 @@ def _partitioned() -> Iterator[Partitioned]:
 
 
 PARTITIONED = tuple(_partitioned())
+
+FILLING = ((OURS, FLAT), (Connector("ours, by day", {"partitioning": "DATE"}), DAYS))
+"""What fills files of the target size when it is large enough."""
 
 
 def build_archive() -> None:

@@ -281,12 +281,13 @@ QUOTED = replace(
     },
     quoted=True,
 )
-MONTH, MONTH_IN_ORDER, LONG = (
+MONTH, MONTH_IN_ORDER, LONG, DAYS = (
     replace(FLAT, name=name, properties={CURSOR: _INSTANT, **FLAT.properties}, dates=dates)
     for name, dates in (
         ("dated over 30 days", Dates(30)),
         ("dated over 30 days in order", Dates(30, ordered=True)),
         ("dated over 500 days", Dates(500)),
+        ("dated over 3 days in order", Dates(3, ordered=True)),
     )
 )
 OPEN = Shape(

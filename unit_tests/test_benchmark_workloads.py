@@ -11,7 +11,20 @@ from typing import Any
 import pytest
 
 from benchmarks.systems import PARTITIONED, Partitioned
-from benchmarks.workload import CURSOR, FLAT, FLAWED, LONG, MONTH, MONTH_IN_ORDER, OPEN, QUOTED, WIDE, Shape, Workload
+from benchmarks.workload import (
+    CURSOR,
+    DAYS,
+    FLAT,
+    FLAWED,
+    LONG,
+    MONTH,
+    MONTH_IN_ORDER,
+    OPEN,
+    QUOTED,
+    WIDE,
+    Shape,
+    Workload,
+)
 from destination_datalake.protocol.catalog import parse_catalog
 
 WORKLOADS = [
@@ -21,7 +34,7 @@ WORKLOADS = [
     pytest.param(Workload(FLAT, 250, streams=100), id="many streams"),
     pytest.param(Workload(FLAWED[10], 200), id="flawed"),
     pytest.param(Workload(QUOTED, 200), id="numbers as strings"),
-    *(pytest.param(Workload(shape, 2_000), id=shape.name) for shape in (MONTH, MONTH_IN_ORDER, LONG)),
+    *(pytest.param(Workload(shape, 2_000), id=shape.name) for shape in (MONTH, MONTH_IN_ORDER, LONG, DAYS)),
 ]
 
 
@@ -105,7 +118,7 @@ def test_quoted_numbers_are_all_strings() -> None:
     assert float(records[7]["score"]) > 0
 
 
-@pytest.mark.parametrize(("shape", "days"), [(MONTH, 30), (MONTH_IN_ORDER, 30), (LONG, 500)])
+@pytest.mark.parametrize(("shape", "days"), [(MONTH, 30), (MONTH_IN_ORDER, 30), (LONG, 500), (DAYS, 3)])
 def test_the_dates_of_a_dated_workload_spread_evenly_over_its_days(shape: Shape, days: int) -> None:
     records = 20 * days
 
