@@ -34,6 +34,11 @@ def incompatibility(metadata: TableMetadata) -> str | None:
     for field in metadata.spec().fields:
         if (problem := _unknown(field, metadata.schema())) is not None:
             return f"{problem}. Remove that partition field (ALTER TABLE ... DROP PARTITION FIELD {field.name})"
+    for sorted_by in metadata.sort_order().fields:
+        if metadata.schema().find_column_name(sorted_by.source_id) is None:
+            return (
+                "its sort order has a column that was dropped. Set another one (ALTER TABLE ... WRITE ORDERED BY ...)"
+            )
     if ambiguous := _names_equal_but_for_case(metadata.schema().as_struct(), ""):
         return (
             f"its columns {' and '.join(ambiguous)} differ only in upper and lower case, so Glue, Athena and Spark "

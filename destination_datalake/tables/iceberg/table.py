@@ -140,6 +140,8 @@ class IcebergTable:
         self._location.accept(self._stream.id, self.name, "Iceberg", table.location(), created=created)
         self._databases.govern(self.name.database)
         table, (self._mode, columns) = self._commit(self._begin, table)
+        if not self._is_ours(table):
+            self._wanted_layout(columns).warn_of_difference(table.metadata, self.name)
         self._use_schema(table.metadata, columns)
         # Files in a former sort order are as good: unlike the partition spec, it is not followed during a sync.
         self._plan = replace(self._plan, sort_order=sort_order(table.metadata, self._plan.columns))
@@ -274,7 +276,8 @@ class IcebergTable:
         apply_changes([each for each in reconciled.changes if each not in deferred], transaction)
         if reconciled.conflicts:
             self._add_comment(reconciled, transaction)
-        self._apply_layout(reconciled.columns, table, transaction)
+        if self._is_ours(table):
+            self._wanted_layout(reconciled.columns).apply(transaction)
         if (ungoverned := self._ungoverned(transaction.table_metadata)) is not None:
             return ungoverned
         mode = write_mode(self.name, self._stream, self._sync, table.metadata.properties)
@@ -310,12 +313,10 @@ class IcebergTable:
             self._wanted = columns, WantedLayout(self._stream.id, partition_by, sort_by)
         return self._wanted[1]
 
-    def _apply_layout(self, columns: tuple[Field, ...], table: PyIcebergTable, transaction: Transaction) -> None:
-        wanted, owner = self._wanted_layout(columns), TableOwner.of(table.properties)
-        if owner is not None and owner.stream == self._stream.id:
-            wanted.apply(transaction)
-        else:
-            wanted.warn_of_difference(transaction.table_metadata, self.name)
+    def _is_ours(self, table: PyIcebergTable) -> bool:
+        """Whether the table was created for this stream."""
+        owner = TableOwner.of(table.properties)
+        return owner is not None and owner.stream == self._stream.id
 
     def _use_schema(self, metadata: TableMetadata, columns: Sequence[Field]) -> None:
         """Put the table's field ids and partitions, and the columns in the table's types, into the plan."""

@@ -115,3 +115,26 @@ def test_a_table_partitioned_by_several_columns_at_once_is_refused(lake: Lake) -
 
     with pytest.raises(TableConflict, match="its metadata has what this connector cannot read"):
         lake.open()
+
+
+def test_a_table_whose_sort_order_has_a_dropped_column_is_refused(lake: Lake) -> None:
+    lake.create(Schema(ID))
+    by = {"source-id": 9, "transform": "identity", "direction": "asc", "null-order": "nulls-first"}
+    lake.edit_metadata({"sort-orders": [{"order-id": 1, "fields": [by]}], "default-sort-order-id": 1})
+
+    with pytest.raises(TableConflict, match="its sort order has a column that was dropped"):
+        lake.open()
+
+
+def test_a_removed_partition_field_whose_column_was_dropped_is_compatible(lake: Lake) -> None:
+    """In format version 1 it stays in the partition spec, as a void one."""
+    lake.create(Schema(ID), properties={"format-version": "1"})
+    void = {"name": "p", "field-id": 1000, "source-id": 9, "transform": "void"}
+    kept = {"name": "b", "field-id": 1001, "source-id": 1, "transform": "bucket[4]"}
+    lake.edit_metadata({"partition-specs": [{"spec-id": 0, "fields": [void, kept]}]})
+
+    opened = lake.open()
+    lake.commit_rows(opened, {"id": 1}, {"id": 2})
+
+    assert lake.ids() == [1, 2]
+    assert lake.scanned("id = 1") <= 1 < lake.scanned("id > 0") + 1
