@@ -10,8 +10,8 @@ from pydantic import AfterValidator, Field
 
 from destination_datalake.config.base import Options
 from destination_datalake.config.messages import Expects
+from destination_datalake.partitioning.spec import is_timezone
 from destination_datalake.partitioning.templates import PRESETS, InvalidTemplate, path_template
-from destination_datalake.partitioning.timezones import is_timezone
 from destination_datalake.protocol.catalog import StreamId
 
 PartitioningUnits = Literal[

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal, Protocol
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 EXTRACTED_AT = "_airbyte_extracted_at"
 
@@ -135,6 +136,15 @@ class SortOrder:
 
     fields: tuple[SortField, ...]
     order_id: int = 0
+
+
+def is_timezone(name: str) -> bool:
+    """Return whether the IANA time zone database, the system's or Python's, has a zone of that name."""
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return False
+    return True
 
 
 _TEXT = re.compile(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -21,15 +21,6 @@ _DAY = 86_400
 _MICROSECONDS = 1_000_000
 # The second day of the year 1 and the last but one of 9999: on these Python can represent the local times as well.
 _FIRST, _LAST = -719_161, 2_932_895
-
-
-def is_timezone(name: str) -> bool:
-    """Return whether the IANA time zone database, the system's or Python's, has a zone of that name."""
-    try:
-        ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        return False
-    return True
 
 
 def local_times(moments: NDArray[np.datetime64], zone: str) -> NDArray[np.datetime64]:

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from destination_datalake.partitioning.spec import CalendarPart
-from destination_datalake.partitioning.timezones import is_timezone
+from destination_datalake.partitioning.spec import CalendarPart, is_timezone
 from destination_datalake.partitioning.transforms import permits, transformed
 from destination_datalake.schema.types import Date, Int64, String, Timestamp
 from unit_tests.partitioning.values import dates, moments
