@@ -263,3 +263,16 @@ def test_file_without_the_promoted_fields_is_not_rewritten(cloud: Cloud) -> None
 
     assert answer == Rewritten(OLD, OLD, 2, len(cloud.objects()["old.parquet"]))
     assert "new.parquet" not in cloud.objects()
+
+
+def test_file_of_a_partition_is_rewritten_into_the_folder_of_its_target(cloud: Cloud) -> None:
+    folder = "orders/city=S%C3%A3o+Paulo %2F?#/at_day=__HIVE_DEFAULT_PARTITION__"
+    s3 = cloud.access.client("s3")
+    s3.put_object(Bucket=BUCKET, Key=f"{folder}/old.parquet", Body=file_of(pa.table({"n": pa.array([1], pa.int32())})))
+    source, target = (f"s3://{BUCKET}/{folder}/{name}.parquet" for name in ("old", "new"))
+
+    [result] = rewrite([RewriteTask(source, target, {"n": Int64()}, cloud.access)])
+
+    assert isinstance(result, Rewritten)
+    assert (result.source, result.target) == (source, target)
+    assert sorted(cloud.objects()) == [f"{folder}/new.parquet", f"{folder}/old.parquet"]
