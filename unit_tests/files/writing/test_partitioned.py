@@ -120,17 +120,27 @@ def test_file_that_says_so_is_sorted_and_stable(
 
 
 def test_rows_of_a_partition_on_disk_are_sorted_together_if_memory_holds_them(account: Cloud) -> None:
-    blocks = [block(*(Order("Rome", number) for number in range(start, 0, -7))) for start in (50, 51, 52)]
+    cities = [f"city {number}" for number in range(8)]
+    blocks = [block(*(Order(city, number) for city in cities)) for number in (5, 3, 4, 1, 2)]
     shape = plan(CITY, sort_order=SortOrder((SortField(("number",)),)))
 
     # Given memory for two of the blocks
-    _, files = write(account, shape, *blocks, block(*[Order("Oslo", 1)] * 5), memory=2500)
+    _, files = write(account, shape, *blocks, memory=2500)
 
-    by_partition = {file.partition: file for file in files}
-    rome = by_partition["Rome",]
-    numbers = [row.order.number for row in rows(account, rome)]
-    assert rome.is_sorted == (numbers == sorted(numbers, key=lambda number: number or 0))
-    assert len(files) == 2
+    assert {file.partition for file in files} == {(city,) for city in cities}
+    for file in files:
+        assert file.is_sorted
+        assert [row.order.number for row in rows(account, file)] == [1, 2, 3, 4, 5]
+
+
+def test_file_of_several_sorted_runs_does_not_say_that_it_is_sorted(account: Cloud) -> None:
+    blocks = [block(Order("Rome", number + 1), Order("Rome", number)) for number in (5, 3, 4)]
+
+    # Given memory for none of the blocks
+    _, [file] = write(account, plan(sort_order=SortOrder((SortField(("number",)),))), *blocks, memory=NO_MEMORY)
+
+    assert not file.is_sorted
+    assert [row.order.number for row in rows(account, file)] == [5, 6, 3, 4, 4, 5]
 
 
 def test_file_without_an_order_does_not_say_that_it_is_sorted(account: Cloud) -> None:
