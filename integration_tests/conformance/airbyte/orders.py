@@ -17,5 +17,10 @@ def orders(generation: int = 0, minimum: int = 0, sync_id: int = 1, **more: Any)
 
 
 def order(id: int, name: str = "x") -> bytes:
-    """Return a record; those with other ids than multiples of three were extracted on another day."""
-    return record("orders", {"id": id, "name": name}, emitted_at=EMITTED_AT + id % 3 * 86_400_000)
+    """Return a record. Ids tell the day on which it was extracted."""
+    return record("orders", {"id": id, "name": name}, emitted_at=emitted_at(id))
+
+
+def emitted_at(id: int) -> int:
+    """Return when the order was extracted, in epoch milliseconds."""
+    return EMITTED_AT + id % 3 * 86_400_000

@@ -5,8 +5,8 @@ Each test bears its scenario's name, in snake case.
 
 from datetime import UTC, datetime
 
-from integration_tests.conformance.airbyte.orders import COMPLETE, ID_AND_NAME, order, orders
-from integration_tests.harness.messages import EMITTED_AT, configured_stream, global_state, record, state, status
+from integration_tests.conformance.airbyte.orders import COMPLETE, ID_AND_NAME, emitted_at, order, orders
+from integration_tests.harness.messages import configured_stream, global_state, record, state, status
 from integration_tests.harness.runs.output import record_count, same_text, without_stats
 from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
 
@@ -24,7 +24,7 @@ def test_basic_write(warehouse: Warehouse) -> None:
     assert (row["id"], row["name"]) == (5678, "foo")
     assert row["_airbyte_generation_id"] == 42
     assert row["_airbyte_meta"] == {"sync_id": 9, "changes": []}
-    assert row["_airbyte_extracted_at"].replace(tzinfo=UTC) == datetime.fromtimestamp(EMITTED_AT / 1000, UTC)
+    assert row["_airbyte_extracted_at"].replace(tzinfo=UTC) == datetime.fromtimestamp(emitted_at(5678) / 1000, UTC)
 
 
 def test_state_message_before_records(warehouse: Warehouse) -> None:

@@ -26,7 +26,8 @@ def new_order(id: int) -> bytes:
 def describe(warehouse: Warehouse, text: str) -> None:
     """Set a table's description as in the Glue console."""
     entry: Any = warehouse.lake.glue_table(warehouse.lake.database, "orders")
-    kept = {key: entry[key] for key in ("Name", "TableType", "Parameters", "StorageDescriptor")}
+    names = ("Name", "TableType", "Parameters", "StorageDescriptor", "PartitionKeys")
+    kept = {key: entry[key] for key in names if key in entry}
     described: Any = {**kept, "Description": text}
     warehouse.lake.glue.update_table(DatabaseName=warehouse.lake.database, TableInput=described)
 
