@@ -15,10 +15,20 @@ from destination_datalake.partitioning.paths import PartitionFolders
 from destination_datalake.partitioning.projection import projection
 from destination_datalake.partitioning.spec import EXTRACTED_AT, NULL_PARTITION
 from destination_datalake.partitioning.templates import NAMES, PRESETS, TIMES, table_root
+from destination_datalake.partitioning.transforms import PERMITTED
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.columns import stream_columns
 from destination_datalake.schema.glue import glue_type
-from destination_datalake.schema.types import NumericTypes
+from destination_datalake.schema.types import (
+    ColumnType,
+    Float32,
+    Float64,
+    Int32,
+    Int64,
+    Json,
+    List,
+    NumericTypes,
+)
 from destination_datalake.tables.layout.location import TableLocation
 from destination_datalake.tables.layout.partitions import TableLayout
 from destination_datalake.tables.naming import TableNaming
@@ -226,3 +236,25 @@ def table_levels() -> str:
         for name in layouts
     ]
     return table(header, rows)
+
+
+def permitted_transforms() -> str:
+    """Return the transforms that each type of column permits; types that permit the same stand together."""
+    types: dict[tuple[str, ...], list[str]] = {}
+    for kind, transforms in PERMITTED.items():
+        types.setdefault(transforms, []).append(code(_KINDS.get(kind, kind.__name__.lower())))
+    return table(
+        ["column", "transforms"],
+        [[", ".join(kinds), ", ".join(map(code, transforms)) or "none"] for transforms, kinds in types.items()],
+    )
+
+
+_KINDS: Mapping[type[ColumnType], str] = {
+    Int32: "int",
+    Int64: "bigint",
+    Float32: "float",
+    Float64: "double",
+    Json: "JSON text",
+    List: "array",
+}
+"""Types as the documentation calls them, where that is not the class's name."""

@@ -264,6 +264,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "iam_statements": permissions.governed_statements,
     **{f"layout_{name}": partial(layouts.tree, name) for name in layouts.TREES},
     "layout_units": layouts.units,
+    "permitted_transforms": layouts.permitted_transforms,
     "layout_keys": layouts.hive_keys,
     "layout_levels": layouts.table_levels,
     "layout_projections": layouts.projections,
