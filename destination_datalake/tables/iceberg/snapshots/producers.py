@@ -22,6 +22,7 @@ from pyiceberg.table.snapshots import Operation, SnapshotSummaryCollector, Summa
 from pyiceberg.table.update.snapshot import _FastAppendFiles, _OverwriteFiles, _SnapshotProducer
 from pyiceberg.typedef import EMPTY_DICT
 from pyiceberg.types import IcebergType, NestedField, StructType, UnknownType
+from pyiceberg.utils.concurrent import ExecutorFactory
 
 from destination_datalake.tables.iceberg.snapshots.manifests import live_entries
 
@@ -61,7 +62,9 @@ class _ManifestPerSpec(_SnapshotProducer[Any]):
             )
             for file in self._added_data_files
         ]
-        return [*self._written(added), *self._written(self._deleted_entries()), *self._existing_manifests()]
+        # The former manifest list is read while the new manifests are written.
+        existing = ExecutorFactory.get_or_create().submit(self._existing_manifests)
+        return [*self._written(added), *self._written(self._deleted_entries()), *existing.result()]
 
     def _written(self, entries: Iterable[ManifestEntry]) -> Iterator[ManifestFile]:
         ordered = sorted(entries, key=_spec_id)
