@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from integration_tests.harness.table_kinds import TABLE_KINDS
 from unit_tests.tables.behaviour import other_engines
 from unit_tests.tables.behaviour.governance.watch import EMAIL, GOVERNED, granted, tags, untag, watched
 from unit_tests.tables.behaviour.shop import Shop, ids
+
+_ICEBERG = [kind for kind in TABLE_KINDS if kind.name == "iceberg"]
 
 TAGS = {"database": {"domain": "sales"}, "orders": {"layer": "raw"}, "email": {"pii": "yes"}}
 
@@ -34,6 +37,23 @@ def test_a_new_column_is_governed_before_rows_in_it_are_visible(shop: Shop, *, o
 
     assert seen[-1] == 1
     assert tags(shop) == TAGS
+
+
+@pytest.mark.parametrize("kind", _ICEBERG, ids=["iceberg"])
+def test_a_new_column_that_the_table_is_partitioned_by_is_governed_before_rows_in_it_are_visible(shop: Shop) -> None:
+    """The partition spec changes with the schema, without rows."""
+    shop.sync(**GOVERNED).commit(*ids(1))
+    by_email = {"stream": "orders", "namespace": shop.name.database, "partition_by": [{"source": "email"}]}
+
+    with watched(shop) as seen:
+        sync = shop.sync(2, schema=EMAIL, streams=[by_email], **GOVERNED)
+        sync.commit({"id": 2, "email": "a@example.org"})
+
+    assert seen[-1] == 1
+    assert tags(shop) == TAGS
+    table = shop.lake.iceberg_table(*shop.name)
+    assert [field.name for field in table.spec().fields] == ["email"]
+    assert sorted(len(task.file.partition) for task in table.scan().plan_files()) == [0, 1]
 
 
 def test_rows_of_an_unfinished_overwrite_are_adopted_into_a_governed_column(shop: Shop) -> None:
