@@ -8,7 +8,7 @@ has brought the partitions up to date meanwhile.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from uuid import uuid4
 
@@ -26,12 +26,15 @@ from destination_datalake.tables.hive.partitions.entries import (
     location_of,
     values_of,
 )
-from destination_datalake.tables.hive.partitions.registration import RegisteredPartitions
+from destination_datalake.tables.hive.partitions.registration import RegisteredPartitions, in_batches
 from destination_datalake.tables.hive.partitions.scheme import PartitionScheme, has_registered_partitions
 from destination_datalake.tables.hive.partitions.state import Behind, IndexState, mark_behind
 from destination_datalake.tables.table import TableBusy, table_conflict
 
 _logger = logging.getLogger(__name__)
+
+_AT_ONCE = 1000
+"""Partitions, each with all columns of the table, that are in memory at the same time."""
 
 
 @dataclass(slots=True)
@@ -66,7 +69,8 @@ class PartitionIndex:
         unknown = {values: location for values, location in desired.items() if values not in self._known}
         if not unknown:
             return True
-        self._bring(unknown, table_input, ContentFolders(content))
+        for batch in in_batches(unknown.items(), _AT_ONCE):
+            self._bring(dict(batch), table_input, ContentFolders(content))
         self._known |= unknown.keys()
         return False
 
@@ -129,20 +133,20 @@ class PartitionIndex:
             ]
             # All of them before the first of the new content: readers never see rows of both.
             self._registered.delete(elsewhere)
-        present = {values_of(each): each for each in self._registered.all(with_columns=True)}
-        desired = following(present.values(), folders)
-        if behind.replaced:
-            desired |= self._present(folders.folder)
-        changes = difference(desired, present, table_input, folders)
-        self._registered.update(changes.updates)
-        self._registered.create(changes.creations)
-        if changes.updates or changes.creations:
-            _logger.info(
-                "Table %s: %d partitions registered, %d changed.",
-                self.glue_table.name,
-                len(changes.creations),
-                len(changes.updates),
-            )
+        missing, changed, created = self._present(folders.folder) if behind.replaced else {}, 0, 0
+        for page in in_batches(self._registered.all(with_columns=True), _AT_ONCE):
+            present = {values_of(each): each for each in page}
+            for values in present:
+                missing.pop(values, None)
+            changes = difference(following(page, folders), present, table_input, folders)
+            self._registered.update(changes.updates)
+            changed += len(changes.updates)
+        for batch in in_batches(missing.items(), _AT_ONCE):
+            changes = difference(dict(batch), {}, table_input, folders)
+            self._registered.create(changes.creations)
+            created += len(changes.creations)
+        if changed or created:
+            _logger.info("Table %s: %d partitions registered, %d changed.", self.glue_table.name, created, changed)
 
     def _bring(self, desired: Mapping[Values, str], table_input: TableInput, folders: ContentFolders) -> None:
         """Create or change partitions until they are as desired."""
@@ -175,13 +179,14 @@ class PartitionIndex:
         found = {folder: self.scheme.values(folder) for folder in sorted(partition_folders)}
         return {values: f"{content}/{folder}" for folder, values in found.items() if values is not None}
 
-    def _registered_elsewhere(self, values: Collection[str], location: str) -> Exception:
-        return table_conflict(
-            self.stream,
-            self.glue_table.name,
-            f"its partition {'/'.join(values)} is registered at {location}, which is not in the table's location. Drop "
-            "that partition from the catalog, after moving its files, or set another table_prefix",
-        )
+    def _registered_elsewhere(self, values: Values, location: str) -> Exception:
+        if self.scheme is not None and self.scheme.is_by_date:
+            problem = f"its partition {'/'.join(values)} is registered at {location}, which is not in its location"
+        else:
+            # Values of other columns are contents of records, which no message has.
+            problem = "a partition that rows were sent for is registered at a location that is not in the table's"
+        remedy = "Drop that partition from the catalog, after moving its files, or set another table_prefix"
+        return table_conflict(self.stream, self.glue_table.name, f"{problem}. {remedy}")
 
     def _conclude(self, before: TableInput) -> tuple[TableInput, bool]:
         """Say that the partitions are up to date, if the table is as it was before they were changed.

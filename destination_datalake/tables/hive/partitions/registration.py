@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from botocore.exceptions import ClientError
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 _READ, _CREATED, _UPDATED, _DELETED = 1000, 100, 100, 25
 """Partitions that Glue takes in one call."""
+
+_COLUMNS = 50_000
+"""Columns, in all descriptors together, that one call sends: some megabytes. AWS documents no limit."""
 
 _CONCURRENT_CALLS = 4
 
@@ -56,7 +59,7 @@ class RegisteredPartitions:
         remaining = list(wanted)
 
         def attempt() -> bool:
-            batches, unprocessed = _batches(remaining, _READ), list[Values]()
+            batches, unprocessed = list(in_batches(remaining, _READ)), list[Values]()
             remaining.clear()
             for batch in batches:
                 answer = glue.batch_get_partition(
@@ -83,7 +86,7 @@ class RegisteredPartitions:
         return self._in_batches(
             "BatchCreatePartition",
             entries,
-            _CREATED,
+            _limit(entries, _CREATED),
             values_of,
             lambda batch: glue.batch_create_partition(**self._table, PartitionInputList=batch),
             _EXISTS,
@@ -95,7 +98,7 @@ class RegisteredPartitions:
         return self._in_batches(
             "BatchUpdatePartition",
             entries,
-            _UPDATED,
+            _limit(entries, _UPDATED),
             values_of,
             lambda batch: glue.batch_update_partition(
                 **self._table,
@@ -160,15 +163,23 @@ class RegisteredPartitions:
                 raise error
             return failed
 
-        batches = _batches(members, limit)
+        batches = list(in_batches(members, limit))
         if len(batches) == 1:
             return send(batches[0])
         with ThreadPoolExecutor(_CONCURRENT_CALLS, "partitions") as pool:
             return list(chain.from_iterable(pool.map(send, batches)))
 
 
-def _batches(members: Sequence[_Member], limit: int) -> list[Sequence[_Member]]:
-    return [members[start : start + limit] for start in range(0, len(members), limit)]
+def in_batches(members: Iterable[_Member], limit: int) -> Iterator[list[_Member]]:
+    """Yield the members in lists of at most `limit`."""
+    rest = iter(members)
+    while batch := list(islice(rest, limit)):
+        yield batch
+
+
+def _limit(entries: Sequence[Entry], limit: int) -> int:
+    columns = max((len(each["StorageDescriptor"].get("Columns", ())) for each in entries), default=0)
+    return max(1, min(limit, _COLUMNS // (columns + 1)))
 
 
 def _failed(error: Mapping[str, Any]) -> Values:
@@ -178,5 +189,8 @@ def _failed(error: Mapping[str, Any]) -> Values:
 
 
 def _error(operation: str, values: Values, detail: Mapping[str, str]) -> ClientError:
-    message = f"{detail.get('ErrorMessage', '')} (partition {'/'.join(values)})".strip()
-    return ClientError({"Error": {"Code": detail.get("ErrorCode", "Unknown"), "Message": message}}, operation)
+    # Without the partition's values, which can be contents of records.
+    said = detail.get("ErrorMessage", "")
+    for value in values:
+        said = said.replace(value, "…") if value else said
+    return ClientError({"Error": {"Code": detail.get("ErrorCode", "Unknown"), "Message": said}}, operation)

@@ -49,6 +49,11 @@ class PartitionScheme:
         """The partition fields, one for each key."""
         return tuple(key.field for key in self.folders.keys)
 
+    @property
+    def is_by_date(self) -> bool:
+        """Whether all values of partitions are dates and times, or parts of them."""
+        return all(isinstance(field.transform, CalendarPart) for field in self.fields)
+
     def glue_keys(self) -> list[ColumnTypeDef]:
         """Return the partition keys of the Glue table."""
         return [{"Name": key.name, "Type": glue_type(key.type)} for key in self.folders.keys]
