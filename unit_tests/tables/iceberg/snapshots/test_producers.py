@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.manifest import ManifestFile
+from pyiceberg.manifest import ManifestEntryStatus, ManifestFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform, VoidTransform
@@ -95,6 +95,27 @@ def test_files_of_all_specs_are_replaced_when_a_column_becomes_double(lake: Lake
     folders = [{path.rpartition("/")[0] for path in paths} for paths in (before, paths_of(lake))]
     assert folders[0] == folders[1]
     assert not before & paths_of(lake)
+
+
+def test_a_file_that_is_not_replaced_stays_beside_one_that_is(lake: Lake) -> None:
+    """Both are in one manifest, which is written anew; sequence numbers decide to which files deletes apply."""
+    by: dict[str, Any] = {"partition_by": [{"source": "id"}]}
+    before = lake.write_partitions(lake.open(columns=(ID,), **by), {"id": 1})
+    syncing = lake.open(columns=(ID, PRICE), **by)
+    both = [*before, *lake.write_partitions(syncing, {"id": 2, "price": 0.5})]
+    assert syncing.commit(both, no_rewrite) == Committed()
+    [manifest] = manifests(lake)
+
+    wide = lake.write_partitions(syncing, {"id": 3, "price": 0.1}, columns=(ID, Field("price", "price", Float64())))
+    assert syncing.commit(wide, Executors()) == Committed()
+
+    entries = [entry for each in manifests(lake) for entry in live_entries(each, lake.load().io)]
+    [kept] = [entry for entry in entries if entry.data_file.file_path == before[0].uri]
+    assert (kept.status, kept.sequence_number) == (ManifestEntryStatus.EXISTING, manifest.sequence_number)
+    assert kept.data_file.partition[0] == 1
+    assert len(entries) == 3
+    assert lake.ids() == [1, 2, 3]
+    assert lake.scanned("id = 2") == 1
 
 
 def paths_of(lake: Lake) -> set[str]:
