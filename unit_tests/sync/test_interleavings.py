@@ -18,6 +18,7 @@ from random import Random
 
 import pytest
 
+from destination_datalake.buffer.batching.sizes import BatchSizes
 from destination_datalake.protocol.stdout import Stdout
 from destination_datalake.sync.conductor import EXIT_TERMINATED
 from destination_datalake.termination import Termination
@@ -86,6 +87,7 @@ class Run:
         self._end_spark_at = random.choice([None, None, None, random.randint(0, 25)])
         self._terminate_at = random.choice([None, None, random.randint(0, 25)])
         self._eagerness = random.choice([0.1, 0.5, 0.9])
+        self._started_at = random.choice([0, 0, random.randint(1, 25)])
         self._settle_seconds = random.choice([0.0, 0.0005])
         self._directory = directory
         self._sent = b""
@@ -103,6 +105,10 @@ class Run:
         sync.batch_bytes = random.choice([100, 400, 2000])
         sync.buffer_bytes = random.choice([1000, 1_000_000])
         sync.flush_seconds = random.choice([0.0, 3600.0])
+        if random.random() < 0.5:
+            sync.sizes = BatchSizes(sync.batch_bytes, random.choice([50, 500]), sync.buffer_bytes, expected_yield=0.5)
+        self.executors.tasks = random.choice([1, 2, 5])
+        self.executors.starting = self._started_at > 0
         self.tables = {
             name: ScheduledTable(name, self.executors, self._schedule, self.journal) for name in self.streams
         }
@@ -129,6 +135,8 @@ class Run:
             self.journal.read_stdout()
             if step == self._terminate_at:
                 termination.request()
+            if step == self._started_at:
+                self.executors.starting = False
             if step == self._end_spark_at:
                 self.executors.ended = True
             is_waiting = self._schedule.is_any_waiting(self._settle_seconds if is_open else 0.001)
@@ -142,6 +150,8 @@ class Run:
             elif is_open:
                 os.close(stdin)
                 is_open = False
+            elif self.executors.starting:
+                self.executors.starting = False
             elif time.monotonic() - last_step > HANG_SECONDS:
                 self.journal.violations.append("the sync hangs")
                 termination.request()

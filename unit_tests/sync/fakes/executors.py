@@ -21,7 +21,9 @@ class FakeExecutors:
 
     def __init__(self) -> None:
         self.jobs = 0
+        self.tasks = 1
         self.ended = False
+        self.starting = False
         self.ids: dict[str, list[int]] = {}
         """The ids of the records of each unit, by the URI of its file, refused ones included."""
 
@@ -30,10 +32,10 @@ class FakeExecutors:
         return SparkFailed("Spark's Java process has ended.") if self.ended else None
 
     def is_starting(self) -> bool:
-        return False
+        return self.starting
 
     def parallelism(self) -> int:
-        return 1
+        return self.tasks
 
     def encode(self, tasks: Sequence[EncodeTask]) -> Sequence[UnitResult]:
         self.jobs += 1

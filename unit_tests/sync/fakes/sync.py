@@ -12,6 +12,7 @@ from typing import Any
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess
 from destination_datalake.buffer.backlog import Backlog
+from destination_datalake.buffer.batching.sizes import BatchSizes
 from destination_datalake.buffer.buffer import MiB
 from destination_datalake.buffer.staging import LocalStaging
 from destination_datalake.protocol.catalog import Stream, StreamId
@@ -19,7 +20,7 @@ from destination_datalake.protocol.stdout import Stdout
 from destination_datalake.rejects.ledger import RejectLedger
 from destination_datalake.rejects.limit import RejectLimit
 from destination_datalake.rejects.location import RejectFile
-from destination_datalake.sync.conductor import Conductor
+from destination_datalake.sync.conductor import MAX_JOBS, MAX_JOBS_OF_SHARES, Conductor
 from destination_datalake.sync.landing import Landing
 from destination_datalake.tables.table import TableName
 from destination_datalake.termination import Termination
@@ -56,6 +57,7 @@ class FakeSync:
     buffer_bytes: int = 4096 * MiB
     flush_seconds: float = 300.0
     patience: float = 30.0
+    sizes: BatchSizes | None = None
 
     def __post_init__(self) -> None:
         self.tables: dict[str, FakeTable] = {name: FakeTable(TableName("raw", name)) for name in self.names}
@@ -96,8 +98,9 @@ class FakeSync:
         factories = {stream.id: partial(self.tables.__getitem__, stream.id.name) for stream in streams}
         new_landing = partial(Landing, factories, self.executors, LocalStaging(), ACCESS, "sync", new_rejects())
         self.termination.on_request(partial(out.give_up_after, self.patience))
-        backlog = Backlog(self.directory, self.batch_bytes, self.buffer_bytes, self.flush_seconds)
-        return Conductor(streams, backlog, new_landing, out, self.termination, self.patience).run(stdin)
+        backlog = Backlog(self.directory, self.batch_bytes, self.buffer_bytes, self.flush_seconds, self.sizes)
+        jobs = MAX_JOBS if self.sizes is None else MAX_JOBS_OF_SHARES
+        return Conductor(streams, backlog, new_landing, out, self.termination, self.patience, jobs).run(stdin)
 
 
 def _read_all(descriptor: int) -> bytes:
