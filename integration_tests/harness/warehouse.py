@@ -61,6 +61,12 @@ class Warehouse:
         (found,) = self.whole_rows(table, database)
         return found
 
+    def columns(self, table: str) -> dict[str, str]:
+        """Return the Glue types of a table's columns by name, in order, without partition keys."""
+        keys = {key["Name"] for key in self.lake.glue_table(self.lake.database, table).get("PartitionKeys", ())}
+        types = self.lake.columns(self.lake.database, table)
+        return {name: type_ for name, type_ in types.items() if name not in keys}
+
     def exists(self, table: str, database: str | None = None) -> bool:
         """Tell whether the catalog has the table."""
         return (database or self.lake.database, table) in self.lake.tables()

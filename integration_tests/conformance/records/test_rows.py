@@ -33,7 +33,7 @@ def test_undeclared_fields_are_not_columns(warehouse: Warehouse) -> None:
 
     warehouse.sync([ORDERS], [record("orders", data), record("orders", {}), COMPLETE])
 
-    assert list(warehouse.lake.columns(warehouse.lake.database, "orders")) == [
+    assert list(warehouse.columns("orders")) == [
         "_airbyte_raw_id", "_airbyte_extracted_at", "_airbyte_meta", "_airbyte_generation_id", "id", "name",
     ]  # fmt: skip
     rows = {row["id"]: row for row in warehouse.whole_rows("orders")}
