@@ -120,7 +120,8 @@ STEPS: Sequence[Step] = (
     Step(
         "existing_tables",
         "Existing tables",
-        "compares them with the options, and probes the buckets of tables that are followed",
+        "compares them with the options, reads the metadata of Iceberg tables, and probes the buckets of tables "
+        "that are followed",
         try_existing_tables,
         needs=["database"],
     ),
