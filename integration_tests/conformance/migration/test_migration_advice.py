@@ -85,6 +85,26 @@ def test_a_table_with_partition_keys_that_say_nothing_is_refused_and_stays_as_it
     assert lake.objects() == before
 
 
+@on("hive-parquet")
+def test_a_table_that_was_partitioned_by_two_cursors_is_refused_and_stays_as_it_is(
+    lake: Lake, platform: Platform
+) -> None:
+    """The message has the table's keys and those that the options mean."""
+    types = {"id": "bigint", "at": "timestamp", "due": "timestamp", "at_year": "bigint", "due_year": "bigint"}
+    row = {"id": 1, "at": "2024-02-29T12:00:00", "due": "2025-01-01T00:00:00", "at_year": 2024, "due_year": 2025}
+    AwsDatalake(lake).append("orders", types, [row], partitions=["at_year", "due_year"])
+    before = lake.objects()
+    schema = object_schema(id=INTEGER, at=DATE_TIME, due=DATE_TIME)
+
+    run = sync(platform, lake.config(**OPTIONS, partitioning="YEAR"), schema, {"id": 2}, cursor="at")
+
+    assert run.exit_code == 1
+    [error] = run.errors
+    assert error["failure_type"] == "config_error"
+    assert "(at_year bigint, due_year bigint)" in error["message"]
+    assert lake.objects() == before
+
+
 @pytest.mark.parametrize(
     ("format_", "options", "set_these"),
     [
