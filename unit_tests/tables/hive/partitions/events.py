@@ -54,7 +54,7 @@ class Sync:
     table: HiveTable
     access: AwsAccess
 
-    def encode(self, *rows: Row, **more: int) -> list[DataFile]:
+    def encode(self, *rows: Row, **more: Any) -> list[DataFile]:
         """Data files as executors write them: pending uploads, one for each partition."""
         plan = self.table.plan()
         wide = any(id >= 2**31 for id, _ in rows)
@@ -81,7 +81,7 @@ class Sync:
         upload.close()
         return DataFile(upload.uri, upload.written, rows.num_rows, columns, b"", upload.pending_upload)
 
-    def commit(self, *rows: Row, rewrite: Rewrite = rewrite, **more: int) -> int:
+    def commit(self, *rows: Row, rewrite: Rewrite = rewrite, **more: Any) -> int:
         """Encode and commit until the answer is Committed; return the number of encodings."""
         for times in range(1, 10):
             if self.table.commit(self.encode(*rows, **more), rewrite) == Committed():
