@@ -51,8 +51,9 @@ class JsonLinesFileWriter:
         for text in self._encoder.encode(table):
             self._output.write(text)
 
-    def flush(self) -> None:
-        """Do nothing: all rows are encoded already."""
+    def write_row_group(self, table: pa.Table, size: int) -> None:  # noqa: ARG002
+        """Append rows: they are encoded at once in any case."""
+        self.write(table)
 
     def close(self) -> bytes:
         """Write the rest; return no footer, as the format has none."""

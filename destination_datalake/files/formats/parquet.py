@@ -63,27 +63,31 @@ class ParquetFileWriter:
         self._buffered.append(table)
         self._buffered_bytes += table.nbytes
         if self._buffered_bytes >= ROW_GROUP_BYTES:
-            self._write_row_group()
+            self._write_buffered()
 
-    def flush(self) -> None:
-        """End the row group."""
-        if self._buffered:
-            self._write_row_group()
+    def write_row_group(self, table: pa.Table, size: int) -> None:
+        """Append rows as a row group of their own; `size` is the table's bytes. Not to be mixed with `write`."""
+        assert not self._buffered
+        self._write(table, size)
 
     def close(self) -> bytes:
         """Write the rest; return the file's footer."""
         if self._buffered or self._writer is None:
-            self._write_row_group()
+            self._write_buffered()
         assert self._writer is not None
         self._writer.close()
         footer = io.BytesIO()
         self._writer.writer.metadata.write_metadata_file(footer)
         return footer.getvalue()
 
-    def _write_row_group(self) -> None:
+    def _write_buffered(self) -> None:
         table = pa.concat_tables(self._buffered) if self._buffered else self._schema.empty_table()
+        size = self._buffered_bytes
         self._buffered.clear()
         self._buffered_bytes = 0
+        self._write(table, size)
+
+    def _write(self, table: pa.Table, size: int) -> None:
         if self._writer is None:
             repetitive = _repetitive_columns(table) if self._repetitive is None else self._repetitive
             self._writer = pq.ParquetWriter(
@@ -91,7 +95,7 @@ class ParquetFileWriter:
                 self._schema,
                 compression=self._compression,  # type: ignore[arg-type]
                 compression_level=1 if self._compression == "zstd" else None,
-                write_statistics=_bounded_columns(table),
+                write_statistics=size <= _HUGE_VALUE_BYTES or _bounded_columns(table),
                 use_dictionary=repetitive,  # type: ignore[arg-type]  # The stubs know no list.
                 store_schema=False,
             )

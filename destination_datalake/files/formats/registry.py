@@ -18,8 +18,8 @@ class FileWriter(Protocol):
     def write(self, table: pa.Table) -> None:
         """Append rows; every table has the schema that the file was opened with."""
 
-    def flush(self) -> None:
-        """Encode the rows so far, so that memory which they share with others can be released."""
+    def write_row_group(self, table: pa.Table, size: int) -> None:
+        """Append rows, encoded at once; `size` is the table's bytes. Not to be mixed with `write` in one file."""
 
     def close(self) -> bytes:
         """Write the rest. Return the Parquet footer; empty for formats that have none. The upload stays open."""

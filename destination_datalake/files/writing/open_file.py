@@ -10,7 +10,7 @@ from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.upload import Upload
 from destination_datalake.files.formats.registry import FileOpener
 from destination_datalake.files.plan import DataFile
-from destination_datalake.files.writing.tables import FileSchema
+from destination_datalake.files.writing.tables import FileSchema, Rows
 from destination_datalake.partitioning.spec import PartitionValue
 
 if TYPE_CHECKING:
@@ -54,16 +54,19 @@ class OpenFile:
         """The bytes encoded so far that are not sent."""
         return self._upload.buffered_bytes
 
-    def write(self, rows: pa.Table, *, begins_run: bool = True) -> None:
-        """Append rows of the file's schema. `begins_run` says that they need not come after those before them."""
-        self._writer.write(rows)
-        self._is_sorted = self._is_sorted and not (begins_run and self._rows)
-        self._rows += rows.num_rows
-        self._with_nulls.update(name for name in rows.column_names if rows.column(name).null_count)
+    def write(self, table: pa.Table) -> None:
+        """Append rows of the file's schema."""
+        self._writer.write(table)
+        self._count(table)
 
-    def flush(self) -> None:
-        """Encode the rows so far, which releases their memory."""
-        self._writer.flush()
+    def write_row_group(self, rows: Rows, *, begins_run: bool) -> None:
+        """Append rows of the file's schema, encoded at once, which releases their memory.
+
+        `begins_run` says that they need not come after those before them in the plan's order.
+        """
+        self._writer.write_row_group(*rows)
+        self._is_sorted = self._is_sorted and not (begins_run and self._rows)
+        self._count(rows.table)
 
     def end(self) -> None:
         """Encode the rest. Only `upload` may follow."""
@@ -84,6 +87,10 @@ class OpenFile:
             spec_id=self._spec_id,
             is_sorted=self._is_sorted,
         )
+
+    def _count(self, table: pa.Table) -> None:
+        self._rows += table.num_rows
+        self._with_nulls.update(name for name in table.column_names if table.column(name).null_count)
 
     def abort(self) -> None:
         """Discard what was not sent, and abort the upload."""

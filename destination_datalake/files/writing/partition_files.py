@@ -12,7 +12,7 @@ from destination_datalake.files.formats.registry import FileOpener, extension, o
 from destination_datalake.files.plan import DataFile, FilePlan
 from destination_datalake.files.writing.open_file import OpenFile
 from destination_datalake.files.writing.sorting import in_order
-from destination_datalake.files.writing.tables import FileSchema
+from destination_datalake.files.writing.tables import FileSchema, Rows
 from destination_datalake.files.writing.uploads import Uploads
 from destination_datalake.partitioning.spec import PartitionValue
 
@@ -61,7 +61,7 @@ class PartitionFiles:
         self._schema = schema
         self._opener = opener(self._plan.format, self._plan.codec, schema.arrow, sample)
 
-    def write(self, values: tuple[PartitionValue, ...], tables: Sequence[pa.Table]) -> None:
+    def write(self, values: tuple[PartitionValue, ...], tables: Sequence[Rows]) -> None:
         """Encode rows of a partition; each table is in the plan's order, if it has one."""
         key = repr(values)
         for run in self._runs(tables):
@@ -70,8 +70,7 @@ class PartitionFiles:
                 if key not in self._open:
                     self._open[key] = self._new_file(values)
                 file = self._open[key]
-                file.write(piece, begins_run=begins_run)
-                file.flush()
+                file.write_row_group(piece, begins_run=begins_run)
                 begins_run = False
                 if file.size >= self._plan.target_bytes:
                     self._finish(key)
@@ -96,18 +95,19 @@ class PartitionFiles:
                 steps.callback(file.abort)
             steps.callback(self._uploads.abort)
 
-    def _runs(self, tables: Sequence[pa.Table]) -> Iterator[Sequence[pa.Table]]:
+    def _runs(self, tables: Sequence[Rows]) -> Iterator[Sequence[Rows]]:
         """Yield the rows in runs, each in the plan's order; without an order they are one."""
         order = self._plan.sort_order
         if order is None or len(tables) == 1:
             yield [self._cast(table) for table in tables]
             return
         for piece in _pieces(map(self._cast, tables), self._run_bytes):
-            yield [in_order(piece.combine_chunks(), order)]
+            yield [Rows(in_order(piece.table.combine_chunks(), order), piece.bytes)]
 
-    def _cast(self, table: pa.Table) -> pa.Table:
+    def _cast(self, rows: Rows) -> Rows:
         assert self._schema is not None
-        return table if table.schema.equals(self._schema.arrow) else table.cast(self._schema.arrow)
+        table, size = rows
+        return rows if table.schema.equals(self._schema.arrow) else Rows(table.cast(self._schema.arrow), size)
 
     def _new_file(self, values: tuple[PartitionValue, ...]) -> OpenFile:
         assert self._schema is not None
@@ -134,19 +134,18 @@ class PartitionFiles:
         self._uploads.add(self._open.pop(key))
 
 
-def _pieces(tables: Iterable[pa.Table], size: int) -> Iterator[pa.Table]:
+def _pieces(tables: Iterable[Rows], size: int) -> Iterator[Rows]:
     """Yield the same rows in tables of about `size` bytes, without a copy."""
     gathered: list[pa.Table] = []
     gathered_bytes = 0
-    for table in tables:
-        table_bytes = table.nbytes
+    for table, table_bytes in tables:
         rows = max(1, table.num_rows * size // max(table_bytes, 1))
         for start in range(0, table.num_rows, rows):
             piece = table.slice(start, rows)
             gathered.append(piece)
             gathered_bytes += table_bytes * piece.num_rows // table.num_rows
             if gathered_bytes >= size:
-                yield pa.concat_tables(gathered)
+                yield Rows(pa.concat_tables(gathered), gathered_bytes)
                 gathered, gathered_bytes = [], 0
     if gathered:
-        yield pa.concat_tables(gathered)
+        yield Rows(pa.concat_tables(gathered), gathered_bytes)

@@ -17,7 +17,7 @@ from destination_datalake.files.plan import DataFile, FilePlan
 from destination_datalake.files.writing.partition_files import PartitionFiles
 from destination_datalake.files.writing.sorting import in_order
 from destination_datalake.files.writing.spill import Spill
-from destination_datalake.files.writing.tables import BlockTables, WaitingRows
+from destination_datalake.files.writing.tables import BlockTables, Rows, WaitingRows
 from destination_datalake.partitioning.grouping import by_partition
 from destination_datalake.partitioning.spec import PartitionValue
 
@@ -77,20 +77,23 @@ class PartitionedFileWriter:
     def _make_room(self) -> None:
         """Write the rows that wait, to files or to disk."""
         for values, rows in self._groups():
-            enough = self._spill.bytes_of(values) + rows.nbytes >= self._waiting_bytes // 4
+            enough = self._spill.bytes_of(values) + rows.bytes >= self._waiting_bytes // 4
             if enough and (values in self._files or len(self._files) < self._most_open):
                 self._files.write(values, [*self._spill.take(values), rows])
             else:
                 self._spill.add(values, rows)
         self._spill.end_run()
 
-    def _groups(self) -> Iterator[tuple[tuple[PartitionValue, ...], pa.Table]]:
+    def _groups(self) -> Iterator[tuple[tuple[PartitionValue, ...], Rows]]:
         """Yield each partition with its rows that wait; none wait then."""
         if not self._waiting.bytes:
-            return iter(())
+            return
         schema = self._waiting.schema
         table = self._waiting.take()
         self._files.use_schema(schema, table)
         if self._plan.sort_order is not None:
             table = in_order(table, self._plan.sort_order)
-        return by_partition(table, self._fields) if self._fields else iter([((), table)])
+        groups = by_partition(table, self._fields)
+        del table  # It is released as soon as its rows are taken.
+        for values, rows in groups:
+            yield values, Rows(rows, rows.nbytes)

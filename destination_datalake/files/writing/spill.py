@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from destination_datalake.errors import ConnectorError, Failure
+from destination_datalake.files.writing.tables import Rows
 from destination_datalake.partitioning.spec import PartitionValue
 
 _BUFFER_BYTES = 1024 * 1024
@@ -58,17 +59,18 @@ class Spill:
         found = self._partitions.get(repr(values))
         return sum(batch.bytes for batch in found.batches) if found is not None else 0
 
-    def add(self, values: tuple[PartitionValue, ...], rows: pa.Table) -> None:
-        """Append rows of a partition. All rows until `end_run` have one schema. Raises SpillFailed."""
+    def add(self, values: tuple[PartitionValue, ...], rows: Rows) -> None:
+        """Append rows of a partition, at least one. All rows until `end_run` have one schema. Raises SpillFailed."""
         with self._disk_errors():
             if self._file is None or self._writer is None:
                 self._file = tempfile.TemporaryFile(dir=self._directory, buffering=_BUFFER_BYTES)  # noqa: SIM115
-                self._writer = pa.ipc.new_file(self._file, rows.schema)
+                self._writer = pa.ipc.new_file(self._file, rows.table.schema)
                 self._written = 0
             batches = self._partitions.setdefault(repr(values), _Partition(values, [])).batches
-            for batch in rows.to_batches():
+            for batch in rows.table.to_batches():
                 self._writer.write_batch(batch)
-                batches.append(_Batch(len(self._runs), self._written, batch.nbytes))
+                size = rows.bytes * batch.num_rows // rows.table.num_rows
+                batches.append(_Batch(len(self._runs), self._written, size))
                 self._written += 1
 
     def end_run(self) -> None:
@@ -83,12 +85,12 @@ class Spill:
         self._runs.append(pa.ipc.open_file(pa.py_buffer(mapped)))
         self._file = self._writer = None
 
-    def take(self, values: tuple[PartitionValue, ...]) -> list[pa.Table]:
+    def take(self, values: tuple[PartitionValue, ...]) -> list[Rows]:
         """Return the rows of a partition, mapped into memory, and forget them. Those since `end_run` are not there."""
         found = self._partitions.pop(repr(values), None)
         return self._read(found.batches) if found is not None else []
 
-    def take_all(self) -> Iterator[tuple[tuple[PartitionValue, ...], list[pa.Table]]]:
+    def take_all(self) -> Iterator[tuple[tuple[PartitionValue, ...], list[Rows]]]:
         """Yield each partition with its rows, and forget it."""
         while self._partitions:
             values, batches = self._partitions.pop(next(iter(self._partitions)))
@@ -103,8 +105,11 @@ class Spill:
                 self._file.close()
         self._file = self._writer = None
 
-    def _read(self, batches: Sequence[_Batch]) -> list[pa.Table]:
-        return [pa.Table.from_batches([self._runs[batch.run].get_batch(batch.number)]) for batch in batches]
+    def _read(self, batches: Sequence[_Batch]) -> list[Rows]:
+        return [
+            Rows(pa.Table.from_batches([self._runs[batch.run].get_batch(batch.number)]), batch.bytes)
+            for batch in batches
+        ]
 
     @contextmanager
     def _disk_errors(self) -> Iterator[None]:

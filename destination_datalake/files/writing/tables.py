@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -16,6 +16,13 @@ from destination_datalake.schema.arrow import arrow_field
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.narrowest import narrowest
 from destination_datalake.schema.types import Field
+
+
+class Rows(NamedTuple):
+    """A table and its bytes, which take as long to count as a small file takes to encode."""
+
+    table: pa.Table
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)

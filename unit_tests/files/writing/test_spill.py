@@ -11,16 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from destination_datalake.files.writing.spill import Spill, SpillFailed
+from destination_datalake.files.writing.tables import Rows
 
 added_rows = st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.integers(0, 9)), max_size=5)
 
 
-def rows(*numbers: int) -> pa.Table:
-    return pa.table({"number": pa.array(numbers, pa.int64())})
+def rows(*numbers: int) -> Rows:
+    table = pa.table({"number": pa.array(numbers, pa.int64())})
+    return Rows(table, table.nbytes)
 
 
-def numbers(tables: list[pa.Table]) -> list[object]:
-    return [number for table in tables for number in table.column("number").to_pylist()]
+def numbers(tables: list[Rows]) -> list[object]:
+    return [number for rows in tables for number in rows.table.column("number").to_pylist()]
 
 
 @given(runs=st.lists(added_rows, max_size=4), taken_first=st.sampled_from(["a", "b", None]))
@@ -30,7 +32,7 @@ def test_rows_of_a_partition_come_back_once_in_the_order_in_which_they_were_adde
     spill = Spill()
     for run in runs:
         for name, number in run:
-            spill.add((name,), rows(0, number, 1).slice(1, 1))
+            spill.add((name,), Rows(rows(0, number, 1).table.slice(1, 1), 8))
         spill.end_run()
 
     found: dict[str | None, list[object]] = {taken_first: numbers(spill.take((taken_first,)))}
@@ -72,7 +74,7 @@ def test_runs_can_have_different_schemas() -> None:
     spill = Spill()
     spill.add((), rows(1))
     spill.end_run()
-    spill.add((), pa.table({"number": ["wider"]}))
+    spill.add((), Rows(pa.table({"number": ["wider"]}), 5))
     spill.end_run()
 
     assert numbers(spill.take(())) == [1, "wider"]
