@@ -175,3 +175,34 @@ def test_the_options_to_continue_are_those_of_inherited_tables_only() -> None:
     said = how_to_continue(glue_table("orders", location, {**PARAMETERS, "classification": "json"}))
     assert said is not None
     assert said.startswith("table_type to HIVE, naming.style to aws_datalake and format_type to JSONL to continue it")
+
+
+@pytest.mark.parametrize(
+    ("keys", "options", "set_these"),
+    [
+        ({"at_year": "bigint"}, {}, None),
+        ({"at_year": "bigint"}, {"partitioning": "YEAR"}, None),
+        ({"at_year": "bigint"}, {"partitioning": "DATE"}, "set partitioning YEAR."),
+        ({"at_date": "date"}, {"partitioning": "YEAR/MONTH"}, "set partitioning DATE."),
+        (
+            {"at_year": "bigint", "at_month": "bigint"},
+            {"path_layout": "plain"},
+            "set partitioning YEAR/MONTH and path_layout hive.",
+        ),
+        ({"at_date": "date"}, {"catalog_partitions": "both"}, "set catalog_partitions register."),
+        ({"at_year": "string"}, {}, "Tables with other partition keys than that connector's cannot be continued."),
+        ({"at_month": "bigint", "at_year": "bigint"}, {}, "Tables with other partition keys"),
+        ({"at_year": "bigint", "by_month": "bigint"}, {}, "Tables with other partition keys"),
+        ({"at_hour": "bigint"}, {}, "Tables with other partition keys"),
+    ],
+)
+def test_a_partitioned_table_is_continued_with_its_own_partitioning_or_none(
+    keys: Mapping[str, str], options: Mapping[str, Any], set_these: str | None
+) -> None:
+    table = glue_table("orders", "s3://lake/raw/landing/orders/")
+    table["PartitionKeys"] = [{"Name": name, "Type": type_} for name, type_ in keys.items()]
+
+    said = note([table], **CONTINUING, **options)
+
+    assert (said is None) == (set_these is None)
+    assert set_these is None or set_these in str(said)
