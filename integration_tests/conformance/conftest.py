@@ -27,7 +27,7 @@ def table_kind(request: pytest.FixtureRequest) -> TableKind:
 ALSO_PARTITIONED = ("airbyte", "records", "tables")
 """The folders whose scenarios are also played with partitioned tables."""
 
-SHARE = 8
+SHARE = 16
 """Without `--partitioned-kinds` one scenario of so many is."""
 
 
