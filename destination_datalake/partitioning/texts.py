@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
 from decimal import Decimal as DecimalValue
 from math import isfinite, isnan
 
@@ -35,8 +34,8 @@ def value_text(value: PartitionValue, type_: ColumnType) -> str:
         case int(), Date():
             return date_text(value)
         case int(), Timestamp():
-            moment = datetime(1970, 1, 1) + timedelta(microseconds=value)
-            return moment.isoformat(" ").rstrip("0") if moment.microsecond else moment.isoformat(" ")
+            text = _moment_text(value).replace("T", " ")
+            return text.rstrip("0") if "." in text else text
         case DecimalValue(), _:
             return f"{value:f}"
         case float(), _ if not isfinite(value):
@@ -59,32 +58,31 @@ def iceberg_text(value: PartitionValue, transform: Transform, type_: ColumnType 
         case bool(), _:
             return "true" if value else "false"
         case int(), Identity() if isinstance(type_, Date):
-            return _day(value).date().isoformat()
+            return date_text(value)
         case int(), Identity() if isinstance(type_, Timestamp):
-            return (_EPOCH + timedelta(microseconds=value)).isoformat() + ("+00:00" if type_.zoned else "")
+            return _moment_text(value) + ("+00:00" if type_.zoned else "")
         case bytes(), _:
             return b64encode(value).decode()
     return str(value)
 
 
-_EPOCH = datetime(1970, 1, 1)
-
-
-def _day(days: int) -> datetime:
-    return _EPOCH + timedelta(days=days)
-
-
 _ICEBERG_PERIODS: Mapping[TimeUnit, Callable[[int], str]] = {
     "year": lambda years: f"{1970 + years:04}",
     "month": lambda months: f"{1970 + months // 12:04}-{months % 12 + 1:02}",
-    "day": lambda days: _day(days).date().isoformat(),
-    "hour": lambda hours: (_EPOCH + timedelta(hours=hours)).isoformat("-", "hours"),
+    "day": lambda days: date_text(days),
+    "hour": lambda hours: f"{date_text(hours // 24)}-{hours % 24:02}",
 }
 
 
 def date_text(days: int) -> str:
     """Return the ISO text of a date, from days since 1970; unlike Python's, its calendar has a year 0 and 10000."""
     return str(np.datetime64(days, "D"))
+
+
+def _moment_text(microseconds: int) -> str:
+    """Return the ISO text of a moment, with microseconds if it has some; its calendar is that of `date_text`."""
+    seconds, rest = divmod(microseconds, 1_000_000)
+    return str(np.datetime64(microseconds, "us") if rest else np.datetime64(seconds, "s"))
 
 
 def escaped(text: str, also: str = "") -> str:

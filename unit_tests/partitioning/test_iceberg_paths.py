@@ -58,6 +58,10 @@ def test_folders_are_those_of_pyiceberg(data: st.DataObject, kind: Kind, transfo
         (436352, Since1970("hour"), Timestamp(zoned=True), "2019-10-12-08"),
         (-1, Since1970("hour"), Timestamp(zoned=False), "1969-12-31-23"),
         (-1, Since1970("month"), Date(), "1969-12"),
+        # The time of extraction is any number that a source has emitted.
+        (-17259889, Since1970("hour"), Timestamp(zoned=True), "0000-12-31-23"),
+        (2932897, Since1970("day"), Timestamp(zoned=True), "10000-01-01"),
+        (-62135596800000001, Identity(), Timestamp(zoned=False), "0000-12-31T23%3A59%3A59.999999"),
         (18181, Identity(), Date(), "2019-10-12"),
         (18181, Identity(), Int64(), "18181"),
         (1, Identity(), Timestamp(zoned=True), "1970-01-01T00%3A00%3A00.000001%2B00%3A00"),

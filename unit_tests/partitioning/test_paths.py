@@ -73,6 +73,7 @@ def parts(template: str, *, digits: bool = True) -> PartitionFolders:
         (Date(), days("9999-12-31"), "9999-12-31", "9999-12-31"),
         (Timestamp(zoned=True), 0, "1970-01-01 00:00:00", "1970-01-01 00%3A00%3A00"),
         (Timestamp(zoned=True), -500_000, "1969-12-31 23:59:59.5", "1969-12-31 23%3A59%3A59.5"),
+        (Timestamp(zoned=True), 253402300800000000, "10000-01-01 00:00:00", "10000-01-01 00%3A00%3A00"),
         (Int64(), None, "__HIVE_DEFAULT_PARTITION__", "__HIVE_DEFAULT_PARTITION__"),
     ],
 )

@@ -35,7 +35,7 @@ from destination_datalake.tables.iceberg.compatibility import (
     required_field_within,
 )
 from destination_datalake.tables.iceberg.layout.evolution import WantedLayout
-from destination_datalake.tables.iceberg.layout.partitions import partitioning
+from destination_datalake.tables.iceberg.layout.partitions import partitioning, too_wide
 from destination_datalake.tables.iceberg.layout.sorting import sort_order, sort_order_id
 from destination_datalake.tables.iceberg.metadata.catalog import COMMENT
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
@@ -176,6 +176,8 @@ class IcebergTable:
             for file in files:
                 if (column := required_column_with_nulls(file, metadata.schema())) is not None:
                     raise self._required(column, "records have no value for it")
+                if (field := too_wide(file, metadata)) is not None:
+                    raise self._too_wide(field.name)
             promotion.rewrite_files(table, transaction, promoted_to_double(table.schema(), metadata.schema()))
             if files:
                 added = Entries(metadata)
@@ -294,6 +296,15 @@ class IcebergTable:
             self.name,
             f"its column {column} is required, and {why}. "
             f"Make the column optional (ALTER TABLE ... ALTER COLUMN {column} DROP NOT NULL)",
+        )
+
+    def _too_wide(self, field: str) -> TableConflict:
+        return table_conflict(
+            self._stream.id,
+            self.name,
+            f"a value below zero, rounded down for its partition field {field}, has more digits than its type. "
+            "Partition by another transform, such as bucket[16] (partition_by, or ALTER TABLE ... REPLACE PARTITION "
+            f"FIELD {field} WITH ...)",
         )
 
     def _add_comment(self, reconciled: Reconciliation, transaction: Transaction) -> None:

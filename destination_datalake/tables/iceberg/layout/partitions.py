@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 
+from pyiceberg.partitioning import PartitionField as IcebergField
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import TruncateTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import NestedField, StructType
+from pyiceberg.types import DecimalType, LongType, NestedField, StructType
 
 from destination_datalake.files.plan import DataFile
 from destination_datalake.partitioning.paths import IcebergPath
@@ -15,6 +18,8 @@ from destination_datalake.partitioning.spec import PartitionField, Partitioning,
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.iceberg import from_iceberg
 from destination_datalake.schema.types import Field, Struct
+
+_INT_MAX = 2**31 - 1
 
 Path = tuple[str, ...]
 """The names from a column down to a field inside it."""
@@ -67,8 +72,32 @@ def outdated(file: DataFile, metadata: TableMetadata) -> str | None:
 
 
 def partition_record(file: DataFile, metadata: TableMetadata) -> Record:
-    """Return a file's partition as manifests of the table's default spec have it."""
-    return Record(*(file.partition or [None] * len(metadata.spec().fields)))
+    """Return a file's partition as manifests of the table's default spec have it.
+
+    The file may have 32-bit integers where the column is long by now: a truncated one that has wrapped around, as
+    Java's int does, is no multiple of the width, and gets the value that the long has.
+    """
+    values = list(file.partition or [None] * len(metadata.spec().fields))
+    for position, field in enumerate(metadata.spec().fields):
+        value, transform = values[position], field.transform
+        if isinstance(transform, TruncateTransform) and isinstance(value, int) and value % transform.width:
+            is_long = value <= _INT_MAX and metadata.schema().find_type(field.source_id) == LongType()
+            values[position] = value - 2**32 if is_long else value
+    return Record(*values)
+
+
+def too_wide(file: DataFile, metadata: TableMetadata) -> IcebergField | None:
+    """Return a field of the default spec that cannot hold the file's value, or None.
+
+    Truncation rounds down, so that -9.9 becomes -10.0, for which decimal(2, 1) has too few digits. No engine writes
+    such a partition (Iceberg: DecimalUtil.toReusedFixLengthBytes).
+    """
+    for field, value in zip(metadata.spec().fields, file.partition, strict=False):
+        if isinstance(value, Decimal) and isinstance(field.transform, TruncateTransform):
+            type_ = metadata.schema().find_type(field.source_id)
+            if isinstance(type_, DecimalType) and len(value.as_tuple().digits) > type_.precision:
+                return field
+    return None
 
 
 def _inside_structs(fields: Sequence[NestedField], above: Path) -> Iterator[tuple[Path, NestedField]]:

@@ -8,10 +8,11 @@ from decimal import Decimal as Number
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import pyarrow as pa
 import pytest
 
-from destination_datalake.partitioning.spec import parse_transform
-from destination_datalake.partitioning.transforms import permits
+from destination_datalake.partitioning.spec import Truncate, parse_transform
+from destination_datalake.partitioning.transforms import permits, transformed
 from destination_datalake.schema.types import (
     Boolean,
     ColumnType,
@@ -26,7 +27,8 @@ from destination_datalake.schema.types import (
     Struct,
     Timestamp,
 )
-from unit_tests.tables.iceberg.lake import Lake
+from destination_datalake.tables.table import Committed, TableConflict
+from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 
 ID = Field("id", "id", Int64())
 
@@ -108,3 +110,32 @@ def test_a_partition_field_can_be_inside_structs(lake: Lake) -> None:
     assert lake.ids() == [1, 2, 3, 4]
     assert lake.scanned("buyer.home.land = 'pt'") == 1
     assert lake.scanned("buyer.home.land is null") == 1
+
+
+def test_truncated_integers_that_wrap_around_are_found_when_the_column_is_long(lake: Lake) -> None:
+    """Below the smallest int there is no int to round down to; a file has ints while the column becomes long."""
+    by: dict[str, Any] = {"partition_by": [{"source": "n", "transform": "truncate[10]"}]}
+    opened = lake.open(columns=(ID, Field("n", "n", Int64())), **by)
+    narrow = (ID, Field("n", "n", Int32()))
+    file = lake.write_rows(opened, {"id": 1, "n": -(2**31)}, columns=narrow, partition=[2**31 - 2], statistics=False)
+
+    assert opened.commit([file], no_rewrite) == Committed()
+
+    assert lake.scanned(f"n = {-(2**31)}") == 1
+    assert lake.scanned(f"n = {2**31 - 2}") == 0
+
+
+@pytest.mark.parametrize(("type_", "width"), [(Decimal(9, 2), 100), (Decimal(2, 0), 1000)])
+def test_decimals_that_have_no_truncated_value_of_their_type_are_refused(
+    lake: Lake, type_: Decimal, width: int
+) -> None:
+    x = Field("x", "x", type_)
+    opened = lake.open(columns=(ID, x), partition_by=[{"source": "x", "transform": f"truncate[{width}]"}])
+    lowest = Number(1 - 10**type_.precision).scaleb(-type_.scale)
+    truncated = transformed(pa.array([lowest], pa.decimal128(type_.precision, type_.scale)), Truncate(width))
+    file = lake.write_rows(opened, {"id": 1, "x": lowest}, partition=truncated.to_pylist())
+
+    with pytest.raises(TableConflict, match=r"rounded down for its partition field x_trunc.* has more digits"):
+        opened.commit([file], no_rewrite)
+
+    assert not [key for key in lake.objects() if key.endswith(".parquet")]
