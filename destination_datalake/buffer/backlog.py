@@ -62,7 +62,9 @@ class Backlog:
         sizes = self._sizes
         if sizes is None:
             return self._backpressure.reached(self.buffer.waiting_sizes(), landing)
-        whole = sum(size // sizes.batch_bytes(stream) for stream, size in self.buffer.waiting())
+        # For each chunk that is read: most of many streams are small, which is quickly seen.
+        least = sizes.least_bytes
+        whole = sum(size // sizes.batch_bytes(stream) for stream, size in self.buffer.waiting() if size >= least)
         return whole > 0 and whole + min(tasks, sizes.parallelism) > sizes.parallelism
 
     def waits_for_spark(self, slots: int | None, tasks: int, *, everything: bool) -> bool:

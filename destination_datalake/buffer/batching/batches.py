@@ -67,7 +67,8 @@ class Batcher:
     ) -> list[Batch]:
         """Take what is due out of the buffer: at least one batch if any is, and about the bytes of one batch in all.
 
-        Small streams that are due share a job, so that a hundred of them do not cost a hundred jobs. With `everything`
+        Small streams that are due share a job, so that a hundred of them do not cost a hundred jobs. A stream of which
+        more waits than the job has room for is left to a job of its own, if there are `sizes`. With `everything`
         all that waits is due: the buffer is full, or the input has `ended`. `idle` tasks can run now, if that is known.
         Raises SealFailed; then nothing was taken.
         """
@@ -75,7 +76,9 @@ class Batcher:
         room = self._size.batch_bytes
         for stream in self._due(buffer, now, everything=everything):
             if not batches and self._sizes is not None:
-                room = _room(self._sizes, stream, buffer.waiting_bytes(stream), idle or 1, ended=ended)
+                room = _room(self._sizes, stream, buffer.waiting_bytes(stream), idle, ended=ended)
+            elif self._sizes is not None and buffer.waiting_bytes(stream) > room:
+                continue  # What is cut off a larger batch becomes a small file.
             try:
                 segments = buffer.take(stream, room)
             except DiskFailed as error:
@@ -115,12 +118,12 @@ class Batcher:
         ]
 
 
-def _room(sizes: BatchSizes, stream: StreamId, waiting: int, idle: int, *, ended: bool) -> int:
+def _room(sizes: BatchSizes, stream: StreamId, waiting: int, idle: int | None, *, ended: bool) -> int:
     """Return the bytes of the next job: a share for each idle task. At the end no task waits for what may come."""
     if ended:
-        return sizes.largest_share * sizes.parallelism
+        return sizes.largest_share * (idle or sizes.parallelism)
     share = sizes.share(stream)
-    return max(sizes.batch_bytes(stream), min(idle, waiting // share) * share)
+    return max(sizes.batch_bytes(stream), min(idle or 1, waiting // share) * share)
 
 
 def _planned(sizes: BatchSizes, batches: Sequence[Batch], idle: int | None, *, all_idle: bool) -> list[Batch]:

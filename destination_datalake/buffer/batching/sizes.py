@@ -52,12 +52,12 @@ class BatchSizes:
 
     def share(self, stream: StreamId) -> int:
         """Return the bytes of the stream that one task should encode."""
-        return max(1, min(int(self.target_bytes / self.yield_of(stream)), self.largest_share))
+        return min(max(1, int(self.target_bytes / self.yield_of(stream))), self.largest_share)
 
     @property
     def largest_share(self) -> int:
         """The most bytes that any task should encode."""
-        return self.buffer_bytes // (self.parallelism + 2)
+        return max(1, self.buffer_bytes // (self.parallelism + 2))
 
     def batch_bytes(self, stream: StreamId) -> int:
         """Return the size at which a batch of the stream is due."""
