@@ -122,6 +122,7 @@ class Landing:
             return
         try:
             results = self._encode([stage for _, stage in staged.values()], batches[0].tasks)
+            self._count_slots()  # A cluster's executors come and go.
         except Exception as error:
             for batch, _ in staged.values():
                 self._settle(BatchFailed(batch, failure_of(error, batch.stream, "encode records of")))
@@ -132,12 +133,9 @@ class Landing:
             commit.result()
 
     def slots(self) -> int | None:
-        """Return the number of tasks that run at the same time; None while that is not known."""
+        """Return the number of tasks that run at the same time, as of the last job; None while it is not known."""
         if self._slots is None and not self._executors.is_starting():
-            try:
-                self._slots = self._executors.parallelism()
-            except Exception:
-                self._slots = 1  # Spark has failed; the job that needs it says so.
+            self._count_slots()
         return self._slots
 
     def engine_is_starting(self) -> bool:
@@ -167,6 +165,12 @@ class Landing:
     def close(self, given_up: Callable[[], bool]) -> None:
         """End the threads: start nothing more, and wait until what runs has ended, or `given_up` returns true."""
         self._commits.close(given_up)
+
+    def _count_slots(self) -> None:
+        try:
+            self._slots = self._executors.parallelism()
+        except Exception:
+            self._slots = 1  # Spark has failed; the job that needs it says so.
 
     def _prepare(self, factory: Callable[[], Table]) -> Table:
         """Open a table and prepare it, on a pool's thread: that may import libraries for seconds."""

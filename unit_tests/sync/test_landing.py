@@ -112,6 +112,14 @@ def test_batches_of_one_job_are_committed_each_to_its_table(lake: Lake) -> None:
     assert (lake.a.rows, lake.b.rows, lake.executors.jobs) == (2, 3, 1)
 
 
+def test_tasks_that_a_cluster_has_gained_are_counted_after_each_job(lake: Lake) -> None:
+    landing = lake.landing()
+    before = landing.slots()
+    lake.executors.tasks = 8
+    landing.land([lake.batch(A)])
+    assert (before, landing.slots()) == (1, 8)
+
+
 # --- Staging
 
 
