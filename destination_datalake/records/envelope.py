@@ -26,6 +26,9 @@ RECORD_TIME_OUT_OF_RANGE = "DESTINATION_RECORD_TIME_OUT_OF_RANGE"
 LATEST_EMITTED = 253_402_300_799_999
 """9999-12-31T23:59:59.999Z in milliseconds."""
 
+EARLIEST_EMITTED = -62_135_596_800_000
+"""0001-01-01T00:00:00Z in milliseconds."""
+
 _SECONDS_BELOW = 100_000_000_000
 """An `emitted_at` below this many "milliseconds" (March 1973) is in seconds (year 5138), as PyAirbyte sends it."""
 
@@ -64,7 +67,7 @@ class AnyObject(msgspec.Struct, gc=False):
     """An object whose members are skipped."""
 
 
-_Milliseconds = Meta(ge=-LATEST_EMITTED, le=LATEST_EMITTED)
+_Milliseconds = Meta(ge=EARLIEST_EMITTED, le=LATEST_EMITTED)
 
 
 class RegularRecord(msgspec.Struct, gc=False):
@@ -88,7 +91,7 @@ def emitted_at(raw: bytes) -> int:
     if number is None:
         raise RecordRefused(RECORD_UNREADABLE, "the record has no emitted_at")
     milliseconds = number * 1000 if -_SECONDS_BELOW < number < _SECONDS_BELOW else number
-    if not -LATEST_EMITTED <= milliseconds <= LATEST_EMITTED:
+    if not EARLIEST_EMITTED <= milliseconds <= LATEST_EMITTED:
         raise RecordRefused(RECORD_TIME_OUT_OF_RANGE, "the record's emitted_at is out of range")
     return int(milliseconds)
 

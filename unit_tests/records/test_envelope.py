@@ -32,6 +32,7 @@ from destination_datalake.records.values.rules import BlockRefused
         ("100000000000", 100000000000),
         ("0", 0),
         ("-1", -1000),
+        ("-62135596800000", -62135596800000),
     ],
 )
 def test_emitted_at_is_in_milliseconds_or_in_seconds_if_too_small(raw: str, milliseconds: int) -> None:
@@ -44,6 +45,7 @@ def test_emitted_at_is_in_milliseconds_or_in_seconds_if_too_small(raw: str, mill
         ("null", "the record has no emitted_at"),
         ('"secret"', "the record has no emitted_at"),
         ("253402300800000", "the record's emitted_at is out of range"),
+        ("-62135596800001", "the record's emitted_at is out of range"),
         ("1e99999999999", "the record's emitted_at is out of range"),
     ],
 )
