@@ -127,8 +127,12 @@ def _room(sizes: BatchSizes, stream: StreamId, waiting: int, idle: int | None, *
 
 
 def _planned(sizes: BatchSizes, batches: Sequence[Batch], idle: int | None, *, all_idle: bool) -> list[Batch]:
-    """Return the batches of one job with their tasks: as many as have about a share each, or `all_idle` ones."""
+    """Return the batches of one job with their tasks: as many as have about a share each, or `all_idle` if more.
+
+    They may be more than are idle: a batch of several shares would otherwise keep one task busy when others are idle.
+    """
     tasks = idle
-    if idle is not None and not all_idle:
-        tasks = max(1, min(idle, round(sum(batch.bytes / sizes.share(batch.stream) for batch in batches))))
+    if idle is not None:
+        shares = round(sum(batch.bytes / sizes.share(batch.stream) for batch in batches))
+        tasks = max(idle if all_idle else 1, min(sizes.parallelism, shares))
     return [replace(batch, tasks=tasks, expected_yield=sizes.yield_of(batch.stream)) for batch in batches]

@@ -127,7 +127,7 @@ def test_a_batch_has_a_share_for_each_task_that_can_run_now(
         pytest.param(30, 2, 0, [(30, 2)], id="all tasks that can run share it"),
         pytest.param(30, 2, 1, [(30, 1)], id="and no others"),
         pytest.param(300, 2, 0, [(300, 2)], id="it is not cut, as no more will come"),
-        pytest.param(600, 2, 2, [(250, 1)], id="one task gets no more than the largest share"),
+        pytest.param(600, 2, 2, [(250, 2)], id="what must wait in Spark is no more than one task could encode"),
         pytest.param(300, None, 0, [(300, None)], id="Spark has not said yet how many tasks run"),
     ],
 )
@@ -147,6 +147,13 @@ def test_what_is_due_by_age_is_encoded_by_as_few_tasks_as_have_a_share_each(tmp_
 
     assert source.take(slots=2, running=0) == [(30, 1)]
     assert source.take(slots=2, running=1) == [(20, 1)], "nothing is cut off to fill the first job"
+
+
+def test_a_batch_of_several_shares_that_waits_in_spark_is_not_one_long_task(tmp_path: Path) -> None:
+    source = Source(tmp_path, least=160)
+    source.send(400)
+
+    assert source.take(slots=4, running=4) == [(160, 4)]
 
 
 def test_small_streams_share_a_job(tmp_path: Path) -> None:
