@@ -39,7 +39,8 @@ def test_names_are_stored_in_lower_case_and_found_in_any(cloud: Cloud) -> None:
 def test_a_batch_has_a_size(cloud: Cloud, operation: str, member: str, limit: int) -> None:
     glue = cloud.access.client("glue")
     glue.create_database(DatabaseInput={"Name": "shop"})
-    glue.create_table(DatabaseName="shop", TableInput={"Name": "orders"})
+    keys: Any = [{"Name": "number", "Type": "string"}]
+    glue.create_table(DatabaseName="shop", TableInput={"Name": "orders", "PartitionKeys": keys})
     where = {"DatabaseName": "shop"} | ({} if operation == "batch_delete_table" else {"TableName": "orders"})
 
     def members(count: int) -> Any:
