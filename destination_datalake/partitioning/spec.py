@@ -64,6 +64,10 @@ class Void:
         return "void"
 
 
+Part = Literal["date", "year", "month", "day", "hour"]
+"""A part of the calendar date or time of day."""
+
+
 @dataclass(frozen=True, slots=True)
 class CalendarPart:
     """A part of the calendar date or time of day in `zone`, an IANA name: 2019, 10, 12, 8, or the whole date.
@@ -72,7 +76,7 @@ class CalendarPart:
     width, which makes the key a string; 0 leaves the number as it is, which makes the key a bigint.
     """
 
-    part: Literal["year", "month", "day", "hour", "date"]
+    part: Part
     zone: str = "UTC"
     digits: int = 0
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import cast
 
-TimePart = Literal["year", "month", "day", "hour", "date"]
-TIME_PARTS: tuple[TimePart, ...] = get_args(TimePart)
+from destination_datalake.partitioning.spec import Part
 
 NAMES: Mapping[str, str] = {
     "database": "the table's database: the stream's namespace, or `lakeformation_database_name`",
@@ -236,9 +235,9 @@ def path_template(path_layout: str, partitioning: str) -> PathTemplate | None:
     return PathTemplate.parse(path_layout)
 
 
-def time_parts(template: PathTemplate) -> tuple[TimePart, ...]:
+def time_parts(template: PathTemplate) -> tuple[Part, ...]:
     """Return the parts of a date among the variables of a template, in order."""
-    return tuple(cast(TimePart, each) for each in template.variables if each in TIMES)
+    return tuple(cast(Part, each) for each in template.variables if each in TIMES)
 
 
 def filled(template: str, names: Mapping[str, str]) -> str:

@@ -30,7 +30,7 @@ from destination_datalake.schema.types import (
     NumericTypes,
 )
 from destination_datalake.tables.layout.location import TableLocation
-from destination_datalake.tables.layout.partitions import TableLayout
+from destination_datalake.tables.layout.partitions import PARTS, TableLayout
 from destination_datalake.tables.naming import TableNaming
 from docs.generator.markdown import code, table
 
@@ -156,22 +156,11 @@ def units() -> str:
 def hive_keys() -> str:
     """Return the partition keys of the layout `hive`."""
     rows = []
-    for partitioning in (
-        "DATE",
-        "YEAR",
-        "MONTH",
-        "DAY",
-        "YEAR/MONTH",
-        "YEAR/MONTH/DAY",
-        "YEAR/MONTH/DAY/HOUR",
-        "DAY/HOUR",
-    ):
-        folders = Example.of({"partitioning": partitioning}).folders
-        assert folders is not None
-        keys = ", ".join(f"`{key.name}` {glue_type(key.type)}" for key in folders.keys)
-        rows.append(
-            [code(partitioning), keys, code(Example.of({"partitioning": partitioning}).partitions(PURCHASES)[0])]
-        )
+    for partitioning in (units for units, parts in PARTS.items() if parts):
+        example = Example.of({"partitioning": partitioning})
+        assert example.folders is not None
+        keys = ", ".join(f"`{key.name}` {glue_type(key.type)}" for key in example.folders.keys)
+        rows.append([code(partitioning), keys, code(example.partitions(PURCHASES)[0])])
     return table(["`partitioning`", "keys in the catalog", "folder"], rows)
 
 

@@ -72,8 +72,5 @@ class BackpressureLimit:
 
         The `landing` jobs count only while a whole batch waits.
         """
-        return self.reached_by(sum(size // self.batch_bytes for size in waiting), landing)
-
-    def reached_by(self, whole: int, landing: int) -> bool:
-        """Whether reading must wait while so many whole batches wait."""
+        whole = sum(size // self.batch_bytes for size in waiting)
         return whole > 0 and whole + landing >= self.batches

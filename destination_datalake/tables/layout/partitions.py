@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.errors import ConfigError
@@ -14,6 +14,7 @@ from destination_datalake.partitioning.spec import (
     EXTRACTED_AT,
     CalendarPart,
     Identity,
+    Part,
     PartitionField,
     Since1970,
     SortField,
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from destination_datalake.tables.layout.location import TableLocation
 
 _logger = logging.getLogger(__name__)
-
-Part = Literal["date", "year", "month", "day", "hour"]
 
 PARTS: Mapping[PartitioningUnits, tuple[Part, ...]] = {
     "NO PARTITIONING": (),

@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from destination_datalake.partitioning.paths import PartitionFolders, PartitionKey
-from destination_datalake.partitioning.spec import CalendarPart, PartitionField
+from destination_datalake.partitioning.spec import CalendarPart, Part, PartitionField
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.types import Date, Field, Int64, Timestamp
 from destination_datalake.tables.aws_datalake import InheritedKeys, is_inherited
 from destination_datalake.tables.glue.glue_table import TableInput
 from destination_datalake.tables.hive.partitions.scheme import PartitionScheme
-from destination_datalake.tables.layout.partitions import Part
 from destination_datalake.tables.table import TableName, table_conflict
 
 if TYPE_CHECKING:
