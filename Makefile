@@ -1,7 +1,7 @@
 # Everything here works in a fresh clone: a target first brings what it needs. `make` alone lists the targets.
 
 UV_VERSION := 0.13.8
-WORKERS ?= 3
+WORKERS ?= 4
 ARGS ?=
 
 PYTHON := .venv/bin/python
@@ -28,10 +28,10 @@ jdk: # Spark needs a Java 17 or newer
 demo: jdk setup ## run spec, check and a sync against an embedded AWS (FORMAT=jsonl, TABLE_TYPE=hive)
 	$(PYTHON) -m demo
 
-test: jdk setup ## run all tests (WORKERS=3 processes at a time, ARGS="--durations=25")
+test: jdk setup ## run all tests (WORKERS=4 processes at a time, ARGS="--durations=25")
 	$(PYTEST) -n $(WORKERS) $(ARGS)
 
-test-unit: setup ## run the tests that need no Java and no network (WORKERS=3)
+test-unit: setup ## run the tests that need no Java and no network (WORKERS=4)
 	$(PYTEST) unit_tests -n $(WORKERS)
 
 conformance: jdk setup ## try what the platform can send, and write docs/operating/conformance.md of it
