@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from destination_datalake.config.layout import default_partitioning
+from destination_datalake.config.groups.layout import default_partitioning
 
 
 def normalised(options: Mapping[str, Any]) -> dict[str, Any]:

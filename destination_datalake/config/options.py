@@ -13,9 +13,9 @@ from pydantic import BaseModel, Field, SecretStr, ValidationError
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.config.base import Options
-from destination_datalake.config.encryption import BucketDefault, SseKms, SseS3
-from destination_datalake.config.governance import LakeFormationOptions, contradictory_governance
-from destination_datalake.config.layout import (
+from destination_datalake.config.groups.encryption import BucketDefault, SseKms, SseS3
+from destination_datalake.config.groups.governance import LakeFormationOptions, contradictory_governance
+from destination_datalake.config.groups.layout import (
     CatalogPartitions,
     Nested,
     PartitioningUnits,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from destination_datalake.config.governance import LOCATION_PERMISSIONS
+from destination_datalake.config.groups.governance import LOCATION_PERMISSIONS
 from destination_datalake.config.options import Config
 from destination_datalake.iam_policy.scope import Scope
 from destination_datalake.lake_formation.messages import CommandLines

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from destination_datalake.config.governance import LOCATION_PERMISSIONS
+from destination_datalake.config.groups.governance import LOCATION_PERMISSIONS
 from destination_datalake.config.options import Config
 from destination_datalake.iam_policy.scope import Scope, prefixes
 from destination_datalake.rejects.location import REJECTS_TABLE

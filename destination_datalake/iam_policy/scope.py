@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Self
 
 from destination_datalake.aws.address import S3Address, partition_of
-from destination_datalake.config.encryption import SseKms
-from destination_datalake.config.governance import Grant, TableTags
+from destination_datalake.config.groups.encryption import SseKms
+from destination_datalake.config.groups.governance import Grant, TableTags
 from destination_datalake.config.options import Config
 from destination_datalake.errors import ConfigError
 from destination_datalake.protocol.catalog import StreamId

@@ -26,7 +26,7 @@ from destination_datalake.buffer.descriptors import raise_limit
 from destination_datalake.buffer.disk import DiskFailed, buffer_directory
 from destination_datalake.buffer.staging import LocalStaging, RemoteStaging
 from destination_datalake.config.access import aws_access
-from destination_datalake.config.layout import without_stream
+from destination_datalake.config.groups.layout import without_stream
 from destination_datalake.errors import SyncRefused
 from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.policy import Policy

@@ -15,9 +15,9 @@ from airbyte_cdk.test.standard_tests._spec_lint import find_secret_marking_error
 from pydantic import BaseModel
 
 from destination_datalake.cli import spec_message
-from destination_datalake.config.encryption import BucketDefault, SseKms, SseS3
-from destination_datalake.config.governance import Grant, LakeFormationOptions, TableTags
-from destination_datalake.config.layout import PartitionBy, SortBy, StreamOptions
+from destination_datalake.config.groups.encryption import BucketDefault, SseKms, SseS3
+from destination_datalake.config.groups.governance import Grant, LakeFormationOptions, TableTags
+from destination_datalake.config.groups.layout import PartitionBy, SortBy, StreamOptions
 from destination_datalake.config.normalisation import normalised
 from destination_datalake.config.options import (
     Config,

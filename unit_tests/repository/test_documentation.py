@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 import yaml
 
-from destination_datalake.config.layout import PartitioningUnits
+from destination_datalake.config.groups.layout import PartitioningUnits
 from destination_datalake.config.options import Config
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.columns import stream_columns
