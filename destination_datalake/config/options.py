@@ -24,11 +24,12 @@ from destination_datalake.config.groups.layout import (
     Timezone,
     contradictory_layout,
     contradictory_paths,
+    database_folder,
 )
+from destination_datalake.config.groups.maintenance import MODES, Maintenance, NoMaintenance
 from destination_datalake.config.messages import Expects, invalid_options
 from destination_datalake.config.normalisation import contradictions, normalised, with_dependent_defaults
 from destination_datalake.errors import ConfigError
-from destination_datalake.partitioning.templates import RESERVED_FOLDERS
 
 TableType = Literal["ICEBERG", "HIVE"]
 DatabaseStrategy = Literal["namespace", "single"]
@@ -233,6 +234,9 @@ class Config(Options):
         Field(pattern=r"^https?://[^\s/@?#]+/?$"),
         Expects("the address of an S3-compatible store, such as http://localhost:9000, without user and path"),
     ] = None
+    maintenance: Annotated[
+        Maintenance, Field(discriminator="mode"), Expects("an object whose mode is none, glue or connector")
+    ] = Field(default_factory=lambda: NoMaintenance(mode="none"))
 
     @classmethod
     def parse(cls, options: Mapping[str, Any]) -> Self:
@@ -312,18 +316,6 @@ class Config(Options):
         return str(S3Address(self.bucket_name, self.key(*names)))
 
 
-_RESERVED_FOLDERS = frozenset({"_staging", "_raw", "_errors", "_reports"}) | RESERVED_FOLDERS
-"""Folders under bucket_prefix that hold no tables, or those of another layout."""
-
-
-def database_folder(database: str) -> str:
-    """Return the folder of a database.
-
-    One with the name of a folder reserved for another purpose gets a folder whose name no database can have.
-    """
-    return f"{database}.db" if database in _RESERVED_FOLDERS else database
-
-
 _SECRET_SETTING = re.compile(r"secret|password|token|access[._-]?key", re.IGNORECASE)
 
 
@@ -344,5 +336,6 @@ _VARIANTS: Mapping[str, type[Options]] = {
     "Bucket default": BucketDefault,
     "SSE-S3": SseS3,
     "SSE-KMS": SseKms,
+    **MODES,
 }
 """The models in discriminated unions, by the value that chooses them."""

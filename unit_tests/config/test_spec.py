@@ -18,6 +18,7 @@ from destination_datalake.cli import spec_message
 from destination_datalake.config.groups.encryption import BucketDefault, SseKms, SseS3
 from destination_datalake.config.groups.governance import Grant, LakeFormationOptions, TableTags
 from destination_datalake.config.groups.layout import PartitionBy, SortBy, StreamOptions
+from destination_datalake.config.groups.maintenance import ConnectorMaintenance, GlueOptimizers, NoMaintenance
 from destination_datalake.config.normalisation import normalised
 from destination_datalake.config.options import (
     Config,
@@ -96,6 +97,9 @@ def variants(option: str) -> list[dict[str, Any]]:
         pytest.param(variants("encryption")[1], SseS3, id="SSE-S3"),
         pytest.param(variants("encryption")[2], SseKms, id="SSE-KMS"),
         pytest.param(CONNECTION["properties"]["spark"], SparkOptions, id="Spark"),
+        pytest.param(variants("maintenance")[0], NoMaintenance, id="No maintenance"),
+        pytest.param(variants("maintenance")[1], GlueOptimizers, id="Glue's optimizers"),
+        pytest.param(variants("maintenance")[2], ConnectorMaintenance, id="Maintenance by the connector"),
     ],
 )
 def test_the_spec_and_the_configuration_have_the_same_options_rules_and_defaults(
@@ -114,7 +118,16 @@ def test_jsonl_differs_only_in_the_default_of_its_codec() -> None:
 def test_the_top_level_of_the_spec_and_the_configuration_agree() -> None:
     written, required = rules_in(CONNECTION)
     held, needed = rules_of(Config)
-    for nested in ("credentials", "format", "naming", "rejects", "lake_formation", "encryption", "spark"):
+    for nested in (
+        "credentials",
+        "format",
+        "naming",
+        "rejects",
+        "lake_formation",
+        "encryption",
+        "spark",
+        "maintenance",
+    ):
         assert written.pop(nested) == {"type": "object"}
         held.pop(nested)
 
@@ -130,7 +143,7 @@ def test_options_are_ordered_in_existing_groups_with_title_and_description() -> 
     used = [option["group"] for option in options_in_order]
     assert set(used) == set(groups)
     plain = [CONNECTION["properties"][name] for name in ("naming", "rejects", "lake_formation", "spark")]
-    chosen = [*variants("credentials"), *variants("format"), *variants("encryption")]
+    chosen = [*variants("credentials"), *variants("format"), *variants("encryption"), *variants("maintenance")]
     listed = [GOVERNANCE["table_tags"]["items"], GOVERNANCE["grants"]["items"], STREAM]
     for nested in [CONNECTION, *chosen, *plain, *listed]:
         for name, option in nested["properties"].items():

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 from destination_datalake.config.base import Options
 from destination_datalake.config.messages import Expects
 from destination_datalake.partitioning.spec import is_timezone
-from destination_datalake.partitioning.templates import PRESETS, InvalidTemplate, path_template
+from destination_datalake.partitioning.templates import PRESETS, RESERVED_FOLDERS, InvalidTemplate, path_template
 from destination_datalake.protocol.catalog import StreamId
 
 PartitioningUnits = Literal[
@@ -165,3 +165,15 @@ def contradictory_layout(
                     f"streams.{number}.partition_by: {field.transform} is a transform of Iceberg tables. "
                     "Set table_type to ICEBERG, or choose identity, year, month, day or hour."
                 )
+
+
+_RESERVED_FOLDERS = frozenset({"_staging", "_raw", "_errors", "_reports"}) | RESERVED_FOLDERS
+"""Folders under bucket_prefix that hold no tables, or those of another layout."""
+
+
+def database_folder(database: str) -> str:
+    """Return the folder of a database.
+
+    One with the name of a folder reserved for another purpose gets a folder whose name no database can have.
+    """
+    return f"{database}.db" if database in _RESERVED_FOLDERS else database

@@ -1,0 +1,55 @@
+"""Options of maintenance: who compacts Iceberg tables, expires their snapshots and removes their orphans.
+
+Of several rules for a table the most specific holds: that of a branch or tag, then the table's properties
+`history.expire.*`, then these options. The defaults are those of Iceberg and of Glue's optimizers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from destination_datalake.config.base import Options
+from destination_datalake.config.messages import Expects
+
+
+class NoMaintenance(Options):
+    """By others, or nobody."""
+
+    mode: Literal["none"]
+
+
+class Retention(Options):
+    """How long expired snapshots and orphans are kept, in days.
+
+    An orphan is a file in a table's folder that no snapshot refers to. A day is the least: writers upload files before
+    they commit them (Iceberg refuses a shorter interval in `remove_orphan_files`).
+    """
+
+    snapshot_retention_days: Annotated[int, Field(ge=1, le=3650), Expects("a whole number of days from 1 to 3650")] = 5
+    min_snapshots_to_keep: Annotated[int, Field(ge=1, le=100000), Expects("a whole number from 1 to 100000")] = 1
+    orphan_retention_days: Annotated[int, Field(ge=1, le=365), Expects("a whole number of days from 1 to 365")] = 3
+
+
+class GlueOptimizers(Retention):
+    """By the table optimizers of the Glue Data Catalog, which AWS runs with a role and bills."""
+
+    mode: Literal["glue"]
+    role_arn: Annotated[
+        str,
+        Field(pattern=r"^arn:aws[a-z-]*:iam::[0-9]{12}:role/.+$"),
+        Expects("the ARN of the role that Glue's table optimizers use, such as arn:aws:iam::123456789012:role/glue"),
+    ]
+
+
+class ConnectorMaintenance(Retention):
+    """By the connector: at the end of syncs what is due, and all of it by the command `maintain`."""
+
+    mode: Literal["connector"]
+
+
+Maintenance = NoMaintenance | GlueOptimizers | ConnectorMaintenance
+
+MODES: Mapping[str, type[Options]] = {"none": NoMaintenance, "glue": GlueOptimizers, "connector": ConnectorMaintenance}

@@ -1,0 +1,1 @@
+"""Maintenance of Iceberg tables: compaction, expiry of snapshots, removal of orphans; by Glue or by the connector."""
