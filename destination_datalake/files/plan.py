@@ -14,6 +14,7 @@ from destination_datalake.partitioning.spec import Partitioning, PartitionValue,
 from destination_datalake.schema.types import ColumnType, Field
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from mypy_boto3_s3 import S3Client
 
 FileFormat = Literal["parquet", "jsonl"]
@@ -123,3 +124,74 @@ RewriteResult = Rewritten | NotRewritten
 
 class RewriteFailed(ConnectorError):
     """Files could not be rewritten; `failure` is that of one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A Parquet file to compact: its S3 URI, and its size in bytes."""
+
+    uri: str
+    size: int
+    required_ids: frozenset[int] = frozenset()
+    """Field ids of columns whose values the table takes from the file's partition if the file lacks them (Iceberg spec:
+    Column Projection). Such a file is left as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactTask:
+    """The writing of one Parquet file with the rows of others, in the order of `sources`.
+
+    `schema` is the table's, with field ids at every level: columns of the sources are found by them. The new file is in
+    `folder`, an S3 URI without a slash at its end; its name is `name` and a token of the attempt. `codec` is a value of
+    the option `format.compression_codec`. With `sort_order` the rows are sorted.
+    """
+
+    name: str
+    sources: tuple[SourceFile, ...]
+    schema: pa.Schema
+    folder: str
+    codec: str
+    sort_order: SortOrder | None
+    access: AwsAccess
+
+
+@dataclass(frozen=True, slots=True)
+class LeftFile:
+    """A file that was not compacted, and why: a clause about the file."""
+
+    uri: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """A file (`uri`) with all rows of `sources`, which are those of the task but for `left`.
+
+    `size` is in bytes; `footer` is the file's, as in `DataFile`.
+    """
+
+    name: str
+    uri: str
+    size: int
+    rows: int
+    footer: bytes = field(repr=False)
+    sources: tuple[str, ...]
+    left: tuple[LeftFile, ...]
+    is_sorted: bool
+
+    def withdraw(self, s3: S3Client) -> None:
+        """Delete the file: no table has it."""
+        address = S3Address.parse(self.uri)
+        s3.delete_object(Bucket=address.bucket, Key=address.key)
+
+
+@dataclass(frozen=True, slots=True)
+class NotCompacted:
+    """No file was written: there were fewer than two sources besides `left`, or `failure` says why."""
+
+    name: str
+    left: tuple[LeftFile, ...]
+    failure: Failure | None = None
+
+
+CompactResult = Compacted | NotCompacted

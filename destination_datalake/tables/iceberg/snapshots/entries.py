@@ -21,9 +21,10 @@ from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.schema import Schema, index_by_id, index_by_name
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, FloatType
 
-from destination_datalake.files.plan import DataFile, Rewritten
+from destination_datalake.files.plan import Compacted, DataFile, Rewritten
 from destination_datalake.tables.iceberg.layout.partitions import outdated, partition_record
 
 _FIELD_ID = b"PARQUET:field_id"
@@ -47,8 +48,20 @@ class Entries:
         footer = pq.read_metadata(io.BytesIO(file.footer))
         reason = self._mismatch(footer) or outdated(file, self._metadata)
         if reason is None:
-            self.entries.append(self._entry(file, footer, sort_order_id))
+            partition = partition_record(file, self._metadata)
+            entry = self._entry(file, footer, sort_order_id, partition, self._metadata.default_spec_id)
+            self.entries.append(entry)
         return reason
+
+    def of_compacted(self, file: Compacted, like: IcebergFile, sort_order_id: int | None) -> IcebergFile | None:
+        """Return the entry of a file with the rows of others of one partition, that of `like`; None if it does not fit.
+
+        It does not if the schema has changed since it was planned, see `_mismatch`.
+        """
+        footer = pq.read_metadata(io.BytesIO(file.footer))
+        if self._mismatch(footer) is not None:
+            return None
+        return self._entry(file, footer, sort_order_id, like.partition, like.spec_id)
 
     def _mismatch(self, footer: pq.FileMetaData) -> str | None:
         """Return why a file cannot be added to the table as it is now, as a clause about the table; None if it can.
@@ -63,7 +76,14 @@ class Entries:
                 return f"its column {path} was promoted to double after the files were planned"
         return None
 
-    def _entry(self, file: DataFile, footer: pq.FileMetaData, sort_order_id: int | None) -> IcebergFile:
+    def _entry(
+        self,
+        file: DataFile | Compacted,
+        footer: pq.FileMetaData,
+        sort_order_id: int | None,
+        partition: Record,
+        spec_id: int,
+    ) -> IcebergFile:
         """Return the manifest entry. Columns without statistics in the footer have no metrics: Iceberg permits that."""
         plan = dict(self._statistics)
         for id_ in {self._ids_of_parquet[path] for path in _without_statistics(footer)}:
@@ -75,14 +95,14 @@ class Entries:
             content=DataFileContent.DATA,
             file_path=file.uri,
             file_format=FileFormat.PARQUET,
-            partition=partition_record(file, self._metadata),
+            partition=partition,
             file_size_in_bytes=file.size,
             sort_order_id=sort_order_id,
             equality_ids=None,
             key_metadata=None,
             **statistics.to_serialized_dict(),
         )
-        entry.spec_id = self._metadata.default_spec_id
+        entry.spec_id = spec_id
         return entry
 
 

@@ -8,6 +8,7 @@ values.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -48,15 +49,41 @@ def replace_files(
             overwrite.append_data_file(new)
 
 
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """Live files, and the one that has their rows now.
+
+    `sequence` is its data sequence number, None in tables of format version 1: delete files with higher ones apply to
+    it (Iceberg spec: Scan Planning).
+    """
+
+    old: tuple[IcebergFile, ...]
+    new: IcebergFile
+    sequence: int | None
+
+
+def compact_files(compactions: Iterable[Compaction], branch: str, table: Table, transaction: Transaction) -> None:
+    """Replace files of a branch by others with the same rows, in one snapshot, which incremental readers skip."""
+    with _Compact(Operation.OVERWRITE, transaction, table.io, None, {}, branch) as compact:
+        for each in compactions:
+            for old in each.old:
+                compact.delete_data_file(old)
+            compact.append_data_file(each.new)
+            compact.sequences[each.new.file_path] = each.sequence
+
+
 class _ManifestPerSpec(_SnapshotProducer[Any]):
     """Writes added and removed files to one manifest for each partition spec."""
+
+    sequences: Mapping[str, int | None] = EMPTY_DICT
+    """The data sequence numbers of added files by path; without one, a file gets the snapshot's."""
 
     def _manifests(self) -> list[ManifestFile]:
         added = [
             ManifestEntry.from_args(
                 status=ManifestEntryStatus.ADDED,
                 snapshot_id=self._snapshot_id,
-                sequence_number=None,
+                sequence_number=self.sequences.get(file.file_path),
                 file_sequence_number=None,
                 data_file=file,
             )
@@ -124,6 +151,17 @@ class _Replace(_ManifestPerSpec, _OverwriteFiles):
 
     def _deleted_entries(self) -> list[ManifestEntry]:
         return self._removed
+
+
+class _Compact(_Replace):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.sequences: dict[str, int | None] = {}
+
+    def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
+        # PyIceberg cannot sum up snapshots of this operation.
+        summary = super()._summary(snapshot_properties)
+        return Summary(operation=Operation.REPLACE, **summary.additional_properties)
 
 
 def _with_status(entry: ManifestEntry, status: ManifestEntryStatus, snapshot_id: int | None) -> ManifestEntry:

@@ -1,0 +1,104 @@
+"""The compaction job, as it runs on executors: the rows of several Parquet files are written as one.
+
+Files are read one after the other, a few rows at a time, and the new one is sent in parts while it is encoded: memory
+depends neither on their number nor on their sizes, but on one row group.
+"""
+
+from __future__ import annotations
+
+import secrets
+import traceback
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.errors import explain
+from destination_datalake.aws.upload import Upload
+from destination_datalake.aws.withdrawal import undone_on_failure
+from destination_datalake.errors import ConnectorError, Failure
+from destination_datalake.files.formats.parquet import ParquetFileWriter
+from destination_datalake.files.plan import Compacted, CompactResult, CompactTask, LeftFile, NotCompacted, SourceFile
+from destination_datalake.files.reading.parquet import read_rows
+from destination_datalake.files.reading.projection import Unsuitable
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+_UNREADABLE = "cannot be read as Parquet"
+
+
+def compact(tasks: Iterable[CompactTask]) -> Iterator[CompactResult]:
+    """Write the file of every task; yield a result for each. A failure does not stop the others."""
+    pa.set_cpu_count(1)  # Spark runs a task per core already.
+    for task in tasks:
+        try:
+            yield _compacted(task)
+        except Exception as error:
+            yield NotCompacted(task.name, (), _failure(task, error))
+
+
+def _failure(task: CompactTask, error: Exception) -> Failure:
+    trace = "".join(traceback.format_exception(error))
+    if isinstance(error, ConnectorError):
+        return error.failure
+    if (failure := explain(error, doing="compact files under", resource=task.folder)) is not None:
+        return replace(failure, detail=f"{failure.detail}\n{trace}")
+    message = f"Files under {task.folder} could not be compacted: an unexpected {type(error).__name__}."
+    return Failure(message, trace, "system_error")
+
+
+def _compacted(task: CompactTask) -> CompactResult:
+    """Leave unsuitable sources out, which may show only when half of their rows are written: then begin again."""
+    s3 = task.access.client("s3")
+    left: list[LeftFile] = []
+    while True:
+        sources = [source for source in task.sources if source.uri not in {file.uri for file in left}]
+        if len(sources) < 2:
+            return NotCompacted(task.name, tuple(left))
+        try:
+            return _written(task, sources, left, s3)
+        except _Left as found:
+            left.append(found.file)
+
+
+def _written(task: CompactTask, sources: list[SourceFile], left: list[LeftFile], s3: S3Client) -> Compacted:
+    # An attempt that Spark has given up may still run: its file has a name of its own.
+    address = S3Address.parse(f"{task.folder}/{task.name}-{secrets.token_hex(4)}.parquet")
+    upload = Upload(s3, address.bucket, address.key, deferred=False)
+    with undone_on_failure(upload.abort):
+        writer = ParquetFileWriter(task.codec, task.schema, upload)
+        rows = 0
+        for source in sources:
+            for table in _rows(source, s3, task.schema):
+                writer.write(table)
+                rows += table.num_rows
+        footer = writer.close()
+        upload.close()
+    return Compacted(
+        task.name,
+        upload.uri,
+        upload.written,
+        rows,
+        footer,
+        tuple(source.uri for source in sources),
+        tuple(left),
+        is_sorted=False,
+    )
+
+
+def _rows(source: SourceFile, s3: S3Client, schema: pa.Schema) -> Iterator[pa.Table]:
+    try:
+        yield from read_rows(source, s3, schema)
+    except Unsuitable as error:
+        raise _Left(LeftFile(source.uri, str(error))) from error
+    except pa.ArrowException as error:
+        raise _Left(LeftFile(source.uri, _UNREADABLE)) from error
+
+
+class _Left(Exception):
+    def __init__(self, file: LeftFile) -> None:
+        super().__init__(file.reason)
+        self.file = file

@@ -1,0 +1,120 @@
+"""Parquet files in S3, read by ranges: a row group at a time, and of it a few rows at a time."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from botocore.exceptions import BotoCoreError
+
+from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.retries import retry_on
+from destination_datalake.files.reading.projection import Projection
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+    from destination_datalake.files.plan import SourceFile
+
+_WHOLE_BYTES = 8 * 1024 * 1024
+"""A file up to this size is read by one request."""
+
+_FOOTER_BYTES = 256 * 1024
+"""Read at the end of larger files: a footer is rarely larger."""
+
+_GROUP_BYTES = 48 * 1024 * 1024
+"""A row group up to this size, as it is stored, is read by one request; of a larger one, columns are read in pieces."""
+
+_PIECE_BYTES = 1024 * 1024
+
+_BATCH_BYTES = 8 * 1024 * 1024
+_MOST_ROWS = 8192
+"""Rows are decoded so many at a time, or fewer of about _BATCH_BYTES. Dictionaries hide bytes from that estimate."""
+
+
+def read_rows(source: SourceFile, s3: S3Client, target: pa.Schema) -> Iterator[pa.Table]:
+    """Yield the rows of a file, in order, in the columns of `target`, which has field ids at every level.
+
+    Raises Unsuitable before the first rows, or at values that do not fit; errors of AWS; Arrow's for what is no Parquet
+    file.
+    """
+    stored = _Ranges(source, s3)
+    file = pq.ParquetFile(
+        pa.PythonFile(stored, mode="r"), pre_buffer=False, buffer_size=_PIECE_BYTES, coerce_int96_timestamp_unit="us"
+    )
+    project = Projection(file.schema_arrow, target, source.required_ids)
+    for index in range(file.num_row_groups):
+        group = file.metadata.row_group(index)
+        if group.num_rows:
+            stored.hold(*_extent(group))
+            rows = max(1, min(_MOST_ROWS, _BATCH_BYTES * group.num_rows // max(group.total_byte_size, 1)))
+            for batch in file.iter_batches(rows, [index], project.columns, use_threads=False):
+                yield project(batch)
+
+
+def _extent(group: pq.RowGroupMetaData) -> tuple[int, int]:
+    """Return where a row group begins and ends in its file."""
+    chunks = [group.column(index) for index in range(group.num_columns)]
+    starts = [
+        min(offset for offset in (chunk.dictionary_page_offset, chunk.data_page_offset) if offset) for chunk in chunks
+    ]
+    ends = (start + chunk.total_compressed_size for start, chunk in zip(starts, chunks, strict=True))
+    return min(starts), max(ends)
+
+
+class _Ranges(io.RawIOBase):
+    """A read-only file object over an object in S3, which holds a part of it in memory."""
+
+    def __init__(self, source: SourceFile, s3: S3Client) -> None:
+        super().__init__()
+        self._address = S3Address.parse(source.uri)
+        self._s3 = s3
+        self._size = source.size
+        self._position = 0
+        start = 0 if source.size <= _WHOLE_BYTES else source.size - _FOOTER_BYTES
+        self._tail = (start, self._fetch(start, source.size))
+        self._held = (0, b"")
+
+    def hold(self, start: int, end: int) -> None:
+        """Read a part of the object, unless it is large or there already; forget the one before."""
+        self._held = (0, b"")
+        if start < self._tail[0] and end - start <= _GROUP_BYTES:
+            self._held = (start, self._fetch(start, end))
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = base + offset
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        start = self._position
+        end = self._size if size < 0 else min(start + size, self._size)
+        self._position = max(start, end)
+        for first, content in (self._tail, self._held):
+            if first <= start and end <= first + len(content):
+                return content[start - first : end - first]
+        return self._fetch(start, end) if start < end else b""
+
+    def _fetch(self, start: int, end: int) -> bytes:
+        # botocore retries requests, but not the reading of a response's body.
+        return retry_on(BotoCoreError, lambda: self._get(start, end))
+
+    def _get(self, start: int, end: int) -> bytes:
+        answer = self._s3.get_object(
+            Bucket=self._address.bucket, Key=self._address.key, Range=f"bytes={start}-{end - 1}"
+        )
+        with closing(answer["Body"]) as body:
+            return body.read()

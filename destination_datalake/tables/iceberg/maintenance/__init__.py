@@ -1,0 +1,1 @@
+"""Maintenance of Iceberg tables: rules, and the commits that follow from them."""

@@ -1,0 +1,231 @@
+"""Compaction of an Iceberg table: small files of main are rewritten as fewer large ones. Readers see the same rows.
+
+Some bins are compacted at a time, and committed in one snapshot. A commit takes only bins whose files are all live then
+and untouched by delete files; what was compacted in vain is deleted, and planned anew. A killed compaction leaves files
+that no table has, for the removal of orphans.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.transforms import IdentityTransform
+
+from destination_datalake.aws.withdrawal import withdraw_all
+from destination_datalake.files.plan import Compacted, CompactResult, CompactTask, NotCompacted, SourceFile
+from destination_datalake.tables.iceberg.maintenance.arrow_schema import arrow_schema
+from destination_datalake.tables.iceberg.maintenance.bins import bins
+from destination_datalake.tables.iceberg.maintenance.candidates import Candidate, PartitionKey, candidates
+from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+from destination_datalake.tables.iceberg.snapshots.entries import Entries
+from destination_datalake.tables.iceberg.snapshots.producers import Compaction, compact_files
+from destination_datalake.tables.table import TableBusy, TableName
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+
+    from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.errors import Failure
+
+_logger = logging.getLogger(__name__)
+
+CompactFiles = Callable[[Sequence[CompactTask]], Sequence[CompactResult]]
+"""Compacts files on the executors: a result for each task."""
+
+_BINS_PER_COMMIT = 64
+"""What a kill loses: 64 bins of 128 MB are 8 GB."""
+
+_CODECS = {"zstd": "ZSTD", "gzip": "GZIP", "snappy": "SNAPPY", "lz4": "LZ4", "brotli": "BROTLI"}
+_DEFAULT_CODEC = "zstd"
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPlan:
+    """What a compaction would do to the table as it is. Each bin becomes one file, or none if that cannot be had."""
+
+    bins: tuple[tuple[Candidate, ...], ...]
+    notes: tuple[str, ...]
+    """Which files are left as they are, and why: clauses about the table."""
+
+    @property
+    def files(self) -> int:
+        """How many files would be rewritten."""
+        return sum(map(len, self.bins))
+
+    @property
+    def bytes(self) -> int:
+        """Their size."""
+        return sum(each.file.file_size_in_bytes for bin_ in self.bins for each in bin_)
+
+
+@dataclass(slots=True)
+class CompactionReport:
+    """What was committed, and what was not. Sizes are in bytes."""
+
+    files_before: int = 0
+    files_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    rows: int = 0
+    commits: int = 0
+    notes: tuple[str, ...] = ()
+    """As in the plan, with what the executors have found."""
+    failures: list[Failure] = field(default_factory=list)
+    """Of bins that are left as they were."""
+
+
+def plan_compaction(table: Table, target_bytes: int, leave: frozenset[str] = frozenset()) -> CompactionPlan:
+    """Return what to compact on main, for files of about `target_bytes`. Paths in `leave` are left as they are."""
+    if arrow_schema(table.schema()) is None:
+        return CompactionPlan((), ("it has columns of types that this connector does not write",))
+    found = candidates(table, MAIN_BRANCH)
+    partitions: dict[PartitionKey, list[Candidate]] = defaultdict(list)
+    for each in found.files:
+        if each.file.file_path not in leave:
+            partitions[each.partition].append(each)
+    packed = [bin_ for files in partitions.values() for bin_ in bins(files, _size, target_bytes)]
+    notes = []
+    if found.with_deletes:
+        notes.append(f"delete files may apply to {found.with_deletes} of its files")
+    if found.of_other_formats:
+        notes.append(f"{found.of_other_formats} of its files are no Parquet files")
+    return CompactionPlan(tuple(map(tuple, packed)), tuple(notes))
+
+
+def compact(
+    name: TableName,
+    access: AwsAccess,
+    compact_on_executors: CompactFiles,
+    target_bytes: int,
+    may_go_on: Callable[[], bool] = lambda: True,
+) -> CompactionReport:
+    """Compact the table, as long as `may_go_on` before each further commit.
+
+    Raises TableBusy, CommitStateUnknown, errors of AWS, and what `compact_on_executors` raises; earlier commits stay.
+    """
+    return _TableCompaction(name, access, compact_on_executors, target_bytes).run(may_go_on)
+
+
+class _TableCompaction:
+    def __init__(self, name: TableName, access: AwsAccess, execute: CompactFiles, target_bytes: int) -> None:
+        self._name = name
+        self._access = access
+        self._execute = execute
+        self._target_bytes = target_bytes
+        self._operations = TableOperations(name, access)
+        self._report = CompactionReport()
+        self._leave: set[str] = set()
+        """Files that came of this compaction, and those that could not be compacted."""
+        self._reasons: dict[str, int] = defaultdict(int)
+
+    def run(self, may_go_on: Callable[[], bool]) -> CompactionReport:
+        conflicts = 0
+        while may_go_on() and conflicts < 3:
+            table = self._operations.load()
+            plan = plan_compaction(table, self._target_bytes, frozenset(self._leave))
+            self._report.notes = plan.notes
+            if not plan.bins:
+                break
+            chosen = {uuid4().hex: bin_ for bin_ in plan.bins[:_BINS_PER_COMMIT]}
+            done = self._compacted(self._execute(list(_tasks(chosen, table, self._access))), chosen)
+            if done and not self._commit(done, chosen, table):
+                conflicts += 1
+        found = (f"{count} of its files: {reason}" for reason, count in sorted(self._reasons.items()))
+        self._report.notes = (*self._report.notes, *found)
+        return self._report
+
+    def _compacted(self, results: Sequence[CompactResult], chosen: dict[str, tuple[Candidate, ...]]) -> list[Compacted]:
+        for result in results:
+            for left in result.left:
+                self._leave.add(left.uri)
+                self._reasons[left.reason] += 1
+            if isinstance(result, NotCompacted):
+                self._leave |= {each.file.file_path for each in chosen[result.name]}
+                if result.failure is not None:
+                    self._report.failures.append(result.failure)
+        return [result for result in results if isinstance(result, Compacted)]
+
+    def _commit(self, done: list[Compacted], chosen: dict[str, tuple[Candidate, ...]], planned: Table) -> bool:
+        """Commit what is still valid; return whether anything is. Delete the files of the rest."""
+
+        def build(table: Table, transaction: Transaction) -> list[tuple[Compacted, Compaction]]:
+            valid = list(_valid(done, chosen, table))
+            if valid:
+                compact_files([compaction for _, compaction in valid], MAIN_BRANCH, table, transaction)
+            return valid
+
+        try:
+            _, committed = self._operations.commit(build, planned)
+        except TableBusy:
+            self._delete(done)
+            raise
+        names = {file.name for file, _ in committed}
+        self._delete([file for file in done if file.name not in names])
+        for file, compaction in committed:
+            self._leave.add(file.uri)
+            self._report.files_before += len(compaction.old)
+            self._report.bytes_before += sum(old.file_size_in_bytes for old in compaction.old)
+            self._report.files_after += 1
+            self._report.bytes_after += file.size
+            self._report.rows += file.rows
+        self._report.commits += bool(committed)
+        return bool(committed)
+
+    def _delete(self, files: Sequence[Compacted]) -> None:
+        """Delete files that no table has. A failure is logged and changes no outcome."""
+        try:
+            withdraw_all(files, self._access.client("s3"))
+        except Exception:
+            _logger.warning("Unused files of table %s could not be deleted.", self._name, exc_info=True)
+
+
+def _tasks(chosen: dict[str, tuple[Candidate, ...]], table: Table, access: AwsAccess) -> Iterator[CompactTask]:
+    schema = arrow_schema(table.schema())
+    assert schema is not None
+    codec = table.properties.get("write.parquet.compression-codec", _DEFAULT_CODEC).lower()
+    data = f"{table.location().rstrip('/')}/data"
+    for name, bin_ in chosen.items():
+        folder = bin_[0].file.file_path.rpartition("/")[0]
+        sources = tuple(
+            SourceFile(each.file.file_path, each.file.file_size_in_bytes, _identities(each, table.metadata))
+            for each in bin_
+        )
+        folder = folder if f"{folder}/".startswith(f"{data}/") else data
+        yield CompactTask(name, sources, schema, folder, _CODECS.get(codec, "UNCOMPRESSED"), None, access)
+
+
+def _identities(candidate: Candidate, metadata: TableMetadata) -> frozenset[int]:
+    """Return the ids of columns whose value is that of the file's partition."""
+    fields = metadata.specs()[candidate.file.spec_id].fields
+    return frozenset(
+        each.source_id
+        for position, each in enumerate(fields)
+        if isinstance(each.transform, IdentityTransform) and candidate.file.partition[position] is not None
+    )
+
+
+def _valid(
+    done: Sequence[Compacted], chosen: dict[str, tuple[Candidate, ...]], table: Table
+) -> Iterator[tuple[Compacted, Compaction]]:
+    """Yield the files that have all rows of others which are live, and nothing else."""
+    live = {each.file.file_path: each for each in candidates(table, MAIN_BRANCH).files}
+    entries = Entries(table.metadata)
+    for file in done:
+        old = [live[path] for path in file.sources if path in live]
+        planned = {each.file.file_path: each.file.record_count for each in chosen[file.name]}
+        if len(old) < len(file.sources) or file.rows != sum(planned[path] for path in file.sources):
+            continue
+        if (new := entries.of_compacted(file, old[0].file, None)) is not None:
+            sequences = [each.sequence for each in old if each.sequence is not None]
+            yield file, Compaction(tuple(each.file for each in old), new, max(sequences, default=None))
+
+
+def _size(candidate: Candidate) -> int:
+    return candidate.file.file_size_in_bytes
