@@ -46,7 +46,7 @@ COPY --from=environment /opt/destination-datalake /opt/destination-datalake
 
 # With a class-data-sharing archive Spark starts in half the time. An archive fits only the Java and jars that it was
 # made with, so it is made here.
-RUN /opt/destination-datalake/bin/python -m destination_datalake.spark.jvm_archive
+RUN /opt/destination-datalake/bin/python -m destination_datalake.spark.classic.jvm_archive
 
 # As numbers: with `runAsNonRoot` Kubernetes accepts no user name.
 USER 1000:1000

@@ -64,7 +64,7 @@ bench: jdk setup ## measure throughput, memory and start-up (ARGS="--quick")
 	$(PYTHON) -m benchmarks $(ARGS)
 
 archive: jdk setup ## write the JVM's class-data archive, which makes Spark start sooner
-	$(PYTHON) -m destination_datalake.spark.jvm_archive
+	$(PYTHON) -m destination_datalake.spark.classic.jvm_archive
 
 image-test: jdk setup ## as root, with debootstrap: follow the Dockerfile in a chroot and run the connector there
 	$(PYTHON) -m image.replay

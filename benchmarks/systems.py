@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from benchmarks.cloud import BUCKET, DATABASE, KEY, REGION, SECRET, Cloud, cloud, environment
 from benchmarks.measure import Cost, measure
 from benchmarks.workload import CURSOR, DAYS, FLAT, LONG, MONTH, MONTH_IN_ORDER, Shape, Workload, cache_folder
-from destination_datalake.spark.settings import ARCHIVE_VARIABLE
+from destination_datalake.spark.classic.settings import ARCHIVE_VARIABLE
 
 CONNECTOR = (str(Path(sys.executable).with_name("destination-datalake")),)
 
@@ -169,7 +169,7 @@ FILLING = ((OURS, FLAT), (Connector("ours, by day", {"partitioning": "DATE"}), D
 
 def build_archive() -> None:
     """Make the class-data archive that the connector's runs use; takes some ten seconds."""
-    command = [sys.executable, "-m", "destination_datalake.spark.jvm_archive"]
+    command = [sys.executable, "-m", "destination_datalake.spark.classic.jvm_archive"]
     subprocess.run(command, env=environment() | WITH_ARCHIVE, capture_output=True, check=True)
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from destination_datalake.protocol.logs import route_logging
 from destination_datalake.protocol.stdout import Stdout, StdoutClosedError
-from destination_datalake.spark.pyspark_internals import import_arrow
+from destination_datalake.spark.classic.pyspark_internals import import_arrow
 from destination_datalake.termination import Termination
 
 if TYPE_CHECKING:
@@ -91,14 +91,13 @@ def _early_spark(arguments: Sequence[str]) -> Engine | None:
     Returns None if the configuration cannot be read or is not valid, which the command reports.
     """
     from destination_datalake.config.options import Config
-    from destination_datalake.spark.engine import Engine
-    from destination_datalake.spark.settings import EngineSettings
+    from destination_datalake.spark.engine import start_engine
 
     parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
     parser.add_argument("--config", type=Path)
     try:
         path = parser.parse_known_args(list(arguments))[0].config
-        return Engine.start(EngineSettings.from_config(Config.parse(json.loads(path.read_bytes()))))
+        return start_engine(Config.parse(json.loads(path.read_bytes())))
     except Exception:
         return None
 

@@ -32,8 +32,7 @@ from destination_datalake.config.normalisation import normalised
 from destination_datalake.config.options import Config
 from destination_datalake.errors import ConfigError, ConnectorError, Failure
 from destination_datalake.protocol.stdout import Stdout
-from destination_datalake.spark.engine import Engine
-from destination_datalake.spark.settings import EngineSettings
+from destination_datalake.spark.engine import Engine, start_engine
 from destination_datalake.termination import Termination
 
 if TYPE_CHECKING:
@@ -129,13 +128,12 @@ class DestinationDatalake(Destination):
 
         catalog = read_object(configured_catalog_path, "configured catalog")
         options = self._parse(config, _logger)
-        settings = EngineSettings.from_config(options)
-        if settings.sends_in_clear and options.credentials.credentials_title == "IAM User":
+        if options.spark.sends_in_clear and options.credentials.credentials_title == "IAM User":
             _logger.warning(
                 "Spark sends the access key to its executors in clear text. Set spark.authenticate and "
                 "spark.network.crypto.enabled to true in spark.conf, or use an IAM role."
             )
-        spark = self._spark or _start_engine(settings)
+        spark = self._spark or _start_engine(options)
         termination = self._termination or Termination()
         try:
             self.exit_code = run_sync(options, catalog, input_stream.fileno(), self._out, spark, termination)
@@ -153,9 +151,9 @@ class DestinationDatalake(Destination):
         return config
 
 
-def _start_engine(settings: EngineSettings) -> Engine:
+def _start_engine(config: Config) -> Engine:
     try:
-        return Engine.start(settings)
+        return start_engine(config)
     except OSError as error:
         raise ConfigError(
             f"There is no folder for temporary files: {error}. Set TMPDIR to a folder that can be written and has room."

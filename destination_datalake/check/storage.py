@@ -14,7 +14,6 @@ from destination_datalake.check.trial import LEFTOVER_AGE, Trial
 from destination_datalake.config.options import Config
 from destination_datalake.errors import Failure
 from destination_datalake.rejects.location import REJECTS_FOLDER
-from destination_datalake.spark.settings import EngineSettings
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -71,7 +70,7 @@ def try_staging_folder(trial: Trial, findings: Findings) -> None:
 
 def stages_records(config: Config) -> bool:
     """Whether executors are on other machines, so that records are staged in S3."""
-    return not EngineSettings.from_config(config).is_local
+    return not config.spark.is_local
 
 
 def _try_own_folder(trial: Trial, findings: Findings, uri: str) -> None:

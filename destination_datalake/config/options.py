@@ -27,6 +27,7 @@ from destination_datalake.config.groups.layout import (
     database_folder,
 )
 from destination_datalake.config.groups.maintenance import MODES, Maintenance, NoMaintenance
+from destination_datalake.config.groups.spark import SparkOptions, contradictory_spark
 from destination_datalake.config.messages import Expects, invalid_options
 from destination_datalake.config.normalisation import contradictions, normalised, with_dependent_defaults
 from destination_datalake.errors import ConfigError
@@ -91,19 +92,6 @@ class NamingOptions(Options):
 
     style: Annotated[NamingStyle, Expects("snake_case, preserve or aws_datalake")] = "snake_case"
     split_numbers: Annotated[bool, Expects("true or false")] = False
-
-
-class SparkOptions(Options):
-    """Where Spark runs, and its own settings."""
-
-    master: Annotated[
-        str,
-        Field(pattern=r"^(local(\[[0-9*]+(, *[0-9]+)?\])?|local-cluster\[[0-9, ]+\]|spark://\S+|k8s://\S+|yarn)$"),
-        Expects("local[*], local[4], spark://host:7077, k8s://… or yarn"),
-    ] = "local[*]"
-    conf: Annotated[dict[str, str], Expects("an object of Spark settings, each value a string")] = Field(
-        default_factory=dict
-    )
 
 
 class RejectOptions(Options):
@@ -228,7 +216,9 @@ class Config(Options):
         Field(pattern=r"^[a-z]{2,4}(-[a-z]+)+-[0-9]+$"),
         Expects("the code of the Data Catalog's region, such as eu-west-1"),
     ] = None
-    spark: Annotated[SparkOptions, Expects("an object with master and conf")] = Field(default_factory=SparkOptions)
+    spark: Annotated[SparkOptions, Expects("an object with master or remote, python and conf")] = Field(
+        default_factory=SparkOptions
+    )
     endpoint_url: Annotated[
         str | None,
         Field(pattern=r"^https?://[^\s/@?#]+/?$"),
@@ -260,6 +250,7 @@ class Config(Options):
                 "timezone": config.timezone != "UTC",
             }
             problems += contradictory_layout(config.table_type, hive_only, config.streams)
+            problems += contradictory_spark(given)
             problems += contradictory_paths(config.path_layout, config.partitioning, config.table_prefix)
         if problems:
             count = [f"{len(problems)} options need attention:"] if len(problems) > 1 else []
@@ -290,6 +281,8 @@ class Config(Options):
     def secrets(self) -> tuple[str, ...]:
         """Return the values that must be masked in every output."""
         conf = [value for key, value in self.spark.conf.items() if _SECRET_SETTING.search(key)]
+        if self.spark.token is not None:
+            conf.append(self.spark.token.get_secret_value())
         match self.credentials:
             case IamUser() as user:
                 keys = [user.aws_access_key_id.get_secret_value(), user.aws_secret_access_key.get_secret_value()]

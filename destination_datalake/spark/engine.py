@@ -1,101 +1,92 @@
-"""Spark as the connector uses it: started in the background, given tasks, stopped without leaving anything behind.
-
-Tasks go through `SparkContext.parallelize(...).mapPartitions(...)`: no record crosses the JVM, so Spark SQL's session,
-planner and code generator would only cost start-up time.
-"""
+"""Spark as the connector uses it: started in the background, given tasks, stopped without leaving anything behind."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import shutil
-import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from destination_datalake.files.plan import NotRewritten, RewriteFailed, RewriteTask, Rewritten
 from destination_datalake.files.tasks import EncodeTask, EncodeUnit, UnitResult
-from destination_datalake.spark.failure import JobFailed, SparkFailed, end_failure, start_failure, worker_failure
-from destination_datalake.spark.jvm import KILL_SECONDS, Jvm
-from destination_datalake.spark.pyspark_internals import (
-    available_processors,
-    drop_sql_converters,
-    hand_over_without_files,
-    is_java_exception,
-    is_stopped,
-    preload,
-    silence_accumulator_server,
-    silence_py4j,
+from destination_datalake.spark.backend import (
+    Backend,
+    Consume,
+    JobsProgress,
+    Produce,
+    Result,
+    Task,
+    Work,
 )
-from destination_datalake.spark.settings import EngineSettings, local_master_with_attempts
+from destination_datalake.spark.failure import JobFailed, SparkFailed, end_failure, worker_failure
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
-
     from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.config.options import Config
 
 _logger = logging.getLogger(__name__)
 
-_Task = TypeVar("_Task")
-_Result = TypeVar("_Result")
-
 _STOP_SECONDS = 20
-"""How long a cluster's Spark may take to start before it is stopped regardless."""
+"""How long a start in progress may take to end: that of a cluster before it is stopped regardless."""
 
 
 class Engine:
     """A Spark that may still be starting; what needs it waits for it."""
 
-    def __init__(self, settings: EngineSettings) -> None:
-        self._settings = settings
-        self._scratch = Path(tempfile.mkdtemp(prefix="destination-datalake-spark-"))
-        self._context: Future[SparkContext] = Future()
-        self._jvm = Jvm(self._scratch)
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._started: Future[None] = Future()
         self._starting = threading.Thread(target=self._start, name="spark-start", daemon=True)
         self._stopped = threading.Event()
 
     @classmethod
-    def start(cls, settings: EngineSettings) -> Engine:
-        """Start Spark in the background; return as soon as its JVM is about to be launched."""
-        preload()
-        engine = cls(settings)
+    def start(cls, backend: Backend) -> Engine:
+        """Start Spark in the background, and return at once."""
+        engine = cls(backend)
         engine._starting.start()
         return engine
 
     @property
     def local(self) -> bool:
         """Whether executors share this machine's disk."""
-        return self._settings.is_local
+        return self._backend.is_local
 
     def is_starting(self) -> bool:
         """Return whether Spark has neither started nor failed to."""
-        return not self._context.done()
+        return not self._started.done()
 
     @property
     def error(self) -> SparkFailed | None:
         """Why no job can be run any more: Spark has not started, or has ended. None as long as one may be."""
-        if not self._context.done() or self._stopped.is_set():
+        if not self._started.done() or self._stopped.is_set():
             return None
-        if (error := self._context.exception()) is not None:
+        if (error := self._started.exception()) is not None:
             return error if isinstance(error, SparkFailed) else end_failure(None)
-        if (exit_code := self._jvm.exit_code) is not None:
-            return end_failure(exit_code)
-        try:
-            return end_failure(None) if is_stopped(self._context.result()) else None
-        except Exception:
-            return end_failure(None)
+        return self._backend.ended()
 
     def parallelism(self) -> int:
         """Return how many tasks run at once. Waits for Spark's start. Raises SparkFailed."""
-        context = self._context.result()
-        with self._spark_errors():
-            return int(context.defaultParallelism)
+        self._started.result()
+        return self._backend.parallelism()
+
+    def progress(self) -> JobsProgress:
+        """Return how far the running jobs are; nothing runs before Spark has started."""
+        return JobsProgress() if self.is_starting() or self.error is not None else self._backend.progress()
+
+    def run(self, work: Work[Task, Result], tasks: Sequence[Task]) -> list[Result]:
+        """Run the tasks on the executors, as one Spark job: see `Backend.run`. Waits for Spark's start."""
+        self._started.result()
+        return self._backend.run(work, tasks)
+
+    def exchange(
+        self, produce: Produce[Task], tasks: Sequence[Task], consume: Consume[Result], partitions: int
+    ) -> list[Result]:
+        """Run a job with a shuffle: see `Backend.exchange`. Waits for Spark's start."""
+        self._started.result()
+        return self._backend.exchange(produce, tasks, consume, partitions)
 
     def encode(self, tasks: Sequence[EncodeTask]) -> list[UnitResult]:
         """Run the tasks on the executors, as one Spark job. Raises SparkFailed if Spark cannot run any.
@@ -106,7 +97,7 @@ class Engine:
         from destination_datalake.files.encode import encode
 
         try:
-            return self._run(encode, tasks)
+            return self.run(encode, tasks)
         except JobFailed as error:
             units = [(unit, task.access) for task in tasks for unit in task.units]
             if len(units) == 1:
@@ -115,7 +106,7 @@ class Engine:
 
         def encode_alone(unit: EncodeUnit, access: AwsAccess) -> list[UnitResult]:
             try:
-                return self._run(encode, [EncodeTask((unit,), access)])
+                return self.run(encode, [EncodeTask((unit,), access)])
             except JobFailed as error:
                 return [worker_failure(unit.stream, error)]
 
@@ -131,76 +122,40 @@ class Engine:
         """
         from destination_datalake.files.rewrite import rewrite
 
-        results = self._run(rewrite, tasks)
+        results: Iterable[Rewritten | NotRewritten] = self.run(rewrite, tasks)
         for result in results:
             if isinstance(result, NotRewritten):
                 raise RewriteFailed(result.failure)
         return [result for result in results if isinstance(result, Rewritten)]
 
     def stop(self, *, orderly: bool = False) -> None:
-        """End Spark and wait until its JVM and workers have ended.
+        """End Spark and wait until its processes on this machine have ended.
 
         A local Spark holds nothing worth an orderly end, which takes a second: it is killed unless `orderly`.
         """
-        silence_py4j()
-        if orderly or not self.local:
+        orderly = orderly or not self.local
+        deadline = time.monotonic() + _STOP_SECONDS
+        if orderly:
             with contextlib.suppress(Exception):
-                self._context.result(timeout=_STOP_SECONDS).stop()
-            self._jvm.wait_for_exit()
+                self._started.result(_STOP_SECONDS)
         self._stopped.set()
-        deadline = time.monotonic() + KILL_SECONDS
-        self._jvm.kill()
+        self._backend.stop(orderly=orderly)
         while self._starting.is_alive() and time.monotonic() < deadline:
-            # A start in progress ends when it finds its JVM gone, or may yet launch one.
+            # A start in progress ends when it finds what it waits for gone, or may yet begin another step.
             self._starting.join(0.05)
-            self._jvm.kill()
-        shutil.rmtree(self._scratch, ignore_errors=True)
-
-    def _run(self, function: Callable[[Iterable[_Task]], Iterable[_Result]], tasks: Sequence[_Task]) -> list[_Result]:
-        context = self._context.result()
-        with self._spark_errors():
-            return context.parallelize(tasks, len(tasks)).mapPartitions(function).collect()
-
-    @contextlib.contextmanager
-    def _spark_errors(self) -> Iterator[None]:
-        """Raise SparkFailed for whatever PySpark raises; JobFailed if Spark is still able to run other jobs."""
-        try:
-            yield
-        except Exception as error:
-            if (ended := self.error) is not None:
-                raise ended from error
-            if is_java_exception(error):
-                raise JobFailed() from error
-            raise end_failure(None) from error
+            self._backend.stop(orderly=False)
 
     def _start(self) -> None:
         try:
-            self._context.set_result(self._new_context())
+            self._backend.start()
+            self._started.set_result(None)
         except BaseException as error:
-            failure = start_failure(error, self._jvm.output(), self._settings.master)
-            failure.__cause__ = error
-            self._context.set_exception(failure)
+            self._started.set_exception(error)
 
-    def _new_context(self) -> SparkContext:
-        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-        # Otherwise Spark resolves the machine's host name, which fails where it has no address.
-        os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
-        from pyspark import SparkConf, SparkContext
 
-        drop_sql_converters()
-        properties = self._settings.properties(self._scratch)
-        if self._stopped.is_set():
-            raise InterruptedError("Spark was stopped before its JVM was launched")
-        gateway = self._jvm.launch(properties)
-        properties["spark.master"] = local_master_with_attempts(
-            properties["spark.master"], lambda: available_processors(gateway)
-        )
-        context = SparkContext(conf=SparkConf(loadDefaults=False).setAll(list(properties.items())), gateway=gateway)
-        silence_accumulator_server(context)
-        hand_over_without_files(context)
-        context.setLogLevel("ERROR")
-        # An empty task per core starts the Python workers: the first real job finds them running.
-        from destination_datalake.files.encode import encode
+def start_engine(config: Config) -> Engine:
+    """Start the Spark that the options ask for, in the background. Raises OSError without a temporary folder."""
+    from destination_datalake.spark.classic.backend import ClassicBackend
+    from destination_datalake.spark.classic.settings import ClassicSettings
 
-        context.parallelize([], context.defaultParallelism).mapPartitions(encode).collect()
-        return context
+    return Engine.start(ClassicBackend(ClassicSettings.from_config(config)))

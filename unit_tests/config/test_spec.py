@@ -19,6 +19,7 @@ from destination_datalake.config.groups.encryption import BucketDefault, SseKms,
 from destination_datalake.config.groups.governance import Grant, LakeFormationOptions, TableTags
 from destination_datalake.config.groups.layout import PartitionBy, SortBy, StreamOptions
 from destination_datalake.config.groups.maintenance import ConnectorMaintenance, GlueOptimizers, NoMaintenance
+from destination_datalake.config.groups.spark import EmrServerless, GlueSession, SparkOptions
 from destination_datalake.config.normalisation import normalised
 from destination_datalake.config.options import (
     Config,
@@ -29,7 +30,6 @@ from destination_datalake.config.options import (
     NamingOptions,
     Parquet,
     RejectOptions,
-    SparkOptions,
 )
 from destination_datalake.destination import DestinationDatalake
 
@@ -41,6 +41,7 @@ GOVERNANCE: dict[str, Any] = CONNECTION["properties"]["lake_formation"]["propert
 
 # Options whose default depends on another one have none in the spec: a form would send it as the user's choice.
 DEPENDENT = {"format", "table_type", "numeric_types", "compression_codec", "partitioning", "partition_source"}
+SPARK: dict[str, Any] = CONNECTION["properties"]["spark"]
 SMALLEST = {
     "credentials": {
         "credentials_title": "IAM User",
@@ -61,7 +62,7 @@ def rules_of(model: type[BaseModel]) -> tuple[dict[str, dict[str, Any]], set[str
     for name, field in schema["properties"].items():
         # `X | None` is an option that may be left out; in the spec, it is not required.
         chosen = next((kind for kind in field.get("anyOf", []) if kind.get("type") != "null"), field)
-        merged = {**chosen, "default": field.get("default")}
+        merged = {"type": "object"} if "$ref" in chosen else {**chosen, "default": field.get("default")}
         fields[name] = {rule: merged[rule] for rule in RULES if merged.get(rule) is not None}
     return fields, set(schema.get("required", [])) - DEPENDENT
 
@@ -96,10 +97,12 @@ def variants(option: str) -> list[dict[str, Any]]:
         pytest.param(variants("encryption")[0], BucketDefault, id="Bucket default"),
         pytest.param(variants("encryption")[1], SseS3, id="SSE-S3"),
         pytest.param(variants("encryption")[2], SseKms, id="SSE-KMS"),
-        pytest.param(CONNECTION["properties"]["spark"], SparkOptions, id="Spark"),
         pytest.param(variants("maintenance")[0], NoMaintenance, id="No maintenance"),
         pytest.param(variants("maintenance")[1], GlueOptimizers, id="Glue's optimizers"),
         pytest.param(variants("maintenance")[2], ConnectorMaintenance, id="Maintenance by the connector"),
+        pytest.param(SPARK, SparkOptions, id="Spark"),
+        pytest.param(SPARK["properties"]["emr_serverless"], EmrServerless, id="EMR Serverless"),
+        pytest.param(SPARK["properties"]["glue_session"], GlueSession, id="Glue session"),
     ],
 )
 def test_the_spec_and_the_configuration_have_the_same_options_rules_and_defaults(

@@ -80,7 +80,7 @@ def test_both_stages_share_a_base_image_that_is_pinned_and_can_be_replaced() -> 
 def test_the_image_has_a_headless_java_17_before_it_makes_the_class_data_archive() -> None:
     runs = arguments(dockerfile_stages()[-1], "RUN")
     java = next(index for index, run in enumerate(runs) if "openjdk-17-jre-headless" in run)
-    archive = next(index for index, run in enumerate(runs) if "destination_datalake.spark.jvm_archive" in run)
+    archive = next(index for index, run in enumerate(runs) if "destination_datalake.spark.classic.jvm_archive" in run)
 
     assert java < archive
 

@@ -16,7 +16,7 @@ def named_tests() -> set[tuple[str, str]]:
 
 
 def written_tests() -> set[tuple[str, str]]:
-    files = [*(ROOT / FOLDER).glob("test_*.py"), ROOT / "integration_tests/test_spark.py"]
+    files = [*(ROOT / FOLDER).glob("test_*.py"), ROOT / "integration_tests/spark/test_spark.py"]
     return {
         (str(file.relative_to(ROOT)), test)
         for file in files

@@ -1,82 +1,11 @@
-"""What is reported of a Spark that did not start, and of a unit whose worker died."""
+"""What is reported of a unit whose worker died."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.spark.failure import JobFailed, start_failure, worker_failure
-
-NOISE = ("WARNING: Using incubator modules: jdk.incubator.vector", 'Setting default log level to "WARN".')
-
-
-@pytest.fixture(autouse=True)
-def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Java that Spark could run on."""
-    command = tmp_path / "bin" / "java"
-    command.parent.mkdir()
-    command.write_text("#!/bin/sh\necho 'java.specification.version = 17'\n")
-    command.chmod(0o755)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-
-
-class Thrown(Exception):
-    """What py4j raises for an exception of the JVM."""
-
-    def __init__(self, java_exception: str) -> None:
-        super().__init__("An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.")
-        self.java_exception = java_exception
-
-
-@pytest.mark.parametrize(
-    ("error", "output", "master", "failure_type", "words"),
-    [
-        (
-            Thrown("java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.\n\tat Spark"),
-            NOISE,
-            "spark://lake:7077",
-            "transient_error",
-            "spark://lake:7077 did not answer",
-        ),
-        (
-            Thrown("java.net.BindException: Cannot assign requested address"),
-            NOISE,
-            "local[*]",
-            "config_error",
-            "Cannot assign requested address. Correct spark.master or spark.conf.",
-        ),
-        (
-            RuntimeError("gateway"),
-            (*NOISE, "# There is insufficient memory for the Java Runtime Environment to continue."),
-            "local[*]",
-            "transient_error",
-            "give it more, or lower spark.driver.memory",
-        ),
-        (
-            RuntimeError("no gateway"),
-            NOISE,
-            "local[*]",
-            "transient_error",
-            "start: RuntimeError: no gateway. The log has the details.",
-        ),
-    ],
-    ids=["master", "address", "memory", "no output"],
-)
-def test_start_failure_has_reason_and_remedy(
-    error: Exception, output: tuple[str, ...], master: str, failure_type: str, words: str
-) -> None:
-    failure = start_failure(error, output, master)
-
-    assert words in str(failure)
-    assert failure.failure.type == failure_type
-
-
-def job_failed(text: str) -> JobFailed:
-    error = JobFailed()
-    error.__cause__ = Thrown(text)
-    return error
+from destination_datalake.spark.failure import JobFailed, worker_failure
 
 
 @pytest.mark.parametrize(
@@ -93,7 +22,7 @@ def job_failed(text: str) -> JobFailed:
 def test_worker_failure_names_the_stream_and_what_the_worker_died_of(
     detail: str, failure_type: str, words: str
 ) -> None:
-    answer = worker_failure(StreamId("shop", "orders"), job_failed(detail))
+    answer = worker_failure(StreamId("shop", "orders"), JobFailed(detail))
 
     assert "shop.orders" in answer.failure.message
     assert words in answer.failure.message

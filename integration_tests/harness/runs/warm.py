@@ -21,9 +21,9 @@ from multiprocessing.context import ForkServerProcess
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Self
 
-from destination_datalake.spark.engine import Engine
-from destination_datalake.spark.pyspark_internals import drop_sql_converters, hand_over_without_files
-from destination_datalake.spark.settings import EngineSettings
+from destination_datalake.spark.classic.backend import ClassicBackend
+from destination_datalake.spark.classic.pyspark_internals import drop_sql_converters, hand_over_without_files
+from destination_datalake.spark.classic.settings import ClassicSettings
 from integration_tests.harness.runs.kill_points import KillPoint, arm
 
 if TYPE_CHECKING:
@@ -51,11 +51,11 @@ class SharedSpark(AbstractContextManager["SharedSpark"]):
     context: "SparkContext"
 
     def __enter__(self) -> Self:
-        self._engine = Engine(
-            EngineSettings("local[2]", {"spark.python.daemon.module": "integration_tests.harness.runs.worker_daemon"})
+        self._backend = ClassicBackend(
+            ClassicSettings("local[2]", {"spark.python.daemon.module": "integration_tests.harness.runs.worker_daemon"})
         )
-        self._engine._start()
-        self.context = self._engine._context.result()
+        self._backend.start()
+        self.context = self._backend.context
         assert self.context._gateway is not None
         parameters = self.context._gateway.gateway_parameters
         self.gateway = Gateway(parameters.port, parameters.auth_token)
@@ -64,7 +64,7 @@ class SharedSpark(AbstractContextManager["SharedSpark"]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._engine.stop()
+        self._backend.stop(orderly=False)
 
 
 @dataclass(frozen=True)
@@ -181,9 +181,9 @@ def _run(
     os.chdir(launch.folder)
     faulthandler.enable(2)
     tempfile.tempdir = None
-    Engine._new_context = _attach  # type: ignore[assignment,method-assign]
+    ClassicBackend._new_context = _attach  # type: ignore[assignment,method-assign]
     if not launch.shared_disk:
-        EngineSettings.is_local = property(lambda _: False)  # type: ignore[assignment,method-assign]
+        ClassicSettings.is_local = property(lambda _: False)  # type: ignore[assignment,method-assign]
     if launch.kill_point is not None:
         arm(launch.kill_point)
     if launch.file_bytes is not None:
@@ -204,7 +204,7 @@ def _run(
     sys.exit(code)
 
 
-def _attach(_engine: Engine) -> "SparkContext":
+def _attach(_backend: ClassicBackend) -> "SparkContext":
     """Take the running JVM's Spark instead of starting one."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     from pyspark import SparkConf, SparkContext

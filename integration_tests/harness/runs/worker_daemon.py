@@ -2,10 +2,10 @@
 
 import runpy
 
-from destination_datalake.spark.pyspark_internals import hide_pandas
+from destination_datalake.spark.classic.pyspark_internals import hide_pandas
 from integration_tests.harness.runs.service_models import share
 
 if __name__ == "__main__":
     with hide_pandas():
         share()
-    runpy.run_module("destination_datalake.spark.worker_daemon", run_name="__main__")
+    runpy.run_module("destination_datalake.spark.classic.worker_daemon", run_name="__main__")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.spark.jvm import Jvm, _properties_file
+from destination_datalake.spark.classic.jvm import Jvm, _properties_file
 
 
 def test_a_jvm_that_was_not_launched_has_no_exit_code_and_no_output(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The JVM's class-data-sharing archive: Spark's classes, parsed once, mapped into memory at every start.
 
-`python -m destination_datalake.spark.jvm_archive` writes it for this machine's JVM (the image's build does). A JVM that
-does not match the archive ignores it.
+`python -m destination_datalake.spark.classic.jvm_archive` writes it for this machine's JVM (the image's build does). A
+JVM that does not match the archive ignores it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from destination_datalake.spark.engine import Engine
-from destination_datalake.spark.settings import EngineSettings, archive_path
+from destination_datalake.spark.classic.backend import ClassicBackend
+from destination_datalake.spark.classic.settings import ClassicSettings, archive_path
 
 
 def build() -> Path:
@@ -20,7 +20,9 @@ def build() -> Path:
     path.unlink(missing_ok=True)
     # A JVM that writes an archive cannot use one, and reports every class that it leaves out.
     options = (f"-XX:ArchiveClassesAtExit={path}", "-Xlog:disable", "-Xlog:all=error:stderr")
-    Engine.start(EngineSettings("local[*]", {}, options)).stop(orderly=True)
+    backend = ClassicBackend(ClassicSettings("local[*]", {}, options))
+    backend.start()
+    backend.stop(orderly=True)
     if not path.exists():
         raise SystemExit(f"The JVM did not write {path}: it must be a JDK or JRE 17 or newer.")
     return path

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from destination_datalake.spark.settings import (
+from destination_datalake.spark.classic.settings import (
     ARCHIVE_VARIABLE,
-    EngineSettings,
+    ClassicSettings,
     archive_path,
     local_master_with_attempts,
 )
 
 
 def test_properties_of_the_configuration_override_defaults(tmp_path: Path) -> None:
-    properties = EngineSettings("local[2]", {"spark.driver.memory": "2g", "spark.custom": "1"}).properties(tmp_path)
+    properties = ClassicSettings("local[2]", {"spark.driver.memory": "2g", "spark.custom": "1"}).properties(tmp_path)
 
     assert properties["spark.driver.memory"] == "2g"
     assert properties["spark.custom"] == "1"
@@ -23,39 +23,20 @@ def test_properties_of_the_configuration_override_defaults(tmp_path: Path) -> No
 
 
 def test_speculation_stays_off_whatever_the_configuration_says(tmp_path: Path) -> None:
-    properties = EngineSettings("local[2]", {"spark.speculation": "true"}).properties(tmp_path)
+    properties = ClassicSettings("local[2]", {"spark.speculation": "true"}).properties(tmp_path)
 
     assert properties["spark.speculation"] == "false"
 
 
 @pytest.mark.parametrize(("master", "address"), [("local[*]", "127.0.0.1"), ("spark://lake:7077", None)])
 def test_only_a_local_driver_is_bound_to_the_loopback_address(tmp_path: Path, master: str, address: str | None) -> None:
-    properties = EngineSettings(master, {}).properties(tmp_path)
+    properties = ClassicSettings(master, {}).properties(tmp_path)
 
     assert properties.get("spark.driver.host") == properties.get("spark.driver.bindAddress") == address
 
 
-@pytest.mark.parametrize(
-    ("master", "conf", "in_clear"),
-    [
-        ("local[*]", {}, False),
-        ("spark://lake:7077", {}, True),
-        ("k8s://lake", {"spark.network.crypto.enabled": "false"}, True),
-        ("yarn", {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}, False),
-        ("yarn", {"spark.authenticate": "TRUE", "spark.authenticate.enableSaslEncryption": "True"}, False),
-        ("yarn", {"spark.network.crypto.enabled": "true"}, True),
-        ("yarn", {"spark.authenticate": "true"}, True),
-        ("spark://lake:7077", {"spark.ssl.rpc.enabled": "true"}, False),
-    ],
-)
-def test_tasks_cross_a_network_in_clear_text_unless_spark_encrypts(
-    master: str, conf: dict[str, str], in_clear: bool
-) -> None:
-    assert EngineSettings(master, conf).sends_in_clear is in_clear
-
-
 def test_temporary_files_are_in_the_scratch_folder(tmp_path: Path) -> None:
-    properties = EngineSettings("local[2]", {}, ("-Dours=1",)).properties(tmp_path)
+    properties = ClassicSettings("local[2]", {}, ("-Dours=1",)).properties(tmp_path)
 
     assert properties["spark.local.dir"] == str(tmp_path)
     assert f"-Djava.io.tmpdir={tmp_path}" in properties["spark.driver.extraJavaOptions"].split()
@@ -69,7 +50,7 @@ def test_class_data_archive_is_used_if_it_exists(tmp_path: Path, monkeypatch: py
         archive.touch()
     monkeypatch.setenv(ARCHIVE_VARIABLE, str(archive))
 
-    options = EngineSettings("local[2]", {}).properties(tmp_path)["spark.driver.extraJavaOptions"]
+    options = ClassicSettings("local[2]", {}).properties(tmp_path)["spark.driver.extraJavaOptions"]
 
     assert archive_path() == archive
     assert (f"-XX:SharedArchiveFile={archive}" in options.split()) == exists

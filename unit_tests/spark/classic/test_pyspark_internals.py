@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+MODULE = "destination_datalake.spark.classic.pyspark_internals"
+
 
 def run(code: str, *arguments: str, **environment: str) -> str:
     """Run the code in a process of its own and return what it prints."""
@@ -19,7 +21,7 @@ def run(code: str, *arguments: str, **environment: str) -> str:
 
 ARROW = """
 import importlib.util, sys
-from destination_datalake.spark.pyspark_internals import import_arrow
+from destination_datalake.spark.classic.pyspark_internals import import_arrow
 import_arrow()
 import pyarrow
 pyarrow.array([{"a": [1.5]}, None])
@@ -35,7 +37,7 @@ CONVERTERS = """
 import sys
 import pyspark
 from py4j import protocol
-from destination_datalake.spark.pyspark_internals import drop_sql_converters
+from destination_datalake.spark.classic.pyspark_internals import drop_sql_converters
 drop_sql_converters()
 print(sorted(type(converter).__name__ for converter in protocol.INPUT_CONVERTER))
 any(converter.can_convert(1) for converter in protocol.INPUT_CONVERTER)
@@ -50,7 +52,7 @@ def test_only_converters_for_python_s_collections_remain() -> None:
 LOGGING = """
 import logging
 from py4j import java_gateway
-from destination_datalake.spark.pyspark_internals import silence_py4j
+from destination_datalake.spark.classic.pyspark_internals import silence_py4j
 logging.basicConfig(format="%(message)s")
 silence_py4j()
 java_gateway.logger.error("of py4j")
@@ -68,7 +70,7 @@ LAUNCH = """
 import os, sys
 from pathlib import Path
 from pyspark import java_gateway
-from destination_datalake.spark.pyspark_internals import launch_gateway
+from destination_datalake.spark.classic.pyspark_internals import launch_gateway
 
 class Popen:
     def __init__(self, command, env, process_group, stdout, stderr, **_):
@@ -95,7 +97,7 @@ PREFERRED = """
 import sys
 from pathlib import Path
 import pyspark
-from destination_datalake.spark.pyspark_internals import prefer_installed_packages
+from destination_datalake.spark.classic.pyspark_internals import prefer_installed_packages
 packages = str(Path(pyspark.__path__[0]).parent)
 sys.path[:] = [f"{packages}/pyspark/python/lib/pyspark.zip", "/elsewhere/pyspark/python/lib/pyspark.zip", packages]
 prefer_installed_packages()
@@ -110,6 +112,6 @@ def test_zip_files_of_an_installed_pyspark_come_last_and_others_stay() -> None:
 
 
 def test_importing_the_module_imports_neither_pyspark_nor_arrow() -> None:
-    code = "import sys, destination_datalake.spark.pyspark_internals; print({'pyspark', 'pyarrow'} & {*sys.modules})"
+    code = f"import sys, {MODULE}; print({{'pyspark', 'pyarrow'}} & {{*sys.modules}})"
 
     assert run(code) == "set()\n"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from destination_datalake.spark.pyspark_internals import launch_gateway, process_of
+from destination_datalake.spark.classic.pyspark_internals import launch_gateway, process_of
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]

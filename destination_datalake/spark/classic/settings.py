@@ -1,4 +1,4 @@
-"""What Spark is configured with: its master, its properties (https://spark.apache.org/docs/latest/configuration.html)
+"""What our own driver is configured with: its master, its properties (https://spark.apache.org/docs/latest/configuration.html)
 and the options of its JVM.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from destination_datalake.spark.jvm import user_options
+from destination_datalake.spark.classic.jvm import user_options
 
 if TYPE_CHECKING:
     from destination_datalake.config.options import Config
@@ -32,7 +32,7 @@ _JVM_OPTIONS = (
 _DEFAULTS: Mapping[str, str] = {
     "spark.app.name": "destination-datalake",
     "spark.driver.memory": "512m",
-    "spark.python.daemon.module": "destination_datalake.spark.worker_daemon",
+    "spark.python.daemon.module": "destination_datalake.spark.classic.worker_daemon",
     "spark.python.worker.reuse": "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -60,21 +60,16 @@ _ALWAYS: Mapping[str, str] = {
 }
 
 
-_ENCRYPTS_ALONE = "spark.ssl.rpc.enabled"
-_AUTHENTICATES = "spark.authenticate"
-_ENCRYPTS_IF_AUTHENTICATED = ("spark.network.crypto.enabled", "spark.authenticate.enableSaslEncryption")
-
-
 @dataclass(frozen=True, slots=True)
-class EngineSettings:
-    """Where Spark runs. `conf` has Spark properties, which override our defaults; `jvm_options` are added to ours."""
+class ClassicSettings:
+    """How our own driver runs. `conf` has properties, which override our defaults; `jvm_options` are added to ours."""
 
     master: str
     conf: Mapping[str, str]
     jvm_options: tuple[str, ...] = ()
 
     @classmethod
-    def from_config(cls, config: Config) -> EngineSettings:
+    def from_config(cls, config: Config) -> ClassicSettings:
         """Return the settings that the connector's configuration has."""
         return cls(config.spark.master, config.spark.conf)
 
@@ -82,17 +77,6 @@ class EngineSettings:
     def is_local(self) -> bool:
         """Whether executors share this machine's disk."""
         return self.master.startswith("local")
-
-    @property
-    def sends_in_clear(self) -> bool:
-        """Whether tasks go to other machines without encryption, unless Spark is told otherwise elsewhere.
-
-        AES and SASL encrypt only what is authenticated.
-        https://spark.apache.org/docs/latest/security.html#network-encryption
-        """
-        on = {name for name, value in self.conf.items() if value.lower() == "true"}
-        encrypts = _AUTHENTICATES in on and not on.isdisjoint(_ENCRYPTS_IF_AUTHENTICATED)
-        return not self.is_local and _ENCRYPTS_ALONE not in on and not encrypts
 
     def properties(self, scratch: Path) -> dict[str, str]:
         """Return all properties that Spark is started with; `scratch` is the folder for its temporary files."""

@@ -15,9 +15,10 @@ START_AND_STOP = """
 import sys, time
 import psutil
 from destination_datalake.spark.engine import Engine
-from destination_datalake.spark.settings import EngineSettings
+from destination_datalake.spark.classic.backend import ClassicBackend
+from destination_datalake.spark.classic.settings import ClassicSettings
 
-engine = Engine.start(EngineSettings("local[1]", {}))
+engine = Engine.start(ClassicBackend(ClassicSettings("local[1]", {})))
 time.sleep(float(sys.argv[1]))
 engine.stop()
 
@@ -51,17 +52,19 @@ def test_engine_stopped_while_starting_leaves_no_process_and_no_file(tmp_path: P
 LOADED_MODULES = """
 import sys
 from destination_datalake.spark.engine import Engine
-from destination_datalake.spark.settings import EngineSettings
-from destination_datalake.spark.pyspark_internals import import_arrow
+from destination_datalake.spark.classic.backend import ClassicBackend
+from destination_datalake.spark.classic.settings import ClassicSettings
+from destination_datalake.spark.classic.pyspark_internals import import_arrow
 
 def loaded(_):
     import pyspark
     slow = {"pandas", "pyspark.testing"} & set(sys.modules)
     return (pyspark.__file__, sorted(slow), "destination_datalake.files.encode" in sys.modules, "boto3" in sys.modules)
 
-engine = Engine.start(EngineSettings("local[1]", {}))
+engine = Engine.start(ClassicBackend(ClassicSettings("local[1]", {})))
 import_arrow()
-context = engine._context.result()
+engine.parallelism()
+context = engine._backend.context
 print(loaded(None))
 print(context.parallelize([None], 1).map(loaded).collect()[0])
 engine.stop()
@@ -86,10 +89,11 @@ def test_driver_and_workers_do_not_import_pandas_and_workers_have_the_encoder() 
 START_FAILURE = """
 import sys
 from destination_datalake.spark.engine import Engine
-from destination_datalake.spark.settings import EngineSettings
+from destination_datalake.spark.classic.backend import ClassicBackend
+from destination_datalake.spark.classic.settings import ClassicSettings
 from destination_datalake.spark.failure import SparkFailed
 
-engine = Engine.start(EngineSettings(sys.argv[1], dict(pair.split("=", 1) for pair in sys.argv[2:])))
+engine = Engine.start(ClassicBackend(ClassicSettings(sys.argv[1], dict(pair.split("=", 1) for pair in sys.argv[2:]))))
 try:
     engine.parallelism()
 except SparkFailed as error:
@@ -144,10 +148,13 @@ PROCESSES_OF_THE_JVM = """
 import contextlib
 import psutil
 from destination_datalake.spark.engine import Engine
-from destination_datalake.spark.settings import EngineSettings
+from destination_datalake.spark.classic.backend import ClassicBackend
+from destination_datalake.spark.classic.settings import ClassicSettings
 
-engine = Engine.start(EngineSettings("local[1]", {"spark.hadoop.fs.s3a.secret.key": "hush-hush: = \\u00e9\\\\n"}))
-context = engine._context.result()
+conf = {"spark.hadoop.fs.s3a.secret.key": "hush-hush: = \\u00e9\\\\n"}
+engine = Engine.start(ClassicBackend(ClassicSettings("local[1]", conf)))
+engine.parallelism()
+context = engine._backend.context
 seen = {}
 for process in psutil.Process().children(recursive=True):
     # Spark's start runs commands that may end while they are looked at.
@@ -170,7 +177,8 @@ def test_values_of_properties_are_on_no_command_line_and_in_no_environment() -> 
 REMOVED_VARIABLES = """
 import os
 from destination_datalake.spark.engine import Engine
-from destination_datalake.spark.settings import EngineSettings
+from destination_datalake.spark.classic.backend import ClassicBackend
+from destination_datalake.spark.classic.settings import ClassicSettings
 
 class Watched(type(os.environ)):
     removed = []
@@ -181,7 +189,7 @@ class Watched(type(os.environ)):
 
 os.environ.pop("PYSPARK_SUBMIT_ARGS", None)
 os.environ.__class__ = Watched
-engine = Engine.start(EngineSettings("local[1]", {}))
+engine = Engine.start(ClassicBackend(ClassicSettings("local[1]", {})))
 engine.parallelism()
 print(Watched.removed, os.environ["PYSPARK_SUBMIT_ARGS"])
 engine.stop()
@@ -197,13 +205,14 @@ def test_start_removes_no_environment_variable() -> None:
 AS_UNKNOWN_USER = """
 import os, pwd, sys
 from destination_datalake.spark.engine import Engine
-from destination_datalake.spark.settings import EngineSettings
+from destination_datalake.spark.classic.backend import ClassicBackend
+from destination_datalake.spark.classic.settings import ClassicSettings
 
 try:
     sys.exit(f"{pwd.getpwuid(os.getuid())} is known")
 except KeyError:
     pass
-engine = Engine.start(EngineSettings("local[1]", {}))
+engine = Engine.start(ClassicBackend(ClassicSettings("local[1]", {})))
 print(engine.parallelism())
 engine.stop()
 """
@@ -224,9 +233,10 @@ OUT_OF_DESCRIPTORS = """
 import contextlib, os, resource
 import psutil
 from destination_datalake.spark.engine import Engine
-from destination_datalake.spark.settings import EngineSettings
+from destination_datalake.spark.classic.backend import ClassicBackend
+from destination_datalake.spark.classic.settings import ClassicSettings
 
-engine = Engine.start(EngineSettings("local[1]", {}))
+engine = Engine.start(ClassicBackend(ClassicSettings("local[1]", {})))
 engine.parallelism()
 family = psutil.Process().children(recursive=True)
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
@@ -252,13 +262,14 @@ KILL_THE_JVM = """
 import os, signal
 import psutil
 from destination_datalake.spark.engine import Engine
-from destination_datalake.spark.settings import EngineSettings
+from destination_datalake.spark.classic.backend import ClassicBackend
+from destination_datalake.spark.classic.settings import ClassicSettings
 
-engine = Engine.start(EngineSettings("local[1]", {}))
+engine = Engine.start(ClassicBackend(ClassicSettings("local[1]", {})))
 assert engine.error is None
 engine.parallelism()
 assert engine.error is None
-jvm = engine._jvm.process
+jvm = engine._backend._jvm.process
 jvm.kill()
 jvm.wait()
 print(engine.error.failure.type, engine.error)
@@ -272,37 +283,3 @@ def test_ended_jvm_is_reported_before_the_next_job() -> None:
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.startswith("transient_error Spark's Java process has ended (signal 9)")
     assert ended.stderr == ""
-
-
-CRASH = """
-import ctypes, os, signal, sys
-from pathlib import Path
-from destination_datalake.spark.engine import Engine
-from destination_datalake.spark.settings import EngineSettings
-from destination_datalake.spark.failure import JobFailed
-
-def work(tasks):
-    for name, signal_number, times in tasks:
-        tried = Path(name)
-        so_far = len(tried.read_text()) if tried.exists() else 0
-        tried.write_text("x" * (so_far + 1))
-        if so_far < times:
-            os.kill(os.getpid(), signal_number)
-        yield so_far + 1
-
-folder = Path(sys.argv[1])
-engine = Engine.start(EngineSettings("local[1]", {}))
-print(engine._run(work, [(str(folder / "killed once"), signal.SIGKILL, 1), (str(folder / "sound"), 0, 0)]))
-try:
-    engine._run(work, [(str(folder / "crashes"), signal.SIGSEGV, 100)])
-except JobFailed as error:
-    print("Segmentation fault" in str(error.__cause__.java_exception))
-print((folder / "crashes").read_text(), engine.error)
-engine.stop()
-"""
-
-
-def test_task_whose_worker_dies_has_three_attempts_and_then_reports_the_crash(tmp_path: Path) -> None:
-    ended = subprocess.run([sys.executable, "-c", CRASH, str(tmp_path)], capture_output=True, text=True, timeout=120)
-
-    assert (ended.stdout, ended.returncode) == ("[2, 1]\nTrue\nxxx None\n", 0), ended.stderr

@@ -5,7 +5,7 @@ Workers are forked from this process: they start with all modules imported and s
 
 import gc
 
-from destination_datalake.spark.pyspark_internals import hide_pandas, prefer_installed_packages
+from destination_datalake.spark.classic.pyspark_internals import hide_pandas, prefer_installed_packages
 
 if __name__ == "__main__":
     prefer_installed_packages()

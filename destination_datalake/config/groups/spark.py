@@ -1,0 +1,110 @@
+"""Options of Spark: where it runs, and what executors on other machines are given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, SecretStr
+
+from destination_datalake.config.base import Options
+from destination_datalake.config.messages import Expects
+
+ExecutorCredentials = Literal["role", "session", "keys"]
+
+_ROLE_ARN = r"^arn:aws[a-z-]*:iam::[0-9]{12}:role/.+$"
+
+
+class EmrServerless(Options):
+    """An application of EMR Serverless, in which a session is started for each sync."""
+
+    application_id: Annotated[str, Field(pattern=r"^[0-9a-z]{1,64}$"), Expects("the id of an application")]
+    execution_role_arn: Annotated[
+        str, Field(pattern=_ROLE_ARN), Expects("a role's ARN, such as arn:aws:iam::123456789012:role/spark")
+    ]
+
+
+class GlueSession(Options):
+    """An interactive session of AWS Glue, which is started for each sync."""
+
+    role_arn: Annotated[
+        str, Field(pattern=_ROLE_ARN), Expects("a role's ARN, such as arn:aws:iam::123456789012:role/spark")
+    ]
+    worker_type: Annotated[
+        str, Field(pattern=r"^[A-Z]\.[0-9]{1,2}X$"), Expects("a type of Glue's workers, such as G.1X")
+    ] = "G.1X"
+    number_of_workers: Annotated[int, Field(ge=2, le=299), Expects("a whole number of workers from 2 to 299")] = 2
+
+
+class SparkOptions(Options):
+    """Where Spark runs, and its own settings."""
+
+    master: Annotated[
+        str,
+        Field(pattern=r"^(local(\[[0-9*]+(, *[0-9]+)?\])?|local-cluster\[[0-9, ]+\]|spark://\S+|k8s://\S+|yarn)$"),
+        Expects("local[*], local[4], spark://host:7077, k8s://… or yarn"),
+    ] = "local[*]"
+    remote: Annotated[
+        str | None,
+        Field(pattern=r"^sc://[^\s/;]+(/\S*)?$"),
+        Expects("the address of a Spark Connect server: sc://host:15002"),
+    ] = None
+    token: Annotated[SecretStr | None, Expects("the token that the Spark Connect server asks for")] = None
+    emr_serverless: Annotated[EmrServerless | None, Expects("an object with application_id and execution_role_arn")] = (
+        None
+    )
+    glue_session: Annotated[GlueSession | None, Expects("an object with role_arn")] = None
+    python: Annotated[
+        str, Field(pattern=r"^(same|pack|/\S+)$"), Expects("same, pack, or the path of Python on the executors")
+    ] = "same"
+    executor_credentials: Annotated[ExecutorCredentials, Expects("role, session or keys")] = "role"
+    conf: Annotated[dict[str, str], Expects("an object of Spark settings, each value a string")] = Field(
+        default_factory=dict
+    )
+
+    @property
+    def is_local(self) -> bool:
+        """Whether Spark runs on this machine alone, so that executors share its disk and its identity."""
+        return self.master.startswith("local") and not self.is_connect
+
+    @property
+    def is_connect(self) -> bool:
+        """Whether Spark is reached by Spark Connect: its driver is elsewhere."""
+        return not (self.remote is None and self.emr_serverless is None and self.glue_session is None)
+
+    @property
+    def sends_in_clear(self) -> bool:
+        """Whether tasks go to other machines without encryption, unless Spark is told otherwise elsewhere.
+
+        AES and SASL encrypt only what is authenticated.
+        https://spark.apache.org/docs/latest/security.html#network-encryption
+        """
+        if self.is_local or self.is_connect:
+            return not self.is_local and self.remote is not None and "use_ssl=true" not in self.remote.lower()
+        on = {name for name, value in self.conf.items() if value.lower() == "true"}
+        encrypts = _AUTHENTICATES in on and not on.isdisjoint(_ENCRYPTS_IF_AUTHENTICATED)
+        return _ENCRYPTS_ALONE not in on and not encrypts
+
+
+_ENCRYPTS_ALONE = "spark.ssl.rpc.enabled"
+_AUTHENTICATES = "spark.authenticate"
+_ENCRYPTS_IF_AUTHENTICATED = ("spark.network.crypto.enabled", "spark.authenticate.enableSaslEncryption")
+
+_PLACES = ("master", "remote", "emr_serverless", "glue_session")
+
+
+def contradictory_spark(given: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence for each pair of options in `spark` that contradict each other."""
+    spark = given.get("spark")
+    if not isinstance(spark, dict):
+        return
+    places = [f"spark.{name}" for name in _PLACES if spark.get(name) is not None]
+    if len(places) > 1:
+        yield f"{' and '.join(places)} each say where Spark runs. Keep one of them."
+    if spark.get("token") is not None and spark.get("remote") is None:
+        yield "spark.token is for the server at spark.remote, which is not set. Set it, or leave the token out."
+    conf = spark.get("conf")
+    if isinstance(conf, dict):
+        for name in ("spark.master", "spark.remote"):
+            if name in conf:
+                yield f"spark.conf has {name}, which is an option of its own. Set {name} outside of conf."

@@ -1,0 +1,166 @@
+"""Spark with a driver of our own: a JVM that this process starts, whose executors are local or on a cluster.
+
+Tasks go through `SparkContext.parallelize(...).mapPartitions(...)`: no record crosses the JVM, so Spark SQL's session,
+planner and code generator would only cost start-up time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from destination_datalake.spark.backend import Consume, JobsProgress, Produce, Result, Task, Work
+from destination_datalake.spark.classic.jvm import Jvm
+from destination_datalake.spark.classic.pyspark_internals import (
+    available_processors,
+    drop_sql_converters,
+    hand_over_without_files,
+    is_java_exception,
+    is_stopped,
+    java_exception_text,
+    preload,
+    silence_accumulator_server,
+    silence_py4j,
+)
+from destination_datalake.spark.classic.settings import ClassicSettings, local_master_with_attempts
+from destination_datalake.spark.classic.start_failure import start_failure
+from destination_datalake.spark.failure import JobFailed, SparkFailed, end_failure
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+
+class ClassicBackend:
+    """A Spark whose driver is a JVM of ours."""
+
+    def __init__(self, settings: ClassicSettings) -> None:
+        """Launch nothing yet. Raises OSError if there is no folder for temporary files."""
+        self._settings = settings
+        self._scratch = Path(tempfile.mkdtemp(prefix="destination-datalake-spark-"))
+        self._jvm = Jvm(self._scratch)
+        self._context: SparkContext | None = None
+        self._stopping = threading.Event()
+        preload()
+
+    @property
+    def is_local(self) -> bool:
+        """Whether executors share this machine's disk."""
+        return self._settings.is_local
+
+    @property
+    def context(self) -> SparkContext:
+        """PySpark's context; there is one after `start`."""
+        assert self._context is not None
+        return self._context
+
+    def start(self) -> None:
+        """Launch the JVM and start Spark in it. Raises SparkFailed."""
+        try:
+            self._context = self._new_context()
+        except BaseException as error:
+            raise start_failure(error, self._jvm.output(), self._settings.master) from error
+
+    def ended(self) -> SparkFailed | None:
+        """Return that Spark's JVM or its context has ended, if so."""
+        if (exit_code := self._jvm.exit_code) is not None:
+            return end_failure(exit_code)
+        try:
+            return end_failure(None) if is_stopped(self.context) else None
+        except Exception:
+            return end_failure(None)
+
+    def parallelism(self) -> int:
+        """Return Spark's default parallelism: the cores of all executors that have registered."""
+        with self._spark_errors():
+            return int(self.context.defaultParallelism)
+
+    def run(self, work: Work[Task, Result], tasks: Sequence[Task]) -> list[Result]:
+        """Run a job of one Spark task for each of `tasks`."""
+        with self._spark_errors():
+            return self.context.parallelize(tasks, len(tasks)).mapPartitions(work).collect()
+
+    def exchange(
+        self, produce: Produce[Task], tasks: Sequence[Task], consume: Consume[Result], partitions: int
+    ) -> list[Result]:
+        """Run a job of two stages with a shuffle between them."""
+        with self._spark_errors():
+            payloads = self.context.parallelize(tasks, len(tasks)).mapPartitions(produce)
+            shuffled = payloads.partitionBy(partitions, int)
+            return shuffled.mapPartitions(partial(_consumed, consume)).collect()
+
+    def progress(self) -> JobsProgress:
+        """Return the tasks of the stages that Spark's status tracker knows as active."""
+        try:
+            tracker = self.context.statusTracker()
+            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        except Exception:
+            return JobsProgress()
+        known = [stage for stage in stages if stage is not None]
+        running, ended = (sum(stage.numActiveTasks for stage in known), sum(stage.numCompletedTasks for stage in known))
+        return JobsProgress(running, max(0, sum(stage.numTasks for stage in known) - running - ended), ended)
+
+    def stop(self, *, orderly: bool) -> None:
+        """End Spark and wait until its JVM and workers have ended."""
+        self._stopping.set()
+        silence_py4j()
+        if orderly:
+            if self._context is not None:
+                with contextlib.suppress(Exception):
+                    self._context.stop()
+            self._jvm.wait_for_exit()
+        self._jvm.kill()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def _spark_errors(self) -> Iterator[None]:
+        """Raise SparkFailed for whatever PySpark raises; JobFailed if Spark is still able to run other jobs."""
+        try:
+            yield
+        except Exception as error:
+            if (ended := self.ended()) is not None:
+                raise ended from error
+            if is_java_exception(error):
+                raise JobFailed(java_exception_text(error) or str(error)) from error
+            raise end_failure(None) from error
+
+    def _new_context(self) -> SparkContext:
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        # Otherwise Spark resolves the machine's host name, which fails where it has no address.
+        os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
+        from pyspark import SparkConf, SparkContext
+
+        drop_sql_converters()
+        properties = self._settings.properties(self._scratch)
+        if self._stopping.is_set():
+            raise InterruptedError("Spark was stopped before its JVM was launched")
+        gateway = self._jvm.launch(properties)
+        properties["spark.master"] = local_master_with_attempts(
+            properties["spark.master"], lambda: available_processors(gateway)
+        )
+        context = SparkContext(conf=SparkConf(loadDefaults=False).setAll(list(properties.items())), gateway=gateway)
+        silence_accumulator_server(context)
+        hand_over_without_files(context)
+        context.setLogLevel("ERROR")
+        # An empty task per core starts the Python workers: the first real job finds them running.
+        from destination_datalake.files.encode import encode
+
+        context.parallelize([], context.defaultParallelism).mapPartitions(encode).collect()
+        return context
+
+
+def _consumed(consume: Consume[Result], rows: Iterable[tuple[int, bytes]]) -> Iterable[Result]:
+    """Consume the rows of one partition of the shuffle, all of which have the partition's number."""
+    remaining = iter(rows)
+    first = next(remaining, None)
+    if first is None:
+        return ()
+    return consume(first[0], (payload for _, payload in chain((first,), remaining)))

@@ -1,0 +1,1 @@
+"""The engine alone: Spark without a sync."""

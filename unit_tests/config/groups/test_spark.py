@@ -1,0 +1,78 @@
+"""Options of Spark: where it runs, what contradicts what, and whether what is sent there can be read on the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from destination_datalake.config.groups.spark import SparkOptions
+from destination_datalake.config.options import Config
+from unit_tests.config.examples import options, refusal
+
+ROLE = "arn:aws:iam::123456789012:role/spark"
+EMR = {"application_id": "00fab", "execution_role_arn": ROLE}
+
+
+@pytest.mark.parametrize(
+    ("spark", "is_local", "is_connect"),
+    [
+        ({}, True, False),
+        ({"master": "local[2]"}, True, False),
+        ({"master": "spark://lake:7077"}, False, False),
+        ({"remote": "sc://lake:15002"}, False, True),
+        ({"remote": "sc://lake:443/;use_ssl=true", "token": "t0k3n"}, False, True),
+        ({"emr_serverless": EMR}, False, True),
+        ({"glue_session": {"role_arn": ROLE}}, False, True),
+    ],
+)
+def test_a_master_or_one_other_place_says_where_spark_runs(
+    spark: dict[str, Any], is_local: bool, is_connect: bool
+) -> None:
+    given = Config.parse(options(spark=spark)).spark
+
+    assert (given.is_local, given.is_connect) == (is_local, is_connect)
+
+
+@pytest.mark.parametrize(
+    ("spark", "words"),
+    [
+        ({"master": "local[2]", "remote": "sc://lake"}, "spark.master and spark.remote each say where Spark runs"),
+        ({"remote": "sc://lake", "emr_serverless": EMR}, "spark.remote and spark.emr_serverless each say where"),
+        ({"token": "t0k3n"}, "spark.token is for the server at spark.remote, which is not set"),
+        ({"conf": {"spark.master": "yarn"}}, "spark.conf has spark.master, which is an option of its own"),
+        ({"conf": {"spark.remote": "sc://lake"}}, "spark.conf has spark.remote, which is an option of its own"),
+        ({"remote": "http://lake"}, "spark.remote is not valid. It must be the address of a Spark Connect server"),
+        ({"python": "python3"}, "spark.python is not valid. It must be same, pack, or the path"),
+        ({"executor_credentials": "mine"}, "spark.executor_credentials is not valid. It must be role, session or keys"),
+    ],
+)
+def test_contradictions_and_invalid_values_are_refused(spark: dict[str, Any], words: str) -> None:
+    message = refusal(options(spark=spark))
+
+    assert words in message
+    assert "t0k3n" not in message
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "in_clear"),
+    [
+        ("local[*]", {}, False),
+        ("spark://lake:7077", {}, True),
+        ("k8s://lake", {"spark.network.crypto.enabled": "false"}, True),
+        ("yarn", {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}, False),
+        ("yarn", {"spark.authenticate": "TRUE", "spark.authenticate.enableSaslEncryption": "True"}, False),
+        ("yarn", {"spark.network.crypto.enabled": "true"}, True),
+        ("yarn", {"spark.authenticate": "true"}, True),
+        ("spark://lake:7077", {"spark.ssl.rpc.enabled": "true"}, False),
+    ],
+)
+def test_tasks_cross_a_network_in_clear_text_unless_spark_encrypts(
+    master: str, conf: dict[str, str], in_clear: bool
+) -> None:
+    assert SparkOptions(master=master, conf=conf).sends_in_clear is in_clear
+
+
+@pytest.mark.parametrize(("remote", "in_clear"), [("sc://lake:15002", True), ("sc://lake/;use_ssl=true", False)])
+def test_a_connect_server_is_spoken_to_in_clear_text_unless_by_tls(remote: str, in_clear: bool) -> None:
+    assert SparkOptions(remote=remote).sends_in_clear is in_clear
