@@ -12,12 +12,15 @@ from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownExcept
 from pyiceberg.io import FileIO
 from pyiceberg.serializers import ToOutputFile
 from pyiceberg.table import CommitTableResponse, StagedTable, Table
+from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
 from destination_datalake.tables.glue.glue_table import TableInput, as_table_input
 from destination_datalake.tables.iceberg.metadata.io import S3FileIO
+from destination_datalake.tables.iceberg.metadata.kept import METADATA, memory_of
+from destination_datalake.tables.iceberg.metadata.transaction import updated
 
 if TYPE_CHECKING:
     from mypy_boto3_glue.type_defs import TableInputTypeDef, TableTypeDef
@@ -41,13 +44,12 @@ class CommitStatus(Enum):
 class CompareAndSetGlueCatalog(GlueCatalog):
     """A Glue catalog for one change of one table. A commit succeeds only on the metadata that it was planned on.
 
-    Of the Glue table a commit changes only what Iceberg defines. Metadata files, which are immutable, are read once.
+    Of the Glue table a commit changes only what Iceberg defines. A metadata file is read only if this process has not
+    written it, nor read it before.
     """
 
     _planned_on = ""
     _glue_table: TableTypeDef
-    _metadata: TableMetadata | None = None
-    _metadata_location = ""
     _added_snapshots: frozenset[int] = frozenset()
     _removed_properties: frozenset[str] = frozenset()
 
@@ -74,12 +76,14 @@ class CompareAndSetGlueCatalog(GlueCatalog):
         return found
 
     def _convert_glue_to_iceberg(self, glue_table: TableTypeDef) -> Table:
-        location = glue_table.get("Parameters", {}).get(_METADATA_LOCATION)
-        if self._metadata is not None and location == self._metadata_location:
+        parameters = glue_table.get("Parameters", {})
+        location = parameters.get(_METADATA_LOCATION, "")
+        metadata = METADATA.get(location) if parameters.get("table_type", "").lower() == "iceberg" else None
+        if metadata is not None:
             name = (glue_table["DatabaseName"], glue_table["Name"])
-            return Table(name, self._metadata, location, self._load_file_io(), self)
+            return Table(name, metadata, location, self._load_file_io(), self)
         table = super()._convert_glue_to_iceberg(glue_table)
-        self._metadata, self._metadata_location = table.metadata, table.metadata_location
+        METADATA.keep(location, table.metadata, memory_of(table.metadata))
         return table
 
     def commit_table(
@@ -94,7 +98,11 @@ class CompareAndSetGlueCatalog(GlueCatalog):
         self._added_snapshots = frozenset(
             update.snapshot.snapshot_id for update in updates if isinstance(update, AddSnapshotUpdate)
         )
-        return super().commit_table(table, requirements, updates)
+        response = super().commit_table(table, requirements, updates)
+        if response.metadata_location != self._planned_on:
+            METADATA.forget(self._planned_on)
+            METADATA.keep(response.metadata_location, response.metadata, memory_of(response.metadata))
+        return response
 
     def _update_and_stage_table(
         self,
@@ -106,9 +114,15 @@ class CompareAndSetGlueCatalog(GlueCatalog):
         # PyIceberg's requirements cover one branch and no properties; the fencing token is a property.
         if current_table is None or current_table.metadata_location != self._planned_on:
             raise CommitFailedException("Another writer has committed since this commit was planned")
-        staged = super()._update_and_stage_table(current_table, table_identifier, requirements, updates)
-        self._removed_properties = frozenset(current_table.metadata.properties) - frozenset(staged.metadata.properties)
-        return staged
+        before = current_table.metadata
+        for requirement in requirements:
+            requirement.validate(before)
+        metadata = updated(before, updates, current_table.metadata_location)
+        self._removed_properties = frozenset(before.properties) - frozenset(metadata.properties)
+        version = self._parse_metadata_version(current_table.metadata_location) + 1
+        provider = load_location_provider(metadata.location, metadata.properties)
+        location = provider.new_table_metadata_file_location(version)
+        return StagedTable(table_identifier, metadata, location, self._load_file_io(), self)
 
     def _update_glue_table(
         self, database_name: str, table_name: str, table_input: TableInputTypeDef, version_id: str

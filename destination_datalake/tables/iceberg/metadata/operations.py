@@ -19,6 +19,7 @@ from pyiceberg.table.sorting import SortOrder
 from destination_datalake.aws.retries import retry_on
 from destination_datalake.tables.iceberg.compatibility import UNREADABLE
 from destination_datalake.tables.iceberg.metadata.catalog import CompareAndSetGlueCatalog
+from destination_datalake.tables.iceberg.metadata.transaction import SharingTransaction
 from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class TableOperations:
             # PyIceberg's own retries would commit the same files to a schema that another writer has changed.
             no_retries = {**base.metadata.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
             base.metadata = base.metadata.model_copy(update={"properties": no_retries})
-            transaction = base.transaction()
+            transaction = SharingTransaction(base)
             result = build(base, transaction)
             return transaction.commit_transaction(), result
 

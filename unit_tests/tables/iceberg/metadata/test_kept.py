@@ -1,0 +1,110 @@
+"""What is kept of tables' metadata: within its bound, and only as long as nobody else has written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pyiceberg.types import StringType
+
+from destination_datalake.schema.types import Field, Int64, String
+from destination_datalake.tables.iceberg.metadata.kept import Kept
+from unit_tests.tables.iceberg.lake import Lake
+
+
+def test_the_least_recently_used_is_forgotten_beyond_the_budget() -> None:
+    kept: Kept[str] = Kept(10)
+    kept.keep("a", "A", 4)
+    kept.keep("b", "B", 4)
+    assert kept.get("a") == "A"
+
+    kept.keep("c", "C", 4)
+
+    assert [kept.get(address) for address in "abc"] == ["A", None, "C"]
+
+
+def test_what_is_larger_than_the_budget_is_not_kept_and_drives_nothing_out() -> None:
+    kept: Kept[str] = Kept(10)
+    kept.keep("a", "A", 4)
+
+    kept.keep("b", "B", 11)
+
+    assert [kept.get(address) for address in "ab"] == ["A", None]
+
+
+def test_what_is_forgotten_or_replaced_takes_no_room() -> None:
+    kept: Kept[str] = Kept(10)
+    for _ in range(5):
+        kept.keep("a", "A", 9)
+    kept.forget("a")
+    kept.forget("a")
+
+    kept.keep("b", "B", 5)
+    kept.keep("c", "C", 5)
+
+    assert [kept.get(address) for address in "abc"] == [None, "B", "C"]
+
+
+def test_the_metadata_of_a_table_is_read_once_as_long_as_nobody_else_writes(lake: Lake) -> None:
+    lake.open()
+    lake.append(9)
+    with reads(lake) as read:
+        syncing = lake.open()
+        for id_ in range(3):
+            lake.commit(syncing, id_)
+
+    assert len([key for key in read if key.endswith(".metadata.json")]) == 1
+
+
+def test_the_metadata_of_another_writer_is_read_and_continued(lake: Lake) -> None:
+    syncing = lake.open()
+    lake.commit(syncing, 1)
+    with lake.load().update_schema() as update:
+        update.add_column("theirs", StringType())
+    lake.append(2)
+
+    with reads(lake) as read:
+        lake.commit(syncing, 3)
+
+    assert len([key for key in read if key.endswith(".metadata.json")]) == 1
+    assert lake.ids() == [1, 2, 3]
+    assert lake.load().schema().find_type("theirs") == StringType()
+
+
+def test_a_commit_that_failed_leaves_the_metadata_as_it_was_planned_on(lake: Lake) -> None:
+    syncing = lake.open()
+    lake.commit(syncing, 1)
+    before = lake.load()
+    lake.at_the_next_update(lambda: lake.append(2))
+
+    lake.commit(syncing, 3)
+
+    assert lake.ids() == [1, 2, 3]
+    assert [entry.snapshot_id for entry in lake.load().history()][:1] == [before.metadata.current_snapshot_id]
+    assert len(lake.load().metadata.snapshots) == 3
+
+
+def test_a_table_that_was_dropped_and_created_anew_is_not_taken_for_the_old_one(lake: Lake) -> None:
+    lake.commit(lake.open(), 1)
+    lake.access.client("glue").delete_table(DatabaseName=lake.name.database, Name=lake.name.table)
+
+    syncing = lake.open(columns=(Field("id", "id", Int64()), Field("name", "name", String())))
+    lake.commit(syncing, 2, name="b")
+
+    assert lake.ids() == [2]
+
+
+@contextmanager
+def reads(lake: Lake) -> Iterator[list[str]]:
+    """The keys of the objects that the connector reads meanwhile."""
+    events, read = lake.access.client("s3").meta.events, list[str]()
+
+    def note(params: dict[str, Any], **_: object) -> None:
+        read.append(params["Key"])
+
+    events.register("provide-client-params.s3.GetObject", note)
+    try:
+        yield read
+    finally:
+        events.unregister("provide-client-params.s3.GetObject", note)
