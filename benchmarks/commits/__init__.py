@@ -1,0 +1,1 @@
+"""What a commit costs when a table has had many."""

@@ -1,0 +1,113 @@
+"""Commit again and again to one table: `python -m benchmarks.commits.one_table URL TABLE_TYPE COMMITS`.
+
+Each commit adds one file of a few rows, as a batch does. The table class is the connector's, its AWS the server at URL;
+Spark, records and states are left out. Prints one JSON document: wall and CPU seconds of each commit, in their order,
+and what the process held (`Held`) after a third of them and at the end.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from uuid import uuid4
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.cloud import BUCKET, DATABASE, KEY, REGION, SECRET
+from destination_datalake.aws.access import AccessKeys, AwsAccess
+from destination_datalake.aws.upload import Upload
+from destination_datalake.config.options import Config
+from destination_datalake.files.formats.field_ids import with_field_ids
+from destination_datalake.files.plan import DataFile, FilePlan, RewriteTask, Rewritten
+from destination_datalake.lake_formation.governance import Governance
+from destination_datalake.lake_formation.policy import Policy
+from destination_datalake.protocol.catalog import Stream, StreamId
+from destination_datalake.schema.arrow import arrow_field
+from destination_datalake.schema.columns import METADATA_COLUMNS
+from destination_datalake.tables.factory import TableFactory
+from destination_datalake.tables.glue.database import Databases
+from destination_datalake.tables.table import Committed, TableName
+
+ROWS = 3
+
+
+def main(url: str, table_type: str, commits: int) -> None:
+    """Make the commits and print what they cost."""
+    access = AwsAccess(REGION, AccessKeys(KEY, SECRET), url)
+    table = _factory(access, url, table_type).open(_stream(), TableName(DATABASE, "orders"))
+    table.prepare()
+    costs, held = [], []
+    for number in range(commits):
+        file = _file(table.plan(), number, access)
+        wall, cpu = time.perf_counter(), time.process_time()
+        assert table.commit([file], _no_rewrite) == Committed()
+        costs.append((time.perf_counter() - wall, time.process_time() - cpu))
+        if number + 1 in (commits // 3, commits):
+            held.append(_held())
+    table.publish(_no_rewrite)
+    print(json.dumps({"costs": costs, "held": held}))
+
+
+def _factory(access: AwsAccess, url: str, table_type: str) -> TableFactory:
+    config = Config.parse(
+        {
+            "credentials": {
+                "credentials_title": "IAM User",
+                "aws_access_key_id": KEY,
+                "aws_secret_access_key": SECRET,
+            },
+            "region": REGION,
+            "bucket_name": BUCKET,
+            "bucket_prefix": "lake",
+            "lakeformation_database_name": DATABASE,
+            "endpoint_url": url,
+            "table_type": table_type,
+        }
+    )
+    databases = Databases(access, Governance(Policy(f"arn:aws:s3:::{BUCKET}"), access))
+    return TableFactory(config, uuid4().hex, access, databases)
+
+
+def _stream() -> Stream:
+    properties = {"id": {"type": "integer"}, "name": {"type": "string"}, "price": {"type": "number"}}
+    return Stream(StreamId(None, "orders"), {"type": "object", "properties": properties}, False, 1, 0, 1)
+
+
+def _file(plan: FilePlan, number: int, access: AwsAccess) -> DataFile:
+    fields = [arrow_field(field) for field in (*METADATA_COLUMNS, *plan.columns)]
+    schema = with_field_ids(pa.schema(fields), plan.field_ids)
+    rows = [{"id": number * ROWS + row, "name": f"order {number}", "price": number / 7} for row in range(ROWS)]
+    body, footer = io.BytesIO(), io.BytesIO()
+    with pq.ParquetWriter(body, schema, store_schema=False) as writer:
+        writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+    writer.writer.metadata.write_metadata_file(footer)
+    bucket, _, folder = plan.folder.removeprefix("s3://").partition("/")
+    upload = Upload(access.client("s3"), bucket, f"{folder}/{uuid4().hex}.parquet", deferred=plan.deferred)
+    upload.write(body.getvalue())
+    upload.close()
+    nulls = frozenset(field.name for field in METADATA_COLUMNS)
+    size = len(body.getvalue())
+    return DataFile(upload.uri, size, ROWS, plan.columns, footer.getvalue(), upload.pending_upload, nulls)
+
+
+def _no_rewrite(_tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
+    raise AssertionError("no column becomes wider")
+
+
+def _held() -> dict[str, int]:
+    process = psutil.Process()
+    return {
+        "memory_bytes": process.memory_info().rss,
+        "threads": threading.active_count(),
+        "descriptors": process.num_fds(),
+    }
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
