@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import os
 import pkgutil
@@ -15,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.protocol.logs import route_logging
 from destination_datalake.protocol.stdout import Stdout, StdoutClosedError
 from destination_datalake.spark.classic.pyspark_internals import import_arrow
@@ -65,23 +65,31 @@ def _run_command(arguments: Sequence[str], out: Stdout) -> int:
         sys.stderr.write("Starting Spark …\n")  # The live display takes over once it is imported.
     termination, spark = (Termination(), _early_spark(arguments)) if arguments[:1] == ["write"] else (None, None)
     try:
-        if spark is not None:
-            import_arrow()
-        from destination_datalake.destination import DestinationDatalake
-
-        # Again, because importing the CDK has replaced our handler.
-        route_logging(out)
-        # Imported modules live until the end: the garbage collector need not traverse them while records are read.
-        gc.freeze()
-        destination = DestinationDatalake(out, spark, termination)
-        destination.run(list(arguments))
+        exit_code = _exit_code(arguments, out, spark, termination)
     finally:
         if spark is not None:
             spark.stop()
         out.flush()
     if termination is not None and termination.requested:
         # Do not wait for threads that wait for AWS: the platform kills the process 60 s after SIGTERM.
-        os._exit(destination.exit_code)
+        os._exit(exit_code)
+    return exit_code
+
+
+def _exit_code(arguments: Sequence[str], out: Stdout, spark: Engine | None, termination: Termination | None) -> int:
+    if spark is not None and termination is not None:
+        import_arrow()
+        from destination_datalake.write import read_options, run_write, write_arguments
+
+        if (files := write_arguments(arguments)) is not None:
+            # What the CDK would do, without importing it: that takes a fifth of a small sync's CPU time.
+            return run_write(read_options(files.config), files.catalog, sys.stdin.fileno(), out, spark, termination)
+    from destination_datalake.destination import DestinationDatalake
+
+    # Again, because importing the CDK has replaced our handler.
+    route_logging(out)
+    destination = DestinationDatalake(out, spark, termination)
+    destination.run(list(arguments))
     return destination.exit_code
 
 
@@ -123,6 +131,24 @@ def _report_uncaught_exceptions(out: Stdout) -> None:
 
 def report_failure(out: Stdout, error: BaseException) -> None:
     """Write why the command failed: the stack trace as a LOG, then the TRACE ERROR that the platform acts on."""
+    failure = _failure(error)
+    # A stack trace does not help a user to correct the configuration.
+    stack_trace = None if failure.type == "config_error" else _stack_trace(error)
+    out.log("FATAL", stack_trace or failure.message)
+    out.trace_error(failure.message, failure.detail, failure.type, None, stack_trace)
+
+
+def _failure(error: BaseException) -> Failure:
+    if isinstance(error, ConnectorError):
+        return error.failure
+    if "airbyte_cdk" in sys.modules:
+        return _failure_by_cdk(error)
+    # In the CDK's words, but without importing it: a failing process may not be able to.
+    message = "Something went wrong in the connector. See the logs for more details."
+    return Failure(message, str(error), "system_error")
+
+
+def _failure_by_cdk(error: BaseException) -> Failure:
     from airbyte_cdk.exception_handler import assemble_uncaught_exception
 
     # The CDK turns the exception into a TRACE; it is written here because the CDK's `print` would go to stderr.
@@ -131,17 +157,7 @@ def report_failure(out: Stdout, error: BaseException) -> None:
     if traced is None:
         raise TypeError("the CDK made a trace without an error out of an exception") from error
     failure_type: FailureType = traced.failure_type.value if traced.failure_type is not None else "system_error"
-    # A stack trace does not help a user to correct the configuration.
-    stack_trace = None if failure_type == "config_error" else traced.stack_trace or _stack_trace(error)
-    out.log("FATAL", stack_trace or traced.message)
-    stream = traced.stream_descriptor
-    out.trace_error(
-        traced.message,
-        traced.internal_message,
-        failure_type,
-        (stream.namespace, stream.name) if stream is not None else None,
-        stack_trace,
-    )
+    return Failure(traced.message, traced.internal_message or "", failure_type)
 
 
 def _stack_trace(error: BaseException) -> str:

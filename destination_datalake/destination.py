@@ -2,7 +2,7 @@
 
 The CDK parses the command line, validates the configuration against the spec and turns exceptions into messages; this
 is the one module that raises its exceptions. stdin and stdout are left to our own `protocol` package, because the CDK's
-message classes drop fields, refuse valid messages and lose digits.
+message classes drop fields, refuse valid messages and lose digits. `cli.py` runs a plain `write` without the CDK.
 """
 
 from __future__ import annotations
@@ -26,19 +26,15 @@ from airbyte_cdk import (
 )
 from airbyte_cdk.models.airbyte_protocol_serializers import AirbyteMessageSerializer
 
-from destination_datalake.aws.secrets import known_secrets
-from destination_datalake.config.files import read_object, too_deep
-from destination_datalake.config.normalisation import normalised
-from destination_datalake.config.options import Config
-from destination_datalake.errors import ConfigError, ConnectorError, Failure
+from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.protocol.stdout import Stdout
-from destination_datalake.spark.engine import Engine, start_engine
-from destination_datalake.termination import Termination
+from destination_datalake.write import accepted, read_options, run_write
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-_logger = logging.getLogger(__name__)
+    from destination_datalake.spark.engine import Engine
+    from destination_datalake.termination import Termination
 
 _FURTHER_COMMAND = "There is one more command, which prints the IAM policy for a configuration: iam-policy --help\n"
 """Follows the usage of the CDK's parser, which knows the platform's commands alone."""
@@ -66,12 +62,7 @@ class DestinationDatalake(Destination):
         Raises ConfigError with a sentence for each option that is not valid, before the CDK validates them against the
         spec and reports problems in the terms of JSON schema.
         """
-        options = read_object(config_path, "configuration")
-        try:
-            Config.parse(options)
-            return normalised(options)
-        except RecursionError:
-            raise too_deep(config_path, "configuration") from None
+        return read_options(config_path)
 
     def run_cmd(self, parsed_args: Namespace) -> Iterable[AirbyteMessage]:
         """Run a command as the CDK does. A check with an invalid configuration answers FAILED and does not fail.
@@ -107,7 +98,7 @@ class DestinationDatalake(Destination):
         """
         from destination_datalake.check.connection import check_connection
 
-        found = check_connection(self._parse(config, logger), uuid.uuid4().hex)
+        found = check_connection(accepted(config, self._out, logger), uuid.uuid4().hex)
         if found.problems:
             return AirbyteConnectionStatus(status=Status.FAILED, message="\n".join(found.problems))
         return AirbyteConnectionStatus(status=Status.SUCCEEDED, message=found.note)
@@ -124,40 +115,10 @@ class DestinationDatalake(Destination):
     def _run_write(
         self, config: Mapping[str, Any], configured_catalog_path: str, input_stream: TextIOWrapper
     ) -> Iterable[AirbyteMessage]:
-        from destination_datalake.sync.conductor import run_sync
-
-        catalog = read_object(configured_catalog_path, "configured catalog")
-        options = self._parse(config, _logger)
-        if options.spark.sends_in_clear and options.credentials.credentials_title == "IAM User":
-            _logger.warning(
-                "Spark sends the access key to its executors in clear text. Set spark.authenticate and "
-                "spark.network.crypto.enabled to true in spark.conf, or use an IAM role."
-            )
-        spark = self._spark or _start_engine(options)
-        termination = self._termination or Termination()
-        try:
-            self.exit_code = run_sync(options, catalog, input_stream.fileno(), self._out, spark, termination)
-        finally:
-            spark.stop()
+        stdin = input_stream.fileno()
+        self.exit_code = run_write(config, configured_catalog_path, stdin, self._out, self._spark, self._termination)
         # The sync has written its messages itself, as bytes.
         return ()
-
-    def _parse(self, options: Mapping[str, Any], logger: logging.Logger) -> Config:
-        config = Config.parse(options)
-        self._out.mask(config.secrets())
-        self._out.mask_from(known_secrets)
-        for name in config.unknown_options():
-            logger.warning("The option %s is not one of this connector's and is ignored.", name)
-        return config
-
-
-def _start_engine(config: Config) -> Engine:
-    try:
-        return start_engine(config)
-    except OSError as error:
-        raise ConfigError(
-            f"There is no folder for temporary files: {error}. Set TMPDIR to a folder that can be written and has room."
-        ) from error
 
 
 def _traced(failure: Failure) -> AirbyteTracedException:
