@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -15,6 +16,7 @@ from moto import mock_aws
 from moto.core.botocore_stubber import MockRawResponse
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess
+from destination_datalake.files.segments import LocalFile, StagedSegment
 from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.tables.glue.database import Databases
@@ -71,6 +73,11 @@ def cloud() -> Iterator[Cloud]:
     with mock_aws():
         access.client("s3").create_bucket(Bucket=BUCKET)
         yield Cloud(access)
+
+
+def on_disk(path: Path) -> StagedSegment:
+    """A segment on the disk of executors that are on this machine."""
+    return StagedSegment(LocalFile(str(path)), path.stat().st_size if path.exists() else 1)
 
 
 def ungoverned(access: AwsAccess) -> Databases:

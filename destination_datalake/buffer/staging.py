@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.buffer.segments import Segment
+from destination_datalake.files.segments import LocalFile, StagedObject, StagedSegment
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -15,21 +16,21 @@ if TYPE_CHECKING:
 class Staging(Protocol):
     """Makes segments readable for executors."""
 
-    def stage(self, segment: Segment) -> str:
-        """Return the location that executors read the segment from."""
+    def stage(self, segment: Segment) -> StagedSegment:
+        """Return where executors read the segment from."""
 
-    def delete(self, locations: Iterable[str]) -> None:
-        """Delete what `stage` has made at these locations."""
+    def delete(self, segments: Iterable[StagedSegment]) -> None:
+        """Delete what `stage` has made."""
 
 
 class LocalStaging:
     """For executors on this machine, which read the segment's own file."""
 
-    def stage(self, segment: Segment) -> str:
-        """Return the segment's path."""
-        return str(segment.path)
+    def stage(self, segment: Segment) -> StagedSegment:
+        """Return the segment's own file."""
+        return StagedSegment(LocalFile(str(segment.path)), segment.bytes)
 
-    def delete(self, locations: Iterable[str]) -> None:
+    def delete(self, segments: Iterable[StagedSegment]) -> None:
         """Do nothing: the file is the buffer's."""
 
 
@@ -40,15 +41,17 @@ class RemoteStaging:
         self._folder = folder
         self._access = access
 
-    def stage(self, segment: Segment) -> str:
-        """Upload the segment and return its S3 URI."""
+    def stage(self, segment: Segment) -> StagedSegment:
+        """Upload the segment."""
         uri = f"{self._folder}/{segment.path.name}"
         address = S3Address.parse(uri)
-        self._access.client("s3").upload_file(str(segment.path), address.bucket, address.key)
-        return uri
+        with segment.path.open("rb") as file:
+            answer = self._access.client("s3").put_object(Bucket=address.bucket, Key=address.key, Body=file)
+        return StagedSegment(StagedObject(uri, answer["ETag"]), segment.bytes)
 
-    def delete(self, locations: Iterable[str]) -> None:
+    def delete(self, segments: Iterable[StagedSegment]) -> None:
         """Delete the objects."""
-        for location in locations:
-            address = S3Address.parse(location)
-            self._access.client("s3").delete_object(Bucket=address.bucket, Key=address.key)
+        for segment in segments:
+            if isinstance(segment.location, StagedObject):
+                address = S3Address.parse(segment.location.uri)
+                self._access.client("s3").delete_object(Bucket=address.bucket, Key=address.key)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import mmap
 import secrets
 import time
 import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.errors import explain
 from destination_datalake.aws.withdrawal import undone_on_failure
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.plan import FilePlan
+from destination_datalake.files.reading.segments import contents
 from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit, NotEncoded, UnitResult
 from destination_datalake.files.writing.partitioned import PartitionedFileWriter
 from destination_datalake.files.writing.rolling import RollingFileWriter
@@ -61,8 +59,8 @@ def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
     rejects = RejectWriter(formatter, unit.rejects, unit.name, s3)
     undeclared: tuple[str, ...] | None = None
     with undone_on_failure(files.abort, rejects.abort):
-        for segment in unit.segments:
-            for block in blocks(_read(segment, access), unit.plan.columns):
+        for content in contents(unit.segments, access):
+            for block in blocks(content, unit.plan.columns):
                 undeclared = undeclared_fields(block, unit.plan.columns) if undeclared is None else undeclared
                 for decoded in decoder.decode(block):
                     rejects.write(decoded, files.write(decoded))
@@ -91,12 +89,3 @@ def _not_encoded(unit: EncodeUnit, error: Exception) -> NotEncoded:
     message = f"Stream {unit.stream} could not be written: an unexpected {type(error).__name__} while encoding."
     trace = "".join(traceback.format_tb(error.__traceback__))
     return NotEncoded(unit.stream, Failure(message, trace + notes, "system_error"))
-
-
-def _read(segment: str, access: AwsAccess) -> mmap.mmap | bytes:
-    """Return a segment's content: mapped into memory from the local disk, or downloaded."""
-    if not segment.startswith("s3://"):
-        with Path(segment).open("rb") as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    address = S3Address.parse(segment)
-    return access.client("s3").get_object(Bucket=address.bucket, Key=address.key)["Body"].read()

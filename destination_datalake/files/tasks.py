@@ -11,20 +11,13 @@ from dataclasses import dataclass, replace
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.errors import Failure
 from destination_datalake.files.plan import DataFile, FilePlan
+from destination_datalake.files.segments import StagedSegment
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.counts import RejectCounts
 from destination_datalake.rejects.location import RejectFile, RejectLocation
 
 MIN_TASK_BYTES = 16 * 1024 * 1024
 """Below this, another task would make smaller files and save no time."""
-
-
-@dataclass(frozen=True, slots=True)
-class StagedSegment:
-    """A segment that executors can read: a path on their local disk or an S3 URI, and its size in bytes."""
-
-    location: str
-    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +40,12 @@ class StagedBatch:
 class EncodeUnit:
     """Segments of one stream, read in order and written to as few files as `FilePlan.target_bytes` allows.
 
-    `segments` are locations, as in `StagedSegment`. `name` is the prefix of the names of its files and rejects.
+    `name` is the prefix of the names of its files and rejects.
     """
 
     stream: StreamId
     name: str
-    segments: tuple[str, ...]
+    segments: tuple[StagedSegment, ...]
     plan: FilePlan
     rejects: RejectLocation
 
@@ -124,5 +117,4 @@ def _unit(batch: StagedBatch, part: int, segments: Sequence[StagedSegment]) -> E
     if batch.expected_yield is not None:
         expected = sum(segment.bytes for segment in segments) * batch.expected_yield
         plan = replace(plan, target_bytes=even_file_bytes(expected, plan.target_bytes))
-    locations = tuple(segment.location for segment in segments)
-    return EncodeUnit(batch.stream, f"{batch.name}-{part:04d}", locations, plan, batch.rejects)
+    return EncodeUnit(batch.stream, f"{batch.name}-{part:04d}", tuple(segments), plan, batch.rejects)

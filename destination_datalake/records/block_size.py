@@ -19,10 +19,12 @@ _SHORTEST_LINE = len(b'{"type":"RECORD","record":{"stream":"","data":{},"emitted
 _NEWLINE = 10
 
 
-def blocks(content: mmap.mmap | bytes, columns: Sequence[Field], cells: int = BLOCK_CELLS) -> Iterator[memoryview]:
+def blocks(
+    content: mmap.mmap | bytes | bytearray, columns: Sequence[Field], cells: int = BLOCK_CELLS
+) -> Iterator[memoryview]:
     """Yield blocks of whole lines, not copied, each of about BLOCK_BYTES and of `cells` values at most."""
     most_lines = max(1, cells // max(1, _leaves(columns)))
-    text = memoryview(content)
+    text = memoryview(content).toreadonly()
     start = 0
     while start < len(text):
         end = content.rfind(b"\n", start, start + BLOCK_BYTES) + 1 or content.find(b"\n", start) + 1 or len(text)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from destination_datalake.errors import Failure
 from destination_datalake.files.plan import DataFile, RewriteTask, Rewritten
+from destination_datalake.files.segments import StagedSegment
 from destination_datalake.files.tasks import (
     Encoded,
     EncodeTask,
     NotEncoded,
     StagedBatch,
-    StagedSegment,
     UnitResult,
     split_into_tasks,
 )
@@ -203,7 +203,7 @@ class Landing:
         segments: list[StagedSegment] = []
         try:
             for segment in batch.segments:
-                segments.append(StagedSegment(self._staging.stage(segment), segment.bytes))  # noqa: PERF401
+                segments.append(self._staging.stage(segment))  # noqa: PERF401
         except Exception:
             self._clear(segments)
             raise
@@ -211,7 +211,7 @@ class Landing:
 
     def _clear(self, segments: Iterable[StagedSegment]) -> None:
         try:
-            self._staging.delete(segment.location for segment in segments)
+            self._staging.delete(segments)
         except Exception:
             _logger.warning("Staged records could not be removed.", exc_info=True)
 

@@ -8,6 +8,7 @@ import pytest
 
 from destination_datalake.buffer.segments import Segment
 from destination_datalake.buffer.staging import LocalStaging, RemoteStaging
+from destination_datalake.files.segments import LocalFile, StagedObject, StagedSegment
 from destination_datalake.protocol.catalog import StreamId
 from unit_tests.cloud import BUCKET, cloud
 
@@ -22,20 +23,22 @@ def segment(tmp_path: Path) -> Segment:
 def test_local_executors_read_the_segment_s_own_file(segment: Segment) -> None:
     staging = LocalStaging()
 
-    location = staging.stage(segment)
-    staging.delete([location])
+    staged = staging.stage(segment)
+    staging.delete([staged])
 
-    assert (location, segment.path.exists()) == (str(segment.path), True)
+    assert staged == StagedSegment(LocalFile(str(segment.path)), 4)
+    assert segment.path.exists()
 
 
 def test_remote_executors_read_a_copy_in_s3_until_it_is_deleted(segment: Segment) -> None:
     with cloud() as account:
         staging = RemoteStaging(f"s3://{BUCKET}/lake/_staging/sync", account.access)
 
-        location = staging.stage(segment)
+        staged = staging.stage(segment)
 
-        assert location == f"s3://{BUCKET}/lake/_staging/sync/00000001.jsonl"
+        assert isinstance(staged.location, StagedObject)
+        assert staged.location.uri == f"s3://{BUCKET}/lake/_staging/sync/00000001.jsonl"
         assert account.objects() == {"lake/_staging/sync/00000001.jsonl": b"a\nb\n"}
-        staging.delete([location])
+        staging.delete([staged])
         assert account.objects() == {}
         assert segment.path.exists()

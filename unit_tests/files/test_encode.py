@@ -18,13 +18,14 @@ import pytest
 from destination_datalake.aws.upload import PART_BYTES
 from destination_datalake.files.encode import encode
 from destination_datalake.files.plan import DataFile, FilePlan
+from destination_datalake.files.segments import LocalFile, StagedObject, StagedSegment
 from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit, NotEncoded, UnitResult
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.records.block_size import BLOCK_BYTES
 from destination_datalake.rejects.counts import RejectCounts
 from destination_datalake.rejects.location import RejectLocation
 from destination_datalake.schema.types import Decimal, Field, Float32, Int32, Int64, String
-from unit_tests.cloud import BUCKET, Cloud
+from unit_tests.cloud import BUCKET, Cloud, on_disk
 
 ORDERS = StreamId("shop", "orders")
 COLUMNS = (Field("id", "id", Int32()), Field("text", "Text", String()))
@@ -49,16 +50,19 @@ def record(id_: object, text: object = None) -> bytes:
     return json.dumps({"type": "RECORD", "record": body}).encode() + b"\n"
 
 
+NOWHERE = on_disk(Path("/nowhere/secret"))
+
+
 class Segments:
     """Files of record lines on the executor's disk."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def of(self, *lines: bytes) -> str:
+    def of(self, *lines: bytes) -> StagedSegment:
         path = self._folder / f"{sum(1 for _ in self._folder.iterdir())}.jsonl"
         path.write_bytes(b"".join(lines))
-        return str(path)
+        return on_disk(path)
 
 
 @pytest.fixture
@@ -66,7 +70,7 @@ def segments(tmp_path: Path) -> Segments:
     return Segments(tmp_path)
 
 
-def encoded(cloud: Cloud, segments: Sequence[str], plan: FilePlan = PLAN, name: str = "batch") -> UnitResult:
+def encoded(cloud: Cloud, segments: Sequence[StagedSegment], plan: FilePlan = PLAN, name: str = "batch") -> UnitResult:
     [result] = encode([EncodeTask((EncodeUnit(ORDERS, name, tuple(segments), plan, REJECTS),), cloud.access)])
     return result
 
@@ -167,9 +171,10 @@ def test_deferred_file_is_not_visible_before_it_is_published(cloud: Cloud, segme
 
 def test_segment_in_s3_is_downloaded(cloud: Cloud) -> None:
     body = record(1) + record(2)
-    cloud.access.client("s3").put_object(Bucket=BUCKET, Key="_staging/1.jsonl", Body=body)
+    answer = cloud.access.client("s3").put_object(Bucket=BUCKET, Key="_staging/1.jsonl", Body=body)
+    staged = StagedSegment(StagedObject(f"s3://{BUCKET}/_staging/1.jsonl", answer["ETag"]), len(body))
 
-    [file] = files(encoded(cloud, [f"s3://{BUCKET}/_staging/1.jsonl"]))
+    [file] = files(encoded(cloud, [staged]))
 
     assert [row["id"] for row in rows(cloud, file)] == [1, 2]
 
@@ -223,7 +228,7 @@ def test_failed_unit_has_a_reason_leaves_no_objects_and_does_not_stop_others(
 ) -> None:
     plan = replace(PLAN, deferred=deferred, target_bytes=1)
     good = EncodeUnit(StreamId(None, "good"), "good", (segments.of(record(1)),), plan, REJECTS)
-    bad = EncodeUnit(ORDERS, "bad", (segments.of(record(1)), "/nowhere/secret"), plan, REJECTS)
+    bad = EncodeUnit(ORDERS, "bad", (segments.of(record(1)), NOWHERE), plan, REJECTS)
 
     failed, succeeded = encode([EncodeTask((bad, good), cloud.access)])
 
@@ -245,8 +250,9 @@ def test_late_attempt_does_not_touch_the_files_of_the_one_that_counts(
     before = {key(file): cloud.objects()[key(file)] for file in counts}
 
     # When a try that Spark has given up, but that has not noticed, finds its segment written again, or gone
-    Path(lines).write_bytes(record(2, "another stream's"))
-    late = encoded(cloud, [lines, "/nowhere"] if late_try_fails else [lines], plan)
+    assert isinstance(lines.location, LocalFile)
+    Path(lines.location.path).write_bytes(record(2, "another stream's"))
+    late = encoded(cloud, [lines, NOWHERE] if late_try_fails else [lines], plan)
 
     # Then what a commit may hold by now is as it was
     assert isinstance(late, NotEncoded) == late_try_fails

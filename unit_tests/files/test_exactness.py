@@ -49,7 +49,7 @@ from destination_datalake.schema.types import (
     Struct,
     Timestamp,
 )
-from unit_tests.cloud import BUCKET, Cloud
+from unit_tests.cloud import BUCKET, Cloud, on_disk
 from unit_tests.cloud import cloud as an_account
 from unit_tests.examples import examples
 from unit_tests.records.oracle import Oracle, a_line, as_dict, exactly, few_columns
@@ -72,7 +72,7 @@ def files_of(
     location = RejectLocation(f"s3://{BUCKET}/_errors", "run", "2026-11-21", "db", "t")
     segment = folder / "segment"
     segment.write_bytes(b"".join(lines))
-    unit = EncodeUnit(StreamId(None, "s"), "part", (str(segment),), plan, location)
+    unit = EncodeUnit(StreamId(None, "s"), "part", (on_disk(segment),), plan, location)
     [result] = encode([EncodeTask((unit,), cloud.access)])
     assert isinstance(result, Encoded), result
     paths, rejects = [], []

@@ -26,7 +26,7 @@ from destination_datalake.partitioning.spec import SortField, SortOrder
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.location import RejectLocation
 from destination_datalake.schema.types import String
-from unit_tests.cloud import BUCKET, Cloud
+from unit_tests.cloud import BUCKET, Cloud, on_disk
 from unit_tests.files.writing.shop import CITY, NUMBER, Order, block, plan, rows
 
 ORDERS = StreamId("shop", "orders")
@@ -42,7 +42,9 @@ def encoded(cloud: Cloud, folder: Path, plan: FilePlan, *segments: bytes) -> Uni
     paths = [folder / f"{number}.jsonl" for number in range(len(segments))]
     for path, segment in zip(paths, segments, strict=True):
         path.write_bytes(segment)
-    [result] = encode([EncodeTask((EncodeUnit(ORDERS, "batch", tuple(map(str, paths)), plan, REJECTS),), cloud.access)])
+    [result] = encode(
+        [EncodeTask((EncodeUnit(ORDERS, "batch", tuple(map(on_disk, paths)), plan, REJECTS),), cloud.access)]
+    )
     return result
 
 

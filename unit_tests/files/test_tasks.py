@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.files.plan import FilePlan
+from destination_datalake.files.segments import LocalFile, StagedSegment
 from destination_datalake.files.tasks import (
     MIN_TASK_BYTES,
     EncodeTask,
     StagedBatch,
-    StagedSegment,
     even_file_bytes,
     split_into_tasks,
 )
@@ -28,14 +28,13 @@ MiB = 1024 * 1024
 
 
 def batch(name: str, sizes: list[int]) -> StagedBatch:
-    segments = tuple(StagedSegment(f"{name}/{index}", size) for index, size in enumerate(sizes))
+    segments = tuple(StagedSegment(LocalFile(f"{name}/{index}"), size) for index, size in enumerate(sizes))
     return StagedBatch(StreamId(None, name), f"batch-{name}", segments, PLAN, REJECTS)
 
 
-def sizes(tasks: list[EncodeTask], batches: list[StagedBatch]) -> list[int]:
+def sizes(tasks: list[EncodeTask]) -> list[int]:
     """Bytes of each task."""
-    of_place = {segment.location: segment.bytes for each in batches for segment in each.segments}
-    return [sum(of_place[place] for unit in task.units for place in unit.segments) for task in tasks]
+    return [sum(segment.bytes for unit in task.units for segment in unit.segments) for task in tasks]
 
 
 batch_sizes = st.lists(st.lists(st.integers(1, 20 * MiB), min_size=1, max_size=20), min_size=1, max_size=20)
@@ -52,7 +51,7 @@ def test_every_segment_is_in_one_task_and_a_stream_s_segments_are_in_order(
     units = [unit for task in tasks for unit in task.units]
     for each in batches:
         ours = [unit for unit in units if unit.stream == each.stream]
-        assert [place for unit in ours for place in unit.segments] == [segment.location for segment in each.segments]
+        assert [segment for unit in ours for segment in unit.segments] == [*each.segments]
         assert [unit.name for unit in ours] == [f"{each.name}-{part:04d}" for part in range(len(ours))]
     assert sum(len(unit.segments) for unit in units) == sum(map(len, sizes_))
     assert len({unit.name for unit in units}) == len(units)
@@ -67,7 +66,7 @@ def test_tasks_are_even_to_within_one_segment(sizes_: list[list[int]], paralleli
     share = max(MIN_TASK_BYTES, -(-total // parallelism))
     largest = max(map(max, sizes_))
 
-    tasks = sizes(split_into_tasks(batches, parallelism, ACCESS), batches)
+    tasks = sizes(split_into_tasks(batches, parallelism, ACCESS))
 
     assert len(tasks) <= parallelism
     assert max(tasks) <= share + largest
@@ -77,7 +76,7 @@ def test_tasks_are_even_to_within_one_segment(sizes_: list[list[int]], paralleli
 
 @given(count=st.integers(1, 200), parallelism=st.integers(1, 16), size=st.integers(16 * MiB, 18 * MiB))
 def test_no_task_is_a_small_remainder(count: int, parallelism: int, size: int) -> None:
-    tasks = sizes(split_into_tasks([each := batch("a", [size] * count)], parallelism, ACCESS), [each])
+    tasks = sizes(split_into_tasks([batch("a", [size] * count)], parallelism, ACCESS))
 
     assert max(tasks) - min(tasks) <= size
 
@@ -100,14 +99,14 @@ def test_number_of_tasks_is_the_parallelism_unless_they_would_be_too_small(
 ) -> None:
     batches = [batch(str(index), each) for index, each in enumerate(sent)]
 
-    assert sizes(split_into_tasks(batches, parallelism, ACCESS), batches) == expected
+    assert sizes(split_into_tasks(batches, parallelism, ACCESS)) == expected
 
 
 def test_task_has_the_batch_s_plan_and_the_access() -> None:
     [task] = split_into_tasks([batch("a", [1, 2])], 1, ACCESS)
 
     [unit] = task.units
-    assert (task.access, unit.plan, unit.segments) == (ACCESS, PLAN, ("a/0", "a/1"))
+    assert (task.access, unit.plan, unit.segments) == (ACCESS, PLAN, batch("a", [1, 2]).segments)
 
 
 @pytest.mark.parametrize(

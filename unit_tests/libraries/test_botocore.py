@@ -14,6 +14,7 @@ from botocore.compat import HTTPHeaders
 from botocore.config import Config
 from botocore.credentials import RefreshableCredentials
 from botocore.exceptions import IncompleteReadError
+from botocore.response import StreamingBody
 
 DATABASE = b'{"Database":{"Name":"shop"}}'
 
@@ -119,3 +120,7 @@ def test_credentials_that_last_15_minutes_are_renewed_for_every_request() -> Non
         credentials.get_frozen_credentials()
 
     assert len(fetched) == 4
+
+
+def test_a_body_has_no_way_to_read_what_has_arrived() -> None:
+    assert not hasattr(StreamingBody, "read1")

@@ -14,6 +14,7 @@ import pytest
 from destination_datalake.buffer.batching.batches import Batch
 from destination_datalake.buffer.segments import Segment
 from destination_datalake.buffer.staging import LocalStaging, Staging
+from destination_datalake.files.segments import StagedSegment
 from destination_datalake.files.tasks import Encoded, EncodeTask, UnitResult
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.limit import RejectLimit
@@ -139,16 +140,16 @@ class SmallStaging:
     """A staging area for so many segments."""
 
     capacity: int
-    locations: set[str] = field(default_factory=set)
+    staged: set[StagedSegment] = field(default_factory=set)
 
-    def stage(self, segment: Segment) -> str:
-        if len(self.locations) == self.capacity:
+    def stage(self, segment: Segment) -> StagedSegment:
+        if len(self.staged) == self.capacity:
             raise OSError("full")
-        self.locations.add(str(segment.path))
-        return str(segment.path)
+        self.staged.add(staged := LocalStaging().stage(segment))
+        return staged
 
-    def delete(self, locations: Iterable[str]) -> None:
-        self.locations.difference_update(locations)
+    def delete(self, segments: Iterable[StagedSegment]) -> None:
+        self.staged.difference_update(segments)
 
 
 @pytest.mark.parametrize("capacity", [1, 2])
@@ -157,8 +158,7 @@ def test_nothing_stays_staged_whether_or_not_a_batch_could_be(lake: Lake, capaci
 
     (outcome,) = lake.land(lake.batch(A, segments=2))
 
-    assert isinstance(outcome, BatchCommitted) == (capacity == 2)
-    assert staging.locations == set()
+    assert (isinstance(outcome, BatchCommitted), staging.staged) == (capacity == 2, set())
 
 
 # --- Encoding

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from destination_datalake.errors import Failure
 from destination_datalake.files.plan import DataFile, RewriteTask, Rewritten
+from destination_datalake.files.segments import LocalFile, StagedSegment
 from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit, NotEncoded, UnitResult
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.counts import RejectCounts
@@ -45,7 +46,7 @@ class FakeExecutors:
 
     def encode_unit(self, unit: EncodeUnit, refused: int = 0) -> Encoded:
         """Write one file of all records of the unit but `refused`, of at least one."""
-        lines = [line for segment in unit.segments for line in Path(segment).read_bytes().splitlines()]
+        lines = [line for segment in unit.segments for line in _content(segment).splitlines()]
         refused = min(refused, len(lines) - 1)
         rows = len(lines) - refused
         file = DataFile(f"s3://lake/{unit.name}-{self.jobs}", rows, rows, (), b"", None)
@@ -54,6 +55,11 @@ class FakeExecutors:
 
     def rewrite(self, _tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
         raise AssertionError("no fake table asks for it")
+
+
+def _content(segment: StagedSegment) -> bytes:
+    assert isinstance(segment.location, LocalFile)
+    return Path(segment.location.path).read_bytes()
 
 
 def not_encoded(stream: StreamId) -> NotEncoded:

@@ -26,7 +26,7 @@ from destination_datalake.tables.table import Committed, Table, TableName
 from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from integration_tests.harness.lake import PREFIX, Lake
 from integration_tests.harness.table_kinds import TableKind
-from unit_tests.cloud import at_the_next_update
+from unit_tests.cloud import at_the_next_update, on_disk
 from unit_tests.tables.behaviour.promises import PROMISES, Promises
 
 Record = Mapping[str, Any]
@@ -64,7 +64,7 @@ class Sync:
         batch = self.folder / uuid4().hex
         batch.write_bytes(b"".join(self._line(record) for record in records))
         rejects = RejectLocation("s3://no-such-bucket", "run", "2026-01-01", *self.table.name)
-        unit = EncodeUnit(self.stream, batch.name, (str(batch),), self.table.plan(), rejects)
+        unit = EncodeUnit(self.stream, batch.name, (on_disk(batch),), self.table.plan(), rejects)
         [result] = encode([EncodeTask((unit,), self.access)])
         assert isinstance(result, Encoded), result
         assert not result.rejects
