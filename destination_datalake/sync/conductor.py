@@ -159,7 +159,7 @@ class Conductor:
 
     def run(self, stdin: int) -> int:
         """Run the sync; return its exit code, as `run_sync` does."""
-        with Reporter(self._out, self._progress):
+        with Reporter(self._out, self._progress, self._landing.jobs_progress):
             self._releasing.start()
             for _ in range(self._jobs.size):
                 self._jobs.submit(self._land)

@@ -63,6 +63,7 @@ class InFlight:
         self._engine_failed = False
         self._jobs_running = 0
         self._tasks_running = 0
+        self._bytes_running = 0
         self._finished = False
         self._states_failed = False
 
@@ -142,6 +143,7 @@ class InFlight:
                 if not self._engine_failed and not early and (batches := self._due_batches_locked(slots)):
                     self._jobs_running += 1
                     self._tasks_running += _tasks(batches)
+                    self._bytes_running += sum(batch.bytes for batch in batches)
                     self._changed.notify_all()
                     return batches
                 if self._input_ended and (self._engine_failed or not early):
@@ -160,6 +162,7 @@ class InFlight:
             self._engine_failed |= engine_failed
             self._jobs_running -= 1
             self._tasks_running -= _tasks(batches)
+            self._bytes_running -= sum(batch.bytes for batch in batches)
             self._changed.notify_all()
 
     def can_acknowledge(self, batch: Batch) -> bool:
@@ -292,6 +295,7 @@ class InFlight:
                 self._ledger.released,
                 self._ledger.held,
                 stages,
+                self._bytes_running,
             )
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from destination_datalake.protocol.catalog import StreamId
     from destination_datalake.rejects.ledger import RejectLedger
     from destination_datalake.rejects.location import RejectFile
+    from destination_datalake.spark.backend import JobsProgress
     from destination_datalake.spark.failure import SparkFailed
     from destination_datalake.sync.report import ActiveStages
 
@@ -59,6 +60,9 @@ class Executors(Protocol):
 
     def parallelism(self) -> int:
         """Return the number of tasks that run at the same time. Waits for Spark's start."""
+
+    def progress(self) -> JobsProgress:
+        """Return how far the running jobs are. Does not raise, but may wait for Spark."""
 
     def encode(self, tasks: Sequence[EncodeTask]) -> Sequence[UnitResult]:
         """Encode the tasks' units in one job; return a result for each."""
@@ -141,6 +145,10 @@ class Landing:
     def engine_is_starting(self) -> bool:
         """Whether no batch can be encoded yet."""
         return self._executors.is_starting()
+
+    def jobs_progress(self) -> JobsProgress:
+        """Return how far Spark's running jobs are. May wait for Spark."""
+        return self._executors.progress()
 
     def engine_failed(self) -> bool:
         """Whether no batch can be encoded any more."""

@@ -8,10 +8,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.spark.backend import JobsProgress
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from destination_datalake.protocol.stdout import Stdout
 
 LOG_EVERY_SECONDS = 5.0
+
+_SPARK_SECONDS = 2.0
+"""How long the end of a sync waits for Spark's answer about its tasks, which a frozen Spark never gives."""
 
 BUSIEST = 10
 """How many streams the progress of a sync of many names."""
@@ -74,14 +78,26 @@ class Progress:
     states_released: int
     states_held: int
     stages: tuple[str, ...] = ()
+    encoding_bytes: int = 0
+    """Record lines of the batches that Spark has now."""
+    tasks: JobsProgress = field(default_factory=JobsProgress)
 
 
 class Reporter:
     """Reports progress: LOG messages every few seconds, and a live display on stderr if that is a terminal."""
 
-    def __init__(self, out: Stdout, progress: Callable[[], Progress]) -> None:
+    def __init__(
+        self,
+        out: Stdout,
+        progress: Callable[[], Progress],
+        tasks: Callable[[], JobsProgress] = JobsProgress,
+        every_seconds: float = LOG_EVERY_SECONDS,
+    ) -> None:
+        """`tasks` asks Spark, and may wait for it: it is called on the reporter's own thread only."""
+        self._every_seconds = every_seconds
         self._out = out
         self._progress = progress
+        self._tasks = tasks
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="report", daemon=True)
 
@@ -93,7 +109,7 @@ class Reporter:
     def __exit__(self, *_: object) -> None:
         """Log the summary."""
         self._ended.set()
-        self._thread.join()
+        self._thread.join(_SPARK_SECONDS)
         for line in summary(self._progress()):
             self._out.log("INFO", line)
 
@@ -104,9 +120,12 @@ class Reporter:
             self._log_regularly()
 
     def _log_regularly(self) -> None:
-        while not self._ended.wait(LOG_EVERY_SECONDS):
-            for line in progress_lines(self._progress()):
+        while not self._ended.wait(self._every_seconds):
+            for line in progress_lines(self._with_tasks()):
                 self._out.log("INFO", line)
+
+    def _with_tasks(self) -> Progress:
+        return replace(self._progress(), tasks=self._tasks())
 
     def _show_live(self) -> None:
         from rich.console import Console
@@ -116,9 +135,9 @@ class Reporter:
         logged = time.monotonic()
         with Live(progress_table(self._progress()), console=console, refresh_per_second=4) as live:
             while not self._ended.wait(0.25):
-                progress = self._progress()
+                progress = self._with_tasks()
                 live.update(progress_table(progress))
-                if time.monotonic() - logged >= LOG_EVERY_SECONDS:
+                if time.monotonic() - logged >= self._every_seconds:
                     logged = time.monotonic()
                     for line in progress_lines(progress):
                         self._out.log("INFO", line)
@@ -133,7 +152,7 @@ def progress_lines(progress: Progress) -> Iterable[str]:
     yield (
         f"Progress after {progress.seconds:.0f} s{stages}: {rate:.1f} MB/s received, "
         f"{progress.buffered_bytes / 1e6:.1f} MB buffered, {progress.states_released} states released, "
-        f"{progress.states_held} held."
+        f"{progress.states_held} held{_tasks(progress)}."
     )
     shown, others = _busiest([stream for stream in progress.streams if stream.received])
     for stream in shown:
@@ -171,6 +190,15 @@ def summary(progress: Progress) -> Iterable[str]:
     )
 
 
+def _tasks(progress: Progress) -> str:
+    tasks = progress.tasks
+    if not (tasks.running or tasks.waiting):
+        return ""
+    counts = {"running": tasks.running, "waiting": tasks.waiting, "ended": tasks.ended}
+    text = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    return f"; Spark encodes {progress.encoding_bytes / 1e6:.1f} MB, tasks: {text}"
+
+
 def _rejected(stream: StreamProgress) -> str:
     counts = {"records": stream.rejected_records, "values": stream.rejected_values}
     text = " and ".join(f"{count} {what}" for what, count in counts.items() if count)
@@ -183,7 +211,7 @@ def progress_table(progress: Progress) -> Table:
 
     title = (
         f"{', '.join(progress.stages)} · {progress.seconds:.0f} s · {progress.buffered_bytes / 1e6:.1f} MB "
-        f"buffered · {progress.states_released} states released, {progress.states_held} held"
+        f"buffered · {progress.states_released} states released, {progress.states_held} held{_tasks(progress)}"
     )
     shown, others = _busiest(progress.streams)
     caption = f"and {len(others)} other streams" if others else None

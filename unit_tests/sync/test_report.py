@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import threading
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from rich.console import Console
 
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.protocol.stdout import Stdout
+from destination_datalake.spark.backend import JobsProgress
 from destination_datalake.sync.report import (
     ActiveStages,
     Progress,
@@ -44,6 +46,34 @@ def test_progress_names_the_active_stages() -> None:
     assert (active, stages.now()) == (("reading", "encoding"), ())
     line = next(iter(progress_lines(replace(PROGRESS, stages=active))))
     assert line.startswith("Progress after 2 s (reading, encoding): ")
+
+
+def test_progress_has_the_tasks_and_bytes_that_spark_has_now() -> None:
+    busy = replace(PROGRESS, encoding_bytes=900_000_000, tasks=JobsProgress(running=4, waiting=9, ended=0))
+
+    line = next(iter(progress_lines(busy)))
+
+    assert line.endswith("1 held; Spark encodes 900.0 MB, tasks: 4 running, 9 waiting.")
+
+
+def test_a_spark_that_does_not_answer_does_not_keep_a_sync_from_ending() -> None:
+    # Given a reporter whose thread waits for a frozen Spark
+    asked, thawed = threading.Event(), threading.Event()
+
+    def tasks() -> JobsProgress:
+        asked.set()
+        thawed.wait()
+        return JobsProgress()
+
+    read_end, write_end = os.pipe()
+    with Reporter(Stdout(write_end), lambda: PROGRESS, tasks, every_seconds=0.01):
+        asked.wait()
+
+    # Then leaving it has written the summary
+    os.close(write_end)
+    with os.fdopen(read_end) as lines:
+        assert "states released" in lines.readlines()[-1]
+    thawed.set()
 
 
 def test_progress_of_many_streams_names_the_busiest_and_counts_the_others() -> None:

@@ -12,6 +12,7 @@ from destination_datalake.files.segments import LocalFile, StagedSegment
 from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit, NotEncoded, UnitResult
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.counts import RejectCounts
+from destination_datalake.spark.backend import JobsProgress
 from destination_datalake.spark.failure import SparkFailed
 
 _ID = re.compile(rb'"id":(\d+)')
@@ -37,6 +38,9 @@ class FakeExecutors:
 
     def parallelism(self) -> int:
         return self.tasks
+
+    def progress(self) -> JobsProgress:
+        return JobsProgress()
 
     def encode(self, tasks: Sequence[EncodeTask]) -> Sequence[UnitResult]:
         self.jobs += 1
