@@ -10,7 +10,7 @@ PYTEST := .venv/bin/pytest --timeout 300 --dist worksteal
 SYNCED := .venv/.synced
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jdk demo test test-unit test-engines conformance chaos laws coverage lint types bench archive image-test clean FORCE
+.PHONY: help setup jdk demo test test-unit test-engines test-cluster conformance chaos laws coverage lint types bench archive image-test clean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,10 @@ conformance: jdk setup ## try what the platform can send, and write docs/operati
 test-engines: jdk setup ## compare partitions with Spark and the Iceberg runtime, which it downloads
 	$(PYTEST) integration_tests/engines $(ARGS)
 
+test-cluster: jdk setup ## run syncs on clusters of processes that share no disk; Linux, as root or with user namespaces
+	$(PYTHON) -m integration_tests.cluster.harness.environments
+	$(PYTEST) integration_tests/cluster -n 2 --dist loadgroup $(ARGS)
+
 chaos: jdk setup ## kill, refuse and overtake syncs at random (SECONDS=600 SEED=1, ARGS="--round 17")
 	$(PYTHON) -m integration_tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
@@ -70,5 +74,5 @@ image-test: jdk setup ## as root, with debootstrap: follow the Dockerfile in a c
 	$(PYTHON) -m image.replay
 
 clean: ## remove what the other targets made, .venv included
-	rm -rf .venv .uv dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .uv .cluster dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -20,6 +20,7 @@ from unit_tests.repository.files import ROOT, text
         "test",
         "test-unit",
         "test-engines",
+        "test-cluster",
         "conformance",
         "laws",
         "coverage",

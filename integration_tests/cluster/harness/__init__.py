@@ -1,0 +1,1 @@
+"""A cluster on one machine: hosts that do not see the driver's files, Spark's own daemons, executors' Pythons."""

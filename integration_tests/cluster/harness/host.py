@@ -1,0 +1,125 @@
+"""A host: processes that see neither the driver's files nor each other's, and that end with the tests.
+
+Mount and PID namespaces (unshare(1)) make it. Root has them everywhere; others need user namespaces, which some systems
+forbid (`kernel.apparmor_restrict_unprivileged_userns`, or a container's seccomp profile): then starting one fails, with
+what `unshare` says.
+"""
+
+import os
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+from integration_tests.cluster.harness.environments import ROOT
+
+_START_SECONDS = 60.0
+
+HIDDEN = (
+    Path("/tmp"),
+    *(path for path in [Path(tempfile.gettempdir()).resolve()] if path != Path("/tmp")),
+    *(ROOT / name for name in (".venv", "destination_datalake", "integration_tests")),
+)
+"""What is the driver's: its temporary files, its environment, its source."""
+
+_INIT = """
+set -eu
+hosts=$1; shift
+while [ "$1" != -- ]; do mount -t tmpfs -o mode=1777 none "$1"; shift; done
+shift
+if [ -n "$hosts" ]; then printf "$hosts" > /tmp/hosts; mount --bind /tmp/hosts /etc/hosts; fi
+cd /tmp
+"$@" </dev/null &
+cat >/dev/null
+"""
+"""The first process of a host. When it ends, at the end of its input, the kernel kills all others."""
+
+
+class Host:
+    """A command that runs as on a machine of its own, from entering to leaving.
+
+    `hidden` are folders that it finds empty, `names` replaces /etc/hosts. Temporary files of its own go to /tmp, which
+    is one of the hidden folders. `log` is where all that it prints goes.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        variables: Mapping[str, str],
+        hidden: Sequence[Path],
+        log: Path,
+        names: str = "",
+    ) -> None:
+        self._command = command
+        self._variables = variables
+        self._hidden = hidden
+        self._names = names
+        self.log = log
+
+    def __enter__(self) -> Self:
+        # Without root, a user namespace lends what mounting takes.
+        lent = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+        unshare = ["unshare", *lent, "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [*unshare, "sh", "-c", _INIT, "init", self._names, *map(str, self._hidden), "--", *self._command],
+                env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8", **_java(), **self._variables},
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.fail()
+
+    def fail(self) -> None:
+        """Lose the host: all of its processes are killed at once."""
+        self._process.kill()
+        self._process.communicate()
+
+    def wait_for(self, pattern: str, count: int = 1) -> re.Match[str]:
+        """Wait until the log matches so many times; return the last match. Raises AssertionError with the log."""
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline and self._process.poll() is None:
+            matches = list(re.finditer(pattern, self.text()))
+            if len(matches) >= count:
+                return matches[-1]
+            time.sleep(0.1)
+        raise AssertionError(f"no {pattern!r} in {_START_SECONDS:.0f} s:\n{self.text()[-6000:]}")
+
+    def text(self) -> str:
+        """Return all that was printed so far."""
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def processes(self, part: str) -> list[psutil.Process]:
+        """Return the host's living processes whose command line contains this."""
+        return [process for process in self._all() if part in _command_line(process)]
+
+    def _all(self) -> Iterator[psutil.Process]:
+        with suppress(psutil.NoSuchProcess):
+            for process in psutil.Process(self._process.pid).children(recursive=True):
+                with suppress(psutil.NoSuchProcess):
+                    if process.status() != psutil.STATUS_ZOMBIE:
+                        yield process
+
+
+def _command_line(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""
+
+
+def _java() -> Mapping[str, str]:
+    return {"JAVA_HOME": os.environ["JAVA_HOME"]} if "JAVA_HOME" in os.environ else {}
