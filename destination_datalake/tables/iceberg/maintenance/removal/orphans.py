@@ -1,0 +1,141 @@
+"""Removal of orphans: files in a table's folder that nothing refers to, as killed writers leave them.
+
+A file is removed if all of this holds: it is of a kind that Iceberg tables consist of, in a folder of the table's own;
+it is older than any writer takes from its upload to its commit; and no snapshot, branch, tag, statistics file or entry
+of the metadata log refers to it, neither before the folder was listed nor after. Metadata files that the log has
+dropped are orphans too. If the folder also holds another table, nothing is removed.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from destination_datalake.aws.address import S3Address
+from destination_datalake.tables.iceberg.maintenance.removal.deletion import Deletion, Stopped
+from destination_datalake.tables.iceberg.maintenance.removal.guard import Unmaintained, require_garbage_collection
+from destination_datalake.tables.iceberg.maintenance.removal.paths import File
+from destination_datalake.tables.iceberg.maintenance.removal.references import References
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import ObjectTypeDef
+    from pyiceberg.table import Table
+
+    from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+
+_KINDS = re.compile(
+    r"(data|metadata)/.*\.(parquet|orc|avro|metadata\.json|metadata\.json\.gz|gz\.metadata\.json|puffin|stats)"
+)
+"""Paths below a table's location (Iceberg: `write.data.path`, `write.metadata.path` and their defaults)."""
+
+_METADATA = (".metadata.json", ".metadata.json.gz")
+_UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]+)"')
+_GZIP = b"\x1f\x8b"
+
+_AT_ONCE = 100_000
+"""So many orphans are collected before they are removed, which bounds memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Orphans:
+    """The orphans that were removed: metadata files that the log has dropped, and all others."""
+
+    files: Deletion
+    old_metadata: Deletion
+
+
+class OrphanRemover:
+    """Removes the orphans of one table that are older than `age`."""
+
+    def __init__(self, operations: TableOperations, s3: S3Client, age: timedelta) -> None:
+        self._operations = operations
+        self._s3 = s3
+        self._age = age
+
+    def remove(self, now: datetime, goes_on: Callable[[], bool], *, dry_run: bool) -> Orphans:
+        """Remove the orphans. Raises Unmaintained, Stopped, and what reading metadata and S3 raise."""
+        table = self._operations.load()
+        require_garbage_collection(table.metadata)
+        folder = _folder(table)
+        references = References(table.io)
+        references.add_metadata(table.metadata, table.metadata_location)
+        self._require_own_folder(table, references, folder, goes_on)
+        references.add_files()
+        removed = Orphans(*(Deletion(self._s3, folder, dry_run, goes_on) for _ in range(2)))
+        found: list[File] = []
+        for page in self._pages(folder, goes_on):
+            old = [
+                File(str(S3Address(folder.bucket, each["Key"])), each["Size"])
+                for each in page
+                if each["LastModified"] < now - self._age and _is_of_a_table(each["Key"], folder)
+            ]
+            found += references.unreferenced(old)
+            if len(found) >= _AT_ONCE:
+                self._remove(found, table, references, removed)
+                found = []
+        self._remove(found, table, references, removed)
+        return removed
+
+    def _remove(self, found: list[File], table: Table, references: References, removed: Orphans) -> None:
+        """Remove the files, unless the table has come to refer to them since it was loaded."""
+        if not found:
+            return
+        latest = self._operations.load()
+        if latest.metadata.table_uuid != table.metadata.table_uuid or latest.location() != table.location():
+            raise Unmaintained("another table has taken its place, or it has moved, meanwhile")
+        references.add_metadata(latest.metadata, latest.metadata_location)
+        references.add_files()
+        dead = references.unreferenced(found)
+        removed.old_metadata.delete(file for file in dead if file.path.endswith(_METADATA))
+        removed.files.delete(file for file in dead if not file.path.endswith(_METADATA))
+
+    def _require_own_folder(
+        self, table: Table, references: References, folder: S3Address, goes_on: Callable[[], bool]
+    ) -> None:
+        """Raise Unmaintained if the folder has metadata of another table, which may be in use by another catalog."""
+        for page in self._pages(folder, goes_on):
+            keys = [each["Key"] for each in page if each["Key"].endswith(_METADATA)]
+            files = [File(str(S3Address(folder.bucket, key)), 0) for key in keys]
+            for file in references.unreferenced(files):
+                if (uuid := self._uuid(S3Address.parse(file.path))) not in (None, str(table.metadata.table_uuid)):
+                    raise Unmaintained(
+                        f"its folder {folder} also holds another table: {file.path} is metadata of table {uuid}. If "
+                        "nobody needs that table any more, delete its metadata files"
+                    )
+
+    def _uuid(self, address: S3Address) -> str | None:
+        """Return the id of the table that a metadata file belongs to; None if somebody has just deleted the file."""
+        try:
+            content = self._s3.get_object(Bucket=address.bucket, Key=address.key)["Body"].read()
+        except self._s3.exceptions.NoSuchKey:
+            return None
+        found = _UUID.search(gzip.decompress(content) if content.startswith(_GZIP) else content)
+        return found[1].decode() if found else "unknown"
+
+    def _pages(self, folder: S3Address, goes_on: Callable[[], bool]) -> Iterator[list[ObjectTypeDef]]:
+        pages = self._s3.get_paginator("list_objects_v2")
+        for page in pages.paginate(Bucket=folder.bucket, Prefix=f"{folder.key}/"):
+            if not goes_on():
+                raise Stopped
+            yield page.get("Contents", [])
+
+
+def _folder(table: Table) -> S3Address:
+    try:
+        folder = S3Address.parse(table.location().rstrip("/"))
+    except ValueError:
+        raise Unmaintained(f"its location {table.location()} is not in S3") from None
+    if not folder.key:
+        raise Unmaintained(f"its location {table.location()} is a whole bucket")
+    return folder
+
+
+def _is_of_a_table(key: str, folder: S3Address) -> bool:
+    """Whether an object may be a file of the table. Names that begin with `_` or `.` have other uses."""
+    path = key[len(folder.key) + 1 :]
+    return _KINDS.fullmatch(path) is not None and not any(part[:1] in ("_", ".") for part in path.split("/"))

@@ -1,0 +1,117 @@
+"""The objects that a table refers to, as far as it can be asked: from its metadata down to the data files.
+
+For each object a hash of eight bytes is kept, so a table of ten million files takes 80 MB. Where two hashes are equal,
+an object seems to be referred to that is not, and stays.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from hashlib import blake2b
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from destination_datalake.tables.iceberg.maintenance.removal.paths import File, Manifest, live_files, manifests_of
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+    from pyiceberg.table.metadata import TableMetadata
+
+_SCHEME = re.compile(r"^s3[an]?://", re.IGNORECASE)
+_READERS = 8
+"""Requests to S3 at a time."""
+
+_MERGED_AT = 1 << 16
+"""So many hashes wait before they are sorted into the others."""
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+class References:
+    """What one or more states of a table refer to. Only grows. Every method may raise what reading metadata raises."""
+
+    def __init__(self, io: FileIO) -> None:
+        self._io = io
+        self._sorted: npt.NDArray[np.uint64] = np.empty(0, np.uint64)
+        self._new: list[int] = []
+        self._manifest_lists: set[int] = set()
+        self._manifests: set[int] = set()
+        self._unread: list[Manifest] = []
+
+    def add_metadata(self, metadata: TableMetadata, metadata_location: str) -> None:
+        """Add everything but data files: metadata files, statistics, manifest lists and manifests of all snapshots.
+
+        Snapshots that were added before are not read again.
+        """
+        self._add(metadata_location)
+        self._add(*(entry.metadata_file for entry in metadata.metadata_log))
+        self._add(*(each.statistics_path for each in (*metadata.statistics, *metadata.partition_statistics)))
+        lists = {_hash(each.manifest_list): each.manifest_list for each in metadata.snapshots}
+        unread = [path for key, path in lists.items() if key not in self._manifest_lists]
+        for manifests in read_concurrently(lambda path: manifests_of(path, self._io), unread):
+            for manifest in manifests:
+                if (key := _hash(manifest.path)) not in self._manifests:
+                    self._manifests.add(key)
+                    self._unread.append(manifest)
+                    self._add(manifest.path)
+        self._manifest_lists.update(lists)
+        self._add(*unread)
+
+    def add_files(self) -> None:
+        """Add the data files and delete files in the manifests that were not read yet."""
+        for files in read_concurrently(lambda manifest: live_files(manifest, self._io), self._unread):
+            self._add(*(file.path for file in files))
+        self._unread = []
+
+    def without(self, paths: Sequence[str]) -> list[bool]:
+        """Return for each path whether nothing refers to it."""
+        self._merge()
+        hashes = np.fromiter(map(_hash, paths), np.uint64, len(paths))
+        places = np.searchsorted(self._sorted, hashes)
+        known = np.zeros(len(paths), bool)
+        inside = places < len(self._sorted)
+        known[inside] = self._sorted[places[inside]] == hashes[inside]
+        unknown: list[bool] = (~known).tolist()
+        return unknown
+
+    def unreferenced(self, files: Iterable[File]) -> list[File]:
+        """Return the files that nothing refers to, each once."""
+        found = list(dict.fromkeys(files))
+        return [file for file, dead in zip(found, self.without([file.path for file in found]), strict=True) if dead]
+
+    def _add(self, *paths: str) -> None:
+        self._new += map(_hash, paths)
+        if len(self._new) >= _MERGED_AT + len(self._sorted) // 8:
+            self._merge()
+
+    def _merge(self) -> None:
+        if self._new:
+            self._sorted = np.union1d(self._sorted, np.array(self._new, np.uint64))
+            self._new = []
+
+
+def read_concurrently(read: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:
+    """Yield what `read` returns for each item, in order; a few items are read ahead."""
+    with ThreadPoolExecutor(_READERS, "metadata") as pool:
+        running: deque[Future[_R]] = deque()
+        try:
+            for item in items:
+                running.append(pool.submit(read, item))
+                if len(running) > 2 * _READERS:
+                    yield running.popleft().result()
+            while running:
+                yield running.popleft().result()
+        finally:
+            for future in running:
+                future.cancel()
+
+
+def _hash(path: str) -> int:
+    """Return the hash of an object's bucket and key: engines write s3, s3a or s3n for the same."""
+    return int.from_bytes(blake2b(_SCHEME.sub("", path).encode(), digest_size=8).digest(), "little")

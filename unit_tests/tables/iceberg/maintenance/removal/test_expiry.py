@@ -1,0 +1,201 @@
+"""Expiry of snapshots: what readers see stays, and files that only expired snapshots had are deleted."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from destination_datalake.tables.iceberg.maintenance.removal.deletion import Stopped
+from destination_datalake.tables.iceberg.maintenance.removal.expiry import Expirer, Expiry
+from destination_datalake.tables.iceberg.maintenance.removal.guard import Unmaintained
+from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+from unit_tests.tables.iceberg.lake import Lake, no_rewrite
+
+LATER = timedelta(days=6)
+
+
+def always() -> bool:
+    return True
+
+
+def expirer(lake: Lake) -> Expirer:
+    return Expirer(TableOperations(lake.name, lake.access), lake.access.client("s3"), timedelta(days=5), 1)
+
+
+def expire(lake: Lake, *, dry_run: bool = False) -> Expiry:
+    return expirer(lake).expire(datetime.now(UTC) + LATER, always, dry_run=dry_run)
+
+
+def overwritten(lake: Lake) -> None:
+    """A table of two commits, replaced by a third."""
+    table = lake.open()
+    lake.commit(table, 1)
+    lake.commit(table, 2)
+    new = lake.open(2, overwrite=True)
+    lake.commit(new, 3)
+    new.publish(no_rewrite)
+
+
+def snapshots(lake: Lake) -> int:
+    return len(lake.load().metadata.snapshots)
+
+
+def data_files(lake: Lake) -> int:
+    return sum(key.endswith(".parquet") for key in lake.objects())
+
+
+def test_files_that_only_expired_snapshots_had_are_deleted(lake: Lake) -> None:
+    overwritten(lake)
+
+    done = expire(lake)
+
+    assert (lake.ids(), snapshots(lake), data_files(lake)) == ([3], 1, 1)
+    assert (len(done.expired.snapshots), done.data.files) == (3, 2)
+    assert done.data.bytes > 0
+    assert sum("/snap-" in key for key in lake.objects()) == 1
+
+
+def test_files_that_are_still_live_stay(lake: Lake) -> None:
+    table = lake.open()
+    for id_ in range(5):
+        lake.commit(table, id_)
+
+    done = expire(lake)
+
+    assert (lake.ids(), snapshots(lake), data_files(lake)) == ([0, 1, 2, 3, 4], 1, 5)
+    assert (done.data.files, len(done.expired.snapshots)) == (0, 4)
+    lake.commit(table, 5)
+    assert lake.ids() == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_rehearsal_says_exactly_what_would_be_deleted(lake: Lake) -> None:
+    overwritten(lake)
+    before = lake.objects()
+
+    rehearsed = expire(lake, dry_run=True)
+    assert lake.objects() == before
+    done = expire(lake)
+
+    paths = {
+        path.removeprefix(f"s3://{lake.bucket}/")
+        for each in (rehearsed.data, rehearsed.metadata)
+        for path in each.paths
+    }
+    assert before - lake.objects() == paths
+    assert rehearsed.expired == done.expired
+    assert rehearsed.data.bytes == done.data.bytes
+
+
+def test_the_rows_of_an_unpublished_overwrite_stay(lake: Lake) -> None:
+    lake.commit(lake.open(), 1)
+    new = lake.open(2, overwrite=True)
+    lake.commit(new, 2)
+    lake.commit(new, 3)
+
+    expire(lake)
+
+    assert lake.ids("airbyte_generation_2") == [2, 3]
+    lake.commit(new, 4)
+    new.publish(no_rewrite)
+    assert lake.ids() == [2, 3, 4]
+
+
+def test_what_a_tag_of_others_refers_to_stays(lake: Lake) -> None:
+    overwritten(lake)
+    table = lake.load()
+    first = table.metadata.snapshots[0].snapshot_id
+    with table.manage_snapshots() as change:
+        change.create_tag(first, "audit")
+
+    done = expire(lake)
+
+    assert lake.ids("audit") == [1]
+    assert (lake.ids(), done.data.files) == ([3], 1)
+
+
+def test_files_outside_the_tables_folder_stay(lake: Lake) -> None:
+    """As those are that `add_files` registers where they were."""
+    overwritten(lake)
+    table = lake.open()
+    file = lake.write(table, 9)
+    s3, key = lake.access.client("s3"), file.uri.removeprefix(f"s3://{lake.bucket}/")
+    s3.copy_object(Bucket=lake.bucket, Key="hive/9.parquet", CopySource={"Bucket": lake.bucket, "Key": key})
+    lake.load().add_files([f"s3://{lake.bucket}/hive/9.parquet"])
+    new = lake.open(3, overwrite=True)
+    new.publish(no_rewrite)
+
+    done = expire(lake)
+
+    assert (lake.ids(), done.data.outside) == ([], 1)
+    assert "hive/9.parquet" in lake.objects()
+
+
+def test_a_table_whose_files_others_share_is_left_alone(lake: Lake) -> None:
+    overwritten(lake)
+    with lake.load().transaction() as change:
+        change.set_properties({"gc.enabled": "false"})
+
+    with pytest.raises(Unmaintained, match=r"gc\.enabled"):
+        expire(lake)
+
+
+def test_another_writers_commit_between_plan_and_commit_is_planned_on(lake: Lake) -> None:
+    overwritten(lake)
+    lake.at_the_next_update(lambda: lake.append(4))
+
+    expire(lake)
+
+    assert (lake.ids(), snapshots(lake)) == ([3, 4], 1)
+
+
+def test_a_tag_that_another_writer_sets_between_plan_and_commit_keeps_its_snapshot(lake: Lake) -> None:
+    overwritten(lake)
+    first = lake.load().metadata.snapshots[0].snapshot_id
+
+    def set_tag() -> None:
+        with lake.load().manage_snapshots() as change:
+            change.create_tag(first, "audit")
+
+    lake.at_the_next_update(set_tag)
+    expire(lake)
+
+    assert (lake.ids("audit"), lake.ids()) == ([1], [3])
+
+
+def test_a_commit_whose_answer_is_lost_was_made_and_its_files_are_deleted(lake: Lake) -> None:
+    overwritten(lake)
+    lake.at_the_next_update(lambda: None, response_lost=True)
+
+    done = expire(lake)
+
+    assert (lake.ids(), snapshots(lake), data_files(lake), done.data.files) == ([3], 1, 1, 2)
+
+
+def test_two_at_once_delete_nothing_that_is_needed(lake: Lake) -> None:
+    overwritten(lake)
+    lake.at_the_next_update(lambda: expire(lake))
+
+    second = expire(lake)
+
+    assert (lake.ids(), snapshots(lake), data_files(lake)) == ([3], 1, 1)
+    assert not second.expired
+
+
+def test_without_time_nothing_more_is_deleted(lake: Lake) -> None:
+    overwritten(lake)
+    files = data_files(lake)
+
+    with pytest.raises(Stopped):
+        expirer(lake).expire(datetime.now(UTC) + LATER, lambda: False, dry_run=False)
+
+    assert (lake.ids(), data_files(lake)) == ([3], files)
+
+
+def test_nothing_is_due_before_a_snapshot_is_old(lake: Lake) -> None:
+    overwritten(lake)
+
+    assert not expirer(lake).is_due(datetime.now(UTC))
+    assert expirer(lake).is_due(datetime.now(UTC) + LATER)
+    expire(lake)
+    assert not expirer(lake).is_due(datetime.now(UTC) + LATER)

@@ -1,0 +1,175 @@
+"""Removal of orphans: files in the table's folder that are old, of the table's kinds, and referred to by nothing."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from destination_datalake.tables.iceberg.maintenance.removal.guard import Unmaintained
+from destination_datalake.tables.iceberg.maintenance.removal.orphans import OrphanRemover, Orphans
+from destination_datalake.tables.iceberg.maintenance.removal.paths import Incomplete
+from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+from unit_tests.tables.iceberg.lake import Lake, no_rewrite
+
+LATER = timedelta(days=4)
+
+
+def always() -> bool:
+    return True
+
+
+def remove(lake: Lake, *, dry_run: bool = False, after: timedelta = LATER) -> Orphans:
+    remover = OrphanRemover(TableOperations(lake.name, lake.access), lake.access.client("s3"), timedelta(days=3))
+    return remover.remove(datetime.now(UTC) + after, always, dry_run=dry_run)
+
+
+def put(lake: Lake, key: str, body: bytes = b"x") -> str:
+    lake.access.client("s3").put_object(Bucket=lake.bucket, Key=key, Body=body)
+    return key
+
+
+ORPHANS = (
+    "orders/data/1f2e-000001.parquet",
+    "orders/data/day=2026-01-01/1f2e-000001.parquet",
+    "orders/metadata/4711-m0.avro",
+    "orders/metadata/snap-1-0-4711.avro",
+)
+OF_OTHERS = (
+    "orders/data/readme.txt",
+    "orders/data/_temporary/0/part.parquet",
+    "orders/data/.part.parquet",
+    "orders/_staging/part.parquet",
+    "orders/part.parquet",
+    "orders/other/part.parquet",
+    "orders_2/data/part.parquet",
+    "order/data/part.parquet",
+)
+
+
+def test_what_nothing_refers_to_is_removed_and_what_may_be_of_others_stays(lake: Lake) -> None:
+    lake.commit(lake.open(), 1)
+    before = lake.objects()
+    for key in (*ORPHANS, *OF_OTHERS):
+        put(lake, key)
+
+    removed = remove(lake)
+
+    assert lake.objects() == before | {*OF_OTHERS}
+    assert (removed.files.files, removed.files.bytes, lake.ids()) == (len(ORPHANS), len(ORPHANS), [1])
+
+
+def test_what_is_young_stays(lake: Lake) -> None:
+    """A running sync uploads files before it commits them."""
+    lake.commit(lake.open(), 1)
+    key = put(lake, "orders/data/1f2e-000001.parquet")
+
+    remove(lake, after=timedelta(days=2))
+
+    assert key in lake.objects()
+
+
+def test_everything_that_any_snapshot_branch_or_tag_refers_to_stays(lake: Lake) -> None:
+    table = lake.open()
+    lake.commit(table, 1)
+    with lake.load().manage_snapshots() as change:
+        change.create_tag(lake.load().metadata.snapshots[0].snapshot_id, "audit")
+    new = lake.open(2, overwrite=True)
+    lake.commit(new, 2)
+    new.publish(no_rewrite)
+    lake.commit(lake.open(3, overwrite=True), 3)
+    before = lake.objects()
+
+    removed = remove(lake)
+
+    assert lake.objects() == before
+    assert (removed.files.files, removed.old_metadata.files) == (0, 0)
+    assert (lake.ids(), lake.ids("audit"), lake.ids("airbyte_generation_3")) == ([2], [1], [3])
+
+
+def test_metadata_files_that_the_log_has_dropped_are_removed(lake: Lake) -> None:
+    table = lake.open()
+    with lake.load().transaction() as change:
+        change.set_properties(
+            {"write.metadata.delete-after-commit.enabled": "false", "write.metadata.previous-versions-max": "2"}
+        )
+    for id_ in range(4):
+        lake.commit(table, id_)
+    metadata = {key for key in lake.objects() if key.endswith(".metadata.json")}
+
+    removed = remove(lake)
+
+    logged = {entry.metadata_file for entry in lake.load().metadata.metadata_log} | {lake.load().metadata_location}
+    kept = {key for key in lake.objects() if key.endswith(".metadata.json")}
+    assert {f"s3://{lake.bucket}/{key}" for key in kept} == logged
+    assert removed.old_metadata.files == len(metadata) - len(kept) > 0
+    assert lake.ids() == [0, 1, 2, 3]
+
+
+def test_a_rehearsal_removes_nothing_and_says_what_would_be(lake: Lake) -> None:
+    lake.commit(lake.open(), 1)
+    key = put(lake, "orders/data/1f2e-000001.parquet")
+
+    rehearsed = remove(lake, dry_run=True)
+
+    assert key in lake.objects()
+    assert rehearsed.files.paths == [f"s3://{lake.bucket}/{key}"]
+
+
+@pytest.mark.parametrize("folder", ["orders/metadata", "orders/data/nested/metadata"])
+@pytest.mark.parametrize("zipped", [False, True])
+def test_a_folder_that_also_holds_another_table_is_left_alone(lake: Lake, folder: str, *, zipped: bool) -> None:
+    """As it does when a table was dropped from the catalog, which keeps its files, and created again."""
+    lake.commit(lake.open(), 1)
+    body = json.dumps({"format-version": 2, "table-uuid": "another", "location": "s3://lake/orders"}).encode()
+    name = "00000-1.metadata.json.gz" if zipped else "00000-1.metadata.json"
+    put(lake, f"{folder}/{name}", gzip.compress(body) if zipped else body)
+    orphan = put(lake, "orders/data/1f2e-000001.parquet")
+
+    with pytest.raises(Unmaintained, match="of table another"):
+        remove(lake)
+
+    assert orphan in lake.objects()
+
+
+def test_a_file_that_is_committed_while_the_folder_is_listed_stays(lake: Lake) -> None:
+    """Late, and nevertheless: nothing is removed that the table refers to at the end."""
+    table = lake.open()
+    lake.commit(table, 1)
+    late = lake.write(table, 2)
+    events = lake.access.client("s3").meta.events
+    listed = iter(range(100))
+
+    def commit_late(**_: object) -> None:
+        if next(listed) == 1:  # Not the first listing, which looks for other tables.
+            events.unregister("before-call.s3.ListObjectsV2", commit_late)
+            table.commit([late], no_rewrite)
+
+    events.register("before-call.s3.ListObjectsV2", commit_late)
+    removed = remove(lake)
+
+    assert (lake.ids(), removed.files.files) == ([1, 2], 0)
+
+
+def test_a_manifest_that_cannot_be_read_to_its_end_stops_everything(lake: Lake) -> None:
+    lake.commit(lake.open(), 1)
+    orphan = put(lake, "orders/data/1f2e-000001.parquet")
+    [manifest] = [key for key in lake.objects() if key.endswith("-m0.avro")]
+    content = lake.access.client("s3").get_object(Bucket=lake.bucket, Key=manifest)["Body"].read()
+    put(lake, manifest, content[:-40])
+
+    with pytest.raises(Incomplete):
+        remove(lake)
+
+    assert orphan in lake.objects()
+
+
+def test_a_table_of_one_location_for_a_whole_bucket_is_left_alone(lake: Lake) -> None:
+    lake.commit(lake.open(), 1)
+    with lake.load().transaction() as change:
+        change.update_location(f"s3://{lake.bucket}/")
+
+    with pytest.raises(Unmaintained, match="whole bucket"):
+        remove(lake)
