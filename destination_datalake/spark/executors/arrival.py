@@ -1,0 +1,61 @@
+"""The first thing that an executor runs: it compares itself with the driver before it imports the connector.
+
+Functions of this module are pickled by value, because the connector may be missing where they run. They use Python's
+standard library alone, and imports are inside of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+MARK = "destination-datalake executor: "
+"""What the text of an error begins with that `compare` raises; a JSON object follows, with the executor's facts."""
+
+
+def arrive(work: bytes, expected: dict[str, str], tasks: Iterable[Any]) -> Iterable[Any]:
+    """Compare this executor with the driver, then run the pickled `work` on the tasks.
+
+    `tasks` are iterated over only afterwards: to unpickle them may need the connector. Raises RuntimeError, as
+    `compare` does.
+    """
+    import pickle
+
+    compare(expected)
+    results: Iterable[Any] = pickle.loads(work)(tasks)
+    return results
+
+
+def compare(expected: dict[str, str]) -> None:
+    """Raise RuntimeError with `MARK` and this executor's facts if its Python cannot do the driver's work.
+
+    `expected` has the connector's version and, if the driver has sent its own packages, the ABI that they are built
+    for, which names Python's minor version, the machine's architecture and the C library.
+    """
+    import json
+    import platform
+    import socket
+    import sys
+    import sysconfig
+    from importlib import metadata
+
+    facts = {"host": socket.gethostname(), "interpreter": sys.executable}
+    abi = str(sysconfig.get_config_var("SOABI"))
+    if expected.get("abi", abi) != abi:
+        facts["abi"] = abi
+    else:
+        try:
+            version = metadata.version("destination-datalake")
+            if version != expected["version"]:
+                facts["version"] = version
+            else:
+                import pyarrow  # noqa: F401
+
+                import destination_datalake.files.encode  # noqa: F401
+
+                return
+        except metadata.PackageNotFoundError:
+            facts["missing"] = "destination-datalake"
+        except ImportError as error:
+            facts["unusable"] = f"{error} ({platform.machine()}, {' '.join(platform.libc_ver()).strip()})"
+    raise RuntimeError(MARK + json.dumps(facts))
