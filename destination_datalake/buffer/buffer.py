@@ -139,7 +139,15 @@ class Buffer:
 
     def delete_spare_files(self) -> None:
         """Delete all files that no segment uses now."""
-        self._delete_spare_files(0)
+        for path in self.take_spare_files():
+            path.unlink(missing_ok=True)
+
+    def take_spare_files(self) -> list[Path]:
+        """Return all files that no segment uses now, which the caller deletes."""
+        paths = [path for path, _ in self._spare]
+        self.disk_bytes -= self._spare_bytes
+        self._spare, self._spare_bytes = [], 0
+        return paths
 
     def _next_file(self) -> tuple[Path, int]:
         if self._spare:

@@ -175,6 +175,8 @@ class InFlight:
         batch = outcome.batch
         with self._changed:
             self._buffer.release(batch.segments)
+            # Nothing is appended any more. Without the lock: the kernel frees the pages of a file when it is deleted.
+            unused = self._buffer.take_spare_files() if self._input_ended else []
             match outcome:
                 case BatchCommitted(counts=counts):
                     self._backlog.learn(batch, outcome.bytes, outcome.partitions)
@@ -193,6 +195,8 @@ class InFlight:
                 case _:
                     assert_never(outcome)
             self._changed.notify_all()
+        for path in unused:
+            path.unlink(missing_ok=True)
 
     def _due_batches_locked(self, slots: int | None) -> list[Batch]:
         """Return the batches that are due and can be acknowledged; release the others."""

@@ -168,6 +168,21 @@ def test_reading_ends_when_spark_has_ended(flight: Flight) -> None:
 # --- States
 
 
+def test_files_of_landed_batches_are_reused_and_deleted_once_the_input_has_ended(
+    flight: Flight, tmp_path: Path
+) -> None:
+    flight.add(A)
+    flight.land()
+    flight.add(A)
+    flight.add(B)
+    assert len([*tmp_path.glob("*.jsonl")]) == 2
+
+    flight.all.end_input()
+    flight.land()
+
+    assert len([*tmp_path.glob("*.jsonl")]) == 1
+
+
 def test_a_state_is_due_once_the_records_before_it_are_committed(flight: Flight) -> None:
     flight.add(A)
     flight.hold(1, A)
