@@ -10,6 +10,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -17,8 +18,11 @@ from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks.cluster import OnCluster
 from benchmarks.measure import Cost
 from benchmarks.report import Result, figures_table, targets, targets_table
+from benchmarks.simulation.__main__ import print_simulation
+from benchmarks.simulation.costs import NotMeasured
 from benchmarks.systems import (
     FILLING,
     HIVE,
@@ -86,6 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, indent=2) + "\n")
     console.print(f"Saved as {path}")
+    with suppress(NotMeasured):
+        print_simulation(path, console)
     return 0
 
 
@@ -122,6 +128,8 @@ def _cases(sizes: Sequence[int]) -> Iterator[Case]:
     yield Case(Limit(), Workload(WIDE, largest // WIDE_SHARE))
     yield Case(OURS, Workload(WIDE, largest // WIDE_SHARE))
     yield Case(OURS, Workload(FLAT, 10_000, streams=100))
+    for size in sorted(set(sizes)):
+        yield Case(OnCluster(), Workload(FLAT, size))
     for system, shape in FILLING[1:]:
         yield Case(system, Workload(shape, largest))
     compared = (Case(system, Workload(each.shape, smallest)) for each in PARTITIONED for system in each.systems)

@@ -9,6 +9,7 @@ from statistics import median
 
 from rich.table import Table
 
+from benchmarks.cluster import OnCluster
 from benchmarks.measure import Cost
 from benchmarks.systems import FILLING, PARTITIONED
 from benchmarks.workload import FLAWED, QUOTED, WIDE_SHARE, Workload
@@ -135,6 +136,10 @@ def targets(results: Iterable[Result]) -> Iterator[Target]:
         ("numbers as strings", only(ours, QUOTED.name, five), 0.50),
     ):
         yield _target(f"5,000,000 {what}: share of the flat Parquet speed", ratio(other, largest, speed), ">=", share)
+    on_cluster = only(OnCluster().name, "flat", five)
+    yield _target(
+        "5,000,000 flat records, 2 executors: share of the local speed", ratio(on_cluster, largest, speed), ">=", 0.8
+    )
     for each in PARTITIONED:
         for records in {records for _, shape, records in found if shape == each.shape.name}:
             plain, partitioned = (only(system.name, each.shape.name, records) for system in each.systems)

@@ -1,0 +1,1 @@
+"""A model of syncs that are too large for one machine, fed with costs measured on it."""
