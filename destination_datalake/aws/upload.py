@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import zlib
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 PART_BYTES = 16 * 1024 * 1024
 """S3 takes parts of at least 5 MiB, except for the last, and at most 10,000 of them: enough for an object of 160 GB."""
+
+CONCURRENT_CALLS = 8
+"""Uploads that are published at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,12 @@ class PendingUpload:
         """Abort the upload, which deletes its parts. Idempotent."""
         with contextlib.suppress(s3.exceptions.NoSuchUpload):
             s3.abort_multipart_upload(Bucket=self.bucket, Key=self.key, UploadId=self.upload_id)
+
+
+def publish_all(uploads: Iterable[PendingUpload], s3: S3Client) -> None:
+    """Publish all of them, several at a time. Raises what one of them failed with; others may be published."""
+    with ThreadPoolExecutor(CONCURRENT_CALLS, "publish") as pool:
+        list(pool.map(lambda upload: upload.publish(s3), uploads))
 
 
 class Upload:

@@ -49,14 +49,14 @@ def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
     s3 = access.client("s3")
     # JSON cannot express NaN and infinities.
     decoder = BlockDecoder(unit.plan.columns, Floats.FINITE if unit.plan.format == "jsonl" else Floats.ANY)
-    # An attempt that Spark has given up may still run, on another machine for long: its files have names of
-    # their own, or it would overwrite or delete those of the next attempt. Rejects keep their names: a retry overwrites
-    # them, and none is recorded twice.
+    # An attempt that Spark has given up may still run, on another machine for long: its objects have names of
+    # their own, or it would overwrite or delete those of the next attempt.
+    attempt = f"{unit.name}-{secrets.token_hex(4)}"
     writer = RollingFileWriter if _is_plain(unit.plan) else PartitionedFileWriter
-    files = writer(f"{unit.name}-{secrets.token_hex(4)}", unit.plan, s3)
+    files = writer(attempt, unit.plan, s3)
     now = time.time_ns() // 1_000_000
     formatter = RejectFormatter(unit.rejects, unit.stream, unit.plan.columns, unit.name, now)
-    rejects = RejectWriter(formatter, unit.rejects, unit.name, s3)
+    rejects = RejectWriter(formatter, unit.rejects, attempt, s3)
     undeclared: tuple[str, ...] | None = None
     with undone_on_failure(files.abort, rejects.abort):
         for content in contents(unit.segments, access):

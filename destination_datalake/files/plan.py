@@ -97,7 +97,8 @@ class RewriteTask:
 class Rewritten:
     """The result of a rewriting. A file that need not be rewritten has its `source` as `target`.
 
-    `size` is in bytes; `footer` is the new file's, as in `DataFile`.
+    `size` is in bytes; `footer` is the new file's, as in `DataFile`. The new file does not exist before its
+    `pending_upload` is published: attempts that Spark has given up cannot touch it.
     """
 
     source: str
@@ -105,9 +106,12 @@ class Rewritten:
     rows: int
     size: int
     footer: bytes = field(default=b"", repr=False, compare=False)
+    pending_upload: PendingUpload | None = field(default=None, repr=False, compare=False)
 
     def withdraw(self, s3: S3Client) -> None:
-        """Delete the new file: no table has it."""
+        """Delete the new file, published or not: no table has it."""
+        if self.pending_upload is not None:
+            self.pending_upload.withdraw(s3)
         address = S3Address.parse(self.target)
         s3.delete_object(Bucket=address.bucket, Key=address.key)
 

@@ -11,21 +11,26 @@ from __future__ import annotations
 import io
 import json
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import IO, Any, cast
+from functools import partial
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.errors import explain
-from destination_datalake.aws.upload import Upload
+from destination_datalake.aws.upload import Upload, publish_all
+from destination_datalake.aws.withdrawal import undone_on_failure, withdraw_all
 from destination_datalake.errors import Failure
 from destination_datalake.files.formats.field_ids import promote_floats
-from destination_datalake.files.plan import NotRewritten, RewriteResult, RewriteTask, Rewritten
+from destination_datalake.files.plan import NotRewritten, RewriteFailed, RewriteResult, RewriteTask, Rewritten
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.types import ColumnType, List, Struct
+
+if TYPE_CHECKING:
+    from destination_datalake.aws.access import AwsAccess
 
 _ARROW_SCHEMA = b"ARROW:schema"
 _PANDAS = b"pandas"
@@ -43,6 +48,22 @@ def rewrite(tasks: Iterable[RewriteTask]) -> Iterator[RewriteResult]:
             yield _rewritten(task)
         except Exception as error:
             yield _not_rewritten(task, error)
+
+
+def published(results: Sequence[RewriteResult], access: AwsAccess) -> list[Rewritten]:
+    """Make all rewritten files visible, on the driver, and return them.
+
+    Raises RewriteFailed if one could not be rewritten; then none is visible, and no upload is left.
+    """
+    s3 = access.client("s3")
+    rewritten = [result for result in results if isinstance(result, Rewritten)]
+    uploads = [file.pending_upload for file in rewritten if file.pending_upload is not None]
+    failed = [result for result in results if isinstance(result, NotRewritten)]
+    if failed:
+        with undone_on_failure(partial(withdraw_all, uploads, s3)):
+            raise RewriteFailed(failed[0].failure)
+    publish_all(uploads, s3)
+    return rewritten
 
 
 def _not_rewritten(task: RewriteTask, error: Exception) -> NotRewritten:
@@ -67,7 +88,7 @@ def _rewritten(task: RewriteTask) -> Rewritten:
     schema = _widened(old, task)
     if task.to_double and schema.equals(old.schema_arrow):
         return Rewritten(task.source, task.source, old.metadata.num_rows, len(body))
-    upload = Upload(s3, target.bucket, target.key, deferred=False)
+    upload = Upload(s3, target.bucket, target.key, deferred=True)
     try:
         with _writer(old, schema, upload) as writer:
             for index in range(old.num_row_groups):
@@ -79,7 +100,9 @@ def _rewritten(task: RewriteTask) -> Rewritten:
         raise
     footer = io.BytesIO()
     writer.writer.metadata.write_metadata_file(footer)
-    return Rewritten(task.source, task.target, old.metadata.num_rows, upload.written, footer.getvalue())
+    return Rewritten(
+        task.source, task.target, old.metadata.num_rows, upload.written, footer.getvalue(), upload.pending_upload
+    )
 
 
 def _writer(old: pq.ParquetFile, schema: pa.Schema, upload: Upload) -> pq.ParquetWriter:

@@ -40,7 +40,7 @@ class StagedBatch:
 class EncodeUnit:
     """Segments of one stream, read in order and written to as few files as `FilePlan.target_bytes` allows.
 
-    `name` is the prefix of the names of its files and rejects.
+    `name` begins the names of its files and rejects; each attempt at it adds its own.
     """
 
     stream: StreamId
@@ -62,8 +62,8 @@ class EncodeTask:
 class Encoded:
     """The result of a unit: every record of its segments is in one of `files` or, refused, among the rejects.
 
-    `rejects` are durable already; `counts` counts them. `undeclared` has the paths of fields that occur in the unit's
-    first records and not in the stream's schema.
+    `rejects` are durable, and visible once they are published; `counts` counts them. `undeclared` has the paths of
+    fields that occur in the unit's first records and not in the stream's schema.
     """
 
     stream: StreamId

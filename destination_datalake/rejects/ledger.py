@@ -7,6 +7,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from destination_datalake.aws.upload import publish_all
 from destination_datalake.aws.withdrawal import withdraw_all
 from destination_datalake.rejects.counts import RejectCounts
 from destination_datalake.rejects.location import RejectFile, RejectLocation
@@ -60,8 +61,14 @@ class RejectLedger:
             "Correct the source or the stream's schema, or raise the limit."
         )
 
-    def register(self, files: Sequence[RejectFile]) -> None:
-        """Register the files in the catalog. They are durable without it, so any failure is logged as a warning."""
+    def publish(self, files: Sequence[RejectFile]) -> None:
+        """Make the rejects of a batch visible, before the batch is committed. Raises what S3's client raises.
+
+        They are registered in the catalog, too. They can be read without it, so its failures are logged as warnings.
+        """
+        if not files:
+            return
+        publish_all([file.pending_upload for file in files], self._access.client("s3"))
         with self._lock:
             try:
                 self._catalog.register(files)
@@ -73,5 +80,5 @@ class RejectLedger:
                 )
 
     def withdraw(self, files: Sequence[RejectFile]) -> None:
-        """Delete the rejects of a batch that is not committed."""
+        """Remove the rejects of a batch that is not committed, whether or not they are published."""
         withdraw_all(files, self._access.client("s3"))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.upload import PendingUpload
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -41,18 +42,19 @@ class RejectLocation:
         """Return the partition for this reason."""
         return Partition(reason, f"{self.database}.{self.table}", self.day)
 
-    def uri(self, reason: str, unit: str) -> str:
-        """Return the URI of the object for a unit's rejects of this reason; a retried unit overwrites it."""
+    def uri(self, reason: str, attempt: str) -> str:
+        """Return the URI of the object for the rejects of this reason that an attempt at a unit writes."""
         partition = self.partition(reason)
-        return f"{self.root}/{reason}/{partition.stream}/dt={partition.dt}/{unit}.jsonl.gz"
+        return f"{self.root}/{reason}/{partition.stream}/dt={partition.dt}/{attempt}.jsonl.gz"
 
 
 @dataclass(frozen=True, slots=True)
 class RejectFile:
-    """An object that was written: gzipped JSON lines, in the order of the records."""
+    """An object: gzipped JSON lines, in the order of the records. Nobody sees it before its upload is published."""
 
     partition: Partition
     uri: str
+    pending_upload: PendingUpload
 
     @property
     def folder(self) -> str:
@@ -60,6 +62,7 @@ class RejectFile:
         return f"{self.uri.rpartition('/')[0]}/"
 
     def withdraw(self, s3: S3Client) -> None:
-        """Delete the object. Idempotent."""
+        """Abort the upload, and delete the object if it is published. Idempotent."""
+        self.pending_upload.withdraw(s3)
         address = S3Address.parse(self.uri)
         s3.delete_object(Bucket=address.bucket, Key=address.key)

@@ -1,4 +1,8 @@
-"""Writes the rejects of one unit to S3, on the executor, before the unit's result is returned."""
+"""Writes the rejects of one unit to S3, on the executor, before the unit's result is returned.
+
+They are uploads that are not completed: the driver completes those of the attempt that it commits. Whatever other
+attempts have written, or write later, nobody ever sees.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.upload import GzipUpload, Upload
+from destination_datalake.aws.upload import GzipUpload, PendingUpload, Upload
 from destination_datalake.aws.withdrawal import withdraw_all
 from destination_datalake.rejects.counts import RejectCounts
 from destination_datalake.rejects.line import RejectFormatter, RejectLine, RowKey
@@ -36,10 +40,11 @@ class RejectsNotWritten(Exception):
 class RejectWriter:
     """Writes an object per reason; none if nothing is rejected."""
 
-    def __init__(self, formatter: RejectFormatter, location: RejectLocation, unit: str, s3: S3Client) -> None:
+    def __init__(self, formatter: RejectFormatter, location: RejectLocation, attempt: str, s3: S3Client) -> None:
+        """Write nothing yet. `attempt` is the name of the objects, which no other attempt at the unit has."""
         self._formatter = formatter
         self._location = location
-        self._unit = unit
+        self._attempt = attempt
         self._s3 = s3
         self._open: dict[str, _File] = {}
         self._closed: list[RejectFile] = []
@@ -63,17 +68,18 @@ class RejectWriter:
                 self._append(line)
 
     def close(self) -> list[RejectFile]:
-        """Finish the uploads, so that the objects are durable, and return them. Raises RejectsNotWritten."""
+        """Upload the rest, and return the objects, which are durable and not visible. Raises RejectsNotWritten."""
         for reason in [*self._open]:
-            self._open[reason].close()
+            upload = self._open[reason].close()
             del self._open[reason]
-            self._closed.append(RejectFile(self._location.partition(reason), self._location.uri(reason, self._unit)))
+            uri = self._location.uri(reason, self._attempt)
+            self._closed.append(RejectFile(self._location.partition(reason), uri, upload))
         return self._closed
 
     def abort(self) -> None:
-        """Delete finished objects and abort uploads, so that nothing of the unit remains in S3."""
+        """Abort the uploads, so that nothing of the attempt remains in S3."""
         with ExitStack() as steps:
-            steps.callback(withdraw_all, self._closed, self._s3)
+            steps.callback(withdraw_all, [file.pending_upload for file in self._closed], self._s3)
             for file in self._open.values():
                 steps.callback(file.abort)
 
@@ -84,7 +90,7 @@ class RejectWriter:
     def _append(self, line: RejectLine) -> None:
         file = self._open.get(line.reason)
         if file is None:
-            file = self._open[line.reason] = _File(self._s3, self._location.uri(line.reason, self._unit))
+            file = self._open[line.reason] = _File(self._s3, self._location.uri(line.reason, self._attempt))
         file.append(line)
 
 
@@ -94,7 +100,7 @@ class _File:
     def __init__(self, s3: S3Client, uri: str) -> None:
         self._uri = uri
         address = S3Address.parse(uri)
-        self._upload = Upload(s3, address.bucket, address.key, deferred=False)
+        self._upload = Upload(s3, address.bucket, address.key, deferred=True)
         self._gzip = GzipUpload(self._upload)
         self._pending = bytearray()
         self._encoder = msgspec.json.Encoder()
@@ -106,11 +112,13 @@ class _File:
         if len(self._pending) >= BUFFER_BYTES:
             self._compress()
 
-    def close(self) -> None:
-        """Finish the upload."""
+    def close(self) -> PendingUpload:
+        """Upload the rest."""
         self._compress()
         with self._named_errors():
             self._gzip.close()
+        assert self._upload.pending_upload is not None
+        return self._upload.pending_upload
 
     def abort(self) -> None:
         """Abort the upload."""

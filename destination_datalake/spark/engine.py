@@ -6,11 +6,11 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from destination_datalake.files.plan import NotRewritten, RewriteFailed, RewriteTask, Rewritten
+from destination_datalake.files.plan import RewriteTask, Rewritten
 from destination_datalake.files.tasks import EncodeTask, EncodeUnit, UnitResult
 from destination_datalake.spark.backend import (
     Backend,
@@ -117,16 +117,12 @@ class Engine:
     def rewrite(self, tasks: Sequence[RewriteTask]) -> list[Rewritten]:
         """Rewrite files on the executors, as one Spark job.
 
-        Raises RewriteFailed if a file cannot be rewritten; the targets of the others exist all the same. Raises
-        SparkFailed.
+        Raises RewriteFailed if a file cannot be rewritten; then no target exists. Raises SparkFailed, and what S3's
+        client raises.
         """
-        from destination_datalake.files.rewrite import rewrite
+        from destination_datalake.files.rewrite import published, rewrite
 
-        results: Iterable[Rewritten | NotRewritten] = self.run(rewrite, tasks)
-        for result in results:
-            if isinstance(result, NotRewritten):
-                raise RewriteFailed(result.failure)
-        return [result for result in results if isinstance(result, Rewritten)]
+        return published(self.run(rewrite, tasks), tasks[0].access) if tasks else []
 
     def stop(self, *, orderly: bool = False) -> None:
         """End Spark and wait until its processes on this machine have ended.

@@ -242,19 +242,17 @@ class Landing:
             self._discard(table, encoded.files, encoded.rejects)
             return BatchSkipped(batch)
         self._warn_of_undeclared(encoded)
-        if encoded.failure is None:
-            self._rejects.register(encoded.rejects)
-            if (exceeded := self._rejects.add(batch.stream, encoded.counts)) is not None:
-                self._discard(table, encoded.files, ())  # The rejects stay: they are the evidence.
-                return BatchFailed(batch, Failure(exceeded, "the limit of rejects is exceeded", "config_error"))
         reason = ""
         for attempt in range(MAX_ENCODINGS):
             if attempt:
                 _logger.info("Table %s: batch %d is encoded again, as %s.", table.name, batch.number, reason)
                 encoded = _EncodedBatch(batch, self._encode([self._stage(batch)], batch.tasks)[batch.stream])
-            if encoded.failure is not None:
+            if (failure := encoded.failure or self._publish_rejects(encoded)) is not None:
                 self._discard(table, encoded.files, encoded.rejects)
-                return BatchFailed(batch, encoded.failure)
+                return BatchFailed(batch, failure)
+            if not attempt and (exceeded := self._rejects.add(batch.stream, encoded.counts)) is not None:
+                self._discard(table, encoded.files, ())  # The rejects stay: they are the evidence.
+                return BatchFailed(batch, Failure(exceeded, "the limit of rejects is exceeded", "config_error"))
             with naming_grants(*table.name, self._access):
                 answer = table.commit(encoded.files, self._executors.rewrite)
             match answer:
@@ -262,9 +260,16 @@ class Landing:
                     size = sum(file.size for file in encoded.files)
                     return BatchCommitted(batch, len(encoded.files), size, encoded.counts, encoded.partitions)
                 case Reencode(reason=reason):
-                    # Encoded again, the batch may be split into other units, whose rejects have other names.
                     self._rejects.withdraw(encoded.rejects)
         return BatchFailed(batch, _too_many_encodings(table, batch, reason))
+
+    def _publish_rejects(self, encoded: _EncodedBatch) -> Failure | None:
+        """Make the rejects visible before the records are committed: a value is never lost without one."""
+        try:
+            self._rejects.publish(encoded.rejects)
+        except Exception as error:
+            return failure_of(error, encoded.batch.stream, "write the rejects of")
+        return None
 
     def _warn_of_undeclared(self, encoded: _EncodedBatch) -> None:
         """Warn once per stream of fields that its records have and its schema does not declare."""

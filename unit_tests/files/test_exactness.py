@@ -31,6 +31,7 @@ from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.typedef import Record
 
+from destination_datalake.aws.upload import publish_all
 from destination_datalake.files.encode import encode
 from destination_datalake.files.plan import FileFormat, FilePlan
 from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit
@@ -75,6 +76,7 @@ def files_of(
     unit = EncodeUnit(StreamId(None, "s"), "part", (on_disk(segment),), plan, location)
     [result] = encode([EncodeTask((unit,), cloud.access)])
     assert isinstance(result, Encoded), result
+    publish_all([file.pending_upload for file in result.rejects], cloud.access.client("s3"))
     paths, rejects = [], []
     for key, content in cloud.objects().items():
         if key.startswith("_errors/"):

@@ -16,7 +16,7 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.compat import HTTPHeaders
 from moto.core.botocore_stubber import MockRawResponse
 
-from destination_datalake.aws.upload import PART_BYTES
+from destination_datalake.aws.upload import PART_BYTES, publish_all
 from destination_datalake.files.encode import encode
 from destination_datalake.files.plan import FileFormat, FilePlan
 from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit, NotEncoded, UnitResult
@@ -56,6 +56,7 @@ def test_rejects_have_the_ids_of_their_rows_and_refused_lines_are_in_no_partitio
     assert isinstance(result, Encoded)
     stored = [row for file in result.files for row in rows(cloud, file)]
     assert sorted(row.order for row in stored if row.order.number) == [Order("Oslo", 2), Order("Rome", 1)]
+    publish_all([file.pending_upload for file in result.rejects], cloud.access.client("s3"))
     keys = [file.uri.removeprefix(f"s3://{BUCKET}/") for file in result.rejects]
     rejected = [json.loads(each) for key in keys for each in gzip.decompress(cloud.objects()[key]).splitlines()]
     city_of = {row.id: row.order.city for row in stored}

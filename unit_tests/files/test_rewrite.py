@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from destination_datalake.files.plan import NotRewritten, RewriteTask, Rewritten
-from destination_datalake.files.rewrite import rewrite
+from destination_datalake.files.rewrite import published, rewrite
 from destination_datalake.schema.types import ColumnType, Decimal, Field, Float64, Int64, List, Struct
 from unit_tests.cloud import BUCKET, Cloud
 
@@ -26,8 +26,13 @@ def file_of(table: pa.Table, **options: Any) -> bytes:
 
 def result_of(cloud: Cloud, content: bytes, columns: Mapping[str, ColumnType]) -> Rewritten | NotRewritten:
     cloud.access.client("s3").put_object(Bucket=BUCKET, Key="old", Body=content)
-    (result,) = rewrite([RewriteTask(f"s3://{BUCKET}/old", f"s3://{BUCKET}/new", columns, cloud.access)])
-    return result
+    return rewritten_by([RewriteTask(f"s3://{BUCKET}/old", f"s3://{BUCKET}/new", columns, cloud.access)])
+
+
+def rewritten_by(tasks: Sequence[RewriteTask]) -> Rewritten | NotRewritten:
+    """What becomes of one file: rewritten on an executor, and published by the driver."""
+    [result] = rewrite(tasks)
+    return published([result], tasks[0].access)[0] if isinstance(result, Rewritten) else result
 
 
 def rewritten(cloud: Cloud, content: bytes, **columns: ColumnType) -> pq.ParquetFile:
@@ -226,7 +231,7 @@ def promoted(cloud: Cloud, *to_double: int) -> Rewritten:
     body = io.BytesIO()
     pq.write_table(pa.Table.from_pylist([ROW, {}], SCHEMA), body)
     cloud.access.client("s3").put_object(Bucket=BUCKET, Key="old.parquet", Body=body.getvalue())
-    [answer] = rewrite([RewriteTask(OLD, NEW, {}, cloud.access, frozenset(to_double))])
+    answer = rewritten_by([RewriteTask(OLD, NEW, {}, cloud.access, frozenset(to_double))])
     assert isinstance(answer, Rewritten)
     return answer
 
@@ -271,7 +276,7 @@ def test_file_of_a_partition_is_rewritten_into_the_folder_of_its_target(cloud: C
     s3.put_object(Bucket=BUCKET, Key=f"{folder}/old.parquet", Body=file_of(pa.table({"n": pa.array([1], pa.int32())})))
     source, target = (f"s3://{BUCKET}/{folder}/{name}.parquet" for name in ("old", "new"))
 
-    [result] = rewrite([RewriteTask(source, target, {"n": Int64()}, cloud.access)])
+    result = rewritten_by([RewriteTask(source, target, {"n": Int64()}, cloud.access)])
 
     assert isinstance(result, Rewritten)
     assert (result.source, result.target) == (source, target)

@@ -6,7 +6,10 @@ import logging
 from collections.abc import Sequence
 
 import pytest
+from botocore.exceptions import ClientError
 
+from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.upload import Upload
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.counts import RejectCounts
 from destination_datalake.rejects.ledger import RejectLedger
@@ -17,7 +20,21 @@ from unit_tests.cloud import BUCKET, Cloud
 ORDERS, ITEMS = StreamId(None, "orders"), StreamId("shop", "items")
 ROOT, RUN, DAY = f"s3://{BUCKET}/_errors", "run", "2026-11-21"
 LOCATION = RejectLocation(ROOT, RUN, DAY, "shop", "orders")
-FILES = [RejectFile(LOCATION.partition("R"), LOCATION.uri("R", unit)) for unit in ("a", "b")]
+
+
+def pending(cloud: Cloud, attempt: str) -> RejectFile:
+    """Rejects as executors leave them."""
+    address = S3Address.parse(LOCATION.uri("R", attempt))
+    upload = Upload(cloud.access.client("s3"), address.bucket, address.key, deferred=True)
+    upload.write(b"rejects of " + attempt.encode())
+    upload.close()
+    assert upload.pending_upload is not None
+    return RejectFile(LOCATION.partition("R"), upload.uri, upload.pending_upload)
+
+
+@pytest.fixture
+def files(cloud: Cloud) -> list[RejectFile]:
+    return [pending(cloud, attempt) for attempt in ("a", "b")]
 
 
 class MemoryCatalog:
@@ -59,18 +76,40 @@ def test_a_limit_is_exceeded_by_all_batches_of_a_stream_together(ledger: RejectL
     )
 
 
-def test_files_are_registered_in_the_catalog(ledger: RejectLedger, catalog: MemoryCatalog) -> None:
-    ledger.register(FILES)
+def test_rejects_that_are_published_are_visible_and_registered_in_the_catalog(
+    ledger: RejectLedger, catalog: MemoryCatalog, cloud: Cloud, files: list[RejectFile]
+) -> None:
+    assert cloud.objects() == {}
 
-    assert catalog.registered == FILES
+    ledger.publish(files)
+
+    assert [*cloud.objects().values()] == [b"rejects of a", b"rejects of b"]
+    assert catalog.registered == files
 
 
-def test_a_catalog_that_cannot_be_updated_is_only_a_warning(
-    ledger: RejectLedger, catalog: MemoryCatalog, caplog: pytest.LogCaptureFixture
+def test_rejects_that_cannot_be_published_are_not_registered(
+    ledger: RejectLedger, catalog: MemoryCatalog, cloud: Cloud, files: list[RejectFile]
+) -> None:
+    with cloud.refusing("CompleteMultipartUpload"), pytest.raises(ClientError):
+        ledger.publish(files)
+
+    assert catalog.registered == []
+
+
+def test_a_batch_without_rejects_asks_nothing_of_aws_or_the_catalog(
+    ledger: RejectLedger, catalog: MemoryCatalog
 ) -> None:
     catalog.failure = OSError("no network")
 
-    ledger.register(FILES)
+    ledger.publish([])
+
+
+def test_a_catalog_that_cannot_be_updated_is_only_a_warning(
+    ledger: RejectLedger, catalog: MemoryCatalog, files: list[RejectFile], caplog: pytest.LogCaptureFixture
+) -> None:
+    catalog.failure = OSError("no network")
+
+    ledger.publish(files)
 
     [warning] = caplog.records
     assert (warning.levelno, warning.getMessage()) == (
@@ -81,11 +120,15 @@ def test_a_catalog_that_cannot_be_updated_is_only_a_warning(
     assert warning.exc_info[1] is catalog.failure
 
 
-def test_withdrawn_files_are_deleted_and_others_kept(ledger: RejectLedger, cloud: Cloud) -> None:
-    for file in FILES:
-        cloud.access.client("s3").put_object(Bucket=BUCKET, Key=file.uri.removeprefix(f"s3://{BUCKET}/"), Body=b"")
+@pytest.mark.parametrize("published", [False, True])
+def test_withdrawn_rejects_are_removed_and_others_kept(
+    ledger: RejectLedger, cloud: Cloud, files: list[RejectFile], published: bool
+) -> None:
+    withdrawn, kept = files
+    ledger.publish(files if published else [kept])
 
-    ledger.withdraw(FILES[:1])
-    ledger.withdraw(FILES[:1])
+    ledger.withdraw([withdrawn])
+    ledger.withdraw([withdrawn])
 
-    assert [*cloud.objects()] == [FILES[1].uri.removeprefix(f"s3://{BUCKET}/")]
+    assert [*cloud.objects()] == [kept.uri.removeprefix(f"s3://{BUCKET}/")]
+    assert cloud.unfinished_uploads() == []

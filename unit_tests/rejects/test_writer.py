@@ -10,13 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from destination_datalake.aws.upload import publish_all
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.records.block import ChangedRow, Decoded, RefusedLine
 from destination_datalake.records.changes import ValueChange
 from destination_datalake.rejects import writer
 from destination_datalake.rejects.counts import RejectCounts
 from destination_datalake.rejects.line import RejectFormatter
-from destination_datalake.rejects.location import RejectLocation
+from destination_datalake.rejects.location import RejectFile, RejectLocation
 from destination_datalake.rejects.writer import RejectsNotWritten, RejectWriter
 from destination_datalake.schema.types import Field, Int64
 from unit_tests.cloud import BUCKET, Cloud
@@ -43,6 +44,10 @@ def decoded(
     return Decoded(at, [], None, rows_changed, lines_refused), pa.array([f"id-{row}" for row in range(rows)])
 
 
+def publish(cloud: Cloud, files: Sequence[RejectFile]) -> None:
+    publish_all([file.pending_upload for file in files], cloud.access.client("s3"))
+
+
 def written(cloud: Cloud) -> dict[str, list[dict[str, Any]]]:
     """The lines of every object, by key."""
     return {
@@ -61,6 +66,7 @@ def test_each_reason_has_an_object_with_a_line_for_each_reject(cloud: Cloud) -> 
     rejects.write(*decoded(2, [(1, [LARGE])], refused=["R", "R"]))
 
     files = rejects.close()
+    publish(cloud, files)
 
     found = {key: [line["row_id"] for line in lines] for key, lines in written(cloud).items()}
     assert found == {key(WRONG): ["id-0", "id-2"], key(LARGE): ["id-2", "id-1"], key("R"): [None, None]}
@@ -73,7 +79,7 @@ def test_values_without_a_line_are_counted_too(cloud: Cloud) -> None:
     rejects = rejects_of(cloud)
     rejects.write(*decoded(1, [(0, [WRONG] * 1000)]))
 
-    rejects.close()
+    publish(cloud, rejects.close())
 
     assert rejects.counts() == RejectCounts(1, 0, 1, {("id", WRONG): 1000})
     [lines] = written(cloud).values()
@@ -89,12 +95,15 @@ def test_without_rejects_nothing_is_written(cloud: Cloud) -> None:
     assert rejects.counts() == RejectCounts(records=5)
 
 
-def test_a_retried_unit_overwrites_its_objects(cloud: Cloud) -> None:
-    for _ in range(2):
-        rejects = rejects_of(cloud)
-        rejects.write(*decoded(1, [(0, [WRONG])]))
-        rejects.close()
+def test_nobody_sees_the_rejects_of_an_attempt_before_they_are_published(cloud: Cloud) -> None:
+    rejects = rejects_of(cloud)
+    rejects.write(*decoded(1, [(0, [WRONG])]))
 
+    files = rejects.close()
+
+    assert cloud.objects() == {}
+    publish(cloud, files)
+    publish(cloud, files)
     assert [len(lines) for lines in written(cloud).values()] == [1]
 
 
@@ -128,7 +137,7 @@ def test_more_text_than_is_buffered_is_written_completely(cloud: Cloud) -> None:
     rows = 3 * writer.BUFFER_BYTES // 500
     rejects.write(*decoded(rows, [(row, [WRONG]) for row in range(rows)]))
 
-    rejects.close()
+    publish(cloud, rejects.close())
 
     [lines] = written(cloud).values()
     assert [line["row_id"] for line in lines] == [f"id-{row}" for row in range(rows)]

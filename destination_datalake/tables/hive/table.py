@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from destination_datalake.aws.retries import retry_until_done
+from destination_datalake.aws.upload import publish_all
 from destination_datalake.aws.withdrawal import undone_on_failure, withdraw_all
 from destination_datalake.files.plan import DataFile, FilePlan
 from destination_datalake.schema.columns import METADATA_COLUMNS
@@ -36,7 +36,7 @@ from destination_datalake.tables.glue.storage_descriptor import (
 from destination_datalake.tables.hive.cleanup import Cleanup
 from destination_datalake.tables.hive.compatibility import WIDENED_IN_PLACE, incompatibility
 from destination_datalake.tables.hive.content import Content, folders_in_use
-from destination_datalake.tables.hive.folders import CONCURRENT_CALLS, Folders, PlannedFolders
+from destination_datalake.tables.hive.folders import Folders, PlannedFolders
 from destination_datalake.tables.hive.parameters import generation_parameter, lowest_generation, save_commit
 from destination_datalake.tables.hive.partitions.creation import create_table
 from destination_datalake.tables.hive.partitions.existing import scheme_of
@@ -276,9 +276,8 @@ class HiveTable:
         return self._index.register(self._current, partitions)
 
     def _complete_uploads(self, files: Sequence[DataFile]) -> None:
-        s3 = self._access.client("s3")
-        with ThreadPoolExecutor(CONCURRENT_CALLS, "publish") as pool:
-            list(pool.map(lambda file: file.pending_upload.publish(s3), files))
+        uploads = [file.pending_upload for file in files if file.pending_upload is not None]
+        publish_all(uploads, self._access.client("s3"))
 
     def _record_commit(self, files: Sequence[DataFile]) -> bool:
         """Record the commit in the Glue entry, provided that the content has all of the files; False if it has not.

@@ -13,7 +13,7 @@ from destination_datalake.aws.access import AccessKeys, AwsAccess
 from destination_datalake.config.options import Config
 from destination_datalake.files.encode import encode
 from destination_datalake.files.plan import DataFile, RewriteTask, Rewritten
-from destination_datalake.files.rewrite import rewrite
+from destination_datalake.files.rewrite import published, rewrite
 from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit
 from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.policy import Policy
@@ -43,7 +43,7 @@ class Executors:
         self.rewritten = 0
 
     def rewrite(self, tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
-        answers = [answer for answer in rewrite(tasks) if isinstance(answer, Rewritten)]
+        answers = published([*rewrite(tasks)], tasks[0].access)
         assert len(answers) == len(tasks)
         self.rewritten += sum(answer.target != answer.source for answer in answers)
         return answers

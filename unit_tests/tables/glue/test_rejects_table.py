@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from destination_datalake.aws.upload import PendingUpload
 from destination_datalake.config.groups.governance import LakeFormationOptions
 from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.policy import Policy
@@ -26,7 +27,7 @@ def a_table(cloud: Cloud) -> RejectsTable:
 
 def a_file(table: str = "orders", reason: str = "R", unit: str = "unit") -> RejectFile:
     location = RejectLocation(ROOT, "run", "2026-11-21", "shop", table)
-    return RejectFile(location.partition(reason), location.uri(reason, unit))
+    return RejectFile(location.partition(reason), location.uri(reason, unit), PendingUpload(BUCKET, unit, "id", ()))
 
 
 def partitions(cloud: Cloud) -> dict[tuple[str, ...], str]:

@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.upload import Upload
 from destination_datalake.config.options import Config, SchemaConflicts
-from destination_datalake.files.plan import DataFile, FileFormat, FilePlan, RewriteFailed, RewriteTask, Rewritten
+from destination_datalake.files.plan import DataFile, FileFormat, FilePlan, RewriteTask, Rewritten
+from destination_datalake.files.rewrite import published
 from destination_datalake.files.rewrite import rewrite as rewrite_on_executors
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.arrow import arrow_field
@@ -42,12 +43,7 @@ WIDE = 2**40
 
 def rewrite(tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
     """Rewrite files as executors do."""
-    written: list[Rewritten] = []
-    for answer in rewrite_on_executors(tasks):
-        if not isinstance(answer, Rewritten):
-            raise RewriteFailed(answer.failure)
-        written.append(answer)
-    return written
+    return published([*rewrite_on_executors(tasks)], tasks[0].access)
 
 
 def no_rewrite(_tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:

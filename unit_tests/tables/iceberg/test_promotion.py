@@ -17,8 +17,8 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DoubleType, FloatType, LongType, NestedField, StringType
 
 from destination_datalake.errors import Failure
-from destination_datalake.files.plan import RewriteFailed, RewriteTask, Rewritten
-from destination_datalake.files.rewrite import rewrite
+from destination_datalake.files.plan import NotRewritten, RewriteFailed, RewriteTask, Rewritten
+from destination_datalake.files.rewrite import published, rewrite
 from destination_datalake.schema.types import ColumnType, Field, Float32, Float64, Int64, List, Struct
 from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.table import Committed, Reencode, TableConflict
@@ -42,7 +42,7 @@ class Executors:
 
     def __call__(self, tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
         self.sources += [task.source for task in tasks]
-        return [answer for answer in rewrite(tasks) if isinstance(answer, Rewritten)]
+        return published([*rewrite(tasks)], tasks[0].access)
 
 
 def promote(lake: Lake, opened: IcebergTable, executors: Executors, id_: int) -> None:
@@ -254,13 +254,14 @@ def test_a_failed_rewrite_changes_nothing_and_leaves_no_file(lake: Lake) -> None
     before = lake.load().metadata, lake.objects()
 
     def fail(tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
-        list(rewrite(tasks[:1]))
-        raise RewriteFailed(Failure("an object cannot be read", "", "config_error"))
+        failed = NotRewritten(Failure("an object cannot be read", "", "config_error"))
+        return published([*rewrite(tasks[:1]), failed], tasks[0].access)
 
     with pytest.raises(RewriteFailed):
         opened.commit([lake.write_rows(opened, {"id": 3, "price": 0.1}, columns=columns(Float64()))], fail)
 
     assert (lake.load().metadata, lake.objects()) == before
+    assert lake.access.client("s3").list_multipart_uploads(Bucket=lake.bucket).get("Uploads", []) == []
 
 
 def test_files_of_former_partitions_are_rewritten(lake: Lake) -> None:
