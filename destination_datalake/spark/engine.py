@@ -151,6 +151,10 @@ class Engine:
 
 def start_engine(config: Config) -> Engine:
     """Start the Spark that the options ask for, in the background. Raises OSError without a temporary folder."""
+    if config.spark.is_connect:
+        from destination_datalake.spark.connect.places import connect_backend
+
+        return Engine.start(connect_backend(config))
     from destination_datalake.spark.classic.backend import ClassicBackend
     from destination_datalake.spark.classic.settings import ClassicSettings
 

@@ -1,0 +1,194 @@
+"""A Spark that is reached by Spark Connect: its driver and executors are elsewhere.
+
+Jobs are DataFrames (`connect.jobs`): a Spark Connect client has no RDDs.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from destination_datalake.spark.backend import Consume, JobsProgress, Produce, Result, Task, Work
+from destination_datalake.spark.connect.jobs.consuming import consume_partitions
+from destination_datalake.spark.executors.differences import difference
+from destination_datalake.spark.executors.python import ExecutorPython
+from destination_datalake.spark.executors.work import on_executors
+from destination_datalake.spark.failure import JobFailed, SparkFailed
+from destination_datalake.spark.launchers.launcher import Launcher
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+
+    from destination_datalake.spark.connect.session import RemoteSession
+
+_logger = logging.getLogger(__name__)
+
+_Answer = TypeVar("_Answer")
+
+Packages = Callable[[Path], Path]
+"""Returns the archive of packages that executors are sent; builds it in a folder if it is nowhere yet."""
+
+_SESSIONS = 3
+"""How many sessions in a row may end before one of their jobs has ended well."""
+
+_CLOSE_SECONDS = 10.0
+"""How long the server may take to end a session before it is left to the server's own time limit."""
+
+
+class ConnectBackend:
+    """A Spark behind a Spark Connect server, in a session of ours, which is replaced when it has ended."""
+
+    is_local = False
+
+    def __init__(
+        self, launcher: Launcher, python: ExecutorPython, conf: Mapping[str, str], packages: Packages | None = None
+    ) -> None:
+        """Connect to nothing yet. `conf` has Spark's properties, as the options do; `packages` may be sent."""
+        self._launcher = launcher
+        self._python = python
+        self._conf = conf
+        self._packages = packages
+        self._stopping = threading.Event()
+        self._opening = threading.Lock()
+        self._session: RemoteSession | None = None
+        self._lost = 0
+        self._failure: SparkFailed | None = None
+
+    def start(self) -> None:
+        """Have a server, open a session, and wait until executors have run the connector. Raises SparkFailed."""
+        with self._opening:
+            self._session = self._open()
+
+    def ended(self) -> SparkFailed | None:
+        """Return why the server cannot be used any more, if a job has found that."""
+        return self._failure
+
+    def parallelism(self) -> int:
+        """Return how many tasks the server's Spark runs at once, by what it said at the start or has been seen to."""
+        return self._current().parallelism()
+
+    def run(self, work: Work[Task, Result], tasks: Sequence[Task]) -> list[Result]:
+        """Run a Spark task for each of `tasks`; in another session again if this one ends meanwhile."""
+        from destination_datalake.spark.connect.jobs import frames, rows
+
+        shipped, packed = on_executors(work, self._python), rows.packed(tasks)
+        results: list[Result] = []
+        for part in rows.jobs_of(packed):
+            results += self._do(lambda session, part=part: frames.run(session, shipped, part))  # type: ignore[misc]
+        return results
+
+    def exchange(
+        self, produce: Produce[Task], tasks: Sequence[Task], consume: Consume[Result], partitions: int
+    ) -> list[Result]:
+        """Run a job of two stages with a shuffle between them."""
+        from destination_datalake.spark.connect.jobs import frames, rows
+
+        producing = on_executors(produce, self._python)
+        consuming = on_executors(partial(consume_partitions, consume), self._python)
+        packed = rows.packed(tasks)
+        return self._do(lambda session: frames.exchange(session, producing, packed, consuming, partitions))
+
+    def progress(self) -> JobsProgress:
+        """Return what Spark last said of the jobs; it says so every 2 s."""
+        session = self._session
+        return JobsProgress() if session is None else session.watch.progress()
+
+    def stop(self, *, orderly: bool) -> None:
+        """End the session, and with it its jobs; end the server if a launcher has started it."""
+        self._stopping.set()
+        seconds = _CLOSE_SECONDS if orderly else 0.0
+        closing = threading.Thread(target=self._close, name="spark-close", daemon=True)
+        closing.start()
+        closing.join(seconds)
+
+    def _close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+        self._launcher.end()
+
+    def _do(self, job: Callable[[SparkSession], _Answer]) -> _Answer:
+        """Run the job, in another session if this one ends. Raises JobFailed or SparkFailed."""
+        from destination_datalake.spark.connect.failure import Meaning, meaning
+
+        while True:
+            session = self._current()
+            try:
+                answer = job(session.spark)
+            except Exception as error:
+                if self._stopping.is_set():
+                    raise _stopped() from error
+                if isinstance(error, SparkFailed):
+                    self._failure = error
+                    raise
+                why = meaning(error)
+                if why is Meaning.JOB_FAILED and difference(str(error), self._python) is None:
+                    raise JobFailed(str(error)) from error
+                if self._lost == _SESSIONS or not (why is Meaning.SESSION_LOST or self._launcher.is_fresh):
+                    self._failure = self._unusable(error)
+                    raise self._failure from error
+                # Of a server of our own, whatever keeps it from running jobs is mended by another one.
+                self._replace(session)
+            else:
+                self._lost = 0
+                return answer
+
+    def _current(self) -> RemoteSession:
+        """Return the session; wait while it is replaced. Raises SparkFailed if there is none any more."""
+        with self._opening:
+            if self._failure is not None:
+                raise self._failure
+            if self._session is None:
+                raise _stopped()
+            return self._session
+
+    def _replace(self, lost: RemoteSession) -> None:
+        """Open another session in place of the lost one, unless another thread has done so. Raises SparkFailed."""
+        with self._opening:
+            if self._session is not lost or self._stopping.is_set():
+                return
+            self._lost += 1
+            _logger.warning("The session on %s has ended; another is opened.", self._launcher.name)
+            lost.close()
+            self._launcher.end()
+            try:
+                self._session = self._open()
+            except SparkFailed as error:
+                self._failure = error
+                raise
+
+    def _open(self) -> RemoteSession:
+        """Return a session on a server of the launcher's; leave nothing behind otherwise. Raises SparkFailed."""
+        from destination_datalake.spark.connect.session import RemoteSession
+
+        conf = {} if self._launcher.is_fresh else self._conf
+        try:
+            endpoint = self._launcher.launch(self._stopping)
+            session = RemoteSession.open(endpoint, self._python, conf, self._packages)
+            if self._stopping.is_set():
+                session.close()
+                raise _stopped()
+            return session
+        except BaseException as error:
+            self._launcher.end()
+            if isinstance(error, SparkFailed):
+                raise
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: BaseException) -> SparkFailed:
+        """Return why no job can be run."""
+        from destination_datalake.spark.connect.failure import meaning, unusable
+
+        if self._stopping.is_set():
+            return _stopped()
+        if (differs := difference(str(error), self._python)) is not None:
+            return SparkFailed(differs, "config_error")
+        return unusable(meaning(error), error, self._launcher.name)
+
+
+def _stopped() -> SparkFailed:
+    return SparkFailed("Spark was stopped.")

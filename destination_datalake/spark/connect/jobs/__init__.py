@@ -1,0 +1,1 @@
+"""Jobs of Spark Connect: their DataFrames, and their tasks and results as rows."""

@@ -1,0 +1,15 @@
+"""The consuming side of a shuffle on executors, once the connector has been found there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from destination_datalake.spark.backend import Consume, Result
+
+
+def consume_partitions(
+    consume: Consume[Result], partitions: Iterable[tuple[int, Iterator[bytes]]]
+) -> Iterator[tuple[int, list[Result]]]:
+    """Yield the results of each partition."""
+    for number, payloads in partitions:
+        yield number, list(consume(number, payloads))

@@ -1,0 +1,93 @@
+"""Jobs as DataFrames: ranges of numbers, functions over Arrow batches, and shuffles of payloads.
+
+There are no relations with data of the client's: servers older than the client refuse them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import mmh3
+from pyspark.cloudpickle import register_pickle_by_value
+from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
+
+from destination_datalake.spark.connect.jobs import mapping, rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.connect.session import SparkSession
+
+OnExecutors = Callable[[Iterable[Any]], Iterable[Any]]
+"""Work that `executors.on_executors` has made ready."""
+
+_RESULTS = StructType(
+    [
+        StructField("number", IntegerType()),
+        StructField("part", IntegerType()),
+        StructField("parts", IntegerType()),
+        StructField("data", BinaryType()),
+    ]
+)
+_PAYLOADS = StructType(
+    [StructField("key", IntegerType()), StructField("number", IntegerType()), StructField("data", BinaryType())]
+)
+
+_PROBED_ROWS = 1 << 16
+_HASH_SEED = 42
+
+register_pickle_by_value(mapping)  # type: ignore[no-untyped-call]
+
+
+def run(session: SparkSession, work: OnExecutors, tasks: Sequence[bytes]) -> list[Any]:
+    """Run a Spark task for each of `tasks`; return the results in their order. Raises what PySpark raises."""
+    results = _collected(_numbers(session, len(tasks)).mapInArrow(partial(mapping.run_tasks, work, tasks), _RESULTS))
+    if len(results) != len(tasks):
+        raise rows.ResultsMissing(f"the results of {len(tasks) - len(results)} of {len(tasks)} tasks")
+    return [result for number in range(len(tasks)) for result in results[number]]
+
+
+def exchange(
+    session: SparkSession, produce: OnExecutors, tasks: Sequence[bytes], consume: OnExecutors, partitions: int
+) -> list[Any]:
+    """Run `produce` on the tasks, shuffle its payloads, and run `consume` on each partition of them."""
+    mapper = partial(mapping.produce_rows, produce, tasks, shuffle_keys(partitions))
+    payloads = _numbers(session, len(tasks)).mapInArrow(mapper, _PAYLOADS)
+    shuffled = payloads.repartition(partitions, "key").sortWithinPartitions("number")
+    results = _collected(shuffled.mapInArrow(partial(mapping.consume_rows, consume), _RESULTS))
+    return [result for number in sorted(results) for result in results[number]]
+
+
+def probe(session: SparkSession, work: OnExecutors) -> int:
+    """Run `work` without tasks on as many executors' cores as Spark would use; return how many those are.
+
+    That is what Spark splits a range into: spark.default.parallelism, or the cores of all executors.
+    """
+    table = session.range(_PROBED_ROWS).mapInArrow(partial(mapping.warm_up, work), _RESULTS).toArrow()
+    return int(table.num_rows)
+
+
+def shuffle_keys(partitions: int) -> list[int]:
+    """Return for each partition a number that Spark's shuffle sends there, so that no two share a Spark task.
+
+    https://spark.apache.org/docs/latest/api/sql/#hash is Murmur3 with a seed of 42, modulo the number of partitions.
+    If it were another function, partitions would only be less even.
+    """
+    keys: dict[int, int] = {}
+    for key in count():
+        keys.setdefault(mmh3.hash(struct.pack("<i", key), _HASH_SEED) % partitions, key)
+        if len(keys) == partitions:
+            return [keys[partition] for partition in range(partitions)]
+    raise AssertionError
+
+
+def _numbers(session: SparkSession, count: int) -> DataFrame:
+    """Return the numbers below `count`, each in a partition of its own."""
+    return session.range(0, count, 1, count)
+
+
+def _collected(frame: DataFrame) -> dict[int, list[Any]]:
+    return rows.results(frame.toArrow())

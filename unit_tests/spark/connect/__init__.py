@@ -1,0 +1,1 @@
+"""Spark Connect: jobs as rows, sessions, failures."""

@@ -1,0 +1,1 @@
+"""Sessions of AWS services with Spark Connect."""
