@@ -12,9 +12,9 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,10 +33,14 @@ from destination_datalake.spark.classic.pyspark_internals import (
 )
 from destination_datalake.spark.classic.settings import ClassicSettings, local_master_with_attempts
 from destination_datalake.spark.classic.start_failure import start_failure
+from destination_datalake.spark.executors.python import FOLDER
+from destination_datalake.spark.executors.shuffle import consumed
 from destination_datalake.spark.failure import JobFailed, SparkFailed, end_failure
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
+
+    from destination_datalake.spark.executors.archive import Archive
 
 
 class ClassicBackend:
@@ -66,7 +70,10 @@ class ClassicBackend:
         """Launch the JVM and start Spark in it. Raises SparkFailed."""
         try:
             self._context = self._new_context()
+            self._warm_up(self._context)
         except BaseException as error:
+            if (different := self._difference(java_exception_text(error))) is not None:
+                raise different from error
             raise start_failure(error, self._jvm.output(), self._settings.master) from error
 
     def ended(self) -> SparkFailed | None:
@@ -86,16 +93,16 @@ class ClassicBackend:
     def run(self, work: Work[Task, Result], tasks: Sequence[Task]) -> list[Result]:
         """Run a job of one Spark task for each of `tasks`."""
         with self._spark_errors():
-            return self.context.parallelize(tasks, len(tasks)).mapPartitions(work).collect()
+            return self.context.parallelize(tasks, len(tasks)).mapPartitions(self._prepared(work)).collect()
 
     def exchange(
         self, produce: Produce[Task], tasks: Sequence[Task], consume: Consume[Result], partitions: int
     ) -> list[Result]:
         """Run a job of two stages with a shuffle between them."""
         with self._spark_errors():
-            payloads = self.context.parallelize(tasks, len(tasks)).mapPartitions(produce)
+            payloads = self.context.parallelize(tasks, len(tasks)).mapPartitions(self._prepared(produce))
             shuffled = payloads.partitionBy(partitions, int)
-            return shuffled.mapPartitions(partial(_consumed, consume)).collect()
+            return shuffled.mapPartitions(self._prepared(partial(consumed, consume))).collect()
 
     def progress(self) -> JobsProgress:
         """Return the tasks of the stages that Spark's status tracker knows as active."""
@@ -129,19 +136,24 @@ class ClassicBackend:
             if (ended := self.ended()) is not None:
                 raise ended from error
             if is_java_exception(error):
-                raise JobFailed(java_exception_text(error) or str(error)) from error
+                text = java_exception_text(error) or str(error)
+                raise self._difference(text) or JobFailed(text) from error
             raise end_failure(None) from error
 
     def _new_context(self) -> SparkContext:
-        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-        # Otherwise Spark resolves the machine's host name, which fails where it has no address.
-        os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
+        python = self._settings.python
+        os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"] = python.interpreter, sys.executable
+        if self._settings.is_local:
+            # Otherwise Spark resolves the machine's host name, which fails where it has no address. Executors on other
+            # machines call the driver by that name, or by `spark.driver.host`.
+            os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
         from pyspark import SparkConf, SparkContext
 
         drop_sql_converters()
         properties = self._settings.properties(self._scratch)
         if self._stopping.is_set():
             raise InterruptedError("Spark was stopped before its JVM was launched")
+        packing = self._pack() if python.is_packed else None
         gateway = self._jvm.launch(properties)
         properties["spark.master"] = local_master_with_attempts(
             properties["spark.master"], lambda: available_processors(gateway)
@@ -150,17 +162,39 @@ class ClassicBackend:
         silence_accumulator_server(context)
         hand_over_without_files(context)
         context.setLogLevel("ERROR")
-        # An empty task per core starts the Python workers: the first real job finds them running.
-        from destination_datalake.files.encode import encode
-
-        context.parallelize([], context.defaultParallelism).mapPartitions(encode).collect()
+        if packing is not None:
+            context.addArchive(f"{packing.result().path}#{FOLDER}")
         return context
 
+    def _pack(self) -> Future[Archive]:
+        """Build the archive for executors while the JVM starts."""
+        from destination_datalake.spark.executors.archive import archive
 
-def _consumed(consume: Consume[Result], rows: Iterable[tuple[int, bytes]]) -> Iterable[Result]:
-    """Consume the rows of one partition of the shuffle, all of which have the partition's number."""
-    remaining = iter(rows)
-    first = next(remaining, None)
-    if first is None:
-        return ()
-    return consume(first[0], (payload for _, payload in chain((first,), remaining)))
+        threads = ThreadPoolExecutor(1, "archive")
+        try:
+            return threads.submit(archive, self._scratch, with_json_lines=self._settings.writes_json_lines)
+        finally:
+            threads.shutdown(wait=False)
+
+    def _warm_up(self, context: SparkContext) -> None:
+        """Run an empty task per core: the first real job finds Python workers running, and like the driver."""
+        from destination_datalake.files.encode import encode
+
+        context.parallelize([], context.defaultParallelism).mapPartitions(self._prepared(encode)).collect()
+
+    def _prepared(self, work: Work[Task, Result]) -> Work[Task, Result]:
+        """Return what Spark is given to run: the work itself where workers are forks of a daemon on this machine."""
+        if not self._settings.is_cluster:
+            return work
+        from destination_datalake.spark.executors.work import on_executors
+
+        return on_executors(work, self._settings.python)
+
+    def _difference(self, text: str | None) -> SparkFailed | None:
+        """Return how executors differ from the driver, if that is what the text of Spark's error is of."""
+        if text is None or not self._settings.is_cluster:
+            return None
+        from destination_datalake.spark.executors.differences import difference
+
+        message = difference(text, self._settings.python)
+        return None if message is None else SparkFailed(message, "config_error")

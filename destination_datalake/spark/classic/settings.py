@@ -8,11 +8,12 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from destination_datalake.spark.classic.jvm import user_options
+from destination_datalake.spark.executors.python import ExecutorPython
 
 if TYPE_CHECKING:
     from destination_datalake.config.options import Config
@@ -62,21 +63,33 @@ _ALWAYS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ClassicSettings:
-    """How our own driver runs. `conf` has properties, which override our defaults; `jvm_options` are added to ours."""
+    """How our own driver runs. `conf` has properties, which override our defaults; `jvm_options` are added to ours.
+
+    `python` is what executors of a cluster run, and `writes_json_lines` whether they need packages for that format.
+    """
 
     master: str
     conf: Mapping[str, str]
     jvm_options: tuple[str, ...] = ()
+    python: ExecutorPython = field(default_factory=ExecutorPython)
+    writes_json_lines: bool = False
 
     @classmethod
     def from_config(cls, config: Config) -> ClassicSettings:
         """Return the settings that the connector's configuration has."""
-        return cls(config.spark.master, config.spark.conf)
+        spark = config.spark
+        python = ExecutorPython(spark.python) if _is_cluster(spark.master) else ExecutorPython()
+        return cls(spark.master, spark.conf, (), python, config.format.format_type == "JSONL")
 
     @property
     def is_local(self) -> bool:
         """Whether executors share this machine's disk."""
         return self.master.startswith("local")
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether executors are processes apart from the driver's, whose Python may be another."""
+        return _is_cluster(self.master)
 
     def properties(self, scratch: Path) -> dict[str, str]:
         """Return all properties that Spark is started with; `scratch` is the folder for its temporary files."""
@@ -97,6 +110,10 @@ class ClassicSettings:
         archive = archive_path()
         shared = (f"-XX:SharedArchiveFile={archive}", "-Xlog:disable") if archive.exists() else ()
         return (*_JVM_OPTIONS, temporary, logging, *user_options(scratch), *shared, *self.jvm_options)
+
+
+def _is_cluster(master: str) -> bool:
+    return re.fullmatch(r"local(\[.*\])?", master) is None
 
 
 def archive_path() -> Path:
