@@ -1,7 +1,8 @@
 """The compaction job, as it runs on executors: the rows of several Parquet files are written as one.
 
 Files are read one after the other, a few rows at a time, and the new one is sent in parts while it is encoded: memory
-depends neither on their number nor on their sizes, but on one row group.
+depends neither on their number nor on their sizes, but on one row group. Rows that must be sorted and are more than
+memory should hold wait on the local disk.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from destination_datalake.aws.upload import Upload
 from destination_datalake.aws.withdrawal import undone_on_failure
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.formats.parquet import ParquetFileWriter
+from destination_datalake.files.merge_sort import MergeSort
 from destination_datalake.files.plan import Compacted, CompactResult, CompactTask, LeftFile, NotCompacted, SourceFile
 from destination_datalake.files.reading.parquet import read_rows
 from destination_datalake.files.reading.projection import Unsuitable
+from destination_datalake.partitioning.spec import SortOrder
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -71,10 +74,10 @@ def _written(task: CompactTask, sources: list[SourceFile], left: list[LeftFile],
     with undone_on_failure(upload.abort):
         writer = ParquetFileWriter(task.codec, task.schema, upload)
         rows = 0
-        for source in sources:
-            for table in _rows(source, s3, task.schema):
-                writer.write(table)
-                rows += table.num_rows
+        read = (table for source in sources for table in _rows(source, s3, task.schema))
+        for table in read if task.sort_order is None else _sorted(read, task.sort_order):
+            writer.write(table)
+            rows += table.num_rows
         footer = writer.close()
         upload.close()
     return Compacted(
@@ -85,7 +88,7 @@ def _written(task: CompactTask, sources: list[SourceFile], left: list[LeftFile],
         footer,
         tuple(source.uri for source in sources),
         tuple(left),
-        is_sorted=False,
+        is_sorted=task.sort_order is not None,
     )
 
 
@@ -96,6 +99,16 @@ def _rows(source: SourceFile, s3: S3Client, schema: pa.Schema) -> Iterator[pa.Ta
         raise _Left(LeftFile(source.uri, str(error))) from error
     except pa.ArrowException as error:
         raise _Left(LeftFile(source.uri, _UNREADABLE)) from error
+
+
+def _sorted(tables: Iterable[pa.Table], order: SortOrder) -> Iterator[pa.Table]:
+    sort = MergeSort(order)
+    try:
+        for table in tables:
+            sort.add(table)
+        yield from sort.rows()
+    finally:
+        sort.close()
 
 
 class _Left(Exception):

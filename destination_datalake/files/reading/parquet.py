@@ -75,7 +75,7 @@ class _Ranges(io.RawIOBase):
         self._s3 = s3
         self._size = source.size
         self._position = 0
-        start = 0 if source.size <= _WHOLE_BYTES else source.size - _FOOTER_BYTES
+        start = 0 if source.size <= _WHOLE_BYTES else max(0, source.size - _FOOTER_BYTES)
         self._tail = (start, self._fetch(start, source.size))
         self._held = (0, b"")
 

@@ -51,6 +51,10 @@ def _projected(array: pa.Array[Any], source: pa.Field[Any], target: pa.Field[Any
         return array
     if isinstance(new, pa.StructType) and isinstance(old, pa.StructType):
         return _struct(cast("pa.StructArray", array), old, new)
+    if isinstance(new, pa.ListType) and isinstance(old, pa.LargeListType | pa.FixedSizeListType):
+        # The types of Arrow that a writer had are in its file, as PyIceberg's.
+        plain = source.with_type(pa.list_(old.value_field))
+        return _projected(array.cast(plain.type), plain, target)
     if isinstance(new, pa.ListType) and isinstance(old, pa.ListType):
         of_list = cast("pa.ListArray[Any]", _without_offset(array))
         values = _projected(of_list.values, old.value_field, new.value_field)

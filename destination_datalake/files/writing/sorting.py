@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,6 +20,14 @@ def in_order(table: pa.Table, order: SortOrder) -> pa.Table:
     Texts are compared by code point. A source that the table does not have is null in all rows. The table itself is
     returned if it is in order already.
     """
+    positions = sorted_positions(table, order)
+    if (positions[1:] > positions[:-1]).all():
+        return table
+    return table.take(positions)
+
+
+def sorted_positions(table: pa.Table, order: SortOrder) -> npt.NDArray[np.uint64]:
+    """Return the positions of the rows in order; those with equal keys are in the order of the table."""
     keys: dict[str, pa.Array[Any]] = {}
     directions: list[tuple[str, str]] = []
     for number, field in enumerate(order.fields):
@@ -25,12 +35,10 @@ def in_order(table: pa.Table, order: SortOrder) -> pa.Table:
             keys[f"{number}{name}"] = key
             directions.append((f"{number}{name}", direction))
     if not directions:
-        return table
+        return np.arange(table.num_rows, dtype=np.uint64)
     indices: Any = pc.sort_indices(pa.table(keys), sort_keys=directions)  # type: ignore[arg-type]
-    positions = indices.to_numpy()
-    if (positions[1:] > positions[:-1]).all():
-        return table
-    return table.take(indices)
+    positions: npt.NDArray[np.uint64] = indices.to_numpy()
+    return positions
 
 
 def _keys(table: pa.Table, field: SortField) -> list[tuple[str, Any, str]]:

@@ -55,14 +55,14 @@ def candidates(table: Table, branch: str) -> Candidates:
     manifests = live_manifests(table, ref.snapshot_id) if ref is not None else []
     entries = [entry for manifest in manifests for entry in live_entries(manifest, table.io)]
     data = [entry for entry in entries if entry.data_file.content == DataFileContent.DATA]
-    deletes = _Deletes([entry for entry in entries if entry.data_file.content != DataFileContent.DATA])
+    deletes = Deletes([entry for entry in entries if entry.data_file.content != DataFileContent.DATA])
     parquet = [entry for entry in data if entry.data_file.file_format == FileFormat.PARQUET]
     whole = [Candidate(entry.data_file, entry.sequence_number) for entry in parquet if not deletes.may_apply(entry)]
     whole.sort(key=lambda each: each.sequence or 0)
     return Candidates(tuple(whole), len(parquet) - len(whole), len(data) - len(parquet))
 
 
-class _Deletes:
+class Deletes:
     """The delete files of a snapshot, by the partitions that they apply to (Iceberg spec: Scan Planning)."""
 
     def __init__(self, entries: Sequence[ManifestEntry]) -> None:

@@ -9,28 +9,25 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.transforms import IdentityTransform
 
 from destination_datalake.aws.withdrawal import withdraw_all
-from destination_datalake.files.plan import Compacted, CompactResult, CompactTask, NotCompacted, SourceFile
+from destination_datalake.files.plan import Compacted, CompactResult, CompactTask, NotCompacted
 from destination_datalake.tables.iceberg.maintenance.arrow_schema import arrow_schema
 from destination_datalake.tables.iceberg.maintenance.bins import bins
 from destination_datalake.tables.iceberg.maintenance.candidates import Candidate, PartitionKey, candidates
+from destination_datalake.tables.iceberg.maintenance.rounds import Round
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
-from destination_datalake.tables.iceberg.snapshots.entries import Entries
 from destination_datalake.tables.iceberg.snapshots.producers import Compaction, compact_files
 from destination_datalake.tables.table import TableBusy, TableName
 
 if TYPE_CHECKING:
-    from pyiceberg.table.metadata import TableMetadata
-
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.errors import Failure
 
@@ -41,9 +38,6 @@ CompactFiles = Callable[[Sequence[CompactTask]], Sequence[CompactResult]]
 
 _BINS_PER_COMMIT = 64
 """What a kill loses: 64 bins of 128 MB are 8 GB."""
-
-_CODECS = {"zstd": "ZSTD", "gzip": "GZIP", "snappy": "SNAPPY", "lz4": "LZ4", "brotli": "BROTLI"}
-_DEFAULT_CODEC = "zstd"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,36 +127,36 @@ class _TableCompaction:
             self._report.notes = plan.notes
             if not plan.bins:
                 break
-            chosen = {uuid4().hex: bin_ for bin_ in plan.bins[:_BINS_PER_COMMIT]}
-            done = self._compacted(self._execute(list(_tasks(chosen, table, self._access))), chosen)
-            if done and not self._commit(done, chosen, table):
+            chosen = Round(table, {uuid4().hex: bin_ for bin_ in plan.bins[:_BINS_PER_COMMIT]})
+            done = self._compacted(self._execute(list(chosen.tasks(self._access))), chosen)
+            if done and not self._commit(done, chosen):
                 conflicts += 1
         found = (f"{count} of its files: {reason}" for reason, count in sorted(self._reasons.items()))
         self._report.notes = (*self._report.notes, *found)
         return self._report
 
-    def _compacted(self, results: Sequence[CompactResult], chosen: dict[str, tuple[Candidate, ...]]) -> list[Compacted]:
+    def _compacted(self, results: Sequence[CompactResult], chosen: Round) -> list[Compacted]:
         for result in results:
             for left in result.left:
                 self._leave.add(left.uri)
                 self._reasons[left.reason] += 1
             if isinstance(result, NotCompacted):
-                self._leave |= {each.file.file_path for each in chosen[result.name]}
+                self._leave |= {each.file.file_path for each in chosen.bins[result.name]}
                 if result.failure is not None:
                     self._report.failures.append(result.failure)
         return [result for result in results if isinstance(result, Compacted)]
 
-    def _commit(self, done: list[Compacted], chosen: dict[str, tuple[Candidate, ...]], planned: Table) -> bool:
+    def _commit(self, done: list[Compacted], chosen: Round) -> bool:
         """Commit what is still valid; return whether anything is. Delete the files of the rest."""
 
         def build(table: Table, transaction: Transaction) -> list[tuple[Compacted, Compaction]]:
-            valid = list(_valid(done, chosen, table))
+            valid = list(chosen.valid(done, table))
             if valid:
                 compact_files([compaction for _, compaction in valid], MAIN_BRANCH, table, transaction)
             return valid
 
         try:
-            _, committed = self._operations.commit(build, planned)
+            _, committed = self._operations.commit(build)
         except TableBusy:
             self._delete(done)
             raise
@@ -184,47 +178,6 @@ class _TableCompaction:
             withdraw_all(files, self._access.client("s3"))
         except Exception:
             _logger.warning("Unused files of table %s could not be deleted.", self._name, exc_info=True)
-
-
-def _tasks(chosen: dict[str, tuple[Candidate, ...]], table: Table, access: AwsAccess) -> Iterator[CompactTask]:
-    schema = arrow_schema(table.schema())
-    assert schema is not None
-    codec = table.properties.get("write.parquet.compression-codec", _DEFAULT_CODEC).lower()
-    data = f"{table.location().rstrip('/')}/data"
-    for name, bin_ in chosen.items():
-        folder = bin_[0].file.file_path.rpartition("/")[0]
-        sources = tuple(
-            SourceFile(each.file.file_path, each.file.file_size_in_bytes, _identities(each, table.metadata))
-            for each in bin_
-        )
-        folder = folder if f"{folder}/".startswith(f"{data}/") else data
-        yield CompactTask(name, sources, schema, folder, _CODECS.get(codec, "UNCOMPRESSED"), None, access)
-
-
-def _identities(candidate: Candidate, metadata: TableMetadata) -> frozenset[int]:
-    """Return the ids of columns whose value is that of the file's partition."""
-    fields = metadata.specs()[candidate.file.spec_id].fields
-    return frozenset(
-        each.source_id
-        for position, each in enumerate(fields)
-        if isinstance(each.transform, IdentityTransform) and candidate.file.partition[position] is not None
-    )
-
-
-def _valid(
-    done: Sequence[Compacted], chosen: dict[str, tuple[Candidate, ...]], table: Table
-) -> Iterator[tuple[Compacted, Compaction]]:
-    """Yield the files that have all rows of others which are live, and nothing else."""
-    live = {each.file.file_path: each for each in candidates(table, MAIN_BRANCH).files}
-    entries = Entries(table.metadata)
-    for file in done:
-        old = [live[path] for path in file.sources if path in live]
-        planned = {each.file.file_path: each.file.record_count for each in chosen[file.name]}
-        if len(old) < len(file.sources) or file.rows != sum(planned[path] for path in file.sources):
-            continue
-        if (new := entries.of_compacted(file, old[0].file, None)) is not None:
-            sequences = [each.sequence for each in old if each.sequence is not None]
-            yield file, Compaction(tuple(each.file for each in old), new, max(sequences, default=None))
 
 
 def _size(candidate: Candidate) -> int:

@@ -1,46 +1,345 @@
-"""Compaction: fewer, larger files with the same rows, whatever else happens to the table meanwhile."""
+"""Compaction: fewer, larger files with the same rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
-from destination_datalake.files.compact import compact as compact_files
-from destination_datalake.files.plan import CompactResult, CompactTask
-from destination_datalake.tables.iceberg.maintenance.compaction import CompactionReport, compact
+import pyarrow as pa
+import pytest
+from pyiceberg.conversions import to_bytes
+from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.types import LongType, NestedField, StringType
+
+from destination_datalake.schema.types import Field, Float32, Int32, Int64, List, String, Struct, Timestamp
+from destination_datalake.tables.iceberg.maintenance.compaction import plan_compaction
+from destination_datalake.tables.iceberg.table import IcebergTable
 from unit_tests.tables.iceberg.lake import Lake
+from unit_tests.tables.iceberg.maintenance.compacting import (
+    TARGET,
+    compacted,
+    files,
+    keys,
+    live,
+    live_keys,
+    rows,
+    summary,
+)
 
-TARGET = 10_000_000
-
-
-def on_executors(tasks: Sequence[CompactTask]) -> Sequence[CompactResult]:
-    return list(compact_files(tasks))
-
-
-def compacted(lake: Lake, execute: Any = on_executors, target: int = TARGET) -> CompactionReport:
-    return compact(lake.name, lake.access, execute, target)
-
-
-def files(lake: Lake, branch: str = "main") -> list[str]:
-    table = lake.load()
-    return [
-        task.file.file_path for task in table.scan(snapshot_id=table.metadata.refs[branch].snapshot_id).plan_files()
-    ]
+ID = Field("id", "id", Int64())
 
 
-def test_small_files_become_one_with_the_same_rows(lake: Lake) -> None:
-    opened = lake.open()
-    for number in range(6):
+def filled(lake: Lake, *, commits: int = 6, **more: Any) -> IcebergTable:
+    opened = lake.open(**more)
+    for number in range(commits):
         lake.commit(opened, number)
+    return opened
+
+
+def test_small_files_become_one_in_one_snapshot_that_changes_no_rows(lake: Lake) -> None:
+    """Incremental readers skip snapshots of the operation `replace` (Iceberg spec: Snapshots)."""
+    filled(lake)
+    before, total = rows(lake), sum(file.file_size_in_bytes for file in files(lake))
 
     report = compacted(lake)
 
+    assert rows(lake) == before
+    [file] = files(lake)
     assert (report.files_before, report.files_after, report.rows, report.commits) == (6, 1, 6, 1)
+    assert (report.bytes_before, report.bytes_after) == (total, file.file_size_in_bytes)
+    assert (report.notes, report.failures) == ((), [])
+    assert summary(lake).operation == Operation.REPLACE
+    totals = {"total-records": "6", "total-data-files": "1", "deleted-data-files": "6", "added-data-files": "1"}
+    assert {key: summary(lake)[key] for key in totals} == totals
+
+
+def test_the_old_files_stay_for_older_snapshots(lake: Lake) -> None:
+    filled(lake)
+    old = lake.load().current_snapshot()
+    before = keys(lake)
+
+    compacted(lake)
+
+    assert before < keys(lake)
+    assert old is not None
+    assert lake.load().scan(snapshot_id=old.snapshot_id).to_arrow().num_rows == 6
+
+
+def test_a_table_whose_files_are_large_or_few_is_left_as_it_is(lake: Lake) -> None:
+    filled(lake, commits=4)
+    location = lake.load().metadata_location
+
+    assert compacted(lake).commits == 0
+    lake.commit(lake.open(), 4)
+    assert compacted(lake, target=files(lake)[0].file_size_in_bytes).commits == 0
+
+    assert lake.load().metadata.metadata_log[-1].metadata_file == location
+
+
+def test_a_table_without_rows_is_left_as_it_is(lake: Lake) -> None:
+    lake.open()
+
+    assert compacted(lake).commits == 0
+
+
+def test_compacting_again_changes_nothing(lake: Lake) -> None:
+    filled(lake)
+    compacted(lake)
+    location = lake.load().metadata_location
+
+    assert compacted(lake).commits == 0
+    assert lake.load().metadata_location == location
+
+
+def test_sequence_numbers_are_kept_so_that_later_deletes_apply(lake: Lake) -> None:
+    """An equality delete applies to data files with lower ones (Iceberg spec: Scan Planning)."""
+    filled(lake)
+    newest = max(entry.sequence_number or 0 for entry in live(lake))
+
+    compacted(lake)
+
+    [entry] = live(lake)
+    assert (entry.status, entry.sequence_number) == (ManifestEntryStatus.ADDED, newest)
+    assert entry.file_sequence_number == newest + 1
+
+
+def test_entries_have_statistics_of_all_rows(lake: Lake) -> None:
+    filled(lake)
+
+    compacted(lake)
+
+    [file] = files(lake)
+    id_ = lake.load().schema().find_field("id").field_id
+    assert (file.lower_bounds[id_], file.upper_bounds[id_]) == (to_bytes(LongType(), 0), to_bytes(LongType(), 5))
+    assert file.record_count == file.value_counts[id_] == 6
+    assert lake.scanned("id = 9") == 0
+    assert lake.scanned("id = 3") == 1
+
+
+AT = Field("at", "at", Timestamp(zoned=False))
+DAYS = ("2024-01-01", "2024-01-02")
+
+
+def test_files_of_different_partitions_and_specs_stay_apart(lake: Lake) -> None:
+    by: dict[str, Any] = {"columns": (ID, AT), "cursor": "at"}
+    for units in ("MONTH", "DAY"):
+        opened = lake.open(partitioning=units, **by)
+        for id_ in range(6):
+            lake.commit_rows(opened, *({"id": id_, "at": datetime.fromisoformat(day)} for day in DAYS))
+    before = rows(lake)
+
+    report = compacted(lake)
+
+    assert (report.files_before, report.files_after) == (18, 3)
+    assert rows(lake) == before
+    assert lake.specs_of_files() == [0, 1, 1]
+    assert lake.scanned("at = '2024-01-02T00:00:00'") == 2
+    folders = sorted(file.file_path.rpartition("/")[0].rpartition("/data/")[2] for file in files(lake))
+    assert folders == ["at_day=2024-01-01", "at_day=2024-01-02", "at_month=2024-01"]
+
+
+def test_columns_are_what_the_table_has_now(lake: Lake) -> None:
+    """Added, dropped, renamed and promoted since the files were written, inside structs and lists too."""
+    inner = Struct((Field("a", "a", Int32()), Field("b", "b", String())))
+    columns = (
+        Field("n", "n", Int32()),
+        Field("gone", "gone", String()),
+        Field("l", "l", List(inner)),
+        Field("s", "s", inner),
+    )
+    opened = lake.open(columns=columns)
+    for n in range(3):
+        nested = {"a": n, "b": str(n)}
+        file = lake.write_rows(opened, {"n": n, "gone": "x", "l": [nested, None], "s": nested}, {"n": None})
+        opened.commit([file], lambda _: [])
+    with lake.load().update_schema() as update:
+        update.delete_column("gone")
+        update.rename_column("s", "renamed")
+        update.rename_column("l.element.b", "c")
+        update.delete_column("s.a")
+        update.update_column("n", field_type=LongType())
+    with lake.load().update_schema() as update:
+        update.add_column("gone", StringType())
+        update.add_column(("renamed", "a"), StringType())
+    wide = (Field("n", "n", Int64()), ID)
+    for n in range(3):
+        late = lake.open(columns=wide)
+        lake.commit_rows(late, {"n": 2**40 + n, "id": n})
+    before = rows(lake)
+
+    compacted(lake)
+
     assert len(files(lake)) == 1
+    assert rows(lake) == before
+    assert {row["gone"] for row in before} == {None}
+    assert {row["n"] for row in before} == {None, 0, 1, 2, 2**40, 2**40 + 1, 2**40 + 2}
+
+
+def test_files_of_a_table_with_a_sort_order_are_sorted(lake: Lake) -> None:
+    opened = lake.open(sort_by=[{"source": "id", "direction": "descending"}])
+    for number in (3, 1, 5, 2, 4):
+        lake.commit(opened, number)
+
+    compacted(lake)
+
+    [file] = files(lake)
+    assert file.sort_order_id == lake.load().sort_order().order_id != 0
+    assert lake.load().scan().to_arrow().column("id").to_pylist() == [5, 4, 3, 2, 1]
+
+
+def test_rows_of_a_table_without_sort_order_stay_in_the_order_of_the_commits(lake: Lake) -> None:
+    opened = lake.open()
+    for number in (3, 1, 5, 2, 4):
+        lake.commit(opened, number)
+
+    compacted(lake)
+
+    assert files(lake)[0].sort_order_id is None
+    assert lake.load().scan().to_arrow().column("id").to_pylist() == [3, 1, 5, 2, 4]
+
+
+def test_what_delete_files_may_apply_to_is_left_with_a_note(lake: Lake) -> None:
+    filled(lake)
+    lake.delete_first_row()
+    before = lake.ids()
+
+    report = compacted(lake)
+
+    assert report.files_before == 0
+    assert report.notes == ("delete files may apply to 6 of its files",)
+    assert lake.ids() == before
+    assert len(before) == 5
+
+
+def test_files_after_the_last_delete_file_are_compacted(lake: Lake) -> None:
+    opened = filled(lake)
+    lake.delete_first_row()
+    for number in range(10, 16):
+        lake.commit(opened, number)
+    before = lake.ids()
+
+    report = compacted(lake)
+
+    assert (report.files_before, report.files_after) == (6, 1)
+    assert lake.ids() == before
+    assert len(before) == 11
+
+
+def test_files_of_other_writers_without_field_ids_are_left_with_a_note(lake: Lake) -> None:
+    filled(lake)
+    table = lake.load()
+    body = pa.BufferOutputStream()
+    pa.parquet.write_table(pa.table({"id": pa.array([7], pa.int64())}), body)
+    foreign = lake.put(body.getvalue().to_pybytes())
+    table.add_files([foreign])
+
+    report = compacted(lake)
+
+    assert report.notes == ("1 of its files: has columns without field ids",)
+    assert (report.files_before, report.files_after) == (6, 1)
+    assert lake.ids() == [0, 1, 2, 3, 4, 5, 7]
+    assert foreign in {file.file_path for file in files(lake)}
+
+
+def test_files_of_pyiceberg_are_compacted_with_ours(lake: Lake) -> None:
+    opened = filled(lake, commits=3)
+    for number in range(10, 13):
+        lake.append(number)
+    lake.commit(opened, 20)
+
+    assert compacted(lake).files_before == 7
+
+    assert lake.ids() == [0, 1, 2, 10, 11, 12, 20]
+    assert len(files(lake)) == 1
+
+
+def test_a_table_of_format_version_1_is_compacted(lake: Lake) -> None:
+    lake.create(Schema(NestedField(1, "id", LongType())), properties={"format-version": "1"})
+    for number in range(6):
+        lake.append(number)
+    assert lake.load().metadata.format_version == 1
+
+    compacted(lake)
+
     assert lake.ids() == [0, 1, 2, 3, 4, 5]
-    snapshot = lake.load().current_snapshot()
-    assert snapshot is not None
-    assert snapshot.summary is not None
-    assert snapshot.summary.operation.value == "replace"
-    assert snapshot.summary["total-records"] == "6"
-    assert snapshot.summary["total-data-files"] == "1"
+    assert len(files(lake)) == 1
+
+
+def test_branches_and_tags_keep_their_files(lake: Lake) -> None:
+    filled(lake)
+    head = lake.load().metadata.current_snapshot_id
+    assert head is not None
+    lake.load().manage_snapshots().create_tag(head, "release").create_branch(head, "airbyte_pending").commit()
+    overwriting = lake.open(2, overwrite=True)
+    for number in range(100, 106):
+        lake.commit(overwriting, number)
+    refs = {name: ref for name, ref in lake.load().metadata.refs.items() if name != "main"}
+
+    compacted(lake)
+
+    assert {name: ref for name, ref in lake.load().metadata.refs.items() if name != "main"} == refs
+    assert [len(files(lake, branch)) for branch in ("main", "airbyte_pending", "airbyte_generation_2")] == [1, 6, 6]
+    overwriting.publish(lambda _: [])
+    assert lake.ids() == [100, 101, 102, 103, 104, 105]
+
+
+def test_a_plan_says_what_would_be_done(lake: Lake) -> None:
+    filled(lake)
+    table: Table = lake.load()
+
+    plan = plan_compaction(table, TARGET)
+
+    assert (len(plan.bins), plan.files) == (1, 6)
+    assert plan.bytes == sum(file.file_size_in_bytes for file in files(lake))
+    assert lake.load().metadata_location == table.metadata_location
+
+
+def test_what_one_call_may_take_is_bounded(lake: Lake) -> None:
+    filled(lake)
+    from destination_datalake.tables.iceberg.maintenance.compaction import compact
+
+    def never(_tasks: object) -> Any:
+        raise AssertionError("no time is left")
+
+    assert compact(lake.name, lake.access, never, TARGET, lambda: False).commits == 0
+
+
+def test_bins_that_fail_are_left_and_the_others_committed(lake: Lake) -> None:
+    opened = lake.open(columns=(ID, Field("p", "p", Int32())), partition_by=[{"source": "p"}])
+    for number in range(5):
+        lake.commit_rows(opened, {"id": number, "p": 1}, {"id": number + 10, "p": 2})
+    lost = next(file for file in files(lake) if file.partition[0] == 1)
+    lake.access.client("s3").delete_object(Bucket=lake.bucket, Key=lost.file_path.removeprefix(f"s3://{lake.bucket}/"))
+
+    report = compacted(lake)
+
+    assert (report.files_before, report.files_after, report.commits) == (5, 1, 1)
+    assert len(report.failures) == 1
+    assert keys(lake) - live_keys(lake) == {key for key in keys(lake) if "p=2" in key} - live_keys(lake)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "uncompressed"])
+def test_files_have_the_codec_of_the_table(lake: Lake, codec: str) -> None:
+    filled(lake, commits=5)
+    lake.load().transaction().set_properties({"write.parquet.compression-codec": codec}).commit_transaction()
+
+    compacted(lake)
+
+    key = files(lake)[0].file_path.removeprefix(f"s3://{lake.bucket}/")
+    body = lake.access.client("s3").get_object(Bucket=lake.bucket, Key=key)["Body"].read()
+    column = pa.parquet.ParquetFile(pa.BufferReader(body)).metadata.row_group(0).column(0)
+    assert column.compression == codec.upper()
+
+
+def test_a_price_that_is_a_float_stays_one(lake: Lake) -> None:
+    opened = lake.open(columns=(ID, Field("price", "price", Float32())))
+    for number in range(5):
+        lake.commit(opened, number, price=0.1)
+    before = rows(lake, "id", "price")
+
+    compacted(lake)
+
+    assert rows(lake, "id", "price") == before
