@@ -12,22 +12,31 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from destination_datalake.spark.backend import Consume, JobsProgress, Produce, Result, Task, Work
+from destination_datalake.spark.classic.cluster import (
+    PATIENCE_PROPERTY,
+    PATIENCE_SECONDS,
+    ExecutorWatch,
+    application_ended,
+    no_executor,
+)
 from destination_datalake.spark.classic.jvm import Jvm
 from destination_datalake.spark.classic.pyspark_internals import (
     available_processors,
+    count_executors,
     drop_sql_converters,
     hand_over_without_files,
     is_java_exception,
     is_stopped,
     java_exception_text,
     preload,
+    seconds_property,
     silence_accumulator_server,
     silence_py4j,
 )
@@ -53,6 +62,9 @@ class ClassicBackend:
         self._jvm = Jvm(self._scratch)
         self._context: SparkContext | None = None
         self._stopping = threading.Event()
+        self._watch: ExecutorWatch | None = None
+        self._patience = PATIENCE_SECONDS
+        self._application: Mapping[str, str] = {}
         preload()
 
     @property
@@ -74,16 +86,18 @@ class ClassicBackend:
         except BaseException as error:
             if (different := self._difference(java_exception_text(error))) is not None:
                 raise different from error
-            raise start_failure(error, self._jvm.output(), self._settings.master) from error
+            failure = self._ended_by_cluster() or start_failure(error, self._jvm.output(), self._settings.master)
+            raise failure from error
 
     def ended(self) -> SparkFailed | None:
         """Return that Spark's JVM or its context has ended, if so."""
         if (exit_code := self._jvm.exit_code) is not None:
             return end_failure(exit_code)
         try:
-            return end_failure(None) if is_stopped(self.context) else None
+            may_run = not is_stopped(self.context) and (self._watch is None or not self._watch.gave_up)
         except Exception:
             return end_failure(None)
+        return None if may_run else self._ended_by_cluster() or end_failure(None)
 
     def parallelism(self) -> int:
         """Return Spark's default parallelism: the cores of all executors that have registered."""
@@ -92,14 +106,14 @@ class ClassicBackend:
 
     def run(self, work: Work[Task, Result], tasks: Sequence[Task]) -> list[Result]:
         """Run a job of one Spark task for each of `tasks`."""
-        with self._spark_errors():
+        with self._spark_errors(), self._job():
             return self.context.parallelize(tasks, len(tasks)).mapPartitions(self._prepared(work)).collect()
 
     def exchange(
         self, produce: Produce[Task], tasks: Sequence[Task], consume: Consume[Result], partitions: int
     ) -> list[Result]:
         """Run a job of two stages with a shuffle between them."""
-        with self._spark_errors():
+        with self._spark_errors(), self._job():
             payloads = self.context.parallelize(tasks, len(tasks)).mapPartitions(self._prepared(produce))
             shuffled = payloads.partitionBy(partitions, int)
             return shuffled.mapPartitions(self._prepared(partial(consumed, consume))).collect()
@@ -140,6 +154,21 @@ class ClassicBackend:
                 raise self._difference(text) or JobFailed(text) from error
             raise end_failure(None) from error
 
+    def _job(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self._watch is None else self._watch.job()
+
+    def _ended_by_cluster(self) -> SparkFailed | None:
+        """Return why a cluster runs nothing for us any more, as far as it has said so."""
+        if self._watch is not None and self._watch.gave_up:
+            return no_executor(self._application, self._patience, self._jvm.recent_output())
+        return application_ended(self._application, self._jvm.recent_output()) if self._application else None
+
+    def _watch_over(self, context: SparkContext) -> None:
+        """Notice from now on when there are no executors to run jobs."""
+        self._application = dict(context.getConf().getAll())
+        self._patience = max(self._patience, seconds_property(context, PATIENCE_PROPERTY) or 0)
+        self._watch = ExecutorWatch(partial(count_executors, context), context.cancelAllJobs, self._patience)
+
     def _new_context(self) -> SparkContext:
         python = self._settings.python
         os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"] = python.interpreter, sys.executable
@@ -151,6 +180,7 @@ class ClassicBackend:
 
         drop_sql_converters()
         properties = self._settings.properties(self._scratch)
+        self._application = {} if self.is_local else properties
         if self._stopping.is_set():
             raise InterruptedError("Spark was stopped before its JVM was launched")
         packing = self._pack() if python.is_packed else None
@@ -164,6 +194,8 @@ class ClassicBackend:
         context.setLogLevel("ERROR")
         if packing is not None:
             context.addArchive(f"{packing.result().path}#{FOLDER}")
+        if not self.is_local:
+            self._watch_over(context)
         return context
 
     def _pack(self) -> Future[Archive]:
@@ -180,7 +212,8 @@ class ClassicBackend:
         """Run an empty task per core: the first real job finds Python workers running, and like the driver."""
         from destination_datalake.files.encode import encode
 
-        context.parallelize([], context.defaultParallelism).mapPartitions(self._prepared(encode)).collect()
+        with self._job():
+            context.parallelize([], context.defaultParallelism).mapPartitions(self._prepared(encode)).collect()
 
     def _prepared(self, work: Work[Task, Result]) -> Work[Task, Result]:
         """Return what Spark is given to run: the work itself where workers are forks of a daemon on this machine."""

@@ -73,6 +73,10 @@ class Jvm:
             self._reader.join(_OUTPUT_SECONDS)
         return [*self._lines]
 
+    def recent_output(self) -> Sequence[str]:
+        """Return the last lines that were printed so far."""
+        return [*self._lines]
+
     @property
     def exit_code(self) -> int | None:
         """The exit code, negative for a signal; None while it runs, is not launched, or was launched by others."""

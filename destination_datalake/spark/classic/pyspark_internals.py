@@ -107,6 +107,18 @@ def is_stopped(context: SparkContext) -> bool:
     return bool(context._jsc.sc().isStopped())
 
 
+def count_executors(context: SparkContext) -> int:
+    """Return how many executors are registered, the driver not counted. Raises if the JVM does not answer."""
+    # Java's status tracker has them; PySpark's lacks the method.
+    return len(context._jsc.sc().statusTracker().getExecutorInfos()) - 1
+
+
+def seconds_property(context: SparkContext, name: str) -> float | None:
+    """Return a property that is a time, as Spark reads it ("2min"), in seconds; None if it is not set."""
+    conf = context._jsc.sc().conf()
+    return float(conf.getTimeAsSeconds(name)) if conf.contains(name) else None
+
+
 def is_java_exception(error: BaseException) -> bool:
     """Return whether PySpark raised the error because the JVM, which still answers, threw an exception."""
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
