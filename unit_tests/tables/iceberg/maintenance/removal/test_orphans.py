@@ -11,6 +11,7 @@ import pytest
 from destination_datalake.tables.iceberg.maintenance.removal.guard import Unmaintained
 from destination_datalake.tables.iceberg.maintenance.removal.orphans import OrphanRemover, Orphans
 from destination_datalake.tables.iceberg.maintenance.removal.paths import Incomplete
+from destination_datalake.tables.iceberg.metadata.kept import METADATA
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 
@@ -168,8 +169,8 @@ def test_a_manifest_that_cannot_be_read_to_its_end_stops_everything(lake: Lake) 
 
 def test_a_table_of_one_location_for_a_whole_bucket_is_left_alone(lake: Lake) -> None:
     lake.commit(lake.open(), 1)
-    with lake.load().transaction() as change:
-        change.update_location(f"s3://{lake.bucket}/")
+    lake.edit_metadata({"location": f"s3://{lake.bucket}/"})
+    METADATA.forget(lake.load().metadata_location)
 
     with pytest.raises(Unmaintained, match="whole bucket"):
         remove(lake)
