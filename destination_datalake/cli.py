@@ -36,6 +36,10 @@ def run() -> int:
         from destination_datalake.iam_policy.command import run_iam_policy
 
         return run_iam_policy(arguments[1:])
+    if arguments[:1] == ["maintain"]:
+        from destination_datalake.maintenance.command import run_maintain
+
+        return run_maintain(arguments[1:])
     # First of all, so that nothing but protocol lines can reach stdout.
     out = Stdout.claim()
     route_logging(out)

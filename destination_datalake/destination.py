@@ -36,7 +36,10 @@ if TYPE_CHECKING:
     from destination_datalake.spark.engine import Engine
     from destination_datalake.termination import Termination
 
-_FURTHER_COMMAND = "There is one more command, which prints the IAM policy for a configuration: iam-policy --help\n"
+_FURTHER_COMMANDS = (
+    "There are two more commands: iam-policy --help prints the IAM policy for a configuration, maintain --help "
+    "maintains its Iceberg tables.\n"
+)
 """Follows the usage of the CDK's parser, which knows the platform's commands alone."""
 
 
@@ -86,7 +89,7 @@ class DestinationDatalake(Destination):
         try:
             parsed_args = self.parse_args(args)
         except SystemExit:
-            sys.stderr.write(_FURTHER_COMMAND)
+            sys.stderr.write(_FURTHER_COMMANDS)
             raise
         for message in self.run_cmd(parsed_args):
             self._out.write_line(msgspec.json.encode(AirbyteMessageSerializer.dump(message)))

@@ -30,7 +30,8 @@ from destination_datalake.config.groups.layout import without_stream
 from destination_datalake.errors import SyncRefused
 from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.policy import Policy
-from destination_datalake.protocol.catalog import Stream, parse_catalog
+from destination_datalake.maintenance.due import maintain_after_sync
+from destination_datalake.protocol.catalog import Stream, StreamId, parse_catalog
 from destination_datalake.protocol.messages import MalformedLine
 from destination_datalake.protocol.statuses import Statuses
 from destination_datalake.protocol.stdin import chunks
@@ -119,9 +120,15 @@ def run_sync(
                 sizes = BatchSizes(batch_bytes, config.target_file_size_mb * MiB, buffer_bytes, expected)
             backlog = Backlog(directory, batch_bytes, buffer_bytes, float(config.flush_interval_seconds), sizes)
             jobs = MAX_JOBS if sizes is None else MAX_JOBS_OF_SHARES
-            return Conductor(streams, backlog, new_landing, out, termination, jobs=jobs).run(stdin)
+            conductor = Conductor(streams, backlog, new_landing, out, termination, jobs=jobs)
+            exit_code = conductor.run(stdin)
     except DiskFailed as error:
         raise SyncRefused(str(error)) from error
+    if config.maintenance.mode != "none":
+        # Every state is out. What this takes, the sync takes; what it fails with does not fail the sync.
+        published = [tables[stream] for stream in conductor.published]
+        maintain_after_sync(config, published, access, engine, lambda: termination.requested)
+    return exit_code
 
 
 class Conductor:
@@ -169,6 +176,11 @@ class Conductor:
             self._in_flight.wait_until_finished(self._patience)
         self._landing.close(lambda: self._termination.requested)
         return self._conclude()
+
+    @property
+    def published(self) -> list[StreamId]:
+        """The streams whose tables have all that was sent; none if the sync has ended early."""
+        return [stream for stream in self._streams if self._published and not self._outcome.has_failed(stream)]
 
     def _read(self, stdin: int) -> None:
         """Read stdin to its end, on the main thread, or until reading on is pointless."""

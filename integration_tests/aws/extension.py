@@ -9,6 +9,7 @@ from integration_tests.aws.glue.enforcement import enforce_permissions
 from integration_tests.aws.glue.lake_formation import tell_lake_formation
 from integration_tests.aws.glue.limits import limit_batches
 from integration_tests.aws.glue.names import fold_names
+from integration_tests.aws.glue.optimizers import keep_optimizers
 from integration_tests.aws.glue.partitions import know_partitions
 from integration_tests.aws.glue.versions import compare_versions
 from integration_tests.aws.lake_formation.service import serve_lake_formation
@@ -21,6 +22,7 @@ def install() -> None:
     compare_versions()
     limit_batches()
     know_partitions()
+    keep_optimizers()
     serve_lake_formation()
     enforce_permissions()
     tell_lake_formation()

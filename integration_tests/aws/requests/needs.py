@@ -27,7 +27,7 @@ def needs(request: AwsRequest, account: str) -> list[Need]:
         case "s3":
             return list(_s3(request))
         case "glue":
-            return [Need(f"glue:{request.operation}", arn) for arn in _glue_resources(request, account)]
+            return list(_glue(request, account))
         case "lakeformation":
             return list(_lake_formation(request))
         case "sts":
@@ -120,6 +120,22 @@ def _s3_conditions(request: AwsRequest) -> dict[str, list[str]]:
 # Glue: https://docs.aws.amazon.com/glue/latest/dg/glue-specifying-resource-arns.html
 # "All operations performed on a Data Catalog resource require permission on the resource and all the ancestors";
 # "all delete operations require permission on all children of that resource".
+
+
+def _glue(request: AwsRequest, account: str) -> Iterator[Need]:
+    if request.operation == "BatchGetTableOptimizer":
+        arn = f"arn:aws:glue:{request.region}:"
+        for entry in request.parameters["Entries"]:
+            database, table = entry["databaseName"], entry["tableName"]
+            for name in ("catalog", f"database/{database}", f"table/{database}/{table}"):
+                yield Need("glue:BatchGetTableOptimizer", f"{arn}{entry['catalogId']}:{name}")
+        return
+    for resource in _glue_resources(request, account):
+        yield Need(f"glue:{request.operation}", resource)
+    configuration = request.parameters.get("TableOptimizerConfiguration") or {}
+    if role := configuration.get("roleArn"):
+        # "A role passed by the caller": https://docs.aws.amazon.com/glue/latest/webapi/API_TableOptimizerConfiguration.html
+        yield Need("iam:PassRole", role, {"iam:passedtoservice": ["glue.amazonaws.com"]})
 
 
 def _glue_resources(request: AwsRequest, account: str) -> list[str]:

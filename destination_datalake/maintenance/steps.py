@@ -1,0 +1,169 @@
+"""The steps of maintaining one table: compaction, expiry, orphans. What one fails with does not stop the others."""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from destination_datalake.aws.errors import explain
+from destination_datalake.errors import ConnectorError, Failure
+from destination_datalake.maintenance.report import StepName, StepReport, counted, megabytes
+from destination_datalake.tables.iceberg.maintenance.compaction import CompactFiles, compact, plan_compaction
+from destination_datalake.tables.iceberg.maintenance.removal.deletion import Stopped
+from destination_datalake.tables.iceberg.maintenance.removal.expiry import Expirer
+from destination_datalake.tables.iceberg.maintenance.removal.guard import Unmaintained
+from destination_datalake.tables.iceberg.maintenance.removal.orphans import OrphanRemover
+from destination_datalake.tables.iceberg.maintenance.turn import take_turn
+from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict
+
+if TYPE_CHECKING:
+    from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.config.groups.maintenance import Retention
+    from destination_datalake.tables.table import TableName
+
+_logger = logging.getLogger(__name__)
+
+_NO_TIME = "there was no time for the rest, which is left to the next run"
+
+
+@dataclass(frozen=True, slots=True)
+class Maintainer:
+    """Maintains tables. `compact_files` runs on the executors; `goes_on` says whether there is time left."""
+
+    retention: Retention
+    target_bytes: int
+    access: AwsAccess
+    compact_files: CompactFiles
+    goes_on: Callable[[], bool]
+    dry_run: bool = False
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+    def compact(self, table: TableName) -> StepReport:
+        """Rewrite small files as fewer large ones."""
+        return self._step(table, "compaction", self._plan_compaction if self.dry_run else self._compact)
+
+    def remove(self, table: TableName) -> Iterator[StepReport]:
+        """Expire snapshots, then remove orphans; yield what became of each."""
+        yield self._step(table, "expiry", self._expire)
+        yield self._step(table, "orphans", self._remove_orphans)
+
+    def due(self, table: TableName) -> Iterator[StepReport]:
+        """Compact, and if no one has done so within a day, remove; yield what was done, and what failed."""
+        compaction = self.compact(table)
+        if compaction.failure is not None or compaction.figures.get("files"):
+            yield compaction
+        turn = self._step(table, "expiry", self._take_turn)
+        if turn.failure is not None:
+            yield turn
+        elif turn.figures:
+            yield from self.remove(table)
+
+    def _take_turn(self, table: TableName) -> StepReport:
+        taken = take_turn(TableOperations(table, self.access), self.now())
+        return StepReport(table, "expiry", "is due", {"due": 1} if taken else {})
+
+    def _step(self, table: TableName, step: StepName, act: Callable[[TableName], StepReport]) -> StepReport:
+        began = time.monotonic()
+        if not self.goes_on():
+            return StepReport(table, step, _NO_TIME)
+        try:
+            report = act(table)
+        except Stopped:
+            report = StepReport(table, step, _NO_TIME)
+        except Unmaintained as reason:
+            report = StepReport(table, step, f"is left alone: {reason}")
+        except Exception as error:
+            report = StepReport(table, step, "failed", failure=_failure(error, table, step))
+        return replace(report, seconds=time.monotonic() - began)
+
+    def _plan_compaction(self, table: TableName) -> StepReport:
+        plan = plan_compaction(TableOperations(table, self.access).load(), self.target_bytes)
+        figures = {"files": plan.files, "bytes": plan.bytes, "new_files": len(plan.bins)}
+        done = (
+            f"would rewrite {counted(plan.files, 'file')} ({megabytes(plan.bytes)}) as {len(plan.bins)}"
+            if plan.bins
+            else "nothing to compact"
+        )
+        return StepReport(table, "compaction", done, figures, plan.notes)
+
+    def _compact(self, table: TableName) -> StepReport:
+        report = compact(table, self.access, self.compact_files, self.target_bytes, self.goes_on)
+        figures = {"files": report.files_before, "bytes": report.bytes_before, "new_files": report.files_after}
+        done = "nothing to compact"
+        if report.files_before:
+            done = (
+                f"{counted(report.files_before, 'file')} ({megabytes(report.bytes_before)}) became "
+                f"{report.files_after} ({megabytes(report.bytes_after)})"
+            )
+        failure = report.failures[0] if report.failures else None
+        return StepReport(table, "compaction", done, figures, report.notes, failure=failure)
+
+    def _expire(self, table: TableName) -> StepReport:
+        options = self.retention
+        expirer = Expirer(
+            TableOperations(table, self.access),
+            self.access.client("s3"),
+            timedelta(days=options.snapshot_retention_days),
+            options.min_snapshots_to_keep,
+        )
+        found = expirer.expire(self.now(), self.goes_on, dry_run=self.dry_run)
+        size = found.data.bytes + found.metadata.bytes
+        figures = {
+            "snapshots": len(found.expired.snapshots),
+            "refs": len(found.expired.refs),
+            "files": found.data.files,
+            "metadata_files": found.metadata.files,
+            "bytes": size,
+        }
+        if not found.expired:
+            return StepReport(table, "expiry", "nothing has expired", figures)
+        refs = f" and {', '.join(found.expired.refs)}" if found.expired.refs else ""
+        done = (
+            f"{self._did('expire')} {counted(len(found.expired.snapshots), 'snapshot')}{refs}, "
+            f"{self._did('delete')} {counted(found.data.files, 'file')} and "
+            f"{counted(found.metadata.files, 'metadata file')} ({megabytes(size)})"
+        )
+        notes = [f"{counted(found.data.outside, 'file')} outside the table's folder stay"] if found.data.outside else []
+        paths = [*found.data.paths, *found.metadata.paths]
+        return StepReport(table, "expiry", done, figures, notes, paths)
+
+    def _remove_orphans(self, table: TableName) -> StepReport:
+        remover = OrphanRemover(
+            TableOperations(table, self.access),
+            self.access.client("s3"),
+            timedelta(days=self.retention.orphan_retention_days),
+        )
+        found = remover.remove(self.now(), self.goes_on, dry_run=self.dry_run)
+        files, size = found.files.files + found.old_metadata.files, found.files.bytes + found.old_metadata.bytes
+        figures = {"files": found.files.files, "metadata_files": found.old_metadata.files, "bytes": size}
+        if not files:
+            return StepReport(table, "orphans", "no orphans", figures)
+        done = (
+            f"{self._did('delete')} {counted(found.files.files, 'orphan')} and "
+            f"{counted(found.old_metadata.files, 'old metadata file')} ({megabytes(size)})"
+        )
+        paths = [*found.files.paths, *found.old_metadata.paths]
+        return StepReport(table, "orphans", done, figures, (), paths)
+
+    def _did(self, verb: str) -> str:
+        """Return a verb that ends in e as what was done, or as what would be."""
+        return f"would {verb}" if self.dry_run else f"{verb}d"
+
+
+def _failure(error: Exception, table: TableName, step: StepName) -> Failure:
+    if isinstance(error, ConnectorError):
+        return error.failure
+    if isinstance(error, TableConflict):
+        return Failure(str(error), str(error), "config_error")
+    if isinstance(error, TableBusy | CommitStateUnknown):
+        return Failure(str(error), str(error), "transient_error")
+    if (failure := explain(error, doing=f"maintain ({step})", resource=f"table {table}")) is not None:
+        return failure
+    trace = "".join(traceback.format_exception(error))
+    return Failure(f"Table {table} could not be maintained ({step}): {error!r}.", trace, "system_error")

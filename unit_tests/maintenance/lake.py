@@ -1,0 +1,91 @@
+"""An Iceberg table of the connector's in an account inside the test's process, and what readers find in it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from destination_datalake.config.options import Config
+from destination_datalake.files.formats.field_ids import with_field_ids
+from destination_datalake.files.plan import DataFile, RewriteTask, Rewritten
+from destination_datalake.protocol.catalog import Stream, StreamId
+from destination_datalake.schema.arrow import arrow_field
+from destination_datalake.schema.columns import METADATA_COLUMNS
+from destination_datalake.tables.factory import TableFactory
+from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+from destination_datalake.tables.naming import TableNaming
+from destination_datalake.tables.table import Table, TableName
+from unit_tests.cloud import BUCKET, Cloud, ungoverned
+from unit_tests.config.examples import options
+
+ORDERS = StreamId("shop", "orders")
+SCHEMA = {"properties": {"id": {"type": "integer"}}}
+
+
+class Shop:
+    """Tables of one configuration."""
+
+    def __init__(self, cloud: Cloud, **changes: Any) -> None:
+        self.cloud = cloud
+        self.access = cloud.access
+        self.config = Config.parse(options(bucket_name=BUCKET, bucket_prefix="lake", **changes))
+        self._numbers = iter(range(1_000_000))
+
+    def open(self, stream: StreamId = ORDERS, generation: int = 1, *, overwrite: bool = False) -> Table:
+        """Return a stream's table, prepared as by a sync."""
+        configured = Stream(stream, SCHEMA, False, generation, generation if overwrite else 0, None, ())
+        factory = TableFactory(self.config, f"sync{next(self._numbers)}", self.access, ungoverned(self.access))
+        table = factory.open(configured, self.name(stream))
+        table.prepare()
+        return table
+
+    def name(self, stream: StreamId = ORDERS) -> TableName:
+        return TableNaming.of(self.config).table_of(stream)
+
+    def write(self, into: Table, *ids: int) -> DataFile:
+        """Write a data file with a row for each id, as executors do."""
+        plan = into.plan()
+        schema = pa.schema([arrow_field(field) for field in (*METADATA_COLUMNS, *plan.columns)])
+        schema = with_field_ids(schema, plan.field_ids)
+        body, footer = io.BytesIO(), io.BytesIO()
+        with pq.ParquetWriter(body, schema, store_schema=False) as writer:
+            writer.write_table(pa.Table.from_pylist([{"id": id_} for id_ in ids], schema=schema))
+        writer.writer.metadata.write_metadata_file(footer)
+        uri = f"{plan.folder}/{next(self._numbers):06d}.parquet"
+        key = uri.removeprefix(f"s3://{BUCKET}/")
+        self.access.client("s3").put_object(Bucket=BUCKET, Key=key, Body=body.getvalue())
+        nulls = frozenset(field.name for field in METADATA_COLUMNS)
+        return DataFile(uri, len(body.getvalue()), len(ids), plan.columns, footer.getvalue(), None, nulls)
+
+    def commit(self, into: Table, *ids: int) -> None:
+        into.commit([self.write(into, *ids)], no_rewrite)
+
+    def ids(self, stream: StreamId = ORDERS, ref: str = "main") -> list[int]:
+        """Return what a reader of a branch or tag finds."""
+        table = TableOperations(self.name(stream), self.access).load()
+        if ref not in table.metadata.refs:
+            return []
+        rows = table.scan(snapshot_id=table.metadata.refs[ref].snapshot_id).to_arrow()
+        return sorted(row["id"] for row in rows.to_pylist())
+
+    def refs(self, stream: StreamId = ORDERS) -> dict[str, list[int]]:
+        """Return what readers of every branch and tag find."""
+        table = TableOperations(self.name(stream), self.access).load()
+        return {ref: self.ids(stream, ref) for ref in table.metadata.refs}
+
+    def objects(self) -> set[str]:
+        s3 = self.access.client("s3")
+        pages = s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
+        return {entry["Key"] for page in pages for entry in page.get("Contents", [])}
+
+    def put(self, key: str, body: bytes = b"x") -> str:
+        self.access.client("s3").put_object(Bucket=BUCKET, Key=key, Body=body)
+        return key
+
+
+def no_rewrite(_tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
+    raise AssertionError("no column was promoted to double")

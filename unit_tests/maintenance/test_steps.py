@@ -1,0 +1,166 @@
+"""The steps of maintaining a table, one after the other: what they do and report, and what is due after a sync."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from destination_datalake.config.groups.maintenance import Retention
+from destination_datalake.files.compact import compact
+from destination_datalake.files.plan import CompactResult, CompactTask
+from destination_datalake.maintenance.report import StepReport
+from destination_datalake.maintenance.steps import Maintainer
+from destination_datalake.tables.iceberg.maintenance.turn import MAINTAINED_AT
+from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+from destination_datalake.tables.table import TableName
+from unit_tests.cloud import Cloud
+from unit_tests.maintenance.lake import Shop, no_rewrite
+
+MiB = 1024 * 1024
+
+
+def on_this_thread(tasks: Sequence[CompactTask]) -> Sequence[CompactResult]:
+    return list(compact(tasks))
+
+
+@pytest.fixture
+def shop(cloud: Cloud) -> Shop:
+    return Shop(cloud)
+
+
+def maintainer(shop: Shop, *, after: timedelta = timedelta(days=6), **changes: Any) -> Maintainer:
+    given: dict[str, Any] = {
+        "retention": Retention(),
+        "target_bytes": 128 * MiB,
+        "access": shop.access,
+        "compact_files": on_this_thread,
+        "goes_on": lambda: True,
+        "now": lambda: datetime.now(UTC) + after,
+        **changes,
+    }
+    return Maintainer(**given)
+
+
+def run(maintains: Maintainer, table: TableName) -> list[StepReport]:
+    return [maintains.compact(table), *maintains.remove(table)]
+
+
+def worn(shop: Shop) -> None:
+    """A table of seven small files, of which one was replaced, and with an orphan."""
+    shop.commit(shop.open(), 100)
+    new = shop.open(generation=2, overwrite=True)
+    for id_ in range(6):
+        shop.commit(new, id_)
+    new.publish(no_rewrite)
+    shop.put("lake/shop/orders/data/lost.parquet")
+
+
+def test_a_table_is_compacted_its_snapshots_expire_and_its_orphans_are_removed(shop: Shop) -> None:
+    worn(shop)
+
+    reports = run(maintainer(shop), shop.name())
+
+    assert shop.ids() == [0, 1, 2, 3, 4, 5]
+    assert [report.failure for report in reports] == [None, None, None]
+    assert sum("/data/" in key for key in shop.objects()) == 1
+    compaction, expiry, orphans = reports
+    assert compaction.figures["files"] == 6
+    assert (expiry.figures["files"], expiry.figures["snapshots"] > 6) == (7, True)
+    assert orphans.figures["files"] == 1
+    assert all("nothing" in again.done or "no orphans" in again.done for again in run(maintainer(shop), shop.name()))
+
+
+def test_a_rehearsal_changes_nothing_and_names_each_object(shop: Shop) -> None:
+    worn(shop)
+    before = shop.objects()
+
+    lines = [line for report in run(maintainer(shop, dry_run=True), shop.name()) for line in report.lines()]
+
+    assert shop.objects() == before
+    assert lines[0].startswith("shop.orders compaction: would rewrite 6 files")
+    assert "shop.orders expiry: would expire " in lines[1]
+    named = {line.strip().removeprefix("s3://lake/") for line in lines if line.startswith("  ")}
+    list(maintainer(shop).remove(shop.name()))
+    assert before - shop.objects() == named > {"lake/shop/orders/data/lost.parquet"}
+
+
+def test_a_step_that_fails_does_not_stop_the_others(shop: Shop, cloud: Cloud) -> None:
+    worn(shop)
+
+    with cloud.refusing("ListObjectsV2"):
+        _, expiry, orphans = run(maintainer(shop), shop.name())
+
+    assert expiry.failure is None
+    assert orphans.failure is not None
+    assert orphans.failure.missing is not None
+    assert orphans.failure.missing.action == "s3:ListBucket"
+    assert json.loads(orphans.log_line())["success"] is False
+
+
+def test_without_time_nothing_is_begun(shop: Shop) -> None:
+    worn(shop)
+    before = shop.objects()
+
+    reports = run(maintainer(shop, goes_on=lambda: False), shop.name())
+
+    assert shop.objects() == before
+    assert {report.done for report in reports} == {"there was no time for the rest, which is left to the next run"}
+
+
+def test_a_line_for_logs_is_one_object_of_figures(shop: Shop) -> None:
+    worn(shop)
+
+    lines = [json.loads(report.log_line()) for report in run(maintainer(shop), shop.name())]
+
+    assert [(line["table"], line["step"], line["success"]) for line in lines] == [
+        ("shop.orders", "compaction", True),
+        ("shop.orders", "expiry", True),
+        ("shop.orders", "orphans", True),
+    ]
+    assert {"snapshots", "refs", "files", "metadata_files", "bytes", "duration_ms"} <= lines[1].keys()
+
+
+def test_after_a_sync_removal_is_due_once_a_day(shop: Shop) -> None:
+    worn(shop)
+
+    def due(hours: int) -> list[str]:
+        return [report.step for report in maintainer(shop, after=timedelta(days=6, hours=hours)).due(shop.name())]
+
+    assert due(0) == ["compaction", "expiry", "orphans"]
+    assert due(1) == []
+    assert due(23) == []
+    assert due(25) == ["expiry", "orphans"]
+
+
+@pytest.mark.parametrize("written", ["", "yesterday", "2200-01-01T00:00:00+00:00"])
+def test_a_time_that_cannot_be_right_is_none(shop: Shop, written: str) -> None:
+    shop.open()
+
+    def spoil(_table: Any, transaction: Any) -> None:
+        transaction.set_properties({MAINTAINED_AT: written})
+
+    TableOperations(shop.name(), shop.access).commit(spoil)
+
+    assert [report.step for report in maintainer(shop).due(shop.name())] == ["expiry", "orphans"]
+
+
+def test_one_of_two_syncs_that_end_at_once_takes_the_turn(shop: Shop) -> None:
+    worn(shop)
+    shop.commit(shop.open(), 7)
+    done: list[list[StepReport]] = []
+    other = iter([lambda: done.append(list(maintainer(shop).due(shop.name())))])
+    shop.access.client("glue").meta.events.register(
+        "before-call.glue.UpdateTable", lambda **_: next(other, lambda: None)()
+    )
+
+    done.append(list(maintainer(shop).due(shop.name())))
+
+    assert sorted(report.step for reports in done for report in reports if report.step != "compaction") == [
+        "expiry",
+        "orphans",
+    ]
+    assert shop.ids() == [0, 1, 2, 3, 4, 5, 7]
