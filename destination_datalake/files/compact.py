@@ -23,7 +23,7 @@ from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.formats.parquet import ParquetFileWriter
 from destination_datalake.files.merge_sort import MergeSort
 from destination_datalake.files.plan import Compacted, CompactResult, CompactTask, LeftFile, NotCompacted, SourceFile
-from destination_datalake.files.reading.parquet import read_rows
+from destination_datalake.files.reading.parquet import StoredFile, opened, read_rows
 from destination_datalake.files.reading.projection import Unsuitable
 from destination_datalake.partitioning.spec import SortOrder
 
@@ -74,7 +74,7 @@ def _written(task: CompactTask, sources: list[SourceFile], left: list[LeftFile],
     with undone_on_failure(upload.abort):
         writer = ParquetFileWriter(task.codec, task.schema, upload)
         rows = 0
-        read = (table for source in sources for table in _rows(source, s3, task.schema))
+        read = (table for stored in opened(sources, s3) for table in _rows(stored, task.schema))
         for table in read if task.sort_order is None else _sorted(read, task.sort_order):
             writer.write(table)
             rows += table.num_rows
@@ -92,13 +92,13 @@ def _written(task: CompactTask, sources: list[SourceFile], left: list[LeftFile],
     )
 
 
-def _rows(source: SourceFile, s3: S3Client, schema: pa.Schema) -> Iterator[pa.Table]:
+def _rows(stored: StoredFile, schema: pa.Schema) -> Iterator[pa.Table]:
     try:
-        yield from read_rows(source, s3, schema)
+        yield from read_rows(stored, schema)
     except Unsuitable as error:
-        raise _Left(LeftFile(source.uri, str(error))) from error
+        raise _Left(LeftFile(stored.source.uri, str(error))) from error
     except pa.ArrowException as error:
-        raise _Left(LeftFile(source.uri, _UNREADABLE)) from error
+        raise _Left(LeftFile(stored.source.uri, _UNREADABLE)) from error
 
 
 def _sorted(tables: Iterable[pa.Table], order: SortOrder) -> Iterator[pa.Table]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -36,17 +38,34 @@ _MOST_ROWS = 8192
 """Rows are decoded so many at a time, or fewer of about _BATCH_BYTES. Dictionaries hide bytes from that estimate."""
 
 
-def read_rows(source: SourceFile, s3: S3Client, target: pa.Schema) -> Iterator[pa.Table]:
+_AHEAD_BYTES = 16 * 1024 * 1024
+_AHEAD_FILES = 8
+"""So many files, and so many bytes of them, are requested before they are needed: S3 takes longer to answer a request
+than a small file takes to be decoded."""
+
+
+def opened(sources: Iterable[SourceFile], s3: S3Client) -> Iterator[StoredFile]:
+    """Yield the files in their order, small ones as a whole in memory. Raises errors of AWS."""
+    waiting: deque[tuple[int, Future[StoredFile]]] = deque()
+    with ThreadPoolExecutor(_AHEAD_FILES, "ahead") as pool:
+        for source in sources:
+            waiting.append((_at_first(source), pool.submit(StoredFile, source, s3)))
+            while len(waiting) > _AHEAD_FILES or sum(size for size, _ in waiting) > _AHEAD_BYTES:
+                yield waiting.popleft()[1].result()
+        while waiting:
+            yield waiting.popleft()[1].result()
+
+
+def read_rows(stored: StoredFile, target: pa.Schema) -> Iterator[pa.Table]:
     """Yield the rows of a file, in order, in the columns of `target`, which has field ids at every level.
 
     Raises Unsuitable before the first rows, or at values that do not fit; errors of AWS; Arrow's for what is no Parquet
     file.
     """
-    stored = _Ranges(source, s3)
     file = pq.ParquetFile(
         pa.PythonFile(stored, mode="r"), pre_buffer=False, buffer_size=_PIECE_BYTES, coerce_int96_timestamp_unit="us"
     )
-    project = Projection(file.schema_arrow, target, source.required_ids)
+    project = Projection(file.schema_arrow, target, stored.source.required_ids)
     for index in range(file.num_row_groups):
         group = file.metadata.row_group(index)
         if group.num_rows:
@@ -66,16 +85,23 @@ def _extent(group: pq.RowGroupMetaData) -> tuple[int, int]:
     return min(starts), max(ends)
 
 
-class _Ranges(io.RawIOBase):
+def _at_first(source: SourceFile) -> int:
+    """Return how many bytes of a file are read when it is opened: all, or those at its end."""
+    return source.size if source.size <= _WHOLE_BYTES else min(source.size, _FOOTER_BYTES)
+
+
+class StoredFile(io.RawIOBase):
     """A read-only file object over an object in S3, which holds a part of it in memory."""
 
     def __init__(self, source: SourceFile, s3: S3Client) -> None:
+        """Read the end of the file, or all of it. Raises errors of AWS."""
         super().__init__()
+        self.source = source
         self._address = S3Address.parse(source.uri)
         self._s3 = s3
         self._size = source.size
         self._position = 0
-        start = 0 if source.size <= _WHOLE_BYTES else max(0, source.size - _FOOTER_BYTES)
+        start = source.size - _at_first(source)
         self._tail = (start, self._fetch(start, source.size))
         self._held = (0, b"")
 
@@ -86,20 +112,25 @@ class _Ranges(io.RawIOBase):
             self._held = (start, self._fetch(start, end))
 
     def readable(self) -> bool:
+        """Return True (Arrow asks)."""
         return True
 
     def seekable(self) -> bool:
+        """Return True (Arrow asks)."""
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move to an offset; return it from the beginning."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
         self._position = base + offset
         return self._position
 
     def tell(self) -> int:
+        """Return the offset of what is read next."""
         return self._position
 
     def read(self, size: int = -1) -> bytes:
+        """Return the next bytes, from memory if they are there. Raises errors of AWS."""
         start = self._position
         end = self._size if size < 0 else min(start + size, self._size)
         self._position = max(start, end)

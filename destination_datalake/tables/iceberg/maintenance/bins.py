@@ -14,6 +14,9 @@ from typing import Generic, TypeVar
 
 MIN_FILES = 5
 
+MAX_FILES = 1000
+"""A bin of more files would keep one task busy for long while others wait."""
+
 _LOOK_BACK = 16
 """So many bins are open at a time. More would cost time, and put files together that were written long apart."""
 
@@ -47,6 +50,9 @@ def bins(files: Iterable[_File], size_of: Callable[[_File], int], target: int) -
         if not is_small(bin_.bytes, target):
             open_bins.remove(bin_)
             full.append(bin_)
+        elif len(bin_.files) == MAX_FILES:
+            open_bins.remove(bin_)
+            partial.append(bin_)
     rest = [_without_the_largest(each.files, size_of) for each in (*partial, *open_bins)]
     return [each.files for each in full] + [each for each in rest if len(each) >= MIN_FILES]
 

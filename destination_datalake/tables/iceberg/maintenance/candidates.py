@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.manifest import DataFile as IcebergFile
-from pyiceberg.manifest import DataFileContent, FileFormat, ManifestEntry
+from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent, ManifestEntry
 from pyiceberg.table import Table
 
 from destination_datalake.tables.iceberg.snapshots.manifests import live_entries, live_manifests
@@ -24,6 +24,7 @@ class Candidate:
     """A live data file. `sequence` is its data sequence number, None in tables of format version 1."""
 
     file: IcebergFile
+    """Without its metrics, which are most of an entry's memory."""
     sequence: int | None
 
     @property
@@ -53,13 +54,34 @@ def candidates(table: Table, branch: str) -> Candidates:
     """
     ref = table.metadata.refs.get(branch)
     manifests = live_manifests(table, ref.snapshot_id) if ref is not None else []
-    entries = [entry for manifest in manifests for entry in live_entries(manifest, table.io)]
-    data = [entry for entry in entries if entry.data_file.content == DataFileContent.DATA]
-    deletes = Deletes([entry for entry in entries if entry.data_file.content != DataFileContent.DATA])
-    parquet = [entry for entry in data if entry.data_file.file_format == FileFormat.PARQUET]
-    whole = [Candidate(entry.data_file, entry.sequence_number) for entry in parquet if not deletes.may_apply(entry)]
-    whole.sort(key=lambda each: each.sequence or 0)
-    return Candidates(tuple(whole), len(parquet) - len(whole), len(data) - len(parquet))
+    of_deletes = [each for each in manifests if each.content == ManifestContent.DELETES]
+    deletes = Deletes([entry for manifest in of_deletes for entry in live_entries(manifest, table.io)])
+    found: list[Candidate] = []
+    with_deletes = of_other_formats = 0
+    for manifest in manifests:
+        if manifest.content == ManifestContent.DATA:
+            for entry in live_entries(manifest, table.io):
+                if entry.data_file.file_format != FileFormat.PARQUET:
+                    of_other_formats += 1
+                elif deletes.may_apply(entry):
+                    with_deletes += 1
+                else:
+                    found.append(Candidate(_without_metrics(entry.data_file), entry.sequence_number))
+    found.sort(key=lambda each: each.sequence or 0)
+    return Candidates(tuple(found), with_deletes, of_other_formats)
+
+
+def _without_metrics(file: IcebergFile) -> IcebergFile:
+    lean = IcebergFile.from_args(
+        content=file.content,
+        file_path=file.file_path,
+        file_format=file.file_format,
+        partition=file.partition,
+        record_count=file.record_count,
+        file_size_in_bytes=file.file_size_in_bytes,
+    )
+    lean.spec_id = file.spec_id
+    return lean
 
 
 class Deletes:

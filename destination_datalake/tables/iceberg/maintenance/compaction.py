@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -38,6 +38,9 @@ CompactFiles = Callable[[Sequence[CompactTask]], Sequence[CompactResult]]
 
 _BINS_PER_COMMIT = 64
 """What a kill loses: 64 bins of 128 MB are 8 GB."""
+
+_FILES_PER_COMMIT = 10_000
+"""A commit has the manifest entries of all files in memory that it removes: 110 MB for so many of 20 columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,7 @@ class _TableCompaction:
             self._report.notes = plan.notes
             if not plan.bins:
                 break
-            chosen = Round(table, {uuid4().hex: bin_ for bin_ in plan.bins[:_BINS_PER_COMMIT]})
+            chosen = Round(table, {uuid4().hex: bin_ for bin_ in _first(plan.bins)})
             done = self._compacted(self._execute(list(chosen.tasks(self._access))), chosen)
             if done and not self._commit(done, chosen):
                 conflicts += 1
@@ -178,6 +181,16 @@ class _TableCompaction:
             withdraw_all(files, self._access.client("s3"))
         except Exception:
             _logger.warning("Unused files of table %s could not be deleted.", self._name, exc_info=True)
+
+
+def _first(packed: Sequence[tuple[Candidate, ...]]) -> Iterator[tuple[Candidate, ...]]:
+    """Yield the bins of the next commit, at least one."""
+    files = 0
+    for bin_ in packed[:_BINS_PER_COMMIT]:
+        files += len(bin_)
+        if files > max(_FILES_PER_COMMIT, len(packed[0])):
+            return
+        yield bin_
 
 
 def _size(candidate: Candidate) -> int:

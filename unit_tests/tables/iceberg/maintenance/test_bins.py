@@ -74,6 +74,10 @@ def test_what_is_packed_again_and_again_ends_and_each_byte_is_rewritten_a_few_ti
     assert sum(size for size, _ in files) == sum(sizes)
 
 
+def test_a_bin_has_a_thousand_files_at_most() -> None:
+    assert [len(bin_) for bin_ in packed([0] * 2500)] == [1000, 1000, 500]
+
+
 def test_few_bins_are_open_at_a_time() -> None:
     """Ten thousand files that fit to none of the others take seconds otherwise."""
     assert packed([70] * 10_000) == []
