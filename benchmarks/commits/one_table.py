@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from statistics import median
 from uuid import uuid4
 
 import psutil
@@ -35,23 +36,47 @@ from destination_datalake.tables.glue.database import Databases
 from destination_datalake.tables.table import Committed, TableName
 
 ROWS = 3
+AROUND = 10
+POINTS = (10, 100, 200, 500)
+
+
+class Committing:
+    """A table of its own in the lake, and what each commit to it has cost: wall and CPU seconds."""
+
+    def __init__(self, name: str, url: str, table_type: str) -> None:
+        self._access = AwsAccess(REGION, AccessKeys(KEY, SECRET), url)
+        self._table = _factory(self._access, url, table_type).open(_stream(name), TableName(DATABASE, name))
+        self._table.prepare()
+        self.costs: list[tuple[float, float]] = []
+
+    def commit(self) -> None:
+        """Commit a new file. Writing it is not part of the cost."""
+        file = _file(self._table.plan(), len(self.costs), self._access)
+        wall, cpu = time.perf_counter(), time.process_time()
+        assert self._table.commit([file], _no_rewrite) == Committed()
+        self.costs.append((time.perf_counter() - wall, time.process_time() - cpu))
+
+    def median(self, around: int) -> dict[str, float]:
+        """Median cost of the twenty commits around a number of commits, and the most that any up to it has cost."""
+        costs = self.costs[around - AROUND : around + AROUND]
+        walls, cpus = zip(*costs, strict=True)
+        return {"commit": around, "seconds": median(walls), "cpu_seconds": median(cpus)}
 
 
 def main(url: str, table_type: str, commits: int) -> None:
     """Make the commits and print what they cost."""
-    access = AwsAccess(REGION, AccessKeys(KEY, SECRET), url)
-    table = _factory(access, url, table_type).open(_stream(), TableName(DATABASE, "orders"))
-    table.prepare()
-    costs, held = [], []
-    for number in range(commits):
-        file = _file(table.plan(), number, access)
-        wall, cpu = time.perf_counter(), time.process_time()
-        assert table.commit([file], _no_rewrite) == Committed()
-        costs.append((time.perf_counter() - wall, time.process_time() - cpu))
-        if number + 1 in (commits // 3, commits):
+    old, new = Committing("old", url, table_type), Committing("new", url, table_type)
+    held = []
+    for number in range(1, commits - AROUND + 1):
+        old.commit()
+        if number in (commits // 3, commits - AROUND):
             held.append(_held())
-    table.publish(_no_rewrite)
-    print(json.dumps({"costs": costs, "held": held}))
+    for _ in range(2 * AROUND):
+        old.commit()
+        new.commit()
+    points = [old.median(around) for around in POINTS if around < commits]
+    document = {"new": new.median(AROUND), "old": old.median(commits), "points": points, "held": held}
+    print(json.dumps({**document, "most_seconds": max(old.costs)[0]}))
 
 
 def _factory(access: AwsAccess, url: str, table_type: str) -> TableFactory:
@@ -74,9 +99,9 @@ def _factory(access: AwsAccess, url: str, table_type: str) -> TableFactory:
     return TableFactory(config, uuid4().hex, access, databases)
 
 
-def _stream() -> Stream:
+def _stream(name: str) -> Stream:
     properties = {"id": {"type": "integer"}, "name": {"type": "string"}, "price": {"type": "number"}}
-    return Stream(StreamId(None, "orders"), {"type": "object", "properties": properties}, False, 1, 0, 1)
+    return Stream(StreamId(None, name), {"type": "object", "properties": properties}, False, 1, 0, 1)
 
 
 def _file(plan: FilePlan, number: int, access: AwsAccess) -> DataFile:

@@ -10,7 +10,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.io import FileIO
-from pyiceberg.serializers import ToOutputFile
+from pyiceberg.serializers import Compressor
 from pyiceberg.table import CommitTableResponse, StagedTable, Table
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
@@ -18,8 +18,9 @@ from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpd
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
 from destination_datalake.tables.glue.glue_table import TableInput, as_table_input
+from destination_datalake.tables.iceberg.metadata.document import MetadataDocument
 from destination_datalake.tables.iceberg.metadata.io import S3FileIO
-from destination_datalake.tables.iceberg.metadata.kept import METADATA, memory_of
+from destination_datalake.tables.iceberg.metadata.kept import METADATA, KeptMetadata
 from destination_datalake.tables.iceberg.metadata.transaction import updated
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class CompareAndSetGlueCatalog(GlueCatalog):
     def __init__(self, access: AwsAccess) -> None:
         super().__init__("glue", client=access.client("glue"))
         self._access = access
+        self._document = MetadataDocument()
 
     def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:  # noqa: ARG002
         return S3FileIO(self._access.client("s3"))
@@ -64,10 +66,11 @@ class CompareAndSetGlueCatalog(GlueCatalog):
         # PyIceberg asks Glue at every creation and commit. Such databases reject tables with a location of ours.
         return False
 
-    @staticmethod
-    def _write_metadata(metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:
+    def _write_metadata(self, metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:  # type: ignore[override]
+        document = Compressor.get_compressor(metadata_path).bytes_compressor()(self._document.of(metadata).encode())
         # The name contains a new UUID: checking that the object does not exist would be a wasted request.
-        ToOutputFile.table_metadata(metadata, io.new_output(metadata_path), overwrite=True)
+        with io.new_output(metadata_path).create(overwrite=True) as output:
+            output.write(document)
 
     def _get_glue_table(self, database_name: str, table_name: str) -> TableTypeDef:
         found = super()._get_glue_table(database_name, table_name)
@@ -78,12 +81,12 @@ class CompareAndSetGlueCatalog(GlueCatalog):
     def _convert_glue_to_iceberg(self, glue_table: TableTypeDef) -> Table:
         parameters = glue_table.get("Parameters", {})
         location = parameters.get(_METADATA_LOCATION, "")
-        metadata = METADATA.get(location) if parameters.get("table_type", "").lower() == "iceberg" else None
-        if metadata is not None:
+        kept = METADATA.get(location) if parameters.get("table_type", "").lower() == "iceberg" else None
+        if kept is not None:
             name = (glue_table["DatabaseName"], glue_table["Name"])
-            return Table(name, metadata, location, self._load_file_io(), self)
+            return Table(name, kept.metadata, location, self._load_file_io(), self)
         table = super()._convert_glue_to_iceberg(glue_table)
-        METADATA.keep(location, table.metadata, memory_of(table.metadata))
+        KeptMetadata(table.metadata, MetadataDocument()).keep_as(location)
         return table
 
     def commit_table(
@@ -98,10 +101,12 @@ class CompareAndSetGlueCatalog(GlueCatalog):
         self._added_snapshots = frozenset(
             update.snapshot.snapshot_id for update in updates if isinstance(update, AddSnapshotUpdate)
         )
+        kept = METADATA.get(self._planned_on)
+        self._document = kept.document if kept is not None else MetadataDocument()
         response = super().commit_table(table, requirements, updates)
         if response.metadata_location != self._planned_on:
             METADATA.forget(self._planned_on)
-            METADATA.keep(response.metadata_location, response.metadata, memory_of(response.metadata))
+            KeptMetadata(response.metadata, self._document).keep_as(response.metadata_location)
         return response
 
     def _update_and_stage_table(

@@ -15,6 +15,7 @@ from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStrea
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.retries import retry_on
+from destination_datalake.tables.iceberg.metadata.kept import MANIFESTS
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -26,7 +27,10 @@ _NOT_FOUND = ("404", "NoSuchKey", "NotFound")
 
 
 class S3FileIO(FileIO):
-    """Reads and writes metadata in S3. Raises FileNotFoundError for missing objects, and botocore's exceptions."""
+    """Reads and writes metadata in S3. Raises FileNotFoundError for missing objects, and botocore's exceptions.
+
+    Manifests and manifest lists that this process has written lately are not read again.
+    """
 
     def __init__(self, s3: S3Client) -> None:
         super().__init__()
@@ -68,6 +72,8 @@ class _S3InputFile(InputFile):
         return True
 
     def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002
+        if (kept := MANIFESTS.get(self.location)) is not None:
+            return cast("InputStream", io.BytesIO(kept))
         # For truncated responses: botocore retries requests, but not the reading of a response body.
         return cast("InputStream", io.BytesIO(retry_on(BotoCoreError, self._content)))
 
@@ -109,6 +115,8 @@ class _S3OutputFile(OutputFile):
         address = S3Address.parse(self.location)
         self._s3.put_object(Bucket=address.bucket, Key=address.key, Body=content)
         self._written = len(content)
+        if self.location.endswith(".avro"):
+            MANIFESTS.keep(self.location, content, len(content))
 
 
 class _S3OutputStream(io.BytesIO):

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
+
+    from destination_datalake.tables.iceberg.metadata.document import MetadataDocument
 
 _Value = TypeVar("_Value")
 
@@ -58,12 +61,20 @@ class Kept(Generic[_Value]):
 
 
 MANIFESTS: Kept[bytes] = Kept(8 << 20)
-"""Manifests and manifest lists, as they are stored."""
+"""Manifests and manifest lists that this process has written, as they are stored."""
 
-METADATA: Kept[TableMetadata] = Kept(64 << 20)
-"""Tables' metadata: what the next commit is planned on."""
+METADATA: Kept[KeptMetadata] = Kept(64 << 20)
+"""Tables' metadata by its file: what the next commit is planned on."""
 
 
-def memory_of(metadata: TableMetadata) -> int:
-    """Return roughly how many bytes of memory a table's metadata takes: it grows with the table's snapshots."""
-    return _BYTES_OF_A_TABLE + _BYTES_OF_A_SNAPSHOT * len(metadata.snapshots)
+@dataclass(frozen=True, slots=True)
+class KeptMetadata:
+    """A table's metadata, and what helps to write the next."""
+
+    metadata: TableMetadata
+    document: MetadataDocument
+
+    def keep_as(self, location: str) -> None:
+        """Keep it as what the metadata file at `location` holds."""
+        # Roughly: what grows are snapshots.
+        METADATA.keep(location, self, _BYTES_OF_A_TABLE + _BYTES_OF_A_SNAPSHOT * len(self.metadata.snapshots))

@@ -26,6 +26,7 @@ from pyiceberg.types import IcebergType, NestedField, StructType, UnknownType
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from destination_datalake.tables.iceberg.snapshots.manifests import live_entries
+from destination_datalake.tables.iceberg.snapshots.merging import MergePolicy
 
 _CHANGED_PARTITIONS = "changed-partition-count"
 
@@ -75,6 +76,10 @@ def compact_files(compactions: Iterable[Compaction], branch: str, table: Table, 
 class _ManifestPerSpec(_SnapshotProducer[Any]):
     """Writes added and removed files to one manifest for each partition spec."""
 
+    def _merged(self, existing: list[ManifestFile]) -> list[ManifestFile]:
+        """Return the manifests to keep in place of the existing ones."""
+        return existing
+
     sequences: Mapping[str, int | None] = EMPTY_DICT
     """The data sequence numbers of added files by path; without one, a file gets the snapshot's."""
 
@@ -91,7 +96,7 @@ class _ManifestPerSpec(_SnapshotProducer[Any]):
         ]
         # The former manifest list is read while the new manifests are written.
         existing = ExecutorFactory.get_or_create().submit(self._existing_manifests)
-        return [*self._written(added), *self._written(self._deleted_entries()), *existing.result()]
+        return [*self._written(added), *self._written(self._deleted_entries()), *self._merged(existing.result())]
 
     def _written(self, entries: Iterable[ManifestEntry]) -> Iterator[ManifestFile]:
         ordered = sorted(entries, key=_spec_id)
@@ -124,7 +129,17 @@ class _ManifestPerSpec(_SnapshotProducer[Any]):
 
 
 class _Append(_ManifestPerSpec, _FastAppendFiles):
-    pass
+    """Adds files; merges manifests that earlier commits have written, if there are many (`MergePolicy`)."""
+
+    def _merged(self, existing: list[ManifestFile]) -> list[ManifestFile]:
+        chosen = MergePolicy.of(self._transaction.table_metadata.properties).choose(existing)
+        if not chosen:
+            return existing
+        read = ExecutorFactory.get_or_create().map(lambda manifest: live_entries(manifest, self._io), chosen)
+        entries = (
+            _with_status(entry, ManifestEntryStatus.EXISTING, entry.snapshot_id) for each in read for entry in each
+        )
+        return [*self._written(entries), *(manifest for manifest in existing if manifest not in chosen)]
 
 
 class _Replace(_ManifestPerSpec, _OverwriteFiles):

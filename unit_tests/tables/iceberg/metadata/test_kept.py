@@ -57,6 +57,18 @@ def test_the_metadata_of_a_table_is_read_once_as_long_as_nobody_else_writes(lake
     assert len([key for key in read if key.endswith(".metadata.json")]) == 1
 
 
+def test_manifests_that_this_process_has_written_are_not_read(lake: Lake) -> None:
+    syncing = lake.open()
+    with lake.load().transaction() as transaction:
+        transaction.set_properties({"commit.manifest.min-count-to-merge": "2"})
+    with reads(lake) as read:
+        for id_ in range(4):
+            lake.commit(syncing, id_)
+
+    assert [key for key in read if key.endswith(".avro")] == []
+    assert lake.ids() == list(range(4))
+
+
 def test_the_metadata_of_another_writer_is_read_and_continued(lake: Lake) -> None:
     syncing = lake.open()
     lake.commit(syncing, 1)

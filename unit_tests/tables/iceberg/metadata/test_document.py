@@ -1,0 +1,57 @@
+"""Metadata files, with the texts of snapshots remembered: to the letter those of PyIceberg."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata, new_table_metadata
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.types import LongType, NestedField
+
+from destination_datalake.tables.iceberg.metadata.document import MetadataDocument
+
+
+def metadata(*snapshots: Snapshot, properties: Mapping[str, str] | None = None) -> TableMetadata:
+    schema = Schema(NestedField(1, "id", LongType(), doc='"snapshots":[]'))
+    new = new_table_metadata(
+        schema, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, "s3://lake/orders", dict(properties or {})
+    )
+    return new.model_copy(update={"snapshots": list(snapshots)})
+
+
+def snapshot(id_: int, parent: int | None = None, **summary: str) -> Snapshot:
+    values = {
+        "snapshot-id": id_,
+        "parent-snapshot-id": parent,
+        "sequence-number": id_,
+        "manifest-list": f"s3://lake/orders/metadata/snap-{id_}.avro",
+        "summary": Summary(Operation.APPEND, **summary),
+    }
+    return Snapshot.model_validate(values)
+
+
+ONE, TWO, THREE = snapshot(1), snapshot(2, 1, note='"snapshots":[]'), snapshot(3, 2, note="\u00e9\n\\")
+
+
+@pytest.mark.parametrize(
+    "versions",
+    [
+        pytest.param([metadata(), metadata(ONE), metadata(ONE, TWO), metadata(ONE, TWO, THREE)], id="appended"),
+        pytest.param([metadata(ONE, TWO, THREE), metadata(ONE, TWO, THREE), metadata(THREE)], id="expired"),
+        pytest.param(
+            [metadata(ONE, TWO), metadata(ONE, TWO), metadata(TWO.model_copy(update={"parent_snapshot_id": None}))],
+            id="a parent that has expired",
+        ),
+        pytest.param([metadata(ONE), metadata(), metadata(), metadata(TWO)], id="none"),
+        pytest.param([metadata(ONE, properties={'"snapshots":[]': '"snapshots":[]'})] * 3, id="texts like a list"),
+    ],
+)
+def test_every_document_is_pyiceberg_s(versions: list[TableMetadata]) -> None:
+    document = MetadataDocument()
+
+    for version in versions:
+        assert document.of(version) == version.model_dump_json()
