@@ -50,5 +50,5 @@ DOORS = (
     Door("standalone-path", lambda folder: _standalone(folder, python_of(CONNECTOR))),
     Door("standalone-pack", lambda folder: _standalone(folder, "pack")),
     Door("connect", lambda folder: _connect(folder, SPARK, SPARK, "pack")),
-    Door("connect-4.0", lambda folder: _connect(folder, OLDEST_SPARK, CONNECTOR, "same")),
+    Door("connect-4.0", lambda folder: _connect(folder, OLDEST_SPARK, SPARK, python_of(CONNECTOR))),
 )

@@ -54,7 +54,7 @@ class ConnectServer:
         with ExitStack() as started:
             started.enter_context(self.host)
             listening = self.host.wait_for(r"Spark Connect server started at: \S+?:(\d+)")
-            self.remote = f"sc://127.0.0.1:{listening[1]}"
+            self.remote = f"sc://localhost:{listening[1]}"  # where a token may go without TLS
             self._running = started.pop_all()
         return self
 
