@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from destination_datalake.aws.errors import explain
 from destination_datalake.check.step import Findings
 from destination_datalake.check.trial import LEFTOVER_AGE, Trial
+from destination_datalake.config.groups.maintenance import GlueOptimizers
 from destination_datalake.iam_policy.rules import registers_partitions
 from destination_datalake.lake_formation.policy import Policy
+from destination_datalake.maintenance.optimizers import catalog_id, configuration_of
 from destination_datalake.tables.glue.database import ensure_database
 
 if TYPE_CHECKING:
@@ -130,6 +132,34 @@ def _try_partition(trial: Trial, glue: GlueClient, table: str) -> None:
         if failure is None:
             raise
         _logger.warning("%s Only the table of rejects depends on it.", failure.message)
+
+
+def try_optimizers(trial: Trial, findings: Findings) -> None:
+    """Ask for optimizers of a table that does not exist, and create one: AWS refuses who may not before it looks."""
+    options = trial.config.maintenance
+    if not isinstance(options, GlueOptimizers):
+        return
+    glue, database = trial.access.client("glue"), trial.config.lakeformation_database_name
+    table = f"{_NAME}{trial.unique}_optimized"
+    nothing_there = (
+        glue.exceptions.EntityNotFoundException,
+        glue.exceptions.InvalidInputException,
+        glue.exceptions.ValidationException,
+    )
+    with findings.attempt("turn on the table optimizers of database", database):
+        catalog = catalog_id(trial.access)
+        with suppress(*nothing_there):
+            glue.batch_get_table_optimizer(
+                Entries=[{"catalogId": catalog, "databaseName": database, "tableName": table, "type": "compaction"}]
+            )
+        with suppress(*nothing_there):
+            glue.create_table_optimizer(
+                CatalogId=catalog,
+                DatabaseName=database,
+                TableName=table,
+                Type="compaction",
+                TableOptimizerConfiguration=configuration_of("compaction", options, {}),
+            )
 
 
 def drop_leftovers(glue: GlueClient, listed: Iterable[ListedTable]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from destination_datalake.check import governance
-from destination_datalake.check.catalog import try_database, try_table
+from destination_datalake.check.catalog import try_database, try_optimizers, try_table
 from destination_datalake.check.existing_tables import try_existing_tables
 from destination_datalake.check.identity import try_identity, try_java
 from destination_datalake.check.step import Step, run_steps
@@ -27,7 +27,7 @@ from destination_datalake.check.storage import (
 from destination_datalake.check.trial import Trial
 from destination_datalake.config.access import aws_access
 from destination_datalake.config.options import Config
-from destination_datalake.iam_policy.rules import GOVERNED, GRANTED, TAGGED
+from destination_datalake.iam_policy.rules import GOVERNED, GRANTED, OPTIMIZED, TAGGED
 
 _OBJECTS = "writes, reads, lists and deletes an object, and begins and aborts a multipart upload"
 
@@ -75,6 +75,14 @@ STEPS: Sequence[Step] = (
         needs=["database"],
     ),
     Step(
+        "table_optimizers",
+        "Glue's table optimizers",
+        "tries whether it may turn them on, with a table that does not exist; only if `maintenance.mode` is `glue`",
+        try_optimizers,
+        needs=["database"],
+        applies=OPTIMIZED.holds,
+    ),
+    Step(
         "lake_formation_location",
         "Lake Formation: data location",
         "reads the data lake settings, and compares the registered data locations with the options",
@@ -89,6 +97,14 @@ STEPS: Sequence[Step] = (
         governance.try_permissions,
         needs=["database"],
         applies=GOVERNED.holds,
+    ),
+    Step(
+        "lake_formation_optimizers",
+        "Lake Formation: role of the table optimizers",
+        "warns of permissions that the role lacks on the tables; only if `maintenance.mode` is `glue`",
+        governance.try_optimizers_role,
+        needs=["database"],
+        applies=lambda config: GOVERNED.holds(config) and OPTIMIZED.holds(config),
     ),
     Step(
         "lake_formation_tags",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from destination_datalake.check.catalog import another_table, is_of_a_check
 from destination_datalake.check.step import Findings
 from destination_datalake.check.trial import Trial
+from destination_datalake.config.groups.maintenance import GlueOptimizers
 from destination_datalake.iam_policy.grants import lake_formation_grants
 from destination_datalake.iam_policy.rules import GOVERNED
 from destination_datalake.lake_formation.applying import NotApplied, apply
@@ -33,6 +34,7 @@ from destination_datalake.lake_formation.reading import Held, NotRead, effective
 from destination_datalake.lake_formation.refusals import explained, foreseen, needed_for
 from destination_datalake.lake_formation.resources import AllTables, Database, Resource, Table
 from destination_datalake.lake_formation.state import Desired, Tag
+from destination_datalake.maintenance.optimizers import ROLE_PERMISSIONS
 
 if TYPE_CHECKING:
     from mypy_boto3_glue.type_defs import DatabaseTypeDef
@@ -86,6 +88,24 @@ def try_permissions(trial: Trial, findings: Findings) -> None:
                         f"{principal} has no {', '.join(sorted(missing))} on {tables}, which syncs need for tables "
                         f"that others have created: {grant.command_line(principal, trial.config)}"
                     )
+
+
+def try_optimizers_role(trial: Trial, findings: Findings) -> None:
+    """Warn of permissions that the role of Glue's table optimizers lacks on the tables."""
+    options, tables = trial.config.maintenance, AllTables(trial.config.lakeformation_database_name)
+    if not isinstance(options, GlueOptimizers):
+        return
+    with _explained(trial, findings):
+        role, everybody = (
+            effective_permissions(each, tables, _client(trial)) for each in (options.role_arn, EVERYBODY)
+        )
+        missing = everybody.lacks(role.lacks(ROLE_PERMISSIONS, grantable=False), grantable=False)
+        if missing:
+            command = CommandLines.of(trial.access).grant(options.role_arn, sorted(missing), tables, grantable=False)
+            findings.warn(
+                f"{options.role_arn} has no {', '.join(sorted(missing))} on {tables}, which Glue's table optimizers "
+                f"need: {command}"
+            )
 
 
 def try_lf_tags(trial: Trial, findings: Findings) -> None:

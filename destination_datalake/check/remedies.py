@@ -58,11 +58,10 @@ class Remedies:
         """Return the statement of the configuration's policy that allows the action, without others than it needs."""
         # Who writes objects with a KMS key also completes multipart uploads and reads, which takes both.
         actions = ("kms:GenerateDataKey", "kms:Decrypt") if missing.action.startswith("kms:") else (missing.action,)
-        for statement in statements(self.config, self.scope):
-            if missing.action in statement.actions:
-                break
-        else:
-            statement = Statement("", actions, (missing.resource or "*",), {})
+        found = [each for each in statements(self.config, self.scope) if missing.action in each.actions]
+        # More than one role may have to be passed.
+        found.sort(key=lambda each: missing.resource not in each.resources)
+        statement = found[0] if found else Statement("", actions, (missing.resource or "*",), {})
         document = dataclasses.replace(statement, actions=actions).document()
         # An id has to be unique in the policy that the statement is added to.
         return {key: value for key, value in document.items() if key != "Sid"}

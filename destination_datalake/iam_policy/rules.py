@@ -29,6 +29,7 @@ class Need(Enum):
     SYNC = "syncs"
     CHECK = "`check`"
     OPTIONAL = "`check`; optional"
+    MAINTAIN = "`maintain`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,18 @@ REGISTERED = When(
 TAGGED = When("`lake_formation.tags`, `table_tags`, or the default tag", _tags)
 GRANTED = When("`lake_formation.grants`", lambda config: bool(config.lake_formation.grants))
 OPTED_IN = When("`lake_formation.grants` with mode hybrid", _opts_in)
+
+MAINTAINED = When(
+    "`maintenance.mode` connector",
+    lambda config: config.maintenance.mode == "connector" and config.table_type == "ICEBERG",
+)
+MAINTAINED_BY_NAMESPACE = When(
+    "the same, and `database_strategy` namespace",
+    lambda config: MAINTAINED.holds(config) and config.database_strategy == "namespace",
+)
+OPTIMIZED = When(
+    "`maintenance.mode` glue", lambda config: config.maintenance.mode == "glue" and config.table_type == "ICEBERG"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +202,38 @@ CAPABILITIES: Sequence[Capability] = (
         "ExistingTables",
         (Permission("glue:GetTables", Need.OPTIONAL, "notes of `check` about tables that the options leave behind"),),
         lambda scope: scope.tables([scope.database], "*"),
+    ),
+    Capability(
+        "MaintainedTables",
+        (Permission("glue:GetTables", Need.MAINTAIN, "the tables of a database", MAINTAINED),),
+        lambda scope: scope.tables(scope.databases, "*"),
+    ),
+    Capability(
+        "MaintainedDatabases",
+        (
+            Permission(
+                "glue:GetDatabases",
+                Need.MAINTAIN,
+                "databases that the connector has created; without it, name streams with `--stream`",
+                MAINTAINED_BY_NAMESPACE,
+            ),
+        ),
+        lambda scope: scope.catalog("database/*"),
+    ),
+    Capability(
+        "TableOptimizers",
+        (
+            Permission("glue:BatchGetTableOptimizer", Need.BOTH, "whether tables have optimizers", OPTIMIZED),
+            Permission("glue:CreateTableOptimizer", Need.BOTH, "optimizers of tables that have none", OPTIMIZED),
+        ),
+        lambda scope: scope.tables(scope.databases, "*"),
+    ),
+    Capability(
+        "OptimizerRole",
+        # https://docs.aws.amazon.com/glue/latest/webapi/API_TableOptimizerConfiguration.html
+        (Permission("iam:PassRole", Need.BOTH, "the role that Glue's optimizers use", OPTIMIZED),),
+        lambda scope: [scope.optimizer_role_arn] if scope.optimizer_role_arn else [],
+        lambda _scope: {"StringEquals": {"iam:PassedToService": ["glue.amazonaws.com"]}},
     ),
     Capability(
         "LakeFormation",

@@ -10,6 +10,7 @@ from typing import Self
 from destination_datalake.aws.address import S3Address, partition_of
 from destination_datalake.config.groups.encryption import SseKms
 from destination_datalake.config.groups.governance import Grant, TableTags
+from destination_datalake.config.groups.maintenance import GlueOptimizers
 from destination_datalake.config.options import Config
 from destination_datalake.errors import ConfigError
 from destination_datalake.protocol.catalog import StreamId
@@ -38,6 +39,7 @@ class Scope:
     databases: tuple[str, ...]
     kms_key_arn: str | None
     registration_role_arn: str | None
+    optimizer_role_arn: str | None = None
 
     @classmethod
     def of(cls, config: Config, streams: Iterable[StreamId] = (), outside: Iterable[S3Address] = ()) -> Self:
@@ -45,7 +47,7 @@ class Scope:
 
         Raises ConfigError if no option tells the account of the Data Catalog.
         """
-        encryption = config.encryption
+        encryption, maintenance = config.encryption, config.maintenance
         return cls(
             partition=partition_of(config.region),
             region=config.region,
@@ -56,6 +58,7 @@ class Scope:
             databases=_databases(config, streams),
             kms_key_arn=encryption.kms_key_arn if isinstance(encryption, SseKms) else None,
             registration_role_arn=config.lake_formation.registration_role_arn,
+            optimizer_role_arn=maintenance.role_arn if isinstance(maintenance, GlueOptimizers) else None,
         )
 
     @property

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 TYPES: Sequence[TableOptimizerTypeType] = ("compaction", "retention", "orphan_file_deletion")
 
-ROLE_PERMISSIONS = ("ALTER", "DELETE", "DESCRIBE", "INSERT", "SELECT")
+ROLE_PERMISSIONS = ("ALTER", "DELETE", "DESCRIBE", "INSERT")
 """What the role needs on tables that Lake Formation governs.
 
 https://docs.aws.amazon.com/glue/latest/dg/optimization-prerequisites.html

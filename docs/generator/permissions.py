@@ -56,8 +56,8 @@ def governed_statements() -> str:
 
 def actions() -> str:
     """Return a row for each action: what it is allowed on, who uses it, for what, and with which options."""
-    config = Config.parse(_GOVERNED)
-    scope = Scope.of(config)
+    optimizers = {"mode": "glue", "role_arn": f"arn:aws:iam::{_ACCOUNT}:role/table-optimizers"}
+    scope = Scope.of(Config.parse({**_GOVERNED, "maintenance": optimizers}))
 
     def rows() -> Iterator[list[str]]:
         for capability in CAPABILITIES:

@@ -96,7 +96,11 @@ def hybrid(site: Site) -> Options:
         "table_tags": [{"table": "appended", "columns": ["id"], "tags": {site.tag("domain"): ["ids"]}}],
         "grants": [*site.grants(), {"principal": site.member.arn, "permissions": ["DATA_LOCATION_ACCESS"]}],
     }
-    return {**KINDS["iceberg"], "glue_region": "eu-west-1", "lake_formation": governed}
+    optimizers = site.account.client("iam").create_role(
+        RoleName=site.lake.name("optimizers"), AssumeRolePolicyDocument=json.dumps(SERVICE_TRUST)
+    )["Role"]
+    maintained = {"mode": "glue", "role_arn": optimizers["Arn"]}
+    return {**KINDS["iceberg"], "glue_region": "eu-west-1", "lake_formation": governed, "maintenance": maintained}
 
 
 def prepare_hybrid(site: Site, config: Config, _scope: Scope) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from destination_datalake.check.catalog import drop_leftovers, try_database, try_table
+from destination_datalake.check.catalog import drop_leftovers, try_database, try_optimizers, try_table
 from destination_datalake.check.step import Findings
 from destination_datalake.tables.glue.database import ensure_database
 from destination_datalake.tables.glue.listing import ListedTable, list_tables
@@ -216,3 +216,57 @@ def test_only_tables_that_killed_checks_left_long_ago_are_dropped(cloud: Cloud) 
     for _ in ("one check", "another that has listed the same tables"):
         drop_leftovers(glue, old)
     assert sorted(tables(cloud)) == [name for name in left if name != f"airbyte_check_{UNIQUE}"]
+
+
+OPTIMIZED = {"mode": "glue", "role_arn": "arn:aws:iam::123456789012:role/optimizers"}
+
+
+def test_optimizers_that_may_be_turned_on_are_tried_on_no_table(cloud: Cloud) -> None:
+    trial, findings = a_trial(cloud.access, maintenance=OPTIMIZED), Findings()
+    try_database(trial, findings)
+
+    try_optimizers(trial, findings)
+
+    assert findings.failures == []
+    assert tables(cloud) == []
+
+
+@pytest.mark.parametrize(
+    ("operation", "text", "statement"),
+    [
+        (
+            "CreateTableOptimizer",
+            f"User: {USER} is not authorized to perform: glue:CreateTableOptimizer on resource: {GLUE}:table/raw/*",
+            {"Action": ["glue:CreateTableOptimizer"]},
+        ),
+        (
+            "CreateTableOptimizer",
+            f"User: {USER} is not authorized to perform: iam:PassRole on resource: {OPTIMIZED['role_arn']}",
+            {"Action": ["iam:PassRole"], "Resource": [OPTIMIZED["role_arn"]]},
+        ),
+        (
+            "BatchGetTableOptimizer",
+            f"User: {USER} is not authorized to perform: glue:BatchGetTableOptimizer on resource: {GLUE}:catalog",
+            {"Action": ["glue:BatchGetTableOptimizer"]},
+        ),
+    ],
+)
+@pytest.mark.usefixtures("cloud")
+def test_a_missing_permission_for_optimizers_is_a_failure_with_the_statement(
+    operation: str, text: str, statement: dict[str, Any]
+) -> None:
+    access = another_client()
+    registered = {"mode": "hybrid", "registration_role_arn": "arn:aws:iam::123456789012:role/location"}
+    trial = a_trial(access, maintenance=OPTIMIZED, lake_formation=registered)
+    findings = findings_of(trial)
+
+    def deny(_: int) -> None:
+        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": text}}, operation)
+
+    before(access, "glue", operation, deny)
+    try_optimizers(trial, findings)
+
+    [failure] = findings.failures
+    assert failure.error_class == "insufficient_permissions"
+    remedy = json.loads(failure.message[failure.message.index("{") :])
+    assert remedy == {**remedy, **statement, "Effect": "Allow"}

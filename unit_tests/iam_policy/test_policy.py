@@ -242,6 +242,30 @@ def test_the_registration_role_is_passed_only_if_one_is_configured() -> None:
     assert "RegistrationRole" not in policy(config(lake_formation={"mode": "hybrid"}))
 
 
+def test_the_role_of_the_optimizers_is_passed_to_glue_alone() -> None:
+    optimized = config(maintenance={"mode": "glue", "role_arn": LOCATION_ROLE})
+
+    found = policy(optimized)
+
+    assert found["OptimizerRole"].resources == (LOCATION_ROLE,)
+    assert found["OptimizerRole"].condition == {"StringEquals": {"iam:PassedToService": ["glue.amazonaws.com"]}}
+    assert found["TableOptimizers"].actions == ("glue:BatchGetTableOptimizer", "glue:CreateTableOptimizer")
+    hive = config(maintenance={"mode": "glue", "role_arn": LOCATION_ROLE}, table_type="HIVE")
+    assert policy(hive) == policy(config(table_type="HIVE"))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "added"),
+    [("namespace", {"MaintainedTables", "MaintainedDatabases"}), ("single", {"MaintainedTables"})],
+)
+def test_maintenance_by_the_connector_lists_databases_and_tables(strategy: str, added: set[str]) -> None:
+    plain = config(database_strategy=strategy)
+
+    maintained = policy(config(database_strategy=strategy, maintenance={"mode": "connector"}))
+
+    assert maintained.keys() - policy(plain).keys() == added
+
+
 def test_a_prefix_that_policies_cannot_hold_is_matched_by_a_wildcard() -> None:
     # IAM API: policyDocumentType has characters up to ÿ.
     assert policy(config(bucket_prefix="été/京都"))["Objects"].resources == ("arn:aws:s3:::lake/été/*/*",)

@@ -1,0 +1,50 @@
+"""What `check` says of the role of Glue's table optimizers, where Lake Formation governs the tables."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import pytest
+
+from destination_datalake.check.governance import EVERYBODY, try_optimizers_role
+from destination_datalake.check.step import Findings
+from destination_datalake.lake_formation.resources import AllTables, to_request
+from destination_datalake.tables.glue.database import ensure_database
+from unit_tests.check.examples import a_trial
+from unit_tests.cloud import Cloud
+
+ROLE = "arn:aws:iam::123456789012:role/optimizers"
+ADMINISTRATOR = "arn:aws:sts::123456789012:user/moto"
+"""Whom moto takes every caller for."""
+
+
+@pytest.mark.parametrize("to", [ROLE, EVERYBODY])
+def test_permissions_that_the_role_lacks_are_a_warning_with_the_command_that_grants_them(cloud: Cloud, to: str) -> None:
+    client, tables = cloud.access.client("lakeformation"), to_request(AllTables("raw"))
+    client.put_data_lake_settings(
+        DataLakeSettings={
+            "DataLakeAdmins": [{"DataLakePrincipalIdentifier": ADMINISTRATOR}],
+            "CreateDatabaseDefaultPermissions": [],
+            "CreateTableDefaultPermissions": [],
+        }
+    )
+    ensure_database(cloud.access.client("glue"), "raw")
+    trial = a_trial(
+        cloud.access,
+        region="us-east-1",
+        lake_formation={"mode": "managed"},
+        maintenance={"mode": "glue", "role_arn": ROLE},
+    )
+    principal: Any = {"DataLakePrincipalIdentifier": to}
+    client.grant_permissions(Principal=principal, Resource=tables, Permissions=["DESCRIBE", "INSERT"])
+    found, then = Findings(), Findings()
+
+    try_optimizers_role(trial, found)
+    client.grant_permissions(Principal=principal, Resource=tables, Permissions=["ALTER", "DELETE"])
+    try_optimizers_role(trial, then)
+
+    [warning] = found.notes
+    assert warning.startswith(f"{ROLE} has no ALTER, DELETE on ")
+    assert shlex.split(warning.partition(": aws ")[2])[:2] == ["lakeformation", "grant-permissions"]
+    assert (found.failures, then.failures, then.notes) == ([], [], [])
