@@ -16,6 +16,7 @@ from destination_datalake.buffer.batching.triggers import (
 )
 from destination_datalake.buffer.buffer import Buffer, MiB
 from destination_datalake.buffer.disk import DiskReserve
+from destination_datalake.buffer.staging.staging import LocalStaging, Staging
 from destination_datalake.buffer.state_store import StateStore
 
 SEGMENT_BYTES = 16 * MiB
@@ -30,6 +31,14 @@ MAX_HELD_STATES = 200_000
 RESERVED_BYTES = 4 * MiB
 """Disk space for Spark's own small files, so that what is buffered can land although the disk is full."""
 
+STAGED_BUFFERS = 8
+"""What waits in S3 for executors on other machines, in buffers of the size of the local one."""
+
+
+def staged_bytes(buffer_bytes: int) -> int:
+    """Return how many bytes of records may wait in S3, or are being landed, where `buffer_bytes` may wait on disk."""
+    return STAGED_BUFFERS * buffer_bytes
+
 
 class Backlog:
     """The records in `buffer`, the lines of states in `states`, and the rules for both. Not thread-safe."""
@@ -41,21 +50,32 @@ class Backlog:
         buffer_bytes: int,
         flush_seconds: float,
         sizes: BatchSizes | None = None,
+        staging: Staging | None = None,
     ) -> None:
         """Allocate the reserve in `directory`. Batches have `batch_bytes`, or `sizes`. Raises DiskFailed."""
-        self.buffer = Buffer(directory, min(SEGMENT_BYTES, batch_bytes), buffer_bytes, time.monotonic)
+        self.staging = staging or LocalStaging()
+        self.buffer = Buffer(directory, min(SEGMENT_BYTES, batch_bytes), buffer_bytes, time.monotonic, self.staging)
         self.states = StateStore(directory)
         self._reserve = DiskReserve(directory, RESERVED_BYTES)
         self._disk_limit = DiskLimit(buffer_bytes)
+        self._staged_limit = DiskLimit(staged_bytes(buffer_bytes))
         self._states_limit = HeldStatesLimit(MAX_HELD_STATES)
         self._backpressure = BackpressureLimit(batch_bytes, READ_AHEAD_BATCHES)
         self._sizes = sizes
         self._batcher = Batcher(SizeTrigger(batch_bytes), AgeTrigger(flush_seconds), sizes)
 
     def is_full(self, states: int, needs: int) -> bool:
-        """Whether everything must land before more is read; `states` are held and wait for `needs` streams in all."""
+        """Whether reading must wait; `states` are held and wait for `needs` streams in all."""
         used = self.buffer.occupied_bytes + self.states.disk_bytes
-        return self._disk_limit.reached(used) or self._states_limit.reached(states, needs)
+        return self._disk_limit.reached(used) or self._is_full_but_for_uploads(states, needs)
+
+    def must_land(self, states: int, needs: int) -> bool:
+        """Whether everything must land before more is read: uploads that end would not make room."""
+        used = self.buffer.occupied_bytes - self.buffer.uploading_bytes + self.states.disk_bytes
+        return self._disk_limit.reached(used) or self._is_full_but_for_uploads(states, needs)
+
+    def _is_full_but_for_uploads(self, states: int, needs: int) -> bool:
+        return self._staged_limit.reached(self.buffer.buffered_bytes) or self._states_limit.reached(states, needs)
 
     def is_ahead_of_spark(self, landing: int, tasks: int = 0) -> bool:
         """Whether Spark has enough work waiting, with `landing` jobs of `tasks` running, so that reading waits."""

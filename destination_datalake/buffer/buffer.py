@@ -9,6 +9,7 @@ from pathlib import Path
 from destination_datalake.buffer.descriptors import share_of_limit
 from destination_datalake.buffer.disk import disk_errors
 from destination_datalake.buffer.segments import OpenFiles, OpenSegment, Segment
+from destination_datalake.buffer.staging.staging import LocalStaging, Staging
 from destination_datalake.protocol.catalog import StreamId
 
 MiB = 1024 * 1024
@@ -22,14 +23,23 @@ class Buffer:
 
     A segment is sealed once it holds `segment_bytes`. `buffered_bytes` counts record lines from `append` to `release`:
     those that wait and those that are being landed. `disk_bytes` is the size of all files, spare ones and the unused
-    ends of others included. Spare files are kept while `disk_bytes` is less than `max_disk_bytes`.
+    ends of others included. Spare files are kept while `disk_bytes` is less than `max_disk_bytes`. `staging` has each
+    segment from when it is sealed until it is released; files that it does not use are free once `free_file` says so.
     """
 
-    def __init__(self, directory: Path, segment_bytes: int, max_disk_bytes: int, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        segment_bytes: int,
+        max_disk_bytes: int,
+        clock: Callable[[], float],
+        staging: Staging | None = None,
+    ) -> None:
         self._directory = directory
         self._segment_bytes = segment_bytes
         self._max_disk_bytes = max_disk_bytes
         self._clock = clock
+        self._staging = staging or LocalStaging()
         self._open: dict[StreamId, OpenSegment] = {}
         self._open_files = OpenFiles(share_of_limit(MAX_OPEN_FILES))
         self._sealed: dict[StreamId, deque[Segment]] = {}
@@ -39,10 +49,12 @@ class Buffer:
         self._spare_bytes = 0
         self.buffered_bytes = 0
         self.disk_bytes = 0
+        self.uploading_bytes = 0
+        """The size of the files that are free once they are uploaded."""
 
     @property
     def occupied_bytes(self) -> int:
-        """The size of the files that cannot be deleted before something has landed."""
+        """The size of the files that cannot be deleted before something has landed, or is uploaded."""
         return self.disk_bytes - self._spare_bytes
 
     def append(self, stream: StreamId, lines: bytes | memoryview, records: int, first_record: int) -> bool:
@@ -117,15 +129,19 @@ class Buffer:
         return taken
 
     def release(self, segments: Iterable[Segment]) -> None:
-        """Release the disk space of segments that are committed, or will not be.
-
-        Their files are reused by later segments: overwriting pages that the kernel has cached for a file is much
-        cheaper than allocating new ones.
-        """
-        for segment in segments:
-            self._spare.append((segment.path, segment.bytes))
-            self._spare_bytes += segment.bytes
+        """Release segments that are committed, or will not be, and their disk space."""
+        released = [*segments]
+        for segment in released:
             self.buffered_bytes -= segment.bytes
+            if self._staging.uses_files:
+                self._add_spare_file(segment)
+        self._staging.release(released)
+        self._delete_spare_files(self._max_disk_bytes)
+
+    def free_file(self, segment: Segment) -> None:
+        """Release the disk space of a segment that is uploaded, or never will be."""
+        self.uploading_bytes -= segment.bytes
+        self._add_spare_file(segment)
         self._delete_spare_files(self._max_disk_bytes)
 
     def release_stream(self, stream: StreamId) -> None:
@@ -165,6 +181,17 @@ class Buffer:
         self._open_files.close(self._open.pop(stream))
         self.disk_bytes -= file_bytes - sealed.bytes
         self._sealed.setdefault(stream, deque()).append(sealed)
+        if not self._staging.uses_files:
+            self.uploading_bytes += sealed.bytes
+        self._staging.begin(sealed)
+
+    def _add_spare_file(self, segment: Segment) -> None:
+        """Keep a file for later segments.
+
+        Overwriting pages that the kernel has cached for a file is much cheaper than allocating new ones.
+        """
+        self._spare.append((segment.path, segment.bytes))
+        self._spare_bytes += segment.bytes
 
     def _delete(self, stream: StreamId, segment: OpenSegment) -> None:
         """Delete an open segment with its file."""

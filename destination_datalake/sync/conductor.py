@@ -13,18 +13,20 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from destination_datalake.buffer.backlog import Backlog
+from destination_datalake.buffer.backlog import Backlog, staged_bytes
 from destination_datalake.buffer.batching.batches import Batch
 from destination_datalake.buffer.batching.sizes import EXPECTED_YIELDS, BatchSizes
 from destination_datalake.buffer.buffer import MiB
 from destination_datalake.buffer.descriptors import raise_limit
 from destination_datalake.buffer.disk import DiskFailed, buffer_directory
-from destination_datalake.buffer.staging import LocalStaging, RemoteStaging
+from destination_datalake.buffer.staging.staging import LocalStaging, Staging
+from destination_datalake.buffer.staging.uploads import CONCURRENT_CALLS, RemoteStaging
 from destination_datalake.config.access import aws_access
 from destination_datalake.config.groups.layout import without_stream
 from destination_datalake.errors import SyncRefused
@@ -59,6 +61,7 @@ from destination_datalake.tables.glue.rejects_table import RejectsTable
 from destination_datalake.tables.naming import TableNaming
 
 if TYPE_CHECKING:
+    from destination_datalake.aws.access import AwsAccess
     from destination_datalake.config.options import Config
     from destination_datalake.protocol.stdout import Stdout
     from destination_datalake.spark.engine import Engine
@@ -109,16 +112,17 @@ def run_sync(
     rejects_table = RejectsTable(config.lakeformation_database_name, root, access, databases)
     limit = RejectLimit(config.rejects.max_ratio, config.rejects.max_count)
     rejects = RejectLedger(root, sync_name, day, limit, rejects_table, access)
-    staging = LocalStaging() if engine.local else RemoteStaging(config.uri("_staging", sync_name), access)
-    new_landing = partial(Landing, factories, engine, staging, access, sync_name, rejects)
     batch_bytes, buffer_bytes = config.batch_size_mb * MiB, config.buffer_size_mb * MiB
     try:
-        with buffer_directory() as directory:
+        with buffer_directory() as directory, _staging(config, engine, access, sync_name) as staging:
             sizes = None
             if config.batch_size_mb >= config.target_file_size_mb:
                 expected = EXPECTED_YIELDS[config.format.format_type, config.format.compression_codec]
-                sizes = BatchSizes(batch_bytes, config.target_file_size_mb * MiB, buffer_bytes, expected)
-            backlog = Backlog(directory, batch_bytes, buffer_bytes, float(config.flush_interval_seconds), sizes)
+                most_bytes = buffer_bytes if staging.uses_files else staged_bytes(buffer_bytes)
+                sizes = BatchSizes(batch_bytes, config.target_file_size_mb * MiB, most_bytes, expected)
+            flush_seconds = float(config.flush_interval_seconds)
+            backlog = Backlog(directory, batch_bytes, buffer_bytes, flush_seconds, sizes, staging)
+            new_landing = partial(Landing, factories, engine, staging, access, sync_name, rejects)
             jobs = MAX_JOBS if sizes is None else MAX_JOBS_OF_SHARES
             conductor = Conductor(streams, backlog, new_landing, out, termination, jobs=jobs)
             exit_code = conductor.run(stdin)
@@ -129,6 +133,20 @@ def run_sync(
         published = [tables[stream] for stream in conductor.published]
         maintain_after_sync(config, published, access, engine, lambda: termination.requested)
     return exit_code
+
+
+@contextmanager
+def _staging(config: Config, engine: Engine, access: AwsAccess, sync_name: str) -> Iterator[Staging]:
+    """Lend the staging that the engine's executors need: nothing that only this machine has goes to another one."""
+    if engine.local:
+        yield LocalStaging()
+    else:
+        pool = ThreadPool(CONCURRENT_CALLS, "staging")
+        try:
+            with RemoteStaging(config.uri("_staging"), sync_name, access, pool) as staging:
+                yield staging
+        finally:
+            pool.close(lambda: True)
 
 
 class Conductor:

@@ -22,6 +22,7 @@ from destination_datalake.sync.report import Progress, StreamProgress
 
 if TYPE_CHECKING:
     from destination_datalake.buffer.backlog import Backlog
+    from destination_datalake.buffer.segments import Segment
     from destination_datalake.protocol.catalog import StreamId
     from destination_datalake.protocol.states import State
     from destination_datalake.termination import Termination
@@ -66,6 +67,7 @@ class InFlight:
         self._bytes_running = 0
         self._finished = False
         self._states_failed = False
+        backlog.staging.on_free_file(self.free_file)
 
     # Reading.
 
@@ -111,6 +113,15 @@ class InFlight:
             self._state_due.notify()
             self._changed.notify_all()
 
+    def free_file(self, segment: Segment) -> None:
+        """Reuse the file of a segment that is uploaded, or never will be; after the input's end delete it."""
+        with self._changed:
+            self._buffer.free_file(segment)
+            unused = self._buffer.take_spare_files() if self._input_ended else []
+            self._changed.notify_all()
+        for path in unused:
+            path.unlink(missing_ok=True)
+
     def free_space(self) -> None:
         """Free disk space, so that what is buffered can land although the disk is full."""
         with self._changed:
@@ -128,6 +139,9 @@ class InFlight:
     def _is_full_locked(self) -> bool:
         return self._backlog.is_full(self._ledger.held, self._ledger.needs)
 
+    def _must_land_locked(self) -> bool:
+        return self._backlog.must_land(self._ledger.held, self._ledger.needs)
+
     # Landing.
 
     def next_batches(self) -> list[Batch] | None:
@@ -138,7 +152,7 @@ class InFlight:
         with self._changed:
             while True:
                 slots = self._slots()
-                everything = self._input_ended or self._is_full_locked()
+                everything = self._input_ended or self._must_land_locked()
                 early = self._backlog.waits_for_spark(slots, self._tasks_running, everything=everything)
                 if not self._engine_failed and not early and (batches := self._due_batches_locked(slots)):
                     self._jobs_running += 1
@@ -203,7 +217,7 @@ class InFlight:
         while True:
             try:
                 batches = self._backlog.next_batches(
-                    everything=self._input_ended or self._is_full_locked(),
+                    everything=self._input_ended or self._must_land_locked(),
                     ended=self._input_ended,
                     slots=slots,
                     tasks=self._tasks_running,

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol
 
 from destination_datalake.errors import Failure
 from destination_datalake.files.plan import DataFile, RewriteTask, Rewritten
-from destination_datalake.files.segments import StagedSegment
 from destination_datalake.files.tasks import (
     Encoded,
     EncodeTask,
@@ -31,7 +30,7 @@ from destination_datalake.tables.table import Committed, Reencode, Table
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.buffer.batching.batches import Batch
-    from destination_datalake.buffer.staging import Staging
+    from destination_datalake.buffer.staging.staging import Staging
     from destination_datalake.protocol.catalog import StreamId
     from destination_datalake.rejects.ledger import RejectLedger
     from destination_datalake.rejects.location import RejectFile
@@ -193,12 +192,9 @@ class Landing:
             table.publish(self._executors.rewrite)
 
     def _encode(self, staged: Sequence[StagedBatch], tasks_wanted: int | None) -> Mapping[StreamId, list[UnitResult]]:
-        try:
-            tasks = split_into_tasks(staged, tasks_wanted or self._executors.parallelism(), self._access)
-            with self._stages.active("encoding"):
-                results = self._executors.encode(tasks)
-        finally:
-            self._clear(segment for batch in staged for segment in batch.segments)
+        tasks = split_into_tasks(staged, tasks_wanted or self._executors.parallelism(), self._access)
+        with self._stages.active("encoding"):
+            results = self._executors.encode(tasks)
         by_stream: dict[StreamId, list[UnitResult]] = {batch.stream: [] for batch in staged}
         for result in results:
             by_stream[result.stream].append(result)
@@ -207,21 +203,9 @@ class Landing:
     def _stage(self, batch: Batch) -> StagedBatch:
         name = f"{self._file_prefix}-{batch.number:06d}"
         table = self._tables[batch.stream].result()
+        segments = tuple(map(self._staging.stage, batch.segments))  # Before the plan: uploads may take a while.
         plan, rejects = table.plan(), self._rejects.location(*table.name)
-        segments: list[StagedSegment] = []
-        try:
-            for segment in batch.segments:
-                segments.append(self._staging.stage(segment))  # noqa: PERF401
-        except Exception:
-            self._clear(segments)
-            raise
-        return StagedBatch(batch.stream, name, tuple(segments), plan, rejects, batch.expected_yield)
-
-    def _clear(self, segments: Iterable[StagedSegment]) -> None:
-        try:
-            self._staging.delete(segments)
-        except Exception:
-            _logger.warning("Staged records could not be removed.", exc_info=True)
+        return StagedBatch(batch.stream, name, segments, plan, rejects, batch.expected_yield)
 
     def _commit(self, batch: Batch, results: Sequence[UnitResult]) -> None:
         """Commit what was encoded; encode again if the table answers Reencode."""

@@ -12,6 +12,7 @@ import pytest
 
 from destination_datalake.buffer.backlog import READ_AHEAD_BATCHES, Backlog
 from destination_datalake.buffer.batching.batches import Batch
+from destination_datalake.buffer.staging.staging import Staging
 from destination_datalake.errors import Failure
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.protocol.messages import Records
@@ -21,6 +22,7 @@ from destination_datalake.sync.in_flight import InFlight
 from destination_datalake.sync.intake import RecordRuns
 from destination_datalake.sync.outcome import BatchCommitted, BatchFailed, BatchSkipped, SyncOutcome
 from destination_datalake.termination import Termination
+from unit_tests.buffer.staging.uploads import SlowUploads
 from unit_tests.sync.fakes.messages import record, state
 
 A, B = StreamId(None, "a"), StreamId(None, "b")
@@ -32,10 +34,10 @@ FAILURE = Failure("It failed.", "", "system_error")
 class Flight:
     """What is in flight of the streams a and b."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, staging: Staging | None = None, buffer_bytes: int = 1_000_000) -> None:
         self.termination = Termination()
         self.outcome = SyncOutcome([A, B])
-        backlog = Backlog(directory, batch_bytes=RECORD_BYTES, buffer_bytes=1_000_000, flush_seconds=3600.0)
+        backlog = Backlog(directory, RECORD_BYTES, buffer_bytes, flush_seconds=3600.0, staging=staging)
         self.all = InFlight([A, B], backlog, self.outcome, self.termination)
 
     def add(self, *streams: StreamId) -> None:
@@ -94,6 +96,38 @@ def waits(call: Callable[[], Any], until: Callable[[], None]) -> Any:
     until()
     thread.join()
     return results[0]
+
+
+# --- Uploads
+
+
+@pytest.fixture
+def uploads(tmp_path: Path) -> Iterator[tuple[Flight, SlowUploads]]:
+    """What is in flight where executors are on other machines, and the disk has room for two records."""
+    staging = SlowUploads()
+    flight = Flight(tmp_path, staging, buffer_bytes=2 * RECORD_BYTES)
+    yield flight, staging
+    flight.termination.close()
+
+
+def test_reading_waits_for_uploads_while_they_fill_the_disk(uploads: tuple[Flight, SlowUploads]) -> None:
+    flight, staging = uploads
+    flight.add(A)
+    flight.add(A)
+
+    assert waits(flight.all.wait_for_room, until=staging.end_one)
+
+
+def test_files_of_uploads_that_end_after_the_input_are_deleted(
+    uploads: tuple[Flight, SlowUploads], tmp_path: Path
+) -> None:
+    flight, staging = uploads
+    flight.add(A)
+    flight.all.end_input()
+
+    staging.end_one()
+
+    assert [*tmp_path.glob("*.jsonl")] == []
 
 
 # --- Batches

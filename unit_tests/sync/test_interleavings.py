@@ -21,9 +21,11 @@ import pytest
 from destination_datalake.buffer.batching.sizes import BatchSizes
 from destination_datalake.protocol.stdout import Stdout
 from destination_datalake.sync.conductor import EXIT_TERMINATED
+from destination_datalake.sync.thread_pool import ThreadPool
 from destination_datalake.termination import Termination
 from unit_tests.sync.fakes.messages import state
 from unit_tests.sync.fakes.schedule import FAULTS, Journal, Schedule, ScheduledExecutors, ScheduledTable
+from unit_tests.sync.fakes.store import Store
 from unit_tests.sync.fakes.sync import FakeSync
 
 SEEDS = 400
@@ -89,6 +91,7 @@ class Run:
         self._eagerness = random.choice([0.1, 0.5, 0.9])
         self._started_at = random.choice([0, 0, random.randint(1, 25)])
         self._settle_seconds = random.choice([0.0, 0.0005])
+        self._is_remote = random.random() < 0.4
         self._directory = directory
         self._sent = b""
         self._done = threading.Event()
@@ -116,7 +119,9 @@ class Run:
         driver = threading.Thread(target=self._drive, args=(stdin_writer, termination))
         driver.start()
         try:
-            self.code = sync.run_on(Stdout(stdout), stdin)
+            self.code = (
+                self._run_remotely(sync, stdout, stdin) if self._is_remote else sync.run_on(Stdout(stdout), stdin)
+            )
         finally:
             self._done.set()
             driver.join()
@@ -126,6 +131,19 @@ class Run:
         termination.close()
         for descriptor in (stdin, stdout_reader, stdout):
             os.close(descriptor)
+
+    def _run_remotely(self, sync: FakeSync, stdout: int, stdin: int) -> int:
+        """Run the sync with executors on another machine; nothing of it may be left in S3."""
+        store, pool = Store(self._schedule, self.journal), ThreadPool(3, "staging")
+        self.executors.read_staged = store.read
+        try:
+            with store.staging(pool) as sync.staging:
+                code = sync.run_on(Stdout(stdout), stdin)
+            if store.objects:
+                self.journal.violations.append(f"{len(store.objects)} objects are left")
+            return code
+        finally:
+            pool.close(lambda: False)
 
     def _drive(self, stdin: int, termination: Termination) -> None:
         """Feed stdin and let operations continue, in an order of the seed's, until the sync has ended."""

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 import pytest
+from botocore.exceptions import ClientError
 
 from destination_datalake.aws.upload import PendingUpload
 from destination_datalake.buffer.batching.batches import Batch
 from destination_datalake.buffer.segments import Segment
-from destination_datalake.buffer.staging import LocalStaging, Staging
+from destination_datalake.buffer.staging.staging import LocalStaging, Staging
 from destination_datalake.files.segments import StagedSegment
 from destination_datalake.files.tasks import Encoded, EncodeTask, UnitResult
 from destination_datalake.protocol.catalog import StreamId
@@ -136,30 +137,23 @@ def test_a_batch_that_cannot_be_staged_fails_alone(lake: Lake, moment: str) -> N
     assert lake.b.rows == 1
 
 
-@dataclass
-class SmallStaging:
-    """A staging area for so many segments."""
-
-    capacity: int
-    staged: set[StagedSegment] = field(default_factory=set)
+class BrokenStaging(LocalStaging):
+    """A staging that cannot stage the first stream's segments."""
 
     def stage(self, segment: Segment) -> StagedSegment:
-        if len(self.staged) == self.capacity:
-            raise OSError("full")
-        self.staged.add(staged := LocalStaging().stage(segment))
-        return staged
-
-    def delete(self, segments: Iterable[StagedSegment]) -> None:
-        self.staged.difference_update(segments)
+        if segment.stream == A:
+            raise ClientError({"Error": {"Code": "SlowDown", "Message": "Reduce your request rate."}}, "PutObject")
+        return super().stage(segment)
 
 
-@pytest.mark.parametrize("capacity", [1, 2])
-def test_nothing_stays_staged_whether_or_not_a_batch_could_be(lake: Lake, capacity: int) -> None:
-    lake.staging = staging = SmallStaging(capacity)
+def test_a_batch_whose_segments_cannot_be_uploaded_fails_alone_and_says_why(lake: Lake) -> None:
+    lake.staging = BrokenStaging()
 
-    (outcome,) = lake.land(lake.batch(A, segments=2))
+    outcomes = lake.land(lake.batch(A, segments=2), lake.batch(B))
 
-    assert (isinstance(outcome, BatchCommitted), staging.staged) == (capacity == 2, set())
+    kind, message = failure_of(outcomes[0])
+    assert (kind, isinstance(outcomes[1], BatchCommitted)) == ("transient_error", True)
+    assert message.startswith("Cannot stage records of stream a (S3, PutObject)")
 
 
 # --- Encoding

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from destination_datalake.errors import Failure
 from destination_datalake.files.plan import DataFile, RewriteTask, Rewritten
-from destination_datalake.files.segments import LocalFile, StagedSegment
+from destination_datalake.files.segments import LocalFile, StagedObject, StagedSegment
 from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit, NotEncoded, UnitResult
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.counts import RejectCounts
@@ -28,6 +28,8 @@ class FakeExecutors:
         self.starting = False
         self.ids: dict[str, list[int]] = {}
         """The ids of the records of each unit, by the URI of its file, refused ones included."""
+        self.read_staged: Callable[[StagedObject], bytes] = lambda _segment: b""
+        """Reads segments that are staged in S3."""
 
     @property
     def error(self) -> SparkFailed | None:
@@ -50,20 +52,22 @@ class FakeExecutors:
 
     def encode_unit(self, unit: EncodeUnit, refused: int = 0) -> Encoded:
         """Write one file of all records of the unit but `refused`, of at least one."""
-        lines = [line for segment in unit.segments for line in _content(segment).splitlines()]
+        lines = [line for segment in unit.segments for line in self._read(segment).splitlines()]
         refused = min(refused, len(lines) - 1)
         rows = len(lines) - refused
         file = DataFile(f"s3://lake/{unit.name}-{self.jobs}", rows, rows, (), b"", None)
         self.ids[file.uri] = [int(found[1]) for line in lines if (found := _ID.search(line))]
         return Encoded(unit.stream, (file,), RejectCounts(len(lines), refused, refused), ())
 
+    def _read(self, segment: StagedSegment) -> bytes:
+        match segment.location:
+            case LocalFile(path):
+                return Path(path).read_bytes()
+            case StagedObject():
+                return self.read_staged(segment.location)
+
     def rewrite(self, _tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
         raise AssertionError("no fake table asks for it")
-
-
-def _content(segment: StagedSegment) -> bytes:
-    assert isinstance(segment.location, LocalFile)
-    return Path(segment.location.path).read_bytes()
 
 
 def not_encoded(stream: StreamId) -> NotEncoded:

@@ -27,6 +27,8 @@ from unit_tests.sync.fakes.table import FakeTable
 
 FAULTS = (
     "prepare fails",
+    "upload fails",
+    "upload's answer is lost",
     "spark ends",
     "job fails",
     "unit fails",

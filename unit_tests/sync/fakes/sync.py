@@ -14,7 +14,7 @@ from destination_datalake.aws.access import AccessKeys, AwsAccess
 from destination_datalake.buffer.backlog import Backlog
 from destination_datalake.buffer.batching.sizes import BatchSizes
 from destination_datalake.buffer.buffer import MiB
-from destination_datalake.buffer.staging import LocalStaging
+from destination_datalake.buffer.staging.staging import LocalStaging, Staging
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.protocol.stdout import Stdout
 from destination_datalake.rejects.ledger import RejectLedger
@@ -58,6 +58,7 @@ class FakeSync:
     flush_seconds: float = 300.0
     patience: float = 30.0
     sizes: BatchSizes | None = None
+    staging: Staging = field(default_factory=LocalStaging)
 
     def __post_init__(self) -> None:
         self.tables: dict[str, FakeTable] = {name: FakeTable(TableName("raw", name)) for name in self.names}
@@ -96,9 +97,10 @@ class FakeSync:
         """Run the sync on a file descriptor; return its exit code."""
         streams = [Stream(StreamId(None, name), {}, False, None, None, None) for name in self.names]
         factories = {stream.id: partial(self.tables.__getitem__, stream.id.name) for stream in streams}
-        new_landing = partial(Landing, factories, self.executors, LocalStaging(), ACCESS, "sync", new_rejects())
+        new_landing = partial(Landing, factories, self.executors, self.staging, ACCESS, "sync", new_rejects())
         self.termination.on_request(partial(out.give_up_after, self.patience))
-        backlog = Backlog(self.directory, self.batch_bytes, self.buffer_bytes, self.flush_seconds, self.sizes)
+        sizes, staging = self.sizes, self.staging
+        backlog = Backlog(self.directory, self.batch_bytes, self.buffer_bytes, self.flush_seconds, sizes, staging)
         jobs = MAX_JOBS if self.sizes is None else MAX_JOBS_OF_SHARES
         return Conductor(streams, backlog, new_landing, out, self.termination, self.patience, jobs).run(stdin)
 

@@ -1,0 +1,1 @@
+"""Sealed segments where executors read them: on this machine's disk, or in S3."""

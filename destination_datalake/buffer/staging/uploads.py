@@ -1,0 +1,149 @@
+"""Segments of executors on other machines: uploaded as they are sealed, deleted when their batch is committed."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from destination_datalake.aws.address import S3Address
+from destination_datalake.buffer.staging.lease import Lease
+from destination_datalake.buffer.staging.leftovers import remove_leftovers
+from destination_datalake.files.segments import StagedObject, StagedSegment
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.buffer.segments import Segment
+
+_logger = logging.getLogger(__name__)
+
+CONCURRENT_CALLS = 8
+"""Segments that are uploaded or deleted at the same time."""
+
+CLOSE_SECONDS = 10.0
+"""How long the end of a sync waits until its segments are deleted. The next sync deletes what is left."""
+
+
+class Pool(Protocol):
+    """Runs calls on threads, in the order of their submission."""
+
+    def submit(self, call: Callable[[], StagedSegment | None]) -> Future[StagedSegment | None]:
+        """Queue a call; return the future of its result."""
+
+
+class RemoteStaging:
+    """Uploads segments to a folder of this sync's own in S3. Thread-safe.
+
+    What is being uploaded is on the local disk, so it takes no memory. An upload that fails is kept as the answer of
+    `stage`, so that batches before it are committed first.
+    """
+
+    uses_files = False
+
+    def __init__(self, root: str, sync: str, access: AwsAccess, pool: Pool) -> None:
+        """`root` is the S3 URI of the folder of all syncs; `sync` names this one. Calls go to the pool."""
+        self._root = root
+        self._sync = sync
+        self._access = access
+        self._pool = pool
+        self._lease = Lease(f"{root}/{sync}", sync, access)
+        self._numbers = itertools.count(1)
+        self._free_file: Callable[[Segment], None] = lambda _segment: None
+        self._lock = threading.Lock()
+        self._staged: dict[Segment, _Staged] = {}
+        self._deletions: set[Future[StagedSegment | None]] = set()
+        self._is_clean = True
+
+    def __enter__(self) -> RemoteStaging:
+        """Begin to remove what dead syncs have left."""
+        self._pool.submit(self._remove_leftovers)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Delete all that is staged, and the lease, as far as that is possible within CLOSE_SECONDS."""
+        deadline = time.monotonic() + CLOSE_SECONDS
+        self.release([*self._staged])
+        with self._lock:
+            deletions = [*self._deletions]
+        _, late = wait(deletions, CLOSE_SECONDS)
+        is_clean = self._is_clean and not late
+        if not is_clean:
+            _logger.warning("Segments under %s/%s are left, which a later sync deletes.", self._root, self._sync)
+        # Without its lease, a segment would not be known to be ours.
+        self._lease.end(delete=is_clean, seconds=max(0.0, deadline - time.monotonic()))
+
+    def on_free_file(self, call: Callable[[Segment], None]) -> None:
+        """Call this for each segment once it is uploaded, or never will be."""
+        self._free_file = call
+
+    def begin(self, segment: Segment) -> None:
+        """Queue the upload of a segment."""
+        staged = _Staged(segment, f"{self._root}/{self._sync}/{next(self._numbers):08d}.jsonl")
+        with self._lock:
+            self._staged[segment] = staged
+            staged.upload = self._pool.submit(lambda: self._upload(staged))
+
+    def stage(self, segment: Segment) -> StagedSegment:
+        """Wait until a segment is uploaded."""
+        with self._lock:
+            staged = self._staged[segment]
+        uploaded = staged.upload.result()
+        assert uploaded is not None, "no segment is staged that was released"
+        return uploaded
+
+    def release(self, segments: Iterable[Segment]) -> None:
+        """Queue the deletion of segments; those that are not uploaded yet never will be."""
+        with self._lock:
+            for segment in segments:
+                staged = self._staged.pop(segment)
+                staged.is_wanted = False
+                deletion = self._pool.submit(lambda staged=staged: self._delete(staged))  # type: ignore[misc]
+                self._deletions.add(deletion)
+                deletion.add_done_callback(self._deletions.discard)
+
+    def _upload(self, staged: _Staged) -> StagedSegment | None:
+        try:
+            if not staged.is_wanted:
+                return None
+            self._lease.begin()
+            address = S3Address.parse(staged.uri)
+            with staged.segment.path.open("rb") as file:
+                answer = self._access.client("s3").put_object(Bucket=address.bucket, Key=address.key, Body=file)
+            return StagedSegment(StagedObject(staged.uri, answer["ETag"]), staged.segment.bytes)
+        finally:
+            self._free_file(staged.segment)
+
+    def _delete(self, staged: _Staged) -> None:
+        """Delete what was uploaded, and what may have been, because only S3's answer was lost."""
+        wait([staged.upload])  # It runs on another thread of the pool, if it still does.
+        if staged.upload.exception() is None and staged.upload.result() is None:
+            return
+        address = S3Address.parse(staged.uri)
+        try:
+            self._access.client("s3").delete_object(Bucket=address.bucket, Key=address.key)
+        except Exception:
+            self._is_clean = False
+            _logger.debug("Segment %s could not be deleted.", staged.uri, exc_info=True)
+
+    def _remove_leftovers(self) -> None:
+        try:
+            remove_leftovers(self._root, self._sync, self._access)
+        except Exception:
+            _logger.warning("What earlier syncs left under %s could not be removed.", self._root, exc_info=True)
+
+
+@dataclass(eq=False)
+class _Staged:
+    segment: Segment
+    uri: str
+    is_wanted: bool = True
+    upload: Future[StagedSegment | None] = field(default_factory=Future)

@@ -1,0 +1,78 @@
+"""An account with staged segments in it, whose objects can be made to look old."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from concurrent.futures import Future
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from moto.s3.models import s3_backends
+
+from destination_datalake.aws.access import AwsAccess
+from destination_datalake.buffer.segments import Segment
+from destination_datalake.buffer.staging.uploads import RemoteStaging
+from destination_datalake.files.segments import StagedSegment
+from destination_datalake.protocol.catalog import StreamId
+from unit_tests.cloud import BUCKET
+
+ROOT = f"s3://{BUCKET}/lake/_staging"
+SYNC, OTHER = "0123456789ab", "ba9876543210"
+FOLDER = f"lake/_staging/{SYNC}"
+
+_numbers = itertools.count()
+
+
+class ManualPool:
+    """Runs calls when it is told to, in order."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Callable[[], StagedSegment | None], Future[StagedSegment | None]]] = []
+
+    def submit(self, call: Callable[[], StagedSegment | None]) -> Future[StagedSegment | None]:
+        future: Future[StagedSegment | None] = Future()
+        self._waiting.append((call, future))
+        return future
+
+    def run(self) -> None:
+        """Run all calls that wait, also those that they submit."""
+        while self._waiting:
+            call, future = self._waiting.pop(0)
+            try:
+                future.set_result(call())
+            except Exception as error:
+                future.set_exception(error)
+
+
+class Staged:
+    """A staging for one sync, whose calls are made when the test says so."""
+
+    def __init__(self, access: AwsAccess, directory: Path, sync: str = SYNC) -> None:
+        self.pool = ManualPool()
+        self.staging = RemoteStaging(ROOT, sync, access, self.pool)
+        self.free: list[Segment] = []
+        self.staging.on_free_file(self.free.append)
+        self._directory = directory
+
+    def segment(self, content: bytes = b"a\nb\n") -> Segment:
+        """A sealed segment, whose upload has begun."""
+        number = next(_numbers)
+        path = self._directory / f"{number}.jsonl"
+        path.write_bytes(content)
+        segment = Segment(StreamId(None, "orders"), path, number, 2, len(content), 0.0)
+        self.staging.begin(segment)
+        return segment
+
+
+def age(key: str, by: timedelta) -> None:
+    """Make an object look as if it had been written so much earlier."""
+    [backend] = [each for each in _backends() if BUCKET in each.buckets]
+    entry = backend.buckets[BUCKET].keys[key]
+    entry.last_modified = entry.last_modified - by
+    assert isinstance(entry.last_modified, datetime)
+
+
+def _backends() -> list[Any]:
+    return [backend for account in s3_backends.values() for backend in account.values()]

@@ -1,0 +1,153 @@
+"""Segments of executors on other machines: in S3 from their sealing to their release, and never longer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from destination_datalake.buffer.staging.lease import LEASE_NAME
+from destination_datalake.buffer.staging.uploads import RemoteStaging
+from destination_datalake.files.segments import StagedObject
+from destination_datalake.sync.thread_pool import ThreadPool
+from unit_tests.buffer.staging.account import FOLDER, ROOT, SYNC, Staged
+from unit_tests.cloud import Cloud, before
+
+LEASE = f"{FOLDER}/{LEASE_NAME}"
+
+
+@pytest.fixture
+def staged(cloud: Cloud, tmp_path: Path) -> Staged:
+    return Staged(cloud.access, tmp_path)
+
+
+def segments(cloud: Cloud) -> dict[str, bytes]:
+    return {key: content for key, content in cloud.objects().items() if key != LEASE}
+
+
+def test_a_segment_is_uploaded_once_it_is_sealed_and_its_file_is_free_then(cloud: Cloud, staged: Staged) -> None:
+    segment = staged.segment(b"a\nb\n")
+    assert (segments(cloud), staged.free) == ({}, [])
+
+    staged.pool.run()
+
+    assert (segments(cloud), staged.free) == ({f"{FOLDER}/00000001.jsonl": b"a\nb\n"}, [segment])
+    segment.path.unlink()
+    found = staged.staging.stage(segment)
+    assert isinstance(found.location, StagedObject)
+    assert (found.location.uri, found.bytes) == (f"{ROOT}/{SYNC}/00000001.jsonl", 4)
+    etag = cloud.access.client("s3").head_object(Bucket="lake", Key=f"{FOLDER}/00000001.jsonl")["ETag"]
+    assert found.location.etag == etag
+
+
+def test_the_lease_is_there_before_the_first_segment(cloud: Cloud, staged: Staged) -> None:
+    seen: list[list[str]] = []
+    before(cloud.access, "s3", "PutObject", lambda _time: seen.append([*cloud.objects()]))
+    for _ in range(3):
+        staged.segment()
+
+    staged.pool.run()
+
+    assert seen[:2] == [[], [LEASE]]
+
+
+def test_every_segment_has_a_name_of_its_own_though_their_files_are_reused(cloud: Cloud, staged: Staged) -> None:
+    first = staged.segment(b"1\n")
+    staged.pool.run()
+    second = staged.segment(b"2\n")
+    staged.pool.run()
+
+    assert staged.staging.stage(first) != staged.staging.stage(second)
+    assert sorted(segments(cloud).values()) == [b"1\n", b"2\n"]
+
+
+def test_a_released_segment_is_deleted(cloud: Cloud, staged: Staged) -> None:
+    released, kept = staged.segment(b"1\n"), staged.segment(b"2\n")
+    staged.pool.run()
+
+    staged.staging.release([released])
+    staged.pool.run()
+
+    assert [*segments(cloud).values()] == [b"2\n"]
+    assert staged.staging.stage(kept)
+
+
+def test_a_segment_that_is_released_before_its_upload_is_never_uploaded(cloud: Cloud, staged: Staged) -> None:
+    segment = staged.segment()
+
+    staged.staging.release([segment])
+    staged.pool.run()
+
+    assert (cloud.objects(), staged.free) == ({}, [segment])
+
+
+def test_a_failed_upload_is_the_answer_when_the_batch_s_turn_comes(cloud: Cloud, staged: Staged) -> None:
+    uploaded = staged.segment(b"1\n")
+    staged.pool.run()
+    failed = staged.segment(b"2\n")
+    with cloud.refusing("PutObject"):
+        staged.pool.run()
+
+    assert staged.staging.stage(uploaded)
+    with pytest.raises(ClientError, match="AccessDenied"):
+        staged.staging.stage(failed)
+    assert staged.free == [uploaded, failed], "the buffer must not wait for what cannot land"
+
+
+def test_a_segment_that_s3_stored_although_the_answer_was_lost_is_deleted_too(cloud: Cloud, staged: Staged) -> None:
+    staged.pool.run()
+    staged.segment()
+    events: Any = cloud.access.client("s3").meta.events
+
+    def lose(http_response: Any, model: Any, **_: object) -> None:
+        if LEASE not in http_response.url:
+            raise ClientError({"Error": {"Code": "500", "Message": "lost"}}, model.name)
+
+    events.register("after-call.s3.PutObject", lose)
+    try:
+        staged.segment()
+        staged.pool.run()
+    finally:
+        events.unregister("after-call.s3.PutObject", lose)
+    assert len(segments(cloud)) >= 1
+
+    with staged.staging:
+        pass
+    staged.pool.run()
+
+    assert segments(cloud) == {}
+
+
+def test_the_end_of_a_sync_leaves_nothing_behind(cloud: Cloud, tmp_path: Path) -> None:
+    pool = ThreadPool(4, "staging")
+    try:
+        with RemoteStaging(ROOT, SYNC, cloud.access, pool) as staging:
+            staged = Staged(cloud.access, tmp_path)
+            staged.staging = staging
+            held = [staged.segment() for _ in range(20)]
+            staging.release(held[:7])
+            assert staging.stage(held[-1])
+
+        assert cloud.objects() == {}
+    finally:
+        pool.close(lambda: False)
+
+
+def test_a_segment_that_could_not_be_deleted_keeps_its_lease_so_that_a_later_sync_deletes_it(
+    cloud: Cloud, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool = ThreadPool(2, "staging")
+    try:
+        with cloud.refusing("DeleteObject"), RemoteStaging(ROOT, SYNC, cloud.access, pool) as staging:
+            staged = Staged(cloud.access, tmp_path)
+            staged.staging = staging
+            segment = staged.segment()
+            assert staging.stage(segment)
+            staging.release([segment])
+
+        assert LEASE in cloud.objects()
+    finally:
+        pool.close(lambda: False)
+    assert "a later sync deletes" in caplog.text
