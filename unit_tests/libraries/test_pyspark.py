@@ -133,3 +133,44 @@ def test_data_for_the_jvm_is_written_to_a_file(tmp_path: Path) -> None:
     received = SparkContext._serialize_to_jvm(context, ["a secret"], CPickleSerializer(), read, read)
 
     assert b"a secret" in cast("bytes", received)
+
+
+AT_EXIT = """
+import atexit
+registered = []
+atexit.register = registered.append
+from pyspark.sql.connect.session import SparkSession
+session = SparkSession("sc://localhost:1")
+print(session.client._on_exit in registered)
+"""
+
+
+def test_a_spark_connect_client_calls_its_server_at_exit() -> None:
+    ended = run(AT_EXIT)
+
+    assert ended.stdout == "True\n", ended.stderr
+
+
+RETRIES = """
+import warnings
+import grpc
+from pyspark.sql.connect.client.retries import DefaultPolicy, Retrying
+
+class Gone(grpc.RpcError):
+    def code(self):
+        return grpc.StatusCode.UNAVAILABLE
+
+with warnings.catch_warnings(record=True) as told:
+    try:
+        for attempt in Retrying(DefaultPolicy(max_retries=0)):
+            with attempt:
+                raise Gone
+    except Gone:
+        print([str(each.message)[:18] for each in told])
+"""
+
+
+def test_a_spark_connect_client_warns_when_it_has_tried_often_enough() -> None:
+    ended = run(RETRIES)
+
+    assert ended.stdout == "['[RETRIES_EXCEEDED]']\n", ended.stderr

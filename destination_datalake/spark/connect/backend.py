@@ -6,6 +6,7 @@ Jobs are DataFrames (`connect.jobs`): a Spark Connect client has no RDDs.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -163,6 +164,8 @@ class ConnectBackend:
 
     def _open(self) -> RemoteSession:
         """Return a session on a server of the launcher's; leave nothing behind otherwise. Raises SparkFailed."""
+        # gRPC's C++ prints to standard error whenever a connection ends; what matters is raised.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         from destination_datalake.spark.connect.session import RemoteSession
 
         conf = {} if self._launcher.is_fresh else self._conf

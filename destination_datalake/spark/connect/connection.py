@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -30,8 +31,17 @@ def connect(endpoint: Endpoint, retry_seconds: float = RETRY_SECONDS) -> SparkSe
         builder.set(DefaultChannelBuilder.PARAM_GRPC_KEEPALIVE_WITHOUT_CALLS, "false")
     builder.add_interceptor(_HeadersOfCalls(endpoint.headers))
     session = SparkSession(builder, userId=_USER)
+    forget_at_exit(session)
     session.client.set_retry_policies([_PatientPolicy(retry_seconds)])
     return session
+
+
+def forget_at_exit(session: SparkSession) -> None:
+    """Keep PySpark from calling the server when this process exits, to clear a cache that only models are in.
+
+    A server that is gone would hold the process for as long as calls are tried again.
+    """
+    atexit.unregister(session.client._on_exit)
 
 
 class _PatientPolicy(DefaultPolicy):

@@ -62,7 +62,7 @@ class RemoteSession:
             _logger.info("Spark Connect: connected to Spark %s.", version)
             if _numbers(version) < OLDEST_SPARK:
                 _logger.warning("Spark %s is older than 4.0, the oldest that the connector is tested with.", version)
-            configure(spark, {**_SETTINGS, "spark.sql.execution.pyspark.python": python.interpreter}, conf)
+            configure(spark, {**_SETTINGS, **_interpreter(python)}, conf)
             if packages is not None:
                 _send(spark, packages)
             watch = JobsWatch()
@@ -80,6 +80,11 @@ class RemoteSession:
     def close(self) -> None:
         """End the session on the server, and its jobs. Takes as long as the server takes, or is unreachable."""
         _close(self.spark)
+
+
+def _interpreter(python: ExecutorPython) -> Mapping[str, str]:
+    """Return the property that names the Python of executors. `same` leaves it to the server, which has its own."""
+    return {} if python.python == "same" else {"spark.sql.execution.pyspark.python": python.interpreter}
 
 
 def _send(spark: SparkSession, packages: Callable[[Path], Path]) -> None:
@@ -104,6 +109,8 @@ def configure(spark: SparkSession, ours: Mapping[str, str], conf: Mapping[str, s
 
 
 def _close(spark: SparkSession) -> None:
+    # A server that is gone is not waited for.
+    spark.client.set_retry_policies([])
     with contextlib.suppress(Exception):
         spark.interruptAll()
     with contextlib.suppress(Exception):

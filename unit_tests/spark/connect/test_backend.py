@@ -1,0 +1,266 @@
+"""Jobs over Spark Connect, against a server that fails when it is asked to."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import pytest
+
+from destination_datalake.spark.connect import backend as backends
+from destination_datalake.spark.connect.backend import ConnectBackend
+from destination_datalake.spark.executors.python import ExecutorPython
+from destination_datalake.spark.failure import JobFailed, SparkFailed
+from destination_datalake.spark.launchers.launcher import Endpoint
+from destination_datalake.spark.launchers.running import RunningServer
+from unit_tests.spark.connect.server import Server, fails
+
+CLOSED = fails(grpc.StatusCode.INTERNAL, "[INVALID_HANDLE.SESSION_CLOSED] The handle 0 is invalid. Session was closed.")
+
+
+def doubled(numbers: Iterable[int]) -> Iterator[int]:
+    yield from (2 * number for number in numbers)
+
+
+def broken(_: Iterable[int]) -> Iterator[int]:
+    raise ValueError("boom")
+
+
+def payloads(numbers: Iterable[int]) -> Iterator[tuple[int, bytes]]:
+    for number in numbers:
+        yield number % 3, bytes([number])
+
+
+def joined(partition: int, found: Iterator[bytes]) -> list[tuple[int, bytes]]:
+    return [(partition, b"".join(sorted(found)))]
+
+
+def sizes(numbers: Iterable[int]) -> Iterator[bytes]:
+    yield from (os.urandom(number) for number in numbers)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as running:
+        yield running
+
+
+def started(server: Server, conf: dict[str, str] | None = None) -> ConnectBackend:
+    backend = ConnectBackend(RunningServer(server.url, server.token), ExecutorPython(), conf or {})
+    backend.start()
+    return backend
+
+
+@dataclass
+class Fresh:
+    """A launcher whose every launch is the next of `servers`."""
+
+    servers: list[Server]
+    name: str = "the service"
+    is_fresh: bool = True
+    ended: int = 0
+    launched: int = field(default=0)
+
+    def launch(self, stopping: threading.Event) -> Endpoint:  # noqa: ARG002
+        self.launched += 1
+        return Endpoint(self.servers[self.launched - 1].url)
+
+    def end(self) -> None:
+        self.ended += 1
+
+
+def test_a_job_has_a_spark_task_for_each_task_and_results_in_their_order(server: Server) -> None:
+    backend = started(server)
+
+    assert backend.run(doubled, list(range(20))) == [2 * number for number in range(20)]
+    assert server.partitions[-1] == 20
+    assert backend.parallelism() == 2
+    backend.stop(orderly=True)
+    assert server.released == server.sessions
+
+
+def test_results_of_many_megabytes_come_back(server: Server) -> None:
+    backend = started(server)
+
+    results = backend.run(sizes, [3_000_000, 0, 1])
+
+    assert [len(result) for result in results] == [3_000_000, 0, 1]
+    backend.stop(orderly=True)
+
+
+def test_tasks_that_are_too_large_for_a_request_are_several_jobs(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from destination_datalake.spark.connect.jobs import rows
+
+    backend = started(server)
+    monkeypatch.setattr(rows.jobs_of, "__defaults__", (1,))
+
+    assert backend.run(doubled, [1, 2, 3]) == [2, 4, 6]
+    assert server.partitions[-3:] == [1, 1, 1]
+    backend.stop(orderly=True)
+
+
+def test_a_shuffle_has_a_spark_task_for_each_partition(server: Server) -> None:
+    backend = started(server)
+
+    results = backend.exchange(payloads, list(range(9)), joined, 5)
+
+    assert results == [(0, bytes([0, 3, 6])), (1, bytes([1, 4, 7])), (2, bytes([2, 5, 8]))]
+    assert server.partitions[-1] == 5
+    backend.stop(orderly=True)
+
+
+def test_a_session_that_the_server_closes_is_replaced_and_its_job_run_again(server: Server) -> None:
+    backend = started(server)
+    server.executions = [CLOSED]
+
+    assert backend.run(doubled, [1, 2]) == [2, 4]
+    assert len(server.sessions) == 2
+    assert backend.ended() is None
+    backend.stop(orderly=True)
+
+
+def test_jobs_that_lose_one_session_at_once_get_one_other(server: Server) -> None:
+    backend = started(server)
+    both = threading.Barrier(2)
+
+    def closed(context: Any) -> None:
+        both.wait(10)
+        CLOSED(context)
+
+    server.executions = [closed, closed]
+    results: list[list[int]] = []
+    jobs = [threading.Thread(target=lambda: results.append(backend.run(doubled, [1, 2]))) for _ in range(2)]
+    for job in jobs:
+        job.start()
+    for job in jobs:
+        job.join()
+
+    assert results == [[2, 4], [2, 4]]
+    assert len(server.sessions) == 2
+    backend.stop(orderly=True)
+
+
+def test_sessions_that_end_again_and_again_end_the_sync(server: Server) -> None:
+    backend = started(server)
+    # Each new session runs the probe, and then loses the job.
+    server.executions = [CLOSED, None, CLOSED, None, CLOSED, None, CLOSED]
+
+    with pytest.raises(SparkFailed, match="end again and again"):
+        backend.run(doubled, [1])
+
+    assert len(server.sessions) == 1 + backends._SESSIONS
+    assert isinstance(backend.ended(), SparkFailed)
+    with pytest.raises(SparkFailed, match="end again and again"):
+        backend.run(doubled, [1])
+    backend.stop(orderly=True)
+
+
+def test_a_job_that_fails_leaves_spark_to_others(server: Server) -> None:
+    backend = started(server)
+
+    with pytest.raises(JobFailed) as failed:
+        backend.run(broken, [1])
+
+    assert "boom" in failed.value.detail
+    assert backend.ended() is None
+    assert backend.run(doubled, [1]) == [2]
+    backend.stop(orderly=True)
+
+
+def test_a_server_that_is_launched_for_the_sync_is_replaced_whatever_it_fails_of() -> None:
+    with Server() as first, Server() as second:
+        launcher = Fresh([first, second])
+        backend = ConnectBackend(launcher, ExecutorPython(), {})
+        backend.start()
+        first.executions = [fails(grpc.StatusCode.UNAUTHENTICATED, "the session is gone")]
+
+        assert backend.run(doubled, [1]) == [2]
+        assert (launcher.launched, launcher.ended) == (2, 1)
+        backend.stop(orderly=True)
+        assert launcher.ended == 2
+
+
+def test_what_was_launched_is_ended_if_no_job_can_run_there() -> None:
+    with Server() as server:
+        server.executions = [fails(grpc.StatusCode.INTERNAL, "no workers")]
+        launcher = Fresh([server])
+
+        with pytest.raises(SparkFailed, match="The service does not run the connector's jobs: no workers"):
+            ConnectBackend(launcher, ExecutorPython(), {}).start()
+
+        assert launcher.ended == 1
+
+
+@pytest.mark.parametrize(("sent", "accepted"), [("open-sesame", True), ("guess", False)])
+def test_a_server_is_used_with_its_token(sent: str, *, accepted: bool) -> None:
+    with Server(token="open-sesame") as server:
+        backend = ConnectBackend(RunningServer(server.url, sent), ExecutorPython(), {})
+
+        if accepted:
+            backend.start()
+            backend.stop(orderly=True)
+        else:
+            with pytest.raises(SparkFailed, match=r"refuses access \(Invalid token\). Correct spark.token.") as refused:
+                backend.start()
+            assert refused.value.failure.type == "config_error"
+            assert "guess" not in refused.value.failure.message
+
+
+def test_a_property_that_the_server_does_not_let_sessions_change_is_refused_by_name(server: Server) -> None:
+    server.static = {"spark.executor.memory"}
+
+    with pytest.raises(SparkFailed, match=r"spark.executor.memory cannot be set by spark.conf") as refused:
+        started(server, {"spark.executor.memory": "4g"})
+
+    assert refused.value.failure.type == "config_error"
+
+
+def test_properties_of_the_user_are_the_session_s(server: Server) -> None:
+    backend = started(server, {"spark.sql.session.timeZone": "UTC"})
+
+    assert server.settings["spark.sql.session.timeZone"] == "UTC"
+    assert server.settings["spark.sql.adaptive.enabled"] == "false"
+    backend.stop(orderly=True)
+
+
+def test_executors_that_dynamic_allocation_may_add_are_counted(server: Server) -> None:
+    server.settings = {
+        "spark.dynamicAllocation.enabled": "true",
+        "spark.dynamicAllocation.maxExecutors": "5",
+        "spark.executor.cores": "4",
+    }
+
+    backend = started(server)
+
+    assert backend.parallelism() == 20
+    backend.stop(orderly=True)
+
+
+def test_stopping_ends_a_job_that_waits(server: Server) -> None:
+    backend = started(server)
+    server.entered.clear()
+    ended = threading.Event()
+    server.executions = [lambda context: (ended.wait(10), CLOSED(context))[1]]
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            backend.run(doubled, [1])
+        except BaseException as error:
+            raised.append(error)
+
+    job = threading.Thread(target=run)
+    job.start()
+    server.entered.wait(10)
+    backend.stop(orderly=True)
+    ended.set()
+    job.join(10)
+
+    assert [str(error) for error in raised] == ["Spark was stopped."]
+    assert len(server.sessions) == 1
