@@ -13,7 +13,7 @@ from destination_datalake.files.writing.spill import Spill
 from destination_datalake.files.writing.tables import Rows
 from destination_datalake.partitioning.spec import SortOrder
 
-RUN_BYTES = 64 * 1024 * 1024
+RUN_BYTES = 48 * 1024 * 1024
 """Arrow bytes of the rows that are sorted at a time; sorting takes as much again."""
 
 _MERGED_BYTES = 32 * 1024 * 1024
@@ -55,7 +55,7 @@ class MergeSort:
         self._runs.clear()
 
     def _take_waiting(self) -> pa.Table:
-        table = in_order(pa.concat_tables(self._waiting).combine_chunks(), self._order)
+        table = in_order(pa.concat_tables(self._waiting), self._order)
         self._waiting.clear()
         self._waiting_bytes = 0
         return table

@@ -62,8 +62,12 @@ def read_rows(stored: StoredFile, target: pa.Schema) -> Iterator[pa.Table]:
     Raises Unsuitable before the first rows, or at values that do not fit; errors of AWS; Arrow's for what is no Parquet
     file.
     """
+    whole = stored.whole()
     file = pq.ParquetFile(
-        pa.PythonFile(stored, mode="r"), pre_buffer=False, buffer_size=_PIECE_BYTES, coerce_int96_timestamp_unit="us"
+        pa.PythonFile(stored, mode="r") if whole is None else pa.BufferReader(whole),
+        pre_buffer=False,
+        buffer_size=_PIECE_BYTES if whole is None else 0,
+        coerce_int96_timestamp_unit="us",
     )
     project = Projection(file.schema_arrow, target, stored.source.required_ids)
     for index in range(file.num_row_groups):
@@ -104,6 +108,11 @@ class StoredFile(io.RawIOBase):
         start = source.size - _at_first(source)
         self._tail = (start, self._fetch(start, source.size))
         self._held = (0, b"")
+
+    def whole(self) -> bytes | None:
+        """Return the file's content if it is in memory as a whole."""
+        start, content = self._tail
+        return None if start else content
 
     def hold(self, start: int, end: int) -> None:
         """Read a part of the object, unless it is large or there already; forget the one before."""

@@ -1,0 +1,1 @@
+"""What the maintenance of a table costs."""
