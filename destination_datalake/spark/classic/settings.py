@@ -55,8 +55,9 @@ _WORKER_ENVIRONMENT: Mapping[str, str] = {
     "MIMALLOC_PURGE_DELAY": "-1",
 }
 
-_ALWAYS: Mapping[str, str] = {
-    # A speculative copy of a task would write the same rejects, maybe from segments whose files were reused.
+_LOCAL_ALWAYS: Mapping[str, str] = {
+    # A copy of a task that has ended may still read a segment whose file is being reused: harmless, and a waste. Other
+    # machines read segments that are deleted, not reused, so that speculation is the user's choice there.
     "spark.speculation": "false",
 }
 
@@ -101,7 +102,7 @@ class ClassicSettings:
             **(_LOCAL_DEFAULTS if self.is_local else {}),
             "spark.driver.extraJavaOptions": " ".join(self._java_options(scratch)),
             **self.conf,
-            **_ALWAYS,
+            **(_LOCAL_ALWAYS if self.is_local else {}),
         }
 
     def _java_options(self, scratch: Path) -> tuple[str, ...]:

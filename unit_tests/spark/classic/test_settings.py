@@ -22,10 +22,11 @@ def test_properties_of_the_configuration_override_defaults(tmp_path: Path) -> No
     assert properties["spark.ui.enabled"] == "false"
 
 
-def test_speculation_stays_off_whatever_the_configuration_says(tmp_path: Path) -> None:
-    properties = ClassicSettings("local[2]", {"spark.speculation": "true"}).properties(tmp_path)
+@pytest.mark.parametrize(("master", "speculation"), [("local[2]", "false"), ("spark://host:7077", "true")])
+def test_speculation_is_a_choice_on_clusters_only(master: str, speculation: str, tmp_path: Path) -> None:
+    properties = ClassicSettings(master, {"spark.speculation": "true"}).properties(tmp_path)
 
-    assert properties["spark.speculation"] == "false"
+    assert properties["spark.speculation"] == speculation
 
 
 @pytest.mark.parametrize(("master", "address"), [("local[*]", "127.0.0.1"), ("spark://lake:7077", None)])
