@@ -17,6 +17,7 @@ from destination_datalake.spark.engine import Engine, start_engine
 from destination_datalake.termination import Termination
 
 if TYPE_CHECKING:
+    from destination_datalake.config.groups.spark import SparkOptions
     from destination_datalake.protocol.stdout import Stdout
 
 _logger = logging.getLogger(__name__)
@@ -60,11 +61,8 @@ def run_write(
     gc.freeze()
     catalog = read_object(catalog_path, "configured catalog")
     config = accepted(options, out, _logger)
-    if config.spark.sends_in_clear and config.credentials.credentials_title == "IAM User":
-        _logger.warning(
-            "Spark sends the access key to its executors in clear text. Set spark.authenticate and "
-            "spark.network.crypto.enabled to true in spark.conf, or use an IAM role."
-        )
+    if config.spark.sends_in_clear and config.spark.executor_credentials != "role":
+        _logger.warning("%s", _in_clear(config.spark))
     spark = spark or _start_engine(config)
     try:
         return run_sync(config, catalog, stdin, out, spark, termination or Termination())
@@ -93,6 +91,19 @@ def accepted(options: Mapping[str, Any], out: Stdout, logger: logging.Logger) ->
     for name in config.unknown_options():
         logger.warning("The option %s is not one of this connector's and is ignored.", name)
     return config
+
+
+def _in_clear(spark: SparkOptions) -> str:
+    what = "the access key" if spark.executor_credentials == "keys" else "credentials of a session"
+    encrypt = (
+        "use_ssl=true in spark.remote"
+        if spark.is_connect
+        else "spark.authenticate and spark.network.crypto.enabled to true in spark.conf"
+    )
+    return (
+        f"Spark sends {what} to its executors in clear text. Set {encrypt}, or give executors a role of their own and "
+        "set spark.executor_credentials to role."
+    )
 
 
 def _start_engine(config: Config) -> Engine:

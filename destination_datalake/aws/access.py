@@ -17,11 +17,13 @@ from destination_datalake.aws.session.assumed_role import Role, assume
 from destination_datalake.aws.session.catalog_id import name_catalog
 from destination_datalake.aws.session.encryption import Encryption, encrypt_objects
 from destination_datalake.aws.session.faulty_responses import retry_faulty_responses
+from destination_datalake.aws.session.lending import SessionKeys, lendable
 
 if TYPE_CHECKING:
     import boto3
     from botocore.client import BaseClient
     from botocore.config import Config as ClientConfig
+    from botocore.credentials import Credentials
     from botocore.session import Session
     from mypy_boto3_emr_serverless import EMRServerlessClient
     from mypy_boto3_glue import GlueClient
@@ -45,7 +47,7 @@ class Environment:
     """AWS's default credential chain: environment, profile, container or instance role, web identity."""
 
 
-Identity = Role | AccessKeys | Environment
+Identity = Role | AccessKeys | Environment | SessionKeys
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,7 @@ class AwsAccess:
         with _lock:
             key = (self, service)
             if key not in _clients:
+                _forget_ended_sessions()
                 client = self._boto_session().client(
                     service, self._region(service), endpoint_url=self.endpoint_url, config=self._client_config(service)
                 )
@@ -96,6 +99,13 @@ class AwsAccess:
         """Return this process's session, for libraries that make clients of Glue themselves."""
         with _lock:
             return self._boto_session()
+
+    def lendable(self) -> Credentials:
+        """Return credentials of this identity for processes elsewhere: of a session of their own, as `lendable` says.
+
+        Raises NoCredentialsError (botocore) if there are none to start with, and what STS raises.
+        """
+        return lendable(self._session(), lambda: self.client("sts"))
 
     def _boto_session(self) -> boto3.Session:
         """Return the session of this process. `_lock` must be held: making a session is not thread-safe."""
@@ -114,6 +124,8 @@ class AwsAccess:
                 pass
             case AccessKeys(access_key_id, secret_access_key):
                 session.set_credentials(access_key_id, secret_access_key)
+            case SessionKeys(access_key_id, secret_access_key, token):
+                session.set_credentials(access_key_id, secret_access_key, token)
             case Role() as role:
                 source = _with_hooks(get_session())
                 assume(role, source, partial(self._source_client, source), session)
@@ -163,6 +175,19 @@ class AwsAccess:
 _lock = threading.Lock()
 _sessions: dict[AwsAccess, boto3.Session] = {}
 _clients: dict[tuple[AwsAccess, Service], object] = {}
+
+
+_SESSIONS_KEPT = 2
+"""How many sessions that executors are lent have clients at a time: the one before is still in use by other tasks."""
+
+
+def _forget_ended_sessions() -> None:
+    """Drop the clients of sessions that the driver has replaced: each takes megabytes. `_lock` must be held."""
+    lent = [access for access in _sessions if isinstance(access.identity, SessionKeys)]
+    for access in lent[:-_SESSIONS_KEPT]:
+        del _sessions[access]
+    for key in [key for key in _clients if key[0] in lent and key[0] not in _sessions]:
+        del _clients[key]
 
 
 def _clear_after_fork() -> None:

@@ -48,6 +48,12 @@ def explain(error: BaseException, *, doing: str, resource: str) -> Failure | Non
     return None
 
 
+def is_expired(error: BaseException) -> bool:
+    """Return whether AWS refused a request because its credentials had expired. HEAD requests say nothing of it."""
+    calls = (call for cause in _causes(error) if (call := _call(cause)) is not None)
+    return any(_SYNONYMS.get(call.code, call.code) == "ExpiredToken" for call in calls)
+
+
 def _causes(error: BaseException) -> Iterator[BaseException]:
     seen: set[int] = set()
     cause: BaseException | None = error

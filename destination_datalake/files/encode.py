@@ -14,6 +14,7 @@ import pyarrow as pa
 from destination_datalake.aws.errors import explain
 from destination_datalake.aws.withdrawal import undone_on_failure
 from destination_datalake.errors import ConnectorError, Failure
+from destination_datalake.files.expiry import expiry_failure, has_expired
 from destination_datalake.files.plan import FilePlan
 from destination_datalake.files.reading.segments import contents
 from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit, NotEncoded, UnitResult
@@ -42,7 +43,11 @@ def _encode_unit(unit: EncodeUnit, access: AwsAccess) -> UnitResult:
     try:
         return _encoded(unit, access)
     except Exception as error:
-        return _not_encoded(unit, error)
+        failed = _not_encoded(unit, error)
+        if not has_expired(access, error):
+            return failed
+        failure = expiry_failure(failed.failure, f"Stream {unit.stream} could not be written")
+        return NotEncoded(unit.stream, failure, EncodeTask((unit,), access))
 
 
 def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:

@@ -118,9 +118,13 @@ class Rewritten:
 
 @dataclass(frozen=True, slots=True)
 class NotRewritten:
-    """The result of a rewriting that failed; its target does not exist."""
+    """The result of a rewriting that failed; its target does not exist.
+
+    `again` is what to do again with other credentials, if it failed because these had ended.
+    """
 
     failure: Failure
+    again: RewriteTask | None = field(default=None, repr=False, compare=False)
 
 
 RewriteResult = Rewritten | NotRewritten

@@ -24,6 +24,7 @@ from destination_datalake.aws.errors import explain
 from destination_datalake.aws.upload import Upload, publish_all
 from destination_datalake.aws.withdrawal import undone_on_failure, withdraw_all
 from destination_datalake.errors import Failure
+from destination_datalake.files.expiry import expiry_failure, has_expired
 from destination_datalake.files.formats.field_ids import promote_floats
 from destination_datalake.files.plan import NotRewritten, RewriteFailed, RewriteResult, RewriteTask, Rewritten
 from destination_datalake.schema.arrow import arrow_type
@@ -47,7 +48,12 @@ def rewrite(tasks: Iterable[RewriteTask]) -> Iterator[RewriteResult]:
         try:
             yield _rewritten(task)
         except Exception as error:
-            yield _not_rewritten(task, error)
+            failed = _not_rewritten(task, error)
+            if has_expired(task.access, error):
+                failure = expiry_failure(failed.failure, f"Cannot rewrite {task.source}")
+                yield NotRewritten(failure, task)
+            else:
+                yield failed
 
 
 def published(results: Sequence[RewriteResult], access: AwsAccess) -> list[Rewritten]:

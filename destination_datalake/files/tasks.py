@@ -6,7 +6,7 @@ They are small values that travel between driver and executors; records do not.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.errors import Failure
@@ -75,10 +75,14 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class NotEncoded:
-    """The result of a unit that failed; none of its objects are left in S3."""
+    """The result of a unit that failed; none of its objects are left in S3.
+
+    `again` is what to do again with other credentials, if it failed because these had ended.
+    """
 
     stream: StreamId
     failure: Failure
+    again: EncodeTask | None = field(default=None, repr=False, compare=False)
 
 
 UnitResult = Encoded | NotEncoded

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 from destination_datalake.files.plan import RewriteTask, Rewritten
@@ -26,6 +27,7 @@ from destination_datalake.spark.failure import JobFailed, SparkFailed, end_failu
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.config.options import Config
+    from destination_datalake.spark.executors.credentials import ExecutorAccess
 
 _logger = logging.getLogger(__name__)
 
@@ -36,16 +38,20 @@ _STOP_SECONDS = 20
 class Engine:
     """A Spark that may still be starting; what needs it waits for it."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, executor_access: ExecutorAccess | None = None) -> None:
         self._backend = backend
+        self._executor_access = executor_access
         self._started: Future[None] = Future()
         self._starting = threading.Thread(target=self._start, name="spark-start", daemon=True)
         self._stopped = threading.Event()
 
     @classmethod
-    def start(cls, backend: Backend) -> Engine:
-        """Start Spark in the background, and return at once."""
-        engine = cls(backend)
+    def start(cls, backend: Backend, executor_access: ExecutorAccess | None = None) -> Engine:
+        """Start Spark in the background, and return at once.
+
+        Tasks go to executors with the access to AWS that they have, unless executors have another.
+        """
+        engine = cls(backend, executor_access)
         engine._starting.start()
         return engine
 
@@ -77,15 +83,22 @@ class Engine:
         return JobsProgress() if self.is_starting() or self.error is not None else self._backend.progress()
 
     def run(self, work: Work[Task, Result], tasks: Sequence[Task]) -> list[Result]:
-        """Run the tasks on the executors, as one Spark job: see `Backend.run`. Waits for Spark's start."""
+        """Run the tasks on the executors, as one Spark job: see `Backend.run`. Waits for Spark's start.
+
+        Tasks whose credentials have expired are run again, as a job of their own: see `ExecutorAccess.run`.
+        """
         self._started.result()
-        return self._backend.run(work, tasks)
+        if self._executor_access is None:
+            return self._backend.run(work, tasks)
+        return self._executor_access.run(partial(self._backend.run, work), tasks)
 
     def exchange(
         self, produce: Produce[Task], tasks: Sequence[Task], consume: Consume[Result], partitions: int
     ) -> list[Result]:
         """Run a job with a shuffle: see `Backend.exchange`. Waits for Spark's start."""
         self._started.result()
+        if self._executor_access is not None:
+            tasks = self._executor_access.given(tasks)
         return self._backend.exchange(produce, tasks, consume, partitions)
 
     def encode(self, tasks: Sequence[EncodeTask]) -> list[UnitResult]:
@@ -151,11 +164,21 @@ class Engine:
 
 def start_engine(config: Config) -> Engine:
     """Start the Spark that the options ask for, in the background. Raises OSError without a temporary folder."""
+    executor_access = None
+    if not config.spark.is_local:
+        from destination_datalake.config.access import aws_access
+        from destination_datalake.spark.executors.credentials import ExecutorAccess
+
+        executor_access = ExecutorAccess(config.spark.executor_credentials, aws_access(config))
+    return Engine.start(_backend(config), executor_access)
+
+
+def _backend(config: Config) -> Backend:
     if config.spark.is_connect:
         from destination_datalake.spark.connect.places import connect_backend
 
-        return Engine.start(connect_backend(config))
+        return connect_backend(config)
     from destination_datalake.spark.classic.backend import ClassicBackend
     from destination_datalake.spark.classic.settings import ClassicSettings
 
-    return Engine.start(ClassicBackend(ClassicSettings.from_config(config)))
+    return ClassicBackend(ClassicSettings.from_config(config))

@@ -103,8 +103,18 @@ def contradictory_spark(given: Mapping[str, Any]) -> Iterator[str]:
         yield f"{' and '.join(places)} each say where Spark runs. Keep one of them."
     if spark.get("token") is not None and spark.get("remote") is None:
         yield "spark.token is for the server at spark.remote, which is not set. Set it, or leave the token out."
+    credentials = given.get("credentials")
+    title = credentials.get("credentials_title") if isinstance(credentials, dict) else None
+    if spark.get("executor_credentials") == "keys" and title not in ("IAM User", None):
+        yield (
+            f"spark.executor_credentials is keys, but credentials_title is {title}, which has no access key. Set it to "
+            "session, or to role."
+        )
     conf = spark.get("conf")
     if isinstance(conf, dict):
+        for name in ("spark.pyspark.python", "spark.pyspark.driver.python"):
+            if name in conf:
+                yield f"spark.conf has {name}, which has no effect. Set spark.python outside of conf."
         for name in ("spark.master", "spark.remote"):
             if name in conf:
                 yield f"spark.conf has {name}, which is an option of its own. Set {name} outside of conf."

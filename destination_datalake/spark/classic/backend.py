@@ -82,7 +82,6 @@ class ClassicBackend:
         """Launch the JVM and start Spark in it. Raises SparkFailed."""
         try:
             self._context = self._new_context()
-            self._warm_up(self._context)
         except BaseException as error:
             if (different := self._difference(java_exception_text(error))) is not None:
                 raise different from error
@@ -196,6 +195,7 @@ class ClassicBackend:
             context.addArchive(f"{packing.result().path}#{FOLDER}")
         if not self.is_local:
             self._watch_over(context)
+        self._warm_up(context)
         return context
 
     def _pack(self) -> Future[Archive]:

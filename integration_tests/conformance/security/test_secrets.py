@@ -60,7 +60,8 @@ def test_neither_a_failed_check_nor_a_failed_sync_leaves_or_says_a_secret(
     warehouse = Warehouse(lake, platform, table_kind)
 
     checked = platform.check(warehouse.config(credentials=member.credentials))
-    run = warehouse.attempt(STREAMS, LINES, credentials=member.credentials)
+    spark = {"master": "spark://elsewhere:7077", "executor_credentials": "keys"}
+    run = warehouse.attempt(STREAMS, LINES, credentials=member.credentials, spark=spark)
 
     assert checked.connection_status["status"] == "FAILED"
     assert run.exit_code == 1

@@ -8,6 +8,7 @@ import pytest
 
 from destination_datalake.config.groups.spark import SparkOptions
 from destination_datalake.config.options import Config
+from unit_tests.config.examples import ROLE as IAM_ROLE
 from unit_tests.config.examples import options, refusal
 
 ROLE = "arn:aws:iam::123456789012:role/spark"
@@ -42,6 +43,7 @@ def test_a_master_or_one_other_place_says_where_spark_runs(
         ({"token": "t0k3n"}, "spark.token is for the server at spark.remote, which is not set"),
         ({"conf": {"spark.master": "yarn"}}, "spark.conf has spark.master, which is an option of its own"),
         ({"conf": {"spark.remote": "sc://lake"}}, "spark.conf has spark.remote, which is an option of its own"),
+        ({"conf": {"spark.pyspark.python": "/p"}}, "spark.conf has spark.pyspark.python, which has no effect"),
         ({"remote": "http://lake"}, "spark.remote is not valid. It must be the address of a Spark Connect server"),
         ({"python": "python3"}, "spark.python is not valid. It must be same, pack, or the path"),
         ({"executor_credentials": "mine"}, "spark.executor_credentials is not valid. It must be role, session or keys"),
@@ -52,6 +54,15 @@ def test_contradictions_and_invalid_values_are_refused(spark: dict[str, Any], wo
 
     assert words in message
     assert "t0k3n" not in message
+
+
+def test_only_the_keys_of_an_iam_user_can_be_given_to_executors() -> None:
+    spark = {"master": "spark://lake:7077", "executor_credentials": "keys"}
+
+    assert Config.parse(options(spark=spark)).spark.executor_credentials == "keys"
+    assert "is keys, but credentials_title is IAM Role, which has no access key" in refusal(
+        options(spark=spark, credentials=IAM_ROLE)
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,213 @@
+"""What executors sign their requests with, and what becomes of tasks whose session has ended."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.awsrequest import AWSResponse
+from botocore.compat import HTTPHeaders
+from botocore.exceptions import NoCredentialsError
+from moto import mock_aws
+
+from destination_datalake.aws.access import AccessKeys, AwsAccess, Environment, Identity
+from destination_datalake.aws.secrets import known_secrets
+from destination_datalake.aws.session.assumed_role import Role
+from destination_datalake.aws.session.lending import SessionKeys
+from destination_datalake.files.encode import encode
+from destination_datalake.files.plan import FilePlan, NotRewritten, RewriteTask
+from destination_datalake.files.rewrite import rewrite
+from destination_datalake.files.segments import LocalFile, StagedSegment
+from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit, NotEncoded, UnitResult
+from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.rejects.location import RejectLocation
+from destination_datalake.schema.types import Field, Int64
+from destination_datalake.spark.executors.credentials import ExecutorAccess
+
+ROLE = Role("arn:aws:iam::123456789012:role/airbyte", session_duration_seconds=900)
+USER = AccessKeys("AKIAIOSFODNN7EXAMPLE", "not-a-secret-of-anybody")
+ORDERS = StreamId(None, "orders")
+REJECTS = RejectLocation("s3://lake/_errors", "run", "2026-11-21", "shop", "orders")
+PLAN = FilePlan(
+    format="parquet",
+    codec="ZSTD",
+    columns=(Field("id", "id", Int64()),),
+    field_ids={},
+    folder="s3://lake/shop/orders",
+    deferred=False,
+    target_bytes=1_000_000,
+    generation=None,
+    sync_id=None,
+)
+
+
+@pytest.fixture(autouse=True)
+def account(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An account with a bucket; the driver's environment has the keys of a user."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
+    with mock_aws():
+        boto3.client("s3", "us-east-1").create_bucket(Bucket="lake")
+        yield
+
+
+def access(identity: Identity) -> AwsAccess:
+    return AwsAccess("us-east-1", identity)
+
+
+def segment(folder: Path, *ids: int) -> StagedSegment:
+    path = folder / "-".join(map(str, ids))
+    records = [{"stream": "orders", "data": {"id": id_}, "emitted_at": 0} for id_ in ids]
+    path.write_text("".join(json.dumps({"type": "RECORD", "record": record}) + "\n" for record in records))
+    return StagedSegment(LocalFile(str(path)), path.stat().st_size)
+
+
+def task(identity: Identity, *segments: StagedSegment) -> EncodeTask:
+    units = [EncodeUnit(ORDERS, f"batch-{n}", (each,), PLAN, REJECTS) for n, each in enumerate(segments)]
+    return EncodeTask(tuple(units), access(identity))
+
+
+def expire(lent: AwsAccess) -> None:
+    """Let S3 refuse a session from now on, as it does once its time is over."""
+    error = {"Code": "ExpiredToken", "Message": "The provided token has expired."}
+    answer = AWSResponse("https://lake", 400, HTTPHeaders(), None)
+
+    def refused(**_: object) -> Any:
+        return answer, {"Error": error, "ResponseMetadata": {"HTTPStatusCode": 400}}
+
+    lent.client("s3").meta.events.register_first("before-call.s3", refused)
+
+
+class Job:
+    """A job as Spark runs it: tasks and results travel pickled. It notes what each task was to sign with."""
+
+    def __init__(self, work: Callable[[Any], Any]) -> None:
+        self._work = work
+        self.given: list[list[Identity]] = []
+
+    def __call__(self, tasks: Sequence[Any]) -> list[Any]:
+        self.given.append([each.access.identity for each in tasks])
+        return [pickle.loads(pickle.dumps(result)) for each in tasks for result in self._work([each])]
+
+
+@pytest.mark.parametrize("identity", [ROLE, USER, Environment()])
+def test_with_role_executors_use_what_their_own_environment_has(identity: Identity) -> None:
+    assert ExecutorAccess("role", access(identity)).current() == access(Environment())
+
+
+def test_with_keys_executors_have_the_keys_of_the_user() -> None:
+    assert ExecutorAccess("keys", access(USER)).current() == access(USER)
+
+
+@pytest.mark.parametrize("identity", [ROLE, USER, Environment()])
+def test_with_session_executors_have_short_lived_credentials_of_the_connector_s_identity(identity: Identity) -> None:
+    lent = ExecutorAccess("session", access(identity)).current()
+
+    assert isinstance(lent.identity, SessionKeys)
+    assert lent.client("sts").get_caller_identity()["Account"] == "123456789012"
+    assert lent.identity.session_token in known_secrets()
+    assert lent.identity.session_token not in repr(lent)
+    assert "not-a-secret-of-anybody" not in pickle.dumps(lent).decode("latin1")
+
+
+def test_a_session_is_lent_to_many_jobs() -> None:
+    lender = ExecutorAccess("session", access(ROLE))
+
+    assert lender.current() == lender.current()
+
+
+def test_without_credentials_no_session_can_be_lent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+    with pytest.raises(NoCredentialsError):
+        ExecutorAccess("session", access(Environment())).current()
+
+
+def test_units_whose_session_has_ended_are_encoded_again_with_another(tmp_path: Path) -> None:
+    # Given a session that ends before the job's tasks, although AWS had announced a later end
+    lender, job = ExecutorAccess("session", access(ROLE)), Job(encode)
+    expire(lender.current())
+
+    # When they run
+    tasks = [task(ROLE, segment(tmp_path, 1), segment(tmp_path, 2, 3)), task(ROLE, segment(tmp_path, 4, 5, 6))]
+    results: list[UnitResult] = lender.run(job, tasks)
+
+    # Then a second job encodes all of their units with another session, and nothing else does
+    assert [file.rows for result in results if isinstance(result, Encoded) for file in result.files] == [1, 2, 3]
+    first, second = job.given
+    assert (len(first), len(second)) == (2, 3)
+    assert set(first).isdisjoint(second)
+
+
+def test_only_units_that_failed_are_encoded_again(tmp_path: Path) -> None:
+    lender = ExecutorAccess("session", access(ROLE))
+    lent = lender.current()
+
+    def ending_after_the_first(tasks: Any) -> Iterator[UnitResult]:
+        yield from encode(tasks)
+        expire(lent)
+
+    job = Job(ending_after_the_first)
+    results: list[UnitResult] = lender.run(
+        job, [task(ROLE, segment(tmp_path, 1)), task(ROLE, segment(tmp_path, 2, 3)), task(ROLE, segment(tmp_path, 4))]
+    )
+
+    assert [file.rows for result in results if isinstance(result, Encoded) for file in result.files] == [1, 2, 1]
+    assert [len(given) for given in job.given] == [3, 2]
+    objects = boto3.client("s3", "us-east-1").list_objects_v2(Bucket="lake")["KeyCount"]
+    assert objects == 3, "a unit that was refused has left nothing"
+
+
+def test_files_are_rewritten_again_with_another_session() -> None:
+    lender, job = ExecutorAccess("session", access(ROLE)), Job(rewrite)
+    expire(lender.current())
+
+    [result] = lender.run(job, [RewriteTask("s3://lake/missing", "s3://lake/new", {}, access(ROLE))])
+
+    assert isinstance(result, NotRewritten)
+    assert "NoSuchKey" in result.failure.detail
+    assert len(job.given) == 2
+
+
+def test_a_unit_that_every_session_is_too_short_for_can_be_tried_by_the_next_sync(tmp_path: Path) -> None:
+    lender = ExecutorAccess("session", access(ROLE))
+
+    def always_too_late(tasks: Sequence[EncodeTask]) -> Iterator[UnitResult]:
+        expire(tasks[0].access)
+        yield from encode(tasks)
+
+    job = Job(always_too_late)
+    [result] = lender.run(job, [task(ROLE, segment(tmp_path, 1))])
+
+    assert isinstance(result, NotEncoded)
+    assert result.failure.type == "transient_error"
+    assert result.failure.message.startswith("Stream orders could not be written: the session that executors were lent")
+    assert len(job.given) == 3
+
+
+@pytest.mark.parametrize("kind", ["role", "keys"])
+def test_credentials_that_only_executors_can_renew_are_not_tried_again(kind: Any, tmp_path: Path) -> None:
+    lender, job = ExecutorAccess(kind, access(USER)), Job(encode)
+    expire(lender.current())
+
+    [result] = lender.run(job, [task(USER, segment(tmp_path, 1))])
+
+    assert isinstance(result, NotEncoded)
+    assert result.failure.type == "config_error"
+    assert len(job.given) == 1
+
+
+def test_an_executor_keeps_the_clients_of_the_last_two_sessions() -> None:
+    lent = [access(SessionKeys(f"ASIA{n}", f"secret-{n}", f"token-{n}")) for n in range(4)]
+
+    first = [each.client("s3") for each in lent]
+
+    assert [each.client("s3") is client for each, client in zip(lent[2:], first[2:], strict=True)] == [True, True]
+    assert lent[0].client("s3") is not first[0]
