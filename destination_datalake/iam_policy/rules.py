@@ -137,7 +137,11 @@ CAPABILITIES: Sequence[Capability] = (
         "Objects",
         (
             Permission("s3:PutObject", Need.BOTH, "data files, metadata of Iceberg tables, rejects, staged segments"),
-            Permission("s3:GetObject", Need.BOTH, "metadata of Iceberg tables; files that are rewritten or copied"),
+            Permission(
+                "s3:GetObject",
+                Need.BOTH,
+                "metadata of Iceberg tables; files that are rewritten or copied; staged segments",
+            ),
             Permission(
                 "s3:DeleteObject",
                 Need.BOTH,
@@ -150,7 +154,7 @@ CAPABILITIES: Sequence[Capability] = (
     ),
     Capability(
         "Folders",
-        (Permission("s3:ListBucket", Need.BOTH, "the files of a Hive table"),),
+        (Permission("s3:ListBucket", Need.BOTH, "the files of a Hive table; what killed syncs have staged"),),
         _buckets,
         _listed_prefixes,
     ),
