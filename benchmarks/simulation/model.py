@@ -24,11 +24,13 @@ from typing import Any
 
 import simpy
 
-from destination_datalake.buffer.backlog import SEGMENT_BYTES
+from destination_datalake.buffer.backlog import SEGMENT_BYTES, staged_bytes
 from destination_datalake.buffer.batching.sizes import EXPECTED_YIELDS, BatchSizes
 from destination_datalake.buffer.buffer import MiB
+from destination_datalake.buffer.staging.uploads import CONCURRENT_CALLS
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.sync.conductor import MAX_JOBS_OF_SHARES
+from destination_datalake.sync.landing import MAX_TASKS
 
 Events = Generator[simpy.Event, Any, Any]
 
@@ -85,11 +87,11 @@ class Setting:
     driver_cores: int = 4
     driver_network: float = 1.25e9
     """Bytes per second: ten gigabits."""
-    uploads: int = 8
+    uploads: int = CONCURRENT_CALLS
     """Segments that are uploaded at the same time."""
     requests_of_commit: int = 8
     """Requests to S3 and Glue for one commit, one after the other."""
-    staged_bytes: int = 4096 * MiB
+    staged_bytes: int = staged_bytes(4096 * MiB)
     """The most bytes that are staged in S3 and not committed."""
     target_bytes: int = 128 * MiB
     batch_bytes: int = 256 * MiB
@@ -128,12 +130,13 @@ class _Sync:
         self.cores = simpy.Resource(self.env, setting.cores)
         self.table = simpy.Resource(self.env, 1)
         self.changed = self.env.event()
+        self.slots = min(setting.cores, MAX_TASKS)
         self.sizes = BatchSizes(
             setting.batch_bytes,
             setting.target_bytes,
             setting.staged_bytes,
             EXPECTED_YIELDS["Parquet", "ZSTD"],
-            setting.cores,
+            self.slots,
         )
         self.tasks_running = self.jobs = self.tasks = 0
         self.reading = self.encoding = 0.0
@@ -184,15 +187,18 @@ class _Sync:
         while True:
             ended = self.uploaded == self.segments
             share = self.sizes.share(_STREAM)
-            idle = max(1, self.setting.cores - self.tasks_running)
+            idle = max(1, self.slots - self.tasks_running)
             due = self.staged >= max(self.setting.batch_bytes, share) or (ended and self.staged > 0)
-            if not due or self.tasks_running > self.setting.cores:
+            if not due or self.tasks_running > self.slots:
                 if ended and self.staged == 0:
                     return
                 yield self.changed
                 continue
             tasks = max(1, min(idle, self.staged // share))
-            size = self.staged if ended else min(self.staged, tasks * share)
+            if ended:
+                # The rest is shared by all tasks that can run, as at the connector's end.
+                tasks = min(idle, -(-self.staged // SEGMENT_BYTES))
+            size = min(self.staged, tasks * (self.sizes.largest_share if ended else share))
             self.staged -= size
             self.jobs += 1
             self.tasks += tasks

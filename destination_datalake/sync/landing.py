@@ -43,6 +43,10 @@ _logger = logging.getLogger(__name__)
 MAX_COMMITS = 8
 """Tables that are prepared, committed to or published at the same time."""
 
+MAX_TASKS = 32
+"""Tasks that run at the same time on a cluster of many cores: more of them encode than one stdin is read in that time,
+and each would have too few records for a file of the target size."""
+
 MAX_ENCODINGS = 5
 """How often a batch is encoded before its stream is given up, because its table has changed under each of them."""
 
@@ -175,7 +179,7 @@ class Landing:
 
     def _count_slots(self) -> None:
         try:
-            self._slots = self._executors.parallelism()
+            self._slots = min(self._executors.parallelism(), MAX_TASKS)
         except Exception:
             self._slots = 1  # Spark has failed; the job that needs it says so.
 

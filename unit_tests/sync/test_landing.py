@@ -21,7 +21,7 @@ from destination_datalake.files.tasks import Encoded, EncodeTask, UnitResult
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.limit import RejectLimit
 from destination_datalake.rejects.location import Partition, RejectFile
-from destination_datalake.sync.landing import MAX_ENCODINGS, Landing
+from destination_datalake.sync.landing import MAX_ENCODINGS, MAX_TASKS, Landing
 from destination_datalake.sync.outcome import BatchCommitted, BatchFailed, BatchOutcome, BatchSkipped
 from destination_datalake.sync.report import ActiveStages
 from destination_datalake.tables.table import Committed, Reencode, TableBusy, TableConflict, TableName
@@ -121,6 +121,12 @@ def test_tasks_that_a_cluster_has_gained_are_counted_after_each_job(lake: Lake) 
     lake.executors.tasks = 8
     landing.land([lake.batch(A)])
     assert (before, landing.slots()) == (1, 8)
+
+
+def test_of_a_large_cluster_no_more_tasks_are_used_than_encode_what_one_input_brings(lake: Lake) -> None:
+    lake.executors.tasks = 1000
+
+    assert lake.landing().slots() == MAX_TASKS
 
 
 # --- Staging
