@@ -188,13 +188,13 @@ class Shop:
 
     @contextmanager
     def before_catalog_call(self, number: int, act: Callable[[], object]) -> Iterator[None]:
-        """Call `act` just before the request to Glue of this number, from 1. Fails if there are not as many."""
+        """Call `act` just before the request to Glue of this number, from 1, or the update if that comes earlier."""
         events: Any = self._access.client("glue").meta.events
         numbers = count(1)
         done: list[bool] = []
 
-        def notice(**_: Any) -> None:
-            if not done and next(numbers) == number:
+        def notice(model: Any, **_: Any) -> None:
+            if not done and (next(numbers) == number or model.name == "UpdateTable"):
                 done.append(True)
                 act()
 

@@ -38,6 +38,7 @@ from destination_datalake.schema.arrow import arrow_field
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.names import SNAKE_CASE
 from destination_datalake.schema.types import Field, Int64
+from destination_datalake.tables.iceberg.metadata.kept import METADATA
 from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.layout.location import TableLocation
 from destination_datalake.tables.layout.partitions import TableLayout
@@ -234,9 +235,11 @@ class Lake:
 
     def edit_metadata(self, changes: Mapping[str, Any]) -> None:
         """Change the table's metadata file in ways that PyIceberg does not support."""
-        s3, key = self.access.client("s3"), self.load().metadata_location.removeprefix(f"s3://{self.bucket}/")
+        location = self.load().metadata_location
+        s3, key = self.access.client("s3"), location.removeprefix(f"s3://{self.bucket}/")
         metadata = json.loads(s3.get_object(Bucket=self.bucket, Key=key)["Body"].read())
         s3.put_object(Bucket=self.bucket, Key=key, Body=json.dumps({**metadata, **changes}).encode())
+        METADATA.forget(location)
 
     def compact_and_expire(self) -> None:
         """Compact the table and expire all snapshots that no branch refers to, as maintenance does."""

@@ -10,10 +10,13 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.io import FileIO
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.serializers import Compressor
 from pyiceberg.table import CommitTableResponse, StagedTable, Table
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
@@ -24,6 +27,7 @@ from destination_datalake.tables.iceberg.metadata.kept import METADATA, KeptMeta
 from destination_datalake.tables.iceberg.metadata.transaction import updated
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from mypy_boto3_glue.type_defs import TableInputTypeDef, TableTypeDef
 
     from destination_datalake.aws.access import AwsAccess
@@ -51,6 +55,7 @@ class CompareAndSetGlueCatalog(GlueCatalog):
 
     _planned_on = ""
     _glue_table: TableTypeDef
+    _loaded: TableTypeDef | None = None
     _added_snapshots: frozenset[int] = frozenset()
     _removed_properties: frozenset[str] = frozenset()
 
@@ -73,10 +78,31 @@ class CompareAndSetGlueCatalog(GlueCatalog):
             output.write(document)
 
     def _get_glue_table(self, database_name: str, table_name: str) -> TableTypeDef:
-        found = super()._get_glue_table(database_name, table_name)
+        found, self._loaded = self._loaded or super()._get_glue_table(database_name, table_name), None
         # PyIceberg changes the parameters of the returned dict in place.
         self._glue_table = copy.deepcopy(found)
         return found
+
+    def load_table(self, identifier: str | Identifier) -> Table:
+        """Load the table. A commit that is planned on it replaces this version, and does not ask for it again."""
+        self._loaded = None
+        table = super().load_table(identifier)
+        self._loaded = self._glue_table
+        return table
+
+    def create_table(
+        self,
+        identifier: str | Identifier,
+        schema: Schema | pa.Schema,
+        location: str | None = None,
+        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        sort_order: SortOrder = UNSORTED_SORT_ORDER,
+        properties: Properties = EMPTY_DICT,
+    ) -> Table:
+        """Create the table, whose first commit need not read what was just written."""
+        table = super().create_table(identifier, schema, location, partition_spec, sort_order, properties)
+        KeptMetadata(table.metadata, self._document).keep_as(table.metadata_location)
+        return table
 
     def _convert_glue_to_iceberg(self, glue_table: TableTypeDef) -> Table:
         parameters = glue_table.get("Parameters", {})

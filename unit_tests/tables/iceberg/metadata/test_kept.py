@@ -57,6 +57,13 @@ def test_the_metadata_of_a_table_is_read_once_as_long_as_nobody_else_writes(lake
     assert len([key for key in read if key.endswith(".metadata.json")]) == 1
 
 
+def test_the_metadata_of_a_new_table_is_not_read(lake: Lake) -> None:
+    with reads(lake) as read:
+        lake.commit(lake.open(), 1)
+
+    assert [key for key in read if key.endswith(".metadata.json")] == []
+
+
 def test_manifests_that_this_process_has_written_are_not_read(lake: Lake) -> None:
     syncing = lake.open()
     with lake.load().transaction() as transaction:
