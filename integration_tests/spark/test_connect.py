@@ -1,0 +1,39 @@
+"""A sync whose Spark is behind a Spark Connect server; more of that in `integration_tests/cluster/`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from integration_tests.harness.lake import Lake
+from integration_tests.harness.messages import configured_catalog, configured_stream, record, state, status
+from integration_tests.harness.runs.platform import Platform
+from integration_tests.harness.warehouse import INTEGER, STRING, object_schema
+from integration_tests.spark.connect_server import ConnectServer
+
+
+def test_a_sync_over_spark_connect_outlives_its_session_and_leaves_nothing_behind(
+    lake: Lake, container: Platform, tmp_path: Path
+) -> None:
+    # Given a server that ends sessions which are idle for five seconds
+    soon = {
+        "spark.connect.session.manager.defaultSessionTimeout": "5s",
+        "spark.connect.session.manager.maintenanceInterval": "100ms",
+    }
+    catalog = configured_catalog(configured_stream("orders", object_schema(id=INTEGER, name=STRING)))
+    with ConnectServer(tmp_path, **soon) as server:
+        config = lake.config(spark={"remote": server.remote}, flush_interval_seconds=1)
+        with container.start(config, catalog) as sync:
+            sync.send([record("orders", {"id": 1, "name": "é"}), state("orders", 1)])
+            sync.wait_for_states(1)
+
+            # When the next batch comes after that
+            server.wait_for("Closing session with")
+            sync.send([record("orders", {"id": 2, "name": None}), state("orders", 2), status("orders", "COMPLETE")])
+            run = sync.close()
+        server.wait_for("Closing session with", 2)
+
+    # Then it is committed in another session, which ends with the sync
+    assert run.exit_code == 0, run.report()
+    assert sorted(row["id"] for row in lake.rows(lake.database, "orders")) == [1, 2]
+    assert "has ended; another is opened" in run.report()
+    assert lake.objects("lake/_staging") == {}
