@@ -20,6 +20,7 @@ from destination_datalake.aws.errors import explain
 from destination_datalake.aws.upload import Upload
 from destination_datalake.aws.withdrawal import undone_on_failure
 from destination_datalake.errors import ConnectorError, Failure
+from destination_datalake.files.expiry import has_expired
 from destination_datalake.files.formats.parquet import ParquetFileWriter
 from destination_datalake.files.merge_sort import MergeSort
 from destination_datalake.files.plan import Compacted, CompactResult, CompactTask, LeftFile, NotCompacted, SourceFile
@@ -40,7 +41,8 @@ def compact(tasks: Iterable[CompactTask]) -> Iterator[CompactResult]:
         try:
             yield _compacted(task)
         except Exception as error:
-            yield NotCompacted(task.name, (), _failure(task, error))
+            again = task if has_expired(task.access, error) else None
+            yield NotCompacted(task.name, (), _failure(task, error), again)
 
 
 def _failure(task: CompactTask, error: Exception) -> Failure:

@@ -195,11 +195,15 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True)
 class NotCompacted:
-    """No file was written: there were fewer than two sources besides `left`, or `failure` says why."""
+    """No file was written: there were fewer than two sources besides `left`, or `failure` says why.
+
+    `again` is as in `NotRewritten`.
+    """
 
     name: str
     left: tuple[LeftFile, ...]
     failure: Failure | None = None
+    again: CompactTask | None = field(default=None, repr=False, compare=False)
 
 
 CompactResult = Compacted | NotCompacted

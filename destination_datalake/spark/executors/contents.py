@@ -27,6 +27,7 @@ DISTRIBUTIONS = (
     "python-dateutil",
     "s3transfer",
     "six",
+    "tenacity",
     "tzdata",
     "urllib3",
 )

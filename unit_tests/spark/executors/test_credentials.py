@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import pyarrow as pa
 import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.compat import HTTPHeaders
@@ -19,8 +20,9 @@ from destination_datalake.aws.access import AccessKeys, AwsAccess, Environment, 
 from destination_datalake.aws.secrets import known_secrets
 from destination_datalake.aws.session.assumed_role import Role
 from destination_datalake.aws.session.lending import SessionKeys
+from destination_datalake.files.compact import compact
 from destination_datalake.files.encode import encode
-from destination_datalake.files.plan import FilePlan, NotRewritten, RewriteTask
+from destination_datalake.files.plan import CompactTask, FilePlan, NotCompacted, NotRewritten, RewriteTask, SourceFile
 from destination_datalake.files.rewrite import rewrite
 from destination_datalake.files.segments import LocalFile, StagedSegment
 from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit, NotEncoded, UnitResult
@@ -165,14 +167,25 @@ def test_only_units_that_failed_are_encoded_again(tmp_path: Path) -> None:
     assert objects == 3, "a unit that was refused has left nothing"
 
 
-def test_files_are_rewritten_again_with_another_session() -> None:
-    lender, job = ExecutorAccess("session", access(ROLE)), Job(rewrite)
+SOURCES = (SourceFile("s3://lake/missing", 1), SourceFile("s3://lake/lost", 1))
+
+
+@pytest.mark.parametrize(
+    ("work", "task"),
+    [
+        (rewrite, RewriteTask("s3://lake/missing", "s3://lake/new", {}, access(ROLE))),
+        (compact, CompactTask("new", SOURCES, pa.schema([]), "s3://lake", "ZSTD", None, access(ROLE))),
+    ],
+)
+def test_files_are_rewritten_and_compacted_again_with_another_session(work: Any, task: Any) -> None:
+    lender, job = ExecutorAccess("session", access(ROLE)), Job(work)
     expire(lender.current())
 
-    [result] = lender.run(job, [RewriteTask("s3://lake/missing", "s3://lake/new", {}, access(ROLE))])
+    [result] = lender.run(job, [task])
 
-    assert isinstance(result, NotRewritten)
-    assert "NoSuchKey" in result.failure.detail
+    assert isinstance(result, NotRewritten | NotCompacted)
+    assert result.failure is not None
+    assert result.failure.detail.startswith("NoSuchKey")
     assert len(job.given) == 2
 
 
