@@ -18,6 +18,7 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from destination_datalake.aws.withdrawal import withdraw_all
+from destination_datalake.errors import ConnectorError
 from destination_datalake.files.plan import Compacted, CompactResult, CompactTask, NotCompacted
 from destination_datalake.tables.iceberg.maintenance.arrow_schema import arrow_schema
 from destination_datalake.tables.iceberg.maintenance.bins import bins
@@ -36,8 +37,9 @@ _logger = logging.getLogger(__name__)
 CompactFiles = Callable[[Sequence[CompactTask]], Sequence[CompactResult]]
 """Compacts files on the executors: a result for each task."""
 
+_BYTES_PER_COMMIT = 8 * 1024**3
 _BINS_PER_COMMIT = 64
-"""What a kill loses: 64 bins of 128 MB are 8 GB."""
+"""What a kill loses, and how often it is asked whether there is time for more: 64 bins of 128 MB are 8 GB."""
 
 _FILES_PER_COMMIT = 10_000
 """A commit has the manifest entries of all files in memory that it removes: 110 MB for so many of 20 columns."""
@@ -131,12 +133,35 @@ class _TableCompaction:
             if not plan.bins:
                 break
             chosen = Round(table, {uuid4().hex: bin_ for bin_ in _first(plan.bins)})
-            done = self._compacted(self._execute(list(chosen.tasks(self._access))), chosen)
+            done = self._compacted(self._executed(list(chosen.tasks(self._access))), chosen)
             if done and not self._commit(done, chosen):
                 conflicts += 1
         found = (f"{count} of its files: {reason}" for reason, count in sorted(self._reasons.items()))
         self._report.notes = (*self._report.notes, *found)
         return self._report
+
+    def _executed(self, tasks: Sequence[CompactTask]) -> Sequence[CompactResult]:
+        """Run one job; if it fails, one for each bin, so that a bin that kills its worker does not stop the others.
+
+        Raises ConnectorError if all fail.
+        """
+        try:
+            return self._execute(tasks)
+        except ConnectorError:
+            if len(tasks) == 1:
+                raise
+        _logger.warning("Table %s: a compaction failed; its %d files are tried one by one.", self._name, len(tasks))
+        results: list[CompactResult] = []
+        errors: list[ConnectorError] = []
+        for task in tasks:
+            try:
+                results += self._execute([task])
+            except ConnectorError as error:
+                errors.append(error)
+                results.append(NotCompacted(task.name, (), error.failure))
+        if len(errors) == len(tasks):
+            raise errors[-1]
+        return results
 
     def _compacted(self, results: Sequence[CompactResult], chosen: Round) -> list[Compacted]:
         for result in results:
@@ -185,10 +210,11 @@ class _TableCompaction:
 
 def _first(packed: Sequence[tuple[Candidate, ...]]) -> Iterator[tuple[Candidate, ...]]:
     """Yield the bins of the next commit, at least one."""
-    files = 0
-    for bin_ in packed[:_BINS_PER_COMMIT]:
+    files = size = 0
+    for number, bin_ in enumerate(packed[:_BINS_PER_COMMIT]):
         files += len(bin_)
-        if files > max(_FILES_PER_COMMIT, len(packed[0])):
+        size += sum(map(_size, bin_))
+        if number and (files > _FILES_PER_COMMIT or size > _BYTES_PER_COMMIT):
             return
         yield bin_
 

@@ -148,6 +148,8 @@ class _Replace(_ManifestPerSpec, _OverwriteFiles):
         self._removed: list[ManifestEntry] = []
         snapshot = self._transaction.table_metadata.snapshot_by_name(self._target_branch)
         for manifest in snapshot.manifests(self._io) if snapshot is not None else ():
+            if not (manifest.has_added_files() or manifest.has_existing_files()):
+                continue  # What an earlier snapshot has removed.
             entries = live_entries(manifest, self._io)
             removed = [entry for entry in entries if entry.data_file in self._deleted_data_files]
             if not removed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -14,6 +15,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.types import LongType, NestedField, StringType
 
+from destination_datalake.errors import ConnectorError, Failure
+from destination_datalake.files.plan import CompactResult, CompactTask
 from destination_datalake.schema.types import Field, Float32, Int32, Int64, List, String, Struct, Timestamp
 from destination_datalake.tables.iceberg.maintenance.compaction import plan_compaction
 from destination_datalake.tables.iceberg.table import IcebergTable
@@ -25,6 +28,7 @@ from unit_tests.tables.iceberg.maintenance.compacting import (
     keys,
     live,
     live_keys,
+    on_executors,
     rows,
     summary,
 )
@@ -307,10 +311,14 @@ def test_what_one_call_may_take_is_bounded(lake: Lake) -> None:
     assert compact(lake.name, lake.access, never, TARGET, lambda: False).commits == 0
 
 
-def test_bins_that_fail_are_left_and_the_others_committed(lake: Lake) -> None:
+def in_two_partitions(lake: Lake) -> None:
     opened = lake.open(columns=(ID, Field("p", "p", Int32())), partition_by=[{"source": "p"}])
     for number in range(5):
         lake.commit_rows(opened, {"id": number, "p": 1}, {"id": number + 10, "p": 2})
+
+
+def test_bins_that_fail_are_left_and_the_others_committed(lake: Lake) -> None:
+    in_two_partitions(lake)
     lost = next(file for file in files(lake) if file.partition[0] == 1)
     lake.access.client("s3").delete_object(Bucket=lake.bucket, Key=lost.file_path.removeprefix(f"s3://{lake.bucket}/"))
 
@@ -319,6 +327,31 @@ def test_bins_that_fail_are_left_and_the_others_committed(lake: Lake) -> None:
     assert (report.files_before, report.files_after, report.commits) == (5, 1, 1)
     assert len(report.failures) == 1
     assert keys(lake) - live_keys(lake) == {key for key in keys(lake) if "p=2" in key} - live_keys(lake)
+
+
+def test_a_bin_that_kills_its_worker_does_not_stop_the_others(lake: Lake) -> None:
+    in_two_partitions(lake)
+
+    def execute(tasks: Sequence[CompactTask]) -> Sequence[CompactResult]:
+        if any("p=1" in task.folder for task in tasks):
+            raise ConnectorError(Failure("Spark could not run a job.", "", "transient_error"))
+        return on_executors(tasks)
+
+    report = compacted(lake, execute)
+
+    assert (report.files_before, report.files_after) == (5, 1)
+    assert [failure.message for failure in report.failures] == ["Spark could not run a job."]
+
+
+def test_a_compaction_ends_when_no_job_can_be_run(lake: Lake) -> None:
+    in_two_partitions(lake)
+
+    def execute(_: object) -> Sequence[CompactResult]:
+        raise ConnectorError(Failure("Spark has ended.", "", "transient_error"))
+
+    with pytest.raises(ConnectorError, match="Spark has ended"):
+        compacted(lake, execute)
+    assert len(files(lake)) == 10
 
 
 @pytest.mark.parametrize("codec", ["gzip", "uncompressed"])
