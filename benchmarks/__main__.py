@@ -19,6 +19,7 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.cluster import OnCluster
+from benchmarks.commits.systems import COMMITS, STEADY
 from benchmarks.measure import Cost
 from benchmarks.report import Result, figures_table, targets, targets_table
 from benchmarks.simulation.__main__ import print_simulation
@@ -130,6 +131,9 @@ def _cases(sizes: Sequence[int]) -> Iterator[Case]:
     yield Case(OURS, Workload(FLAT, 10_000, streams=100))
     for size in sorted(set(sizes)):
         yield Case(OnCluster(), Workload(FLAT, size))
+    for commits in COMMITS:
+        yield Case(commits, Workload(FLAT, 1000 if largest > QUICK_SIZE else 200))
+    yield Case(STEADY, Workload(FLAT, 120 if largest > QUICK_SIZE else 30, streams=6))
     for system, shape in FILLING[1:]:
         yield Case(system, Workload(shape, largest))
     compared = (Case(system, Workload(each.shape, smallest)) for each in PARTITIONED for system in each.systems)

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 SAMPLE_EVERY_MS = 500
@@ -32,6 +32,7 @@ class Cost:
     load: float  # processes that wanted a core in the minute before: above zero, the machine was not ours alone
     cloud_cpu_seconds: float = 0.0  # of the moto server, which is not among the processes above
     file_bytes: tuple[int, ...] = ()  # sizes of the data files that were written
+    growth: Mapping[str, float] = field(default_factory=dict)  # what was more after many commits, as a ratio
 
 
 def measure(command: Sequence[str], *, stdin: Path | None, stdout: Path, stderr: Path, env: Mapping[str, str]) -> Cost:

@@ -10,6 +10,7 @@ from statistics import median
 from rich.table import Table
 
 from benchmarks.cluster import OnCluster
+from benchmarks.commits.systems import COMMITS, STEADY, STEADY_WITHIN
 from benchmarks.measure import Cost
 from benchmarks.systems import FILLING, PARTITIONED
 from benchmarks.workload import FLAWED, QUOTED, WIDE_SHARE, Workload
@@ -66,6 +67,10 @@ class Result:
             near = (size for size in cost.file_bytes if TARGET_BYTES / 2 <= size <= TARGET_BYTES * 3 / 2)
             shares.append(sum(near) / (sum(cost.file_bytes) or 1))
         return min(shares)
+
+    def growth(self, what: str) -> float:
+        """Median of a ratio of `Cost.growth`."""
+        return median(cost.growth[what] for cost in self.costs)
 
     @property
     def files(self) -> int:
@@ -151,6 +156,7 @@ def targets(results: Iterable[Result]) -> Iterator[Target]:
         yield _target(
             f"5,000,000 {shape.name}, {system.name}: share of bytes in files near the target", value, ">=", 0.9
         )
+    yield from _growing(found)
     peaks = [result.peak_bytes / GIB for name, result in _of(found, ours)]
     yield _target("peak memory of all processes: GiB", max(peaks, default=None), "<", 2)
     value = ratio(only(ours, "flat", five), only(ours, "flat", one), lambda result: result.peak_bytes)
@@ -159,6 +165,19 @@ def targets(results: Iterable[Result]) -> Iterator[Target]:
     yield _target("check: seconds", seconds(only("check", "flat", 1)), "<", 4)
     yield _target("1,000 records, no JVM archive: seconds", seconds(only("ours, no archive", "flat", 1000)), "<", 12)
     yield _target("1,000 records, JVM archive: seconds", seconds(only(ours, "flat", 1000)), "<", 7)
+
+
+def _growing(found: Mapping[tuple[str, str, int], Result]) -> Iterator[Target]:
+    for commits in COMMITS:
+        for (system, _, number), result in found.items():
+            if system == commits.name:
+                for what in ("seconds", "cpu_seconds"):
+                    title = f"{number:,}th commit ÷ 10th, {commits.table_type.capitalize()} table: {what}"
+                    yield _target(title, result.growth(what), "<=", 1.5)
+    for (system, _, number), result in found.items():
+        if system == STEADY.name:
+            for what, most in STEADY_WITHIN.items():
+                yield _target(f"{number} s of commits, end ÷ a third: {what}", result.growth(what), "<=", most)
 
 
 def _of(found: Mapping[tuple[str, str, int], Result], prefix: str) -> Iterator[tuple[str, Result]]:

@@ -58,12 +58,12 @@ class Connector:
 
     def run(self, workload: Workload, folder: Path) -> Cost:
         """Write the workload; every row must be readable and every state must have come back."""
-        catalog = _saved(folder / "catalog.json", workload.catalog())
+        catalog = saved(folder / "catalog.json", workload.catalog())
         with cloud() as lake:
             streams = [{"stream": name, **self.of_streams} for name in workload.stream_names if self.of_streams]
-            config = _saved(folder / "config.json", _config(lake, {**self.options, "streams": streams}))
-            command = [*self.command, "write", "--config", config, "--catalog", catalog]
-            cost = _measured(command, workload.messages(), folder, self.env)
+            options = saved(folder / "config.json", config(lake, {**self.options, "streams": streams}))
+            command = [*self.command, "write", "--config", options, "--catalog", catalog]
+            cost = measured(command, workload.messages(), folder, self.env)
             cost = replace(cost, cloud_cpu_seconds=lake.cpu_seconds(), file_bytes=lake.file_sizes())
             _require(_count_states(folder / "stdout") == workload.states, f"{self.name}: not every state came back")
             for position, table in enumerate(workload.stream_names):
@@ -81,8 +81,8 @@ class Command:
     def run(self, _workload: Workload, folder: Path) -> Cost:
         """Ask; the workload plays no part."""
         with cloud() as lake:
-            arguments = ["--config", _saved(folder / "config.json", _config(lake, {}))] if self.name == "check" else []
-            cost = _measured([*CONNECTOR, self.name, *arguments], None, folder, {})
+            arguments = ["--config", saved(folder / "config.json", config(lake, {}))] if self.name == "check" else []
+            cost = measured([*CONNECTOR, self.name, *arguments], None, folder, {})
         answer = (folder / "stdout").read_text()
         _require('"SPEC"' in answer or '"SUCCEEDED"' in answer, f"{self.name}: no good answer: {answer}")
         return cost
@@ -96,11 +96,11 @@ class Limit:
 
     def run(self, workload: Workload, folder: Path) -> Cost:
         """Encode the workload to local disk; every record must be in a file."""
-        catalog = _saved(folder / "catalog.json", workload.catalog())
+        catalog = saved(folder / "catalog.json", workload.catalog())
         files = folder / "files"
         files.mkdir()
         command = [sys.executable, "-m", "benchmarks.limit", str(workload.messages()), catalog, str(files)]
-        cost = _measured(command, None, folder, {})
+        cost = measured(command, None, folder, {})
         rows = sum(pq.read_metadata(file).num_rows for file in files.iterdir())
         _require(rows == workload.records, f"the limit wrote {rows} of {workload.records} rows")
         return cost
@@ -114,10 +114,10 @@ class Ancestor:
 
     def run(self, workload: Workload, folder: Path) -> Cost:
         """Write the workload; every row must be readable."""
-        catalog = _saved(folder / "catalog.json", workload.catalog())
+        catalog = saved(folder / "catalog.json", workload.catalog())
         with cloud() as lake:
             command = [sys.executable, "-m", "benchmarks.ancestor", str(workload.messages()), catalog, lake.url]
-            cost = _measured(command, None, folder, {})
+            cost = measured(command, None, folder, {})
             cost = replace(cost, cloud_cpu_seconds=lake.cpu_seconds())
             _require(_count_states(folder / "stdout") == workload.states, f"{self.name}: not every state came back")
             (table,) = workload.stream_names
@@ -173,7 +173,8 @@ def build_archive() -> None:
     subprocess.run(command, env=environment() | WITH_ARCHIVE, capture_output=True, check=True)
 
 
-def _config(lake: Cloud, options: Mapping[str, object]) -> dict[str, object]:
+def config(lake: Cloud, options: Mapping[str, object]) -> dict[str, object]:
+    """Return a configuration for this lake, with these options."""
     credentials = {
         "credentials_title": "IAM User",
         "aws_access_key_id": KEY,
@@ -190,15 +191,21 @@ def _config(lake: Cloud, options: Mapping[str, object]) -> dict[str, object]:
     }
 
 
-def _saved(path: Path, document: Mapping[str, object]) -> str:
+def saved(path: Path, document: Mapping[str, object]) -> str:
+    """Write a document as JSON; return the path."""
     path.write_text(json.dumps(document))
     return str(path)
 
 
-def _measured(command: list[str], messages: Path | None, folder: Path, env: Mapping[str, str]) -> Cost:
-    own = environment() | {"TMPDIR": str(folder)} | dict(env)
+def own_environment(folder: Path, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of what is measured: temporary files go into `folder`."""
+    return environment() | {"TMPDIR": str(folder)} | dict(env)
+
+
+def measured(command: list[str], messages: Path | None, folder: Path, env: Mapping[str, str]) -> Cost:
+    """Run a command to its end, what it says in files of `folder`; raise BenchmarkError if it fails."""
     stdout, stderr = folder / "stdout", folder / "stderr"
-    cost = measure(command, stdin=messages, stdout=stdout, stderr=stderr, env=own)
+    cost = measure(command, stdin=messages, stdout=stdout, stderr=stderr, env=own_environment(folder, env))
     if cost.exit_code != 0:
         said = "\n".join(path.read_text(errors="replace")[-3000:] for path in (stdout, stderr))
         raise BenchmarkError(f"{' '.join(command)} ended with exit code {cost.exit_code}:\n{said}")

@@ -106,7 +106,7 @@ def _stream(name: str) -> Stream:
 
 def _file(plan: FilePlan, number: int, access: AwsAccess) -> DataFile:
     fields = [arrow_field(field) for field in (*METADATA_COLUMNS, *plan.columns)]
-    schema = with_field_ids(pa.schema(fields), plan.field_ids)
+    schema = with_field_ids(pa.schema(fields), plan.field_ids) if plan.field_ids else pa.schema(fields)
     rows = [{"id": number * ROWS + row, "name": f"order {number}", "price": number / 7} for row in range(ROWS)]
     body, footer = io.BytesIO(), io.BytesIO()
     with pq.ParquetWriter(body, schema, store_schema=False) as writer:

@@ -25,6 +25,7 @@ from pyiceberg.typedef import EMPTY_DICT
 from pyiceberg.types import IcebergType, NestedField, StructType, UnknownType
 from pyiceberg.utils.concurrent import ExecutorFactory
 
+from destination_datalake.tables.iceberg.metadata.kept import MANIFESTS
 from destination_datalake.tables.iceberg.snapshots.manifests import live_entries
 from destination_datalake.tables.iceberg.snapshots.merging import MergePolicy
 
@@ -132,6 +133,7 @@ class _Append(_ManifestPerSpec, _FastAppendFiles):
     """Adds files; merges manifests that earlier commits have written, if there are many (`MergePolicy`)."""
 
     def _merged(self, existing: list[ManifestFile]) -> list[ManifestFile]:
+        self._forget_replaced_list()
         chosen = MergePolicy.of(self._transaction.table_metadata.properties).choose(existing)
         if not chosen:
             return existing
@@ -139,7 +141,17 @@ class _Append(_ManifestPerSpec, _FastAppendFiles):
         entries = (
             _with_status(entry, ManifestEntryStatus.EXISTING, entry.snapshot_id) for each in read for entry in each
         )
-        return [*self._written(entries), *(manifest for manifest in existing if manifest not in chosen)]
+        merged = [*self._written(entries), *(manifest for manifest in existing if manifest not in chosen)]
+        for manifest in chosen:
+            MANIFESTS.forget(manifest.manifest_path)
+        return merged
+
+    def _forget_replaced_list(self) -> None:
+        """Forget the list that this commit replaces: the next commit reads its own."""
+        metadata = self._transaction.table_metadata
+        parent = metadata.snapshot_by_id(self._parent_snapshot_id) if self._parent_snapshot_id is not None else None
+        if parent is not None:
+            MANIFESTS.forget(parent.manifest_list)
 
 
 class _Replace(_ManifestPerSpec, _OverwriteFiles):

@@ -9,7 +9,7 @@ from typing import Any
 from pyiceberg.types import StringType
 
 from destination_datalake.schema.types import Field, Int64, String
-from destination_datalake.tables.iceberg.metadata.kept import Kept
+from destination_datalake.tables.iceberg.metadata.kept import MANIFESTS, METADATA, Kept
 from unit_tests.tables.iceberg.lake import Lake
 
 
@@ -74,6 +74,22 @@ def test_manifests_that_this_process_has_written_are_not_read(lake: Lake) -> Non
 
     assert [key for key in read if key.endswith(".avro")] == []
     assert lake.ids() == list(range(4))
+
+
+def test_of_many_commits_only_what_the_next_one_needs_is_kept(lake: Lake) -> None:
+    syncing = lake.open()
+    with lake.load().transaction() as transaction:
+        transaction.set_properties({"commit.manifest.min-count-to-merge": "3"})
+    for id_ in range(11):
+        lake.commit(syncing, id_)
+
+    table = lake.load()
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    needed = {snapshot.manifest_list, *(each.manifest_path for each in snapshot.manifests(table.io))}
+    addresses = {f"s3://{lake.bucket}/{key}" for key in lake.objects()}
+    assert {address for address in addresses if MANIFESTS.get(address) is not None} == needed
+    assert {address for address in addresses if METADATA.get(address) is not None} == {table.metadata_location}
 
 
 def test_the_metadata_of_another_writer_is_read_and_continued(lake: Lake) -> None:
