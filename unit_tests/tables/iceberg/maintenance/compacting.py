@@ -13,9 +13,18 @@ from destination_datalake.files.compact import compact as compact_on_executor
 from destination_datalake.files.plan import CompactResult, CompactTask
 from destination_datalake.tables.iceberg.maintenance.compaction import CompactFiles, CompactionReport, compact
 from destination_datalake.tables.iceberg.snapshots.manifests import live_entries, live_manifests
+from destination_datalake.tables.iceberg.table import IcebergTable
 from unit_tests.tables.iceberg.lake import Lake
 
 TARGET = 10_000_000
+
+
+def filled(lake: Lake, *, commits: int = 6, **more: Any) -> IcebergTable:
+    """Commit so many files of one row; return the sync that did."""
+    opened = lake.open(**more)
+    for number in range(commits):
+        lake.commit(opened, number)
+    return opened
 
 
 def on_executors(tasks: Sequence[CompactTask]) -> Sequence[CompactResult]:

@@ -1,0 +1,103 @@
+"""Files and bins that a compaction leaves as they are, and what it says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from destination_datalake.errors import ConnectorError, Failure
+from destination_datalake.files.plan import CompactResult, CompactTask
+from destination_datalake.schema.types import Field, Int32, Int64
+from unit_tests.tables.iceberg.lake import Lake
+from unit_tests.tables.iceberg.maintenance.compacting import compacted, files, filled, keys, live_keys, on_executors
+
+ID = Field("id", "id", Int64())
+
+
+def test_what_delete_files_may_apply_to_is_left_with_a_note(lake: Lake) -> None:
+    filled(lake)
+    lake.delete_first_row()
+    before = lake.ids()
+
+    report = compacted(lake)
+
+    assert report.files_before == 0
+    assert report.notes == ("delete files may apply to 6 of its files",)
+    assert lake.ids() == before
+    assert len(before) == 5
+
+
+def test_files_after_the_last_delete_file_are_compacted(lake: Lake) -> None:
+    opened = filled(lake)
+    lake.delete_first_row()
+    for number in range(10, 16):
+        lake.commit(opened, number)
+    before = lake.ids()
+
+    report = compacted(lake)
+
+    assert (report.files_before, report.files_after) == (6, 1)
+    assert lake.ids() == before
+    assert len(before) == 11
+
+
+def test_files_of_other_writers_without_field_ids_are_left_with_a_note(lake: Lake) -> None:
+    filled(lake)
+    table = lake.load()
+    body = pa.BufferOutputStream()
+    pq.write_table(pa.table({"id": pa.array([7], pa.int64())}), body)
+    foreign = lake.put(body.getvalue().to_pybytes())
+    table.add_files([foreign])
+
+    report = compacted(lake)
+
+    assert report.notes == ("1 of its files: has columns without field ids",)
+    assert (report.files_before, report.files_after) == (6, 1)
+    assert lake.ids() == [0, 1, 2, 3, 4, 5, 7]
+    assert foreign in {file.file_path for file in files(lake)}
+
+
+def in_two_partitions(lake: Lake) -> None:
+    opened = lake.open(columns=(ID, Field("p", "p", Int32())), partition_by=[{"source": "p"}])
+    for number in range(5):
+        lake.commit_rows(opened, {"id": number, "p": 1}, {"id": number + 10, "p": 2})
+
+
+def test_bins_that_fail_are_left_and_the_others_committed(lake: Lake) -> None:
+    in_two_partitions(lake)
+    lost = next(file for file in files(lake) if file.partition[0] == 1)
+    lake.access.client("s3").delete_object(Bucket=lake.bucket, Key=lost.file_path.removeprefix(f"s3://{lake.bucket}/"))
+
+    report = compacted(lake)
+
+    assert (report.files_before, report.files_after, report.commits) == (5, 1, 1)
+    assert len(report.failures) == 1
+    assert keys(lake) - live_keys(lake) == {key for key in keys(lake) if "p=2" in key} - live_keys(lake)
+
+
+def test_a_bin_that_kills_its_worker_does_not_stop_the_others(lake: Lake) -> None:
+    in_two_partitions(lake)
+
+    def execute(tasks: Sequence[CompactTask]) -> Sequence[CompactResult]:
+        if any("p=1" in task.folder for task in tasks):
+            raise ConnectorError(Failure("Spark could not run a job.", "", "transient_error"))
+        return on_executors(tasks)
+
+    report = compacted(lake, execute)
+
+    assert (report.files_before, report.files_after) == (5, 1)
+    assert [failure.message for failure in report.failures] == ["Spark could not run a job."]
+
+
+def test_a_compaction_ends_when_no_job_can_be_run(lake: Lake) -> None:
+    in_two_partitions(lake)
+
+    def execute(_: object) -> Sequence[CompactResult]:
+        raise ConnectorError(Failure("Spark has ended.", "", "transient_error"))
+
+    with pytest.raises(ConnectorError, match="Spark has ended"):
+        compacted(lake, execute)
+    assert len(files(lake)) == 10
