@@ -90,7 +90,9 @@ def _maintain(asked: argparse.Namespace, termination: Termination) -> int:
         )
         for table in tables:
             for report in _steps(maintainer, table):
-                failed = failed or report.failure is not None
+                if report.failure is not None:
+                    failed = True
+                    _note(report.failure.detail)
                 for line in report.lines():
                     _write(line)
     if termination.requested:

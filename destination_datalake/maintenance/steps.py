@@ -18,6 +18,7 @@ from destination_datalake.tables.iceberg.maintenance.removal.deletion import Sto
 from destination_datalake.tables.iceberg.maintenance.removal.expiry import Expirer
 from destination_datalake.tables.iceberg.maintenance.removal.guard import Unmaintained
 from destination_datalake.tables.iceberg.maintenance.removal.orphans import OrphanRemover
+from destination_datalake.tables.iceberg.maintenance.removal.paths import Incomplete
 from destination_datalake.tables.iceberg.maintenance.turn import take_turn
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict
@@ -163,6 +164,12 @@ def _failure(error: Exception, table: TableName, step: StepName) -> Failure:
         return Failure(str(error), str(error), "config_error")
     if isinstance(error, TableBusy | CommitStateUnknown):
         return Failure(str(error), str(error), "transient_error")
+    if isinstance(error, FileNotFoundError | Incomplete):
+        message = (
+            f"Cannot maintain table {table} ({step}): {error}. The table refers to it, so readers fail too. Restore "
+            "the object from an earlier version, if the bucket keeps them, or roll the table back to another snapshot."
+        )
+        return Failure(message, str(error), "config_error")
     if (failure := explain(error, doing=f"maintain ({step})", resource=f"table {table}")) is not None:
         return failure
     trace = "".join(traceback.format_exception(error))

@@ -1,0 +1,1 @@
+"""Maintenance of tables, as users of the command line see it."""
