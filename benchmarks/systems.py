@@ -90,7 +90,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Limit:
-    """benchmarks/limit.py: what the machine and the libraries can do at best."""
+    """benchmarks/references/limit.py: what the machine and the libraries can do at best."""
 
     name: str = "limit"
 
@@ -99,7 +99,7 @@ class Limit:
         catalog = saved(folder / "catalog.json", workload.catalog())
         files = folder / "files"
         files.mkdir()
-        command = [sys.executable, "-m", "benchmarks.limit", str(workload.messages()), catalog, str(files)]
+        command = [sys.executable, "-m", "benchmarks.references.limit", str(workload.messages()), catalog, str(files)]
         cost = measured(command, None, folder, {})
         rows = sum(pq.read_metadata(file).num_rows for file in files.iterdir())
         _require(rows == workload.records, f"the limit wrote {rows} of {workload.records} rows")
@@ -108,7 +108,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class Ancestor:
-    """benchmarks/ancestor.py: CDK, pandas, awswrangler."""
+    """benchmarks/references/ancestor.py: CDK, pandas, awswrangler."""
 
     name: str = "ancestor's way"
 
@@ -116,7 +116,14 @@ class Ancestor:
         """Write the workload; every row must be readable."""
         catalog = saved(folder / "catalog.json", workload.catalog())
         with cloud() as lake:
-            command = [sys.executable, "-m", "benchmarks.ancestor", str(workload.messages()), catalog, lake.url]
+            command = [
+                sys.executable,
+                "-m",
+                "benchmarks.references.ancestor",
+                str(workload.messages()),
+                catalog,
+                lake.url,
+            ]
             cost = measured(command, None, folder, {})
             cost = replace(cost, cloud_cpu_seconds=lake.cpu_seconds())
             _require(_count_states(folder / "stdout") == workload.states, f"{self.name}: not every state came back")

@@ -1,8 +1,8 @@
 """The ancestor's way (destination-aws-datalake): the CDK's parser → 25,000 dicts → a pandas DataFrame → awswrangler.
 
-`python -m benchmarks.ancestor MESSAGES CATALOG URL` writes the message file as a dataset of Parquet files with a Glue
-table. Like the ancestor it cleans every record up, key by key, and answers a STATE by writing what it has gathered.
-Casts in Glue's and pandas' terms, tags and nested types are left out, in its favour.
+`python -m benchmarks.references.ancestor MESSAGES CATALOG URL` writes the message file as a dataset of Parquet
+files with a Glue table. Like the ancestor it cleans every record up, key by key, and answers a STATE by writing
+what it has gathered. Casts in Glue's and pandas' terms, tags and nested types are left out, in its favour.
 """
 
 from __future__ import annotations

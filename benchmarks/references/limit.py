@@ -1,10 +1,10 @@
 """The limit: pyarrow.json → Parquet of the same records to local disk, one process, all cores, no Spark, no commit.
 
-`python -m benchmarks.limit MESSAGES CATALOG FOLDER` reads the message file block by block; each core parses its blocks
-against the stream's explicit schema and writes them to a Parquet file of its own. Memory is bounded by the blocks in
-flight. Nothing is checked, counted per state, coerced or committed: this is what the libraries can do at best. Sizes of
-blocks and row groups, compression level and plain encoding (files of the same size in half the time) were found by
-trying.
+`python -m benchmarks.references.limit MESSAGES CATALOG FOLDER` reads the message file block by block; each core
+parses its blocks against the stream's explicit schema and writes them to a Parquet file of its own. Memory is
+bounded by the blocks in flight. Nothing is checked, counted per state, coerced or committed: this is what the
+libraries can do at best. Sizes of blocks and row groups, compression level and plain encoding (files of the same
+size in half the time) were found by trying.
 """
 
 from __future__ import annotations
