@@ -14,6 +14,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Summary, update_snapshot_summaries
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField
 
@@ -118,6 +119,11 @@ def test_a_branch_cannot_be_created_in_a_table_without_snapshots(table: Table) -
 
 def test_doubles_of_partitions_are_read_as_floats() -> None:
     assert new_decoder(struct.pack("<d", 0.1)).read_double() != 0.1
+
+
+def test_a_snapshot_that_replaces_files_cannot_be_summed_up() -> None:
+    with pytest.raises(ValueError, match="not implemented"):
+        update_snapshot_summaries(Summary(Operation.REPLACE))
 
 
 def test_the_files_of_an_append_go_into_manifests_of_the_default_spec(table: Table) -> None:
