@@ -17,7 +17,6 @@ from destination_datalake.spark.backend import Consume, JobsProgress, Produce, R
 from destination_datalake.spark.connect.jobs.consuming import consume_partitions
 from destination_datalake.spark.executors.differences import difference
 from destination_datalake.spark.executors.python import ExecutorPython
-from destination_datalake.spark.executors.work import on_executors
 from destination_datalake.spark.failure import JobFailed, SparkFailed
 from destination_datalake.spark.launchers.launcher import Launcher
 
@@ -76,7 +75,7 @@ class ConnectBackend:
         """Run a Spark task for each of `tasks`; in another session again if this one ends meanwhile."""
         from destination_datalake.spark.connect.jobs import frames, rows
 
-        shipped, packed = on_executors(work, self._python), rows.packed(tasks)
+        shipped, packed = frames.shipped(work, self._python), rows.packed(tasks)
         results: list[Result] = []
         for part in rows.jobs_of(packed):
             results += self._do(lambda session, part=part: frames.run(session, shipped, part))  # type: ignore[misc]
@@ -88,8 +87,8 @@ class ConnectBackend:
         """Run a job of two stages with a shuffle between them."""
         from destination_datalake.spark.connect.jobs import frames, rows
 
-        producing = on_executors(produce, self._python)
-        consuming = on_executors(partial(consume_partitions, consume), self._python)
+        producing = frames.shipped(produce, self._python)
+        consuming = frames.shipped(partial(consume_partitions, consume), self._python)
         packed = rows.packed(tasks)
         return self._do(lambda session: frames.exchange(session, producing, packed, consuming, partitions))
 

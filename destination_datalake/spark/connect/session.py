@@ -17,7 +17,6 @@ from destination_datalake.spark.connect.failure import Meaning, meaning
 from destination_datalake.spark.connect.jobs import frames
 from destination_datalake.spark.connect.progress import JobsWatch
 from destination_datalake.spark.executors.python import FOLDER, ExecutorPython
-from destination_datalake.spark.executors.work import on_executors
 from destination_datalake.spark.failure import SparkFailed
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ class RemoteSession:
                 _send(spark, packages)
             watch = JobsWatch()
             spark.registerProgressHandler(watch)  # type: ignore[arg-type]  # it takes any callable
-            cores = frames.probe(spark, on_executors(encode, python))
+            cores = frames.probe(spark, frames.shipped(encode, python))
         except BaseException:
             _close(spark)
             raise

@@ -5,24 +5,27 @@ There are no relations with data of the client's: servers older than the client 
 
 from __future__ import annotations
 
+import pickle
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import mmh3
-from pyspark.cloudpickle import register_pickle_by_value
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
 from destination_datalake.spark.connect.jobs import mapping, rows
+from destination_datalake.spark.connect.jobs.shipping import Shipped
+from destination_datalake.spark.executors import arrival
+from destination_datalake.spark.executors.python import ExecutorPython
+from destination_datalake.spark.executors.work import expected
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
 
 OnExecutors = Callable[[Iterable[Any]], Iterable[Any]]
-"""Work that `executors.on_executors` has made ready."""
+"""Work that `shipped` has made ready."""
 
 _RESULTS = StructType(
     [
@@ -39,12 +42,15 @@ _PAYLOADS = StructType(
 _PROBED_ROWS = 1 << 16
 _HASH_SEED = 42
 
-register_pickle_by_value(mapping)  # type: ignore[no-untyped-call]
+
+def shipped(work: Callable[[Iterable[Any]], Iterable[Any]], python: ExecutorPython) -> OnExecutors:
+    """Return `work`, which is a function of a module, or a partial one, for executors to compare themselves first."""
+    return Shipped(arrival.arrive, pickle.dumps(work), expected(python))
 
 
 def run(session: SparkSession, work: OnExecutors, tasks: Sequence[bytes]) -> list[Any]:
     """Run a Spark task for each of `tasks`; return the results in their order. Raises what PySpark raises."""
-    results = _collected(_numbers(session, len(tasks)).mapInArrow(partial(mapping.run_tasks, work, tasks), _RESULTS))
+    results = _collected(_numbers(session, len(tasks)).mapInArrow(Shipped(mapping.run_tasks, work, tasks), _RESULTS))
     if len(results) != len(tasks):
         raise rows.ResultsMissing(f"the results of {len(tasks) - len(results)} of {len(tasks)} tasks")
     return [result for number in range(len(tasks)) for result in results[number]]
@@ -54,10 +60,10 @@ def exchange(
     session: SparkSession, produce: OnExecutors, tasks: Sequence[bytes], consume: OnExecutors, partitions: int
 ) -> list[Any]:
     """Run `produce` on the tasks, shuffle its payloads, and run `consume` on each partition of them."""
-    mapper = partial(mapping.produce_rows, produce, tasks, shuffle_keys(partitions))
+    mapper = Shipped(mapping.produce_rows, produce, tasks, shuffle_keys(partitions))
     payloads = _numbers(session, len(tasks)).mapInArrow(mapper, _PAYLOADS)
     shuffled = payloads.repartition(partitions, "key").sortWithinPartitions("number")
-    results = _collected(shuffled.mapInArrow(partial(mapping.consume_rows, consume), _RESULTS))
+    results = _collected(shuffled.mapInArrow(Shipped(mapping.consume_rows, consume), _RESULTS))
     return [result for number in sorted(results) for result in results[number]]
 
 
@@ -66,7 +72,7 @@ def probe(session: SparkSession, work: OnExecutors) -> int:
 
     That is what Spark splits a range into: spark.default.parallelism, or the cores of all executors.
     """
-    table = session.range(_PROBED_ROWS).mapInArrow(partial(mapping.warm_up, work), _RESULTS).toArrow()
+    table = session.range(_PROBED_ROWS).mapInArrow(Shipped(mapping.warm_up, work), _RESULTS).toArrow()
     return int(table.num_rows)
 
 

@@ -1,7 +1,7 @@
 """What runs in Spark's Python workers around the connector's work: rows in, rows out.
 
-Functions of this module are pickled by value: they are there before the connector has been found. They use Python's
-standard library and Arrow, which Spark has given them; imports are inside of them.
+This module is sent as source (`jobs.shipping`): it is there before the connector has been found. It uses Python's
+standard library and Arrow, which Spark itself needs; imports are inside of functions.
 
 A number is a task's, or that of a partition of a shuffle. A result is pickled, and cut into rows that no limit of
 gRPC's refuses, each with the number of them all.
