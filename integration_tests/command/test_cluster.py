@@ -1,5 +1,9 @@
-"""A small share of `make test-cluster`: a sync on a standalone cluster of one worker that shares no disk with it."""
+"""A small share of `make test-cluster`: a sync on a standalone cluster of one worker that shares no disk with it.
 
+The worker's Python does not have the connector: `spark.python: pack` sends it.
+"""
+
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,17 +24,19 @@ _ICEBERG = TABLE_KINDS[0]
 
 
 @pytest.fixture
-def master(tmp_path: Path) -> Iterator[str]:
-    """The URL of a cluster whose only worker has this environment's Python, and a temporary folder of its own."""
+def master(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of a cluster whose only worker has no Python packages, and a temporary folder of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     hidden = {Path("/tmp"), Path(tempfile.gettempdir()).resolve()}
-    with Standalone(Path(pyspark.__file__).parent, tmp_path, sorted(hidden), workers=1, variables=ROLE) as cluster:
+    variables = {**ROLE, "PYSPARK_PYTHON": str(Path(sys.executable).resolve())}
+    with Standalone(Path(pyspark.__file__).parent, tmp_path, sorted(hidden), workers=1, variables=variables) as cluster:
         yield cluster.master
 
 
 def test_a_cluster_that_shares_no_disk_makes_the_same_tables(
     lake: Lake, aws: AwsServer, container: Platform, platform: Platform, master: str
 ) -> None:
-    remote = {"spark": {"master": master, "conf": CONF}}
+    remote = {"spark": {"master": master, "python": "pack", "conf": CONF}}
     cluster = Warehouse(lake, container, replace(_ICEBERG, options={**_ICEBERG.options, **remote}))
     local = Warehouse(Lake(aws.endpoint_url), platform, _ICEBERG)
     sent = sample.lines(500)
