@@ -2,7 +2,7 @@
 
 A coercer is the careful rule for one value: a value that fits its column comes out exactly as it was sent. One that
 does not comes out as null (or cut, where the column keeps less than was sent), with a `ValueChange` that says so. The
-source of the rules is the protocol's table of types; docs/types.md has ours.
+source of the rules is the protocol's table of types; docs/schema/types.md has ours.
 
 What a value comes out as is what `pyarrow.array(values, arrow_type(widest(column.type)))` takes: int, float,
 decimal.Decimal, str, bool, days since 1970-01-01 for `Date`, microseconds since 1970-01-01T00:00 (UTC when zoned) for
