@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import socket
 import time
 import traceback
 from collections.abc import Iterable, Iterator
@@ -17,6 +18,7 @@ from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.expiry import expiry_failure, has_expired
 from destination_datalake.files.plan import FilePlan
 from destination_datalake.files.reading.segments import contents
+from destination_datalake.files.segments import LocalFile
 from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit, NotEncoded, UnitResult
 from destination_datalake.files.writing.partitioned import PartitionedFileWriter
 from destination_datalake.files.writing.rolling import RollingFileWriter
@@ -43,7 +45,7 @@ def _encode_unit(unit: EncodeUnit, access: AwsAccess) -> UnitResult:
     try:
         return _encoded(unit, access)
     except Exception as error:
-        failed = _not_encoded(unit, error)
+        failed = _on_other_machines(unit, _not_encoded(unit, error))
         if not has_expired(access, error):
             return failed
         failure = expiry_failure(failed.failure, f"Stream {unit.stream} could not be written")
@@ -76,6 +78,14 @@ def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
 
 def _is_plain(plan: FilePlan) -> bool:
     return plan.partitioning is None and plan.sort_order is None
+
+
+def _on_other_machines(unit: EncodeUnit, failed: NotEncoded) -> NotEncoded:
+    """Say where a failure was, if not on the driver's machine: network and role may be others there."""
+    if all(isinstance(segment.location, LocalFile) for segment in unit.segments):
+        return failed
+    message = f"{failed.failure.message} This was on an executor, on host {socket.gethostname()}."
+    return replace(failed, failure=replace(failed.failure, message=message))
 
 
 def _not_encoded(unit: EncodeUnit, error: Exception) -> NotEncoded:
