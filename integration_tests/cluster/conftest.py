@@ -59,6 +59,6 @@ def warehouse(lake: Lake, platform: Platform, table_kind: TableKind, cluster: Cl
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let one process have all tests of a door: a cluster for each of two would take their time from both."""
     for item in items:
-        if callspec := getattr(item, "callspec", None):
-            name = getattr(callspec.params.get("door"), "name", "none")
-            item.add_marker(pytest.mark.xdist_group(name.partition("-")[0]))
+        callspec = getattr(item, "callspec", None)
+        if callspec is not None and "door" in callspec.params:
+            item.add_marker(pytest.mark.xdist_group(callspec.params["door"].name.partition("-")[0]))

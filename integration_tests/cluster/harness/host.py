@@ -22,6 +22,8 @@ from integration_tests.cluster.harness.environments import ROOT
 
 _START_SECONDS = 60.0
 
+LOCALHOST = "127.0.0.1 localhost"
+
 HIDDEN = (
     Path("/tmp"),
     *(path for path in [Path(tempfile.gettempdir()).resolve()] if path != Path("/tmp")),
@@ -34,7 +36,9 @@ set -eu
 hosts=$1; shift
 while [ "$1" != -- ]; do mount -t tmpfs -o mode=1777 none "$1"; shift; done
 shift
-if [ -n "$hosts" ]; then printf "$hosts" > /tmp/hosts; mount --bind /tmp/hosts /etc/hosts; fi
+echo "$hosts" > /tmp/hosts
+echo "127.0.0.1 $(uname -n)" >> /tmp/hosts
+mount --bind /tmp/hosts /etc/hosts
 cd /tmp
 "$@" </dev/null &
 cat >/dev/null
@@ -45,7 +49,8 @@ cat >/dev/null
 class Host:
     """A command that runs as on a machine of its own, from entering to leaving.
 
-    `hidden` are folders that it finds empty, `names` replaces /etc/hosts. Temporary files of its own go to /tmp, which
+    `hidden` are folders that it finds empty. `names` are lines of its /etc/hosts, which has its own name too: Spark
+    resolves it, and this machine's may have no address. Temporary files of its own go to /tmp, which
     is one of the hidden folders. `log` is where all that it prints goes.
     """
 
@@ -55,7 +60,7 @@ class Host:
         variables: Mapping[str, str],
         hidden: Sequence[Path],
         log: Path,
-        names: str = "",
+        names: str = LOCALHOST,
     ) -> None:
         self._command = command
         self._variables = variables
@@ -70,7 +75,7 @@ class Host:
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 [*unshare, "sh", "-c", _INIT, "init", self._names, *map(str, self._hidden), "--", *self._command],
-                env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8", **_java(), **self._variables},
+                env={**_container(), **self._variables},
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -121,5 +126,6 @@ def _command_line(process: psutil.Process) -> str:
         return ""
 
 
-def _java() -> Mapping[str, str]:
-    return {"JAVA_HOME": os.environ["JAVA_HOME"]} if "JAVA_HOME" in os.environ else {}
+def _container() -> Mapping[str, str]:
+    inherited = {name: os.environ[name] for name in ("PATH", "JAVA_HOME") if name in os.environ}
+    return {**inherited, "LANG": "C.UTF-8", "SPARK_LOCAL_HOSTNAME": "127.0.0.1"}

@@ -11,7 +11,7 @@ from urllib.request import urlopen
 import psutil
 
 from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
-from integration_tests.cluster.harness.host import Host
+from integration_tests.cluster.harness.host import LOCALHOST, Host
 
 ROLE: Mapping[str, str] = {
     "AWS_ACCESS_KEY_ID": ACCESS_KEY_ID,
@@ -56,7 +56,7 @@ class Standalone:
         *,
         workers: int = 2,
         variables: Mapping[str, str] | None = None,
-        names: str = "",
+        names: str = LOCALHOST,
     ) -> None:
         self._spark_home = spark_home
         self._folder = folder
@@ -70,7 +70,9 @@ class Standalone:
     def __enter__(self) -> Self:
         with ExitStack() as started:
             self._hosts = started
-            master = self._start("master", "master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+            self._master = master = self._start(
+                "master", "master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"
+            )
             self.master = master.wait_for(r"Starting Spark master at (spark://\S+)")[1]
             self._page = master.wait_for(r"MasterWebUI to .*:(\d+)|MasterWebUI.*http://\S+:(\d+)")
             for number in range(self._count):
@@ -93,6 +95,10 @@ class Standalone:
         )  # fmt: skip
         self.workers.append(worker)
         return worker
+
+    def lose_master(self) -> None:
+        """Lose the master's host."""
+        self._master.fail()
 
     def executors(self) -> list[psutil.Process]:
         """Return the living JVMs of executors."""
