@@ -78,7 +78,7 @@ def test_a_cluster_without_resources_is_told_what_was_asked_for(attempt: Attempt
     with Standalone(spark_home(SPARK), tmp_path, HIDDEN, workers=1, variables=ROLE) as cluster:
         said = sentence(attempt(classic(cluster.master, **asked)), "transient_error")
 
-    assert said.startswith(f"{cluster.master} has given this sync no executor for 60 s")
+    assert said.startswith(f"{cluster.master} has had no executor for this sync for 60 s")
     assert "4g of memory and 3 cores, 6 cores in all" in said
     assert "ask for less in spark.conf" in said
 

@@ -24,6 +24,7 @@ from destination_datalake.spark.classic.cluster import (
     PATIENCE_SECONDS,
     ExecutorWatch,
     application_ended,
+    executors_end,
     no_executor,
 )
 from destination_datalake.spark.classic.jvm import Jvm
@@ -158,9 +159,14 @@ class ClassicBackend:
 
     def _ended_by_cluster(self) -> SparkFailed | None:
         """Return why a cluster runs nothing for us any more, as far as it has said so."""
+        output = self._jvm.recent_output()
         if self._watch is not None and self._watch.gave_up:
-            return no_executor(self._application, self._patience, self._jvm.recent_output())
-        return application_ended(self._application, self._jvm.recent_output()) if self._application else None
+            ended: SparkFailed | None = no_executor(self._application, self._patience)
+        else:
+            ended = application_ended(self._application, output)
+        # There is a context once executors have run its first job.
+        never_ran = ended is not None and self._context is None
+        return (executors_end(self._application, output) if never_ran else None) or ended
 
     def _watch_over(self, context: SparkContext) -> None:
         """Notice from now on when there are no executors to run jobs."""
@@ -179,7 +185,7 @@ class ClassicBackend:
 
         drop_sql_converters()
         properties = self._settings.properties(self._scratch)
-        self._application = {} if self.is_local else properties
+        self._application = properties
         if self._stopping.is_set():
             raise InterruptedError("Spark was stopped before its JVM was launched")
         packing = self._pack() if python.is_packed else None

@@ -66,10 +66,8 @@ class ExecutorWatch:
                     return
 
 
-def no_executor(properties: Mapping[str, str], seconds: float, output: Sequence[str]) -> SparkFailed:
-    """Return that no executor came for so long; `properties`: the application's; `output`: what the JVM printed."""
-    if (reason := _last(_EXECUTOR_ENDED, output)) is not None:
-        return _executors_end(properties, reason)
+def no_executor(properties: Mapping[str, str], seconds: float) -> SparkFailed:
+    """Return that there was no executor for so long; `properties` are the application's."""
     cores = properties.get("spark.executor.cores")
     at_most = properties.get("spark.cores.max")
     asked = "".join(
@@ -80,9 +78,24 @@ def no_executor(properties: Mapping[str, str], seconds: float, output: Sequence[
         )
     )
     return SparkFailed(
-        f"{properties['spark.master']} has given this sync no executor for {seconds:.0f} s; asked for are {asked}. Is "
-        "so much free there, and are its workers up? Otherwise ask for less in spark.conf (spark.executor.memory, "
+        f"{properties['spark.master']} has had no executor for this sync for {seconds:.0f} s; asked for are {asked}. "
+        "Is so much free there, and are its workers up? Otherwise ask for less in spark.conf (spark.executor.memory, "
         f"spark.executor.cores, spark.cores.max), or allow more time with {PATIENCE_PROPERTY}."
+    )
+
+
+def executors_end(properties: Mapping[str, str], output: Sequence[str]) -> SparkFailed | None:
+    """Return that executors end before they have run anything, if `output`, what the JVM printed, has ends of some."""
+    reason = _last(_EXECUTOR_ENDED, output)
+    if reason is None:
+        return None
+    driver = f"{properties.get('spark.driver.host', 'its host name')}:{properties.get('spark.driver.port', 'any port')}"
+    return SparkFailed(
+        f"Executors that {properties['spark.master']} starts for this sync end at once (the last: {reason}). Either "
+        f"they do not reach this driver, at {driver}: set spark.driver.host in spark.conf to an address of this "
+        "machine that they reach, and spark.driver.port and spark.blockManager.port to ports that firewalls let pass. "
+        "Or they cannot run: their logs on the cluster tell.",
+        "config_error",
     )
 
 
@@ -96,22 +109,11 @@ def application_ended(properties: Mapping[str, str], output: Sequence[str]) -> S
             f"{properties['spark.master']} did not answer ({reason.rstrip('.')}). Is it up, and can this machine reach "
             "it? Otherwise correct spark.master."
         )
-    if "FAILED" in reason and (last := _last(_EXECUTOR_ENDED, output)) is not None:
-        return _executors_end(properties, last)
+    executor = _last(_EXECUTOR_ENDED, output)
+    last = "" if executor is None else f"; the last executor to end: {executor}"
     return SparkFailed(
-        f"{properties['spark.master']} has ended this sync's application ({reason}). The sync can be run again and "
-        "continues from its last state."
-    )
-
-
-def _executors_end(properties: Mapping[str, str], reason: str) -> SparkFailed:
-    driver = f"{properties.get('spark.driver.host', 'its host name')}:{properties.get('spark.driver.port', 'any port')}"
-    return SparkFailed(
-        f"Executors that {properties['spark.master']} starts for this sync end at once (the last: {reason}). Either "
-        f"they do not reach this driver, at {driver}: set spark.driver.host in spark.conf to an address of this "
-        "machine that they reach, and spark.driver.port and spark.blockManager.port to ports that firewalls let pass. "
-        "Or they cannot run: their logs on the cluster tell.",
-        "config_error",
+        f"{properties['spark.master']} has ended this sync's application ({reason}{last}). The sync can be run again "
+        "and continues from its last state."
     )
 
 
