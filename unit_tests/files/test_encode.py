@@ -17,9 +17,12 @@ import pytest
 
 from destination_datalake.aws.upload import PART_BYTES
 from destination_datalake.files.encode import encode
+from destination_datalake.files.formats import parquet
+from destination_datalake.files.formats.parquet import CHUNK_METADATA_BYTES
 from destination_datalake.files.plan import DataFile, FilePlan
 from destination_datalake.files.segments import LocalFile, StagedObject, StagedSegment
 from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit, NotEncoded, UnitResult
+from destination_datalake.files.writing import open_file
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.records.block_size import BLOCK_BYTES
 from destination_datalake.rejects.counts import RejectCounts
@@ -157,6 +160,19 @@ def test_file_of_target_size_is_followed_by_another(cloud: Cloud, segments: Segm
 
     assert [key(file).rpartition("-")[2] for file in written] == [f"000{number}.jsonl" for number in range(3)]
     assert [file.rows for file in written] == [1, 1, 1]
+
+
+def test_file_ends_before_the_metadata_of_its_row_groups_takes_much_memory(
+    cloud: Cloud, segments: Segments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocks = [segments.of(record(number)) for number in range(5)]
+    row_group = CHUNK_METADATA_BYTES * len(pq.read_schema(cloud.arrow(key(files(encoded(cloud, blocks[:1]))[0]))))
+    monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 1)
+    monkeypatch.setattr(open_file, "MAX_METADATA_BYTES", 2 * row_group)
+
+    written = files(encoded(cloud, blocks))
+
+    assert [[row["id"] for row in rows(cloud, file)] for file in written] == [[0, 1], [2, 3], [4]]
 
 
 def test_deferred_file_is_not_visible_before_it_is_published(cloud: Cloud, segments: Segments) -> None:

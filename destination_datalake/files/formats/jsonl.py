@@ -42,6 +42,8 @@ class JsonLinesFiles:
 class JsonLinesFileWriter:
     """Writes a file of JSON lines."""
 
+    metadata_bytes = 0
+
     def __init__(self, encoder: JsonLinesEncoder, output: GzipUpload | Upload) -> None:
         self._encoder = encoder
         self._output = output

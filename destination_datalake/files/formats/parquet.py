@@ -21,6 +21,9 @@ _DICTIONARY_BELOW = 0.5
 _LARGE_BYTES = 16 * 1024 * 1024
 """A sample above this is not copied to count distinct values."""
 
+CHUNK_METADATA_BYTES = 1024
+"""What Arrow keeps in memory of a column in a row group, with its statistics, until the file ends."""
+
 _HUGE_VALUE_BYTES = 1024 * 1024
 """Columns of values above this, on average, get no statistics: Arrow copies such values several times for them."""
 
@@ -57,6 +60,7 @@ class ParquetFileWriter:
         self._writer: pq.ParquetWriter | None = None
         self._buffered: list[pa.Table] = []
         self._buffered_bytes = 0
+        self.metadata_bytes = 0
 
     def write(self, table: pa.Table) -> None:
         """Append rows."""
@@ -101,6 +105,7 @@ class ParquetFileWriter:
             )
         if table.num_rows:
             self._writer.write_table(table, row_group_size=table.num_rows)
+            self.metadata_bytes += CHUNK_METADATA_BYTES * sum(len(_paths(field)) for field in self._schema)
 
 
 def _repetitive_columns(table: pa.Table) -> list[str]:

@@ -15,6 +15,9 @@ from destination_datalake.files.plan import FileFormat
 class FileWriter(Protocol):
     """Writes one data file."""
 
+    metadata_bytes: int
+    """The memory for what the end of the file will say about the rest of it."""
+
     def write(self, table: pa.Table) -> None:
         """Append rows; every table has the schema that the file was opened with."""
 

@@ -72,7 +72,7 @@ class PartitionFiles:
                 file = self._open[key]
                 file.write_row_group(piece, begins_run=begins_run)
                 begins_run = False
-                if file.size >= self._plan.target_bytes:
+                if file.is_complete(self._plan.target_bytes):
                     self._finish(key)
 
     def finish(self, values: tuple[PartitionValue, ...]) -> None:

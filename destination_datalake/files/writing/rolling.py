@@ -41,7 +41,7 @@ class RollingFileWriter:
         if self._open is None:
             self._open = self._new_file()
         self._open.write(table)
-        if self._open.size >= self._plan.target_bytes:
+        if self._open.is_complete(self._plan.target_bytes):
             self._finish()
         return ids
 
