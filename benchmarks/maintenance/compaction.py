@@ -124,7 +124,8 @@ def _contend(contender: str, url: str, folder: Path) -> dict[str, float]:
 
 def _task(paths: list[Path], url: str, *, is_sorted: bool) -> CompactTask:
     access = AwsAccess(REGION, AccessKeys(KEY, SECRET), url)
-    sources = tuple(SourceFile(f"{FOLDER}/{path.name}", path.stat().st_size) for path in paths)
+    rows = pq.read_metadata(paths[0]).num_rows
+    sources = tuple(SourceFile(f"{FOLDER}/{path.name}", path.stat().st_size, rows) for path in paths)
     order = SortOrder((SortField(("customer",), ascending=True, nulls_first=True),), 1) if is_sorted else None
     return CompactTask("bin", sources, pq.read_schema(paths[0]), FOLDER, "ZSTD", order, access)
 

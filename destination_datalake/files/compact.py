@@ -99,7 +99,9 @@ def _rows(stored: StoredFile, schema: pa.Schema) -> Iterator[pa.Table]:
         yield from read_rows(stored, schema)
     except Unsuitable as error:
         raise _Left(LeftFile(stored.source.uri, str(error))) from error
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, MemoryError):
+            raise
         raise _Left(LeftFile(stored.source.uri, _UNREADABLE)) from error
 
 

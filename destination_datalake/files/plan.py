@@ -136,10 +136,11 @@ class RewriteFailed(ConnectorError):
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A Parquet file to compact: its S3 URI, and its size in bytes."""
+    """A Parquet file to compact: its S3 URI, and its bytes and rows by the table's metadata."""
 
     uri: str
     size: int
+    rows: int
     required_ids: frozenset[int] = frozenset()
     """Field ids of columns whose values the table takes from the file's partition if the file lacks them (Iceberg spec:
     Column Projection). Such a file is left as it is."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -35,12 +36,12 @@ SCHEMA = pa.schema([ID, NAME])
 def put(lake: Cloud, name: str, rows: Sequence[Any], schema: pa.Schema = SCHEMA, **options: Any) -> SourceFile:
     body = io.BytesIO()
     pq.write_table(pa.Table.from_pylist([*rows], schema), body, **options)
-    return put_body(lake, name, body.getvalue())
+    return put_body(lake, name, body.getvalue(), len(rows))
 
 
-def put_body(lake: Cloud, name: str, body: bytes) -> SourceFile:
+def put_body(lake: Cloud, name: str, body: bytes, rows: int = 1) -> SourceFile:
     lake.access.client("s3").put_object(Bucket=BUCKET, Key=f"orders/data/{name}", Body=body)
-    return SourceFile(f"{FOLDER}/{name}", len(body))
+    return SourceFile(f"{FOLDER}/{name}", len(body), rows)
 
 
 def ids(*numbers: int) -> list[dict[str, Any]]:
@@ -96,7 +97,11 @@ def test_files_that_cannot_be_compacted_are_left(lake: Cloud) -> None:
     broken = put_body(lake, "broken", b"no Parquet")
     wide = put(lake, "wide", [{"id": 1.5}], pa.schema([field(1, "id", pa.float64())]))
     torn = put_body(lake, "torn", lake.objects()["orders/data/wide"][:-20])
-    sources = [put(lake, "a", ids(1)), foreign, broken, put(lake, "b", ids(2)), wide, torn]
+    miscounted = replace(put(lake, "miscounted", ids(8, 9)), rows=1)
+    body = bytearray(lake.objects()["orders/data/miscounted"])
+    body[4:40] = bytes(36)
+    damaged = put_body(lake, "damaged", bytes(body), 2)
+    sources = [put(lake, "a", ids(1)), foreign, broken, put(lake, "b", ids(2)), wide, torn, miscounted, damaged]
 
     file = compacted(task(lake, *sources))
 
@@ -107,6 +112,8 @@ def test_files_that_cannot_be_compacted_are_left(lake: Cloud) -> None:
         "broken": "cannot be read as Parquet",
         "wide": "has column id as double, which is int64 in the table",
         "torn": "cannot be read as Parquet",
+        "miscounted": "has 2 rows, and 1 by the table's metadata",
+        "damaged": "cannot be read as Parquet",
     }
     assert len(written(lake)) == 1
 
@@ -139,7 +146,7 @@ def test_no_file_is_written_for_one_that_is_left_alone(lake: Cloud) -> None:
 
 
 def test_a_failure_leaves_nothing_and_does_not_stop_the_others(lake: Cloud) -> None:
-    gone = SourceFile(f"{FOLDER}/gone", 100)
+    gone = SourceFile(f"{FOLDER}/gone", 100, 1)
     good = task(lake, put(lake, "a", ids(1)), put(lake, "b", ids(2)))
 
     failed, done = compact([task(lake, put(lake, "c", ids(3)), gone), good])

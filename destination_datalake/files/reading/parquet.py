@@ -15,7 +15,7 @@ from botocore.exceptions import BotoCoreError
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.retries import retry_on
-from destination_datalake.files.reading.projection import Projection
+from destination_datalake.files.reading.projection import Projection, Unsuitable
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -69,6 +69,8 @@ def read_rows(stored: StoredFile, target: pa.Schema) -> Iterator[pa.Table]:
         buffer_size=_PIECE_BYTES if whole is None else 0,
         coerce_int96_timestamp_unit="us",
     )
+    if file.metadata.num_rows != stored.source.rows:
+        raise Unsuitable(f"has {file.metadata.num_rows} rows, and {stored.source.rows} by the table's metadata")
     project = Projection(file.schema_arrow, target, stored.source.required_ids)
     for index in range(file.num_row_groups):
         group = file.metadata.row_group(index)

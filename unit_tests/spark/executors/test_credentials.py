@@ -167,7 +167,7 @@ def test_only_units_that_failed_are_encoded_again(tmp_path: Path) -> None:
     assert objects == 3, "a unit that was refused has left nothing"
 
 
-SOURCES = (SourceFile("s3://lake/missing", 1), SourceFile("s3://lake/lost", 1))
+SOURCES = (SourceFile("s3://lake/missing", 1, 1), SourceFile("s3://lake/lost", 1, 1))
 
 
 @pytest.mark.parametrize(

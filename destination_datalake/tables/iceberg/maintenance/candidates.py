@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 from destination_datalake.tables.iceberg.snapshots.manifests import live_entries, live_manifests
 
 PartitionKey = tuple[int, str]
-"""A partition spec's id, and the values as Python writes them: 0.0 and -0.0 are equal, and NaN is not."""
+"""A partition spec's id, and the values as `repr` writes them: as values 0.0 and -0.0 are equal, and NaN is not."""
 
 _DELETED_PATH = 2147483546
 """The field id of `file_path` in files of position deletes (Iceberg spec: Reserved Field IDs)."""
@@ -40,11 +40,14 @@ def partition_key(file: IcebergFile) -> PartitionKey:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """`files` can be compacted; so many others cannot, because delete files may apply to them or for their format."""
+    """`files` can be compacted; so many others cannot."""
 
     files: tuple[Candidate, ...]
     with_deletes: int
+    """Delete files may apply to them."""
     of_other_formats: int
+    repeated: int
+    """They are listed more than once, and so are their rows. A removal, which is by path, would remove all of them."""
 
 
 def candidates(table: Table, branch: str) -> Candidates:
@@ -58,17 +61,19 @@ def candidates(table: Table, branch: str) -> Candidates:
     deletes = Deletes([entry for manifest in of_deletes for entry in live_entries(manifest, table.io)])
     found: list[Candidate] = []
     with_deletes = of_other_formats = 0
+    times: Counter[str] = Counter()
     for manifest in manifests:
         if manifest.content == ManifestContent.DATA:
             for entry in live_entries(manifest, table.io):
+                times[entry.data_file.file_path] += 1
                 if entry.data_file.file_format != FileFormat.PARQUET:
                     of_other_formats += 1
                 elif deletes.may_apply(entry):
                     with_deletes += 1
                 else:
                     found.append(Candidate(_without_metrics(entry.data_file), entry.sequence_number))
-    found.sort(key=lambda each: each.sequence or 0)
-    return Candidates(tuple(found), with_deletes, of_other_formats)
+    once = sorted((each for each in found if times[each.file.file_path] == 1), key=lambda each: each.sequence or 0)
+    return Candidates(tuple(once), with_deletes, of_other_formats, len(found) - len(once))
 
 
 def _without_metrics(file: IcebergFile) -> IcebergFile:

@@ -20,6 +20,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from destination_datalake.aws.withdrawal import withdraw_all
 from destination_datalake.errors import ConnectorError
 from destination_datalake.files.plan import Compacted, CompactResult, CompactTask, NotCompacted
+from destination_datalake.tables.iceberg.compatibility import incompatibility
 from destination_datalake.tables.iceberg.maintenance.arrow_schema import arrow_schema
 from destination_datalake.tables.iceberg.maintenance.bins import bins
 from destination_datalake.tables.iceberg.maintenance.candidates import Candidate, PartitionKey, candidates
@@ -82,6 +83,8 @@ class CompactionReport:
 
 def plan_compaction(table: Table, target_bytes: int, leave: frozenset[str] = frozenset()) -> CompactionPlan:
     """Return what to compact on main, for files of about `target_bytes`. Paths in `leave` are left as they are."""
+    if (reason := incompatibility(table.metadata)) is not None:
+        return CompactionPlan((), (reason,))
     if arrow_schema(table.schema()) is None:
         return CompactionPlan((), ("it has columns of types that this connector does not write",))
     found = candidates(table, MAIN_BRANCH)
@@ -95,6 +98,8 @@ def plan_compaction(table: Table, target_bytes: int, leave: frozenset[str] = fro
         notes.append(f"delete files may apply to {found.with_deletes} of its files")
     if found.of_other_formats:
         notes.append(f"{found.of_other_formats} of its files are no Parquet files")
+    if found.repeated:
+        notes.append(f"{found.repeated} of its entries are of files that it lists more than once")
     return CompactionPlan(tuple(map(tuple, packed)), tuple(notes))
 
 

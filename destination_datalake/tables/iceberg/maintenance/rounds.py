@@ -67,8 +67,9 @@ class Round:
         known = order is not None and table.metadata.sort_order_by_id(order.order_id) is not None
         for file in done:
             old = [live[path] for path in file.sources if path in live]
-            if len(old) < len(file.sources) or file.rows != sum(each.file.record_count for each in old):
+            if len(old) < len(file.sources):
                 continue
+            assert file.rows == sum(each.file.record_count for each in old)
             order_id = order.order_id if order is not None and known and file.is_sorted else None
             if (new := entries.of_compacted(file, old[0].file, order_id)) is not None:
                 sequences = [each.sequence for each in old if each.sequence is not None]
@@ -83,7 +84,7 @@ def _source(candidate: Candidate, metadata: TableMetadata) -> SourceFile:
         for position, field in enumerate(fields)
         if isinstance(field.transform, IdentityTransform) and file.partition[position] is not None
     )
-    return SourceFile(file.file_path, file.file_size_in_bytes, identities)
+    return SourceFile(file.file_path, file.file_size_in_bytes, file.record_count, identities)
 
 
 def _sort_order(metadata: TableMetadata) -> SortOrder | None:

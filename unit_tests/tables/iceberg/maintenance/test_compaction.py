@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, time
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import BinaryType, FixedType, LongType, MapType, NestedField, StringType, TimeType
 
 from destination_datalake.schema.types import Field, Float32, Int32, Int64, List, String, Struct, Timestamp
 from destination_datalake.tables.iceberg.maintenance.compaction import plan_compaction
@@ -278,3 +278,19 @@ def test_a_price_that_is_a_float_stays_one(lake: Lake) -> None:
     compacted(lake)
 
     assert rows(lake, "id", "price") == before
+
+
+def test_types_that_this_connector_never_writes_stay_as_they_are(lake: Lake) -> None:
+    map_ = MapType(key_id=11, key_type=StringType(), value_id=12, value_type=LongType())
+    types = [TimeType(), BinaryType(), FixedType(4), map_]
+    lake.create(Schema(*(NestedField(number, f"c{number}", type_) for number, type_ in enumerate(types, start=1))))
+    for number in range(5):
+        row = {"c1": time(1, 2, number, 5), "c2": bytes([number]), "c3": b"abcd", "c4": [("k", number)]}
+        lake.load().append(pa.Table.from_pylist([row, {}], lake.load().schema().as_arrow()))
+    before = rows(lake)
+
+    report = compacted(lake)
+
+    assert (report.files_before, report.files_after, report.notes) == (5, 1, ())
+    assert rows(lake) == before
+    assert lake.scanned("c1 > '02:00:00'") == 0

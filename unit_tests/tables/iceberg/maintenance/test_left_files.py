@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.types import UUIDType
 
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.plan import CompactResult, CompactTask
 from destination_datalake.schema.types import Field, Int32, Int64
-from unit_tests.tables.iceberg.lake import Lake
-from unit_tests.tables.iceberg.maintenance.compacting import compacted, files, filled, keys, live_keys, on_executors
+from destination_datalake.tables.table import Committed
+from unit_tests.tables.iceberg.lake import Lake, no_rewrite
+from unit_tests.tables.iceberg.maintenance.compacting import (
+    after_writing,
+    compacted,
+    files,
+    filled,
+    keys,
+    live_keys,
+    on_executors,
+)
 
 ID = Field("id", "id", Int64())
+SORTED = {
+    "order-id": 1,
+    "fields": [{"transform": "identity", "source-id": 99, "direction": "asc", "null-order": "nulls-first"}],
+}
 
 
 def test_what_delete_files_may_apply_to_is_left_with_a_note(lake: Lake) -> None:
@@ -101,3 +116,55 @@ def test_a_compaction_ends_when_no_job_can_be_run(lake: Lake) -> None:
     with pytest.raises(ConnectorError, match="Spark has ended"):
         compacted(lake, execute)
     assert len(files(lake)) == 10
+
+
+def test_a_file_that_the_table_lists_twice_is_left_with_a_note(lake: Lake) -> None:
+    """Its rows are in the table twice. A removal, which is by path, would remove both."""
+    opened = filled(lake, commits=5)
+    file = lake.write(opened, 5)
+    for _ in range(2):
+        assert opened.commit([file], no_rewrite) == Committed()
+
+    report = compacted(lake)
+
+    assert report.notes == ("2 of its entries are of files that it lists more than once",)
+    assert (report.files_before, report.files_after) == (5, 1)
+    assert lake.ids() == [0, 1, 2, 3, 4, 5, 5]
+
+
+def test_a_file_that_is_listed_again_meanwhile_is_left(lake: Lake) -> None:
+    opened = filled(lake, commits=5)
+    file = lake.write(opened, 5)
+    assert opened.commit([file], no_rewrite) == Committed()
+
+    compacted(lake, after_writing(lambda: opened.commit([file], no_rewrite)))
+
+    assert lake.ids() == [0, 1, 2, 3, 4, 5, 5]
+
+
+@pytest.mark.parametrize(
+    ("change", "note"),
+    [
+        (
+            {"format-version": 3, "next-row-id": 0},
+            "its format-version is 3, ",
+        ),
+        ({"sort-orders": [SORTED], "default-sort-order-id": 1}, "its sort order has a column that was dropped"),
+    ],
+)
+def test_a_table_that_the_connector_cannot_write_is_left(lake: Lake, change: dict[str, Any], note: str) -> None:
+    filled(lake)
+    lake.edit_metadata(change)
+
+    report = compacted(lake)
+
+    assert report.commits == 0
+    assert [text[: len(note)] for text in report.notes] == [note]
+
+
+def test_a_table_with_a_type_that_is_unknown_here_is_left(lake: Lake) -> None:
+    filled(lake)
+    with lake.load().update_schema() as update:
+        update.add_column("key", UUIDType())
+
+    assert compacted(lake).notes == ("it has columns of types that this connector does not write",)
