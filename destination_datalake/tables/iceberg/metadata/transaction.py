@@ -44,6 +44,7 @@ def updated(
     context, metadata = _TableMetadataUpdateContext(), base
     for update in updates:
         metadata = _apply_table_update(update, metadata, context)
+    metadata = _without_gaps(base, metadata)
     if context.has_changes() and metadata_location is not None:
         metadata = _update_table_metadata_log(metadata, metadata_location, base.last_updated_ms)
     if context.has_changes() and metadata.last_updated_ms == base.last_updated_ms:
@@ -51,3 +52,21 @@ def updated(
     metadata.spec().check_compatible(metadata.schema())
     metadata.sort_order().check_compatible(metadata.schema())
     return metadata
+
+
+def _without_gaps(base: TableMetadata, metadata: TableMetadata) -> TableMetadata:
+    """Return metadata whose snapshot log begins after the last of the base's snapshots that was removed.
+
+    Otherwise a query of the table as of a time in between would find an older snapshot, which a tag has kept, in place
+    of the one that was current (Iceberg spec: snapshot-log). PyIceberg takes out the removed snapshots alone.
+    """
+    if len(metadata.snapshots) >= len(base.snapshots):
+        return metadata
+    there = {each.snapshot_id for each in metadata.snapshots}
+    gone = [number for number, entry in enumerate(base.snapshot_log) if entry.snapshot_id not in there]
+    if not gone:
+        return metadata
+    rest = len(base.snapshot_log) - gone[-1] - 1
+    since = len(metadata.snapshot_log) - sum(entry.snapshot_id in there for entry in base.snapshot_log)
+    log = metadata.snapshot_log[len(metadata.snapshot_log) - rest - since :]
+    return metadata.model_copy(update={"snapshot_log": log})

@@ -8,8 +8,8 @@ dropped are orphans too. If the folder also holds another table, nothing is remo
 
 from __future__ import annotations
 
-import gzip
 import re
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -35,7 +35,10 @@ _KINDS = re.compile(
 
 _METADATA = (".metadata.json", ".metadata.json.gz")
 _UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]+)"')
+_BEGINNING = "bytes=0-65535"
+"""Metadata files may be large. Writers begin with the table's id."""
 _GZIP = b"\x1f\x8b"
+_OF_GZIP = 16 + zlib.MAX_WBITS
 
 _AT_ONCE = 100_000
 """So many orphans are collected before they are removed, which bounds memory."""
@@ -111,10 +114,11 @@ class OrphanRemover:
     def _uuid(self, address: S3Address) -> str | None:
         """Return the id of the table that a metadata file belongs to; None if somebody has just deleted the file."""
         try:
-            content = self._s3.get_object(Bucket=address.bucket, Key=address.key)["Body"].read()
+            answer = self._s3.get_object(Bucket=address.bucket, Key=address.key, Range=_BEGINNING)
         except self._s3.exceptions.NoSuchKey:
             return None
-        found = _UUID.search(gzip.decompress(content) if content.startswith(_GZIP) else content)
+        content = answer["Body"].read()
+        found = _UUID.search(zlib.decompressobj(_OF_GZIP).decompress(content) if content[:2] == _GZIP else content)
         return found[1].decode() if found else "unknown"
 
     def _pages(self, folder: S3Address, goes_on: Callable[[], bool]) -> Iterator[list[ObjectTypeDef]]:

@@ -7,6 +7,7 @@ an object seems to be referred to that is not, and stays.
 from __future__ import annotations
 
 import re
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -39,7 +40,7 @@ class References:
     def __init__(self, io: FileIO) -> None:
         self._io = io
         self._sorted: npt.NDArray[np.uint64] = np.empty(0, np.uint64)
-        self._new: list[int] = []
+        self._new = array("Q")
         self._manifest_lists: set[int] = set()
         self._manifests: set[int] = set()
         self._unread: list[Manifest] = []
@@ -86,14 +87,14 @@ class References:
         return [file for file, dead in zip(found, self.without([file.path for file in found]), strict=True) if dead]
 
     def _add(self, *paths: str) -> None:
-        self._new += map(_hash, paths)
+        self._new.extend(map(_hash, paths))
         if len(self._new) >= _MERGED_AT + len(self._sorted) // 8:
             self._merge()
 
     def _merge(self) -> None:
         if self._new:
-            self._sorted = np.union1d(self._sorted, np.array(self._new, np.uint64))
-            self._new = []
+            self._sorted = np.union1d(self._sorted, np.frombuffer(self._new, np.uint64))
+            self._new = array("Q")
 
 
 def read_concurrently(read: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:

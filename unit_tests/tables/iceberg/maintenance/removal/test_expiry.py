@@ -114,6 +114,23 @@ def test_what_a_tag_of_others_refers_to_stays(lake: Lake) -> None:
     assert (lake.ids(), done.data.files) == ([3], 1)
 
 
+def test_a_time_whose_snapshot_has_expired_has_none(lake: Lake) -> None:
+    """Nor that of an older snapshot which a tag has kept."""
+    table = lake.open()
+    for id_ in range(3):
+        lake.commit(table, id_)
+    first, second, third = (entry.snapshot_id for entry in lake.load().metadata.snapshot_log)
+    with lake.load().manage_snapshots() as change:
+        change.create_tag(first, "audit")
+
+    done = expire(lake)
+
+    assert done.expired.snapshots == (second,)
+    assert [entry.snapshot_id for entry in lake.load().metadata.snapshot_log] == [third]
+    lake.commit(table, 3)
+    assert lake.load().metadata.snapshot_log[0].snapshot_id == third
+
+
 def test_files_outside_the_tables_folder_stay(lake: Lake) -> None:
     """As those are that `add_files` registers where they were."""
     overwritten(lake)

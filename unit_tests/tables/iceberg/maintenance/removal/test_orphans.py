@@ -11,7 +11,7 @@ import pytest
 from destination_datalake.tables.iceberg.maintenance.removal.guard import Unmaintained
 from destination_datalake.tables.iceberg.maintenance.removal.orphans import OrphanRemover, Orphans
 from destination_datalake.tables.iceberg.maintenance.removal.paths import Incomplete
-from destination_datalake.tables.iceberg.metadata.kept import METADATA
+from destination_datalake.tables.iceberg.metadata.kept import MANIFESTS, METADATA
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 
@@ -160,6 +160,7 @@ def test_a_manifest_that_cannot_be_read_to_its_end_stops_everything(lake: Lake) 
     [manifest] = [key for key in lake.objects() if key.endswith("-m0.avro")]
     content = lake.access.client("s3").get_object(Bucket=lake.bucket, Key=manifest)["Body"].read()
     put(lake, manifest, content[:-40])
+    MANIFESTS.forget(f"s3://{lake.bucket}/{manifest}")
 
     with pytest.raises(Incomplete):
         remove(lake)
