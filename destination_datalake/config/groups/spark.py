@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
@@ -76,11 +77,13 @@ class SparkOptions(Options):
     def sends_in_clear(self) -> bool:
         """Whether tasks go to other machines without encryption, unless Spark is told otherwise elsewhere.
 
-        AES and SASL encrypt only what is authenticated.
+        AES and SASL encrypt only what is authenticated. A token makes PySpark use TLS, but to localhost.
         https://spark.apache.org/docs/latest/security.html#network-encryption
         """
+        if self.remote is not None:
+            return self.token is None and "use_ssl=true" not in self.remote.lower()
         if self.is_local or self.is_connect:
-            return not self.is_local and self.remote is not None and "use_ssl=true" not in self.remote.lower()
+            return False
         on = {name for name, value in self.conf.items() if value.lower() == "true"}
         encrypts = _AUTHENTICATES in on and not on.isdisjoint(_ENCRYPTS_IF_AUTHENTICATED)
         return _ENCRYPTS_ALONE not in on and not encrypts
@@ -89,6 +92,8 @@ class SparkOptions(Options):
 _ENCRYPTS_ALONE = "spark.ssl.rpc.enabled"
 _AUTHENTICATES = "spark.authenticate"
 _ENCRYPTS_IF_AUTHENTICATED = ("spark.network.crypto.enabled", "spark.authenticate.enableSaslEncryption")
+
+_TOKEN_IN_ADDRESS = re.compile(r";token=", re.IGNORECASE)
 
 _PLACES = ("master", "remote", "emr_serverless", "glue_session")
 
@@ -101,6 +106,8 @@ def contradictory_spark(given: Mapping[str, Any]) -> Iterator[str]:
     places = [f"spark.{name}" for name in _PLACES if spark.get(name) is not None]
     if len(places) > 1:
         yield f"{' and '.join(places)} each say where Spark runs. Keep one of them."
+    if _TOKEN_IN_ADDRESS.search(str(spark.get("remote"))):
+        yield "spark.remote has a token, which would not be kept secret there. Set it as spark.token instead."
     if spark.get("token") is not None and spark.get("remote") is None:
         yield "spark.token is for the server at spark.remote, which is not set. Set it, or leave the token out."
     credentials = given.get("credentials")

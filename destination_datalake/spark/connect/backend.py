@@ -128,7 +128,8 @@ class ConnectBackend:
                 why = meaning(error)
                 if why is Meaning.JOB_FAILED and difference(str(error), self._python) is None:
                     raise JobFailed(str(error)) from error
-                if self._lost == _SESSIONS or not (why is Meaning.SESSION_LOST or self._launcher.is_fresh):
+                mendable = why is Meaning.SESSION_LOST or (self._launcher.is_fresh and why is not Meaning.NO_EXECUTORS)
+                if self._lost == _SESSIONS or not mendable:
                     self._failure = self._unusable(error)
                     raise self._failure from error
                 # Of a server of our own, whatever keeps it from running jobs is mended by another one.

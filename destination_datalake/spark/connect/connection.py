@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import time
+import uuid
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -26,6 +27,8 @@ def connect(endpoint: Endpoint, retry_seconds: float = RETRY_SECONDS) -> SparkSe
     builder = DefaultChannelBuilder(endpoint.url)
     if endpoint.token is not None:
         builder.set(DefaultChannelBuilder.PARAM_TOKEN, endpoint.token)
+    # A session of its own each time: one that has ended is ended for ever, whatever the address says.
+    builder.set(DefaultChannelBuilder.PARAM_SESSION_ID, str(uuid.uuid4()))
     if builder.getDefault(DefaultChannelBuilder.PARAM_GRPC_KEEPALIVE_WITHOUT_CALLS, None) is None:
         # Servers may close connections that are pinged without calls (gRPC's permitKeepAliveWithoutCalls).
         builder.set(DefaultChannelBuilder.PARAM_GRPC_KEEPALIVE_WITHOUT_CALLS, "false")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from destination_datalake.config.groups.spark import SparkOptions
 from destination_datalake.config.options import Config
@@ -41,6 +42,7 @@ def test_a_master_or_one_other_place_says_where_spark_runs(
         ({"master": "local[2]", "remote": "sc://lake"}, "spark.master and spark.remote each say where Spark runs"),
         ({"remote": "sc://lake", "emr_serverless": EMR}, "spark.remote and spark.emr_serverless each say where"),
         ({"token": "t0k3n"}, "spark.token is for the server at spark.remote, which is not set"),
+        ({"remote": "sc://lake/;use_ssl=true;token=t0k3n"}, "spark.remote has a token"),
         ({"conf": {"spark.master": "yarn"}}, "spark.conf has spark.master, which is an option of its own"),
         ({"conf": {"spark.remote": "sc://lake"}}, "spark.conf has spark.remote, which is an option of its own"),
         ({"conf": {"spark.pyspark.python": "/p"}}, "spark.conf has spark.pyspark.python, which has no effect"),
@@ -87,3 +89,7 @@ def test_tasks_cross_a_network_in_clear_text_unless_spark_encrypts(
 @pytest.mark.parametrize(("remote", "in_clear"), [("sc://lake:15002", True), ("sc://lake/;use_ssl=true", False)])
 def test_a_connect_server_is_spoken_to_in_clear_text_unless_by_tls(remote: str, in_clear: bool) -> None:
     assert SparkOptions(remote=remote).sends_in_clear is in_clear
+
+
+def test_a_token_is_sent_by_tls_alone() -> None:
+    assert not SparkOptions(remote="sc://lake", token=SecretStr("t0k3n")).sends_in_clear

@@ -88,6 +88,16 @@ def test_each_call_has_the_headers_of_its_time() -> None:
     assert len(sent) >= 4
 
 
+def test_each_connection_is_a_session_of_its_own_whatever_the_address_says() -> None:
+    with Server() as server:
+        for _ in range(2):
+            session = connect(Endpoint(f"{server.url}/;session_id=00112233-4455-4677-8899-aabbccddeeff"))
+            assert session.version
+            session.stop()
+
+        assert len(server.sessions) == 2
+
+
 def test_a_process_ends_at_once_when_its_server_is_gone() -> None:
     program = (
         "from destination_datalake.spark.connect.connection import connect\n"
