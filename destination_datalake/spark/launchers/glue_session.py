@@ -7,6 +7,7 @@ https://docs.aws.amazon.com/glue/latest/dg/interactive-sessions-spark-connect.ht
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Mapping
@@ -28,7 +29,12 @@ _logger = logging.getLogger(__name__)
 SESSIONS = "destination-datalake-*"
 """The ids of our sessions: ours to stop."""
 
-_GLUE_VERSION = "5.1"
+_VERSIONS: Mapping[tuple[int, int], str] = {(3, 11): "5.1", (3, 13): "6.0"}
+"""The version of Glue that has a minor version of Python, which executors must share with the driver.
+
+https://docs.aws.amazon.com/glue/latest/dg/release-notes.html
+"""
+
 _READY = "READY"
 _PROVISIONING = "PROVISIONING"
 
@@ -39,8 +45,15 @@ class GlueSessions:
     is_fresh = True
     name = "AWS Glue"
 
-    def __init__(self, options: GlueSession, conf: Mapping[str, str], client: Callable[[], GlueClient]) -> None:
+    def __init__(
+        self,
+        options: GlueSession,
+        conf: Mapping[str, str],
+        client: Callable[[], GlueClient],
+        python: tuple[int, int] = sys.version_info[:2],
+    ) -> None:
         """`client` makes the client when it is needed: Spark starts in the background."""
+        self._python = python
         self._options = options
         self._conf = conf
         self._client = client
@@ -48,11 +61,20 @@ class GlueSessions:
 
     def launch(self, stopping: threading.Event) -> Endpoint:
         """Create a session, wait until it is ready, and return its endpoint. Raises SparkFailed."""
+        version = _VERSIONS.get(self._python)
+        if version is None:
+            ours = ".".join(map(str, self._python))
+            offered = ", ".join(f"{major}.{minor} ({glue})" for (major, minor), glue in _VERSIONS.items())
+            raise SparkFailed(
+                f"No version of Glue that the connector knows has Python {ours}, which this is. Run the connector with "
+                f"one of these (and Glue's version): {offered}.",
+                "config_error",
+            )
         session = SESSIONS.replace("*", uuid.uuid4().hex)
         # Known before it is created: an answer that is lost leaves nothing behind.
         self._session = session
         try:
-            self._create(session)
+            self._create(session, version)
             _logger.info("Session %s of AWS Glue is starting.", session)
             wait(lambda: self._is_ready(session), stopping, f"Session {session} of AWS Glue")
         except (ClientError, BotoCoreError) as error:
@@ -74,7 +96,7 @@ class GlueSessions:
                 error,
             )
 
-    def _create(self, session: str) -> None:
+    def _create(self, session: str, version: str) -> None:
         client = self._client()
         arguments = {"--conf": " --conf ".join(f"{name}={value}" for name, value in self._conf.items())}
         try:
@@ -82,7 +104,7 @@ class GlueSessions:
                 Id=session,
                 Role=self._options.role_arn,
                 Command={"Name": "glueetl", "PythonVersion": "3"},
-                GlueVersion=_GLUE_VERSION,
+                GlueVersion=version,
                 SessionType="SPARK_CONNECT",
                 WorkerType=self._options.worker_type,  # type: ignore[arg-type]  # what types there are is Glue's to say
                 NumberOfWorkers=self._options.number_of_workers,

@@ -17,6 +17,7 @@ from destination_datalake.spark.launchers.launcher import SessionEnded
 from unit_tests.spark.launchers.answers import STOPPING, client_of, stubbed
 
 ROLE = "arn:aws:iam::123456789012:role/spark"
+PYTHON = (3, 11)
 OPTIONS = GlueSession(role_arn=ROLE, worker_type="G.2X", number_of_workers=4)
 
 
@@ -25,12 +26,12 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aws_session, "POLL_SECONDS", 0.001)
 
 
-def creation(arguments: dict[str, str]) -> dict[str, Any]:
+def creation(arguments: dict[str, str], version: str = "5.1") -> dict[str, Any]:
     return {
         "Id": ANY,
         "Role": ROLE,
         "Command": {"Name": "glueetl", "PythonVersion": "3"},
-        "GlueVersion": "5.1",
+        "GlueVersion": version,
         "SessionType": "SPARK_CONNECT",
         "WorkerType": "G.2X",
         "NumberOfWorkers": 4,
@@ -59,7 +60,7 @@ def endpoint(stubber: Stubber, token: str, lasts: timedelta = timedelta(hours=1)
 def test_a_session_is_created_waited_for_and_stopped(conf: dict[str, str], arguments: dict[str, str]) -> None:
     client = client_of("glue")
     stubber = stubbed(client)
-    launcher = GlueSessions(OPTIONS, conf, lambda: client)
+    launcher = GlueSessions(OPTIONS, conf, lambda: client, PYTHON)
     stubber.add_response("create_session", {"Session": {"Status": "PROVISIONING"}}, creation(arguments))
     ready(stubber, "PROVISIONING")
     ready(stubber)
@@ -82,7 +83,7 @@ def test_a_session_whose_creation_was_answered_too_late_is_ours() -> None:
     ready(stubber)
     endpoint(stubber, "token-one-of-aws")
 
-    assert GlueSessions(OPTIONS, {}, lambda: client).launch(STOPPING).url.startswith("sc://host.glue.aws:443")
+    assert GlueSessions(OPTIONS, {}, lambda: client, PYTHON).launch(STOPPING).url.startswith("sc://host.glue.aws:443")
 
 
 def test_ids_of_sessions_tell_whose_they_are_and_are_never_the_same() -> None:
@@ -96,7 +97,7 @@ def test_ids_of_sessions_tell_whose_they_are_and_are_never_the_same() -> None:
         stubber.add_response("create_session", {}, creation({}))
         ready(stubber)
         endpoint(stubber, "token-one-of-aws")
-        GlueSessions(OPTIONS, {}, lambda: client).launch(STOPPING)
+        GlueSessions(OPTIONS, {}, lambda: client, PYTHON).launch(STOPPING)
 
     assert all(re.fullmatch("destination-datalake-[0-9a-f]{32}", id) for id in ids)
     assert len(set(ids)) == 2
@@ -105,7 +106,7 @@ def test_ids_of_sessions_tell_whose_they_are_and_are_never_the_same() -> None:
 def test_what_may_have_been_created_is_stopped_when_the_answer_was_lost() -> None:
     client = client_of("glue")
     stubber = stubbed(client)
-    launcher = GlueSessions(OPTIONS, {}, lambda: client)
+    launcher = GlueSessions(OPTIONS, {}, lambda: client, PYTHON)
     stubber.add_client_error("create_session", "InternalServiceException", http_status_code=400)
     stubber.add_response("stop_session", {}, {"Id": ANY})
 
@@ -124,7 +125,7 @@ def test_a_session_that_does_not_start_is_told_with_aws_s_words(status: str) -> 
     ready(stubber, status, "no capacity")
 
     with pytest.raises(SparkFailed, match="A session of AWS Glue did not start: no capacity"):
-        GlueSessions(OPTIONS, {}, lambda: client).launch(STOPPING)
+        GlueSessions(OPTIONS, {}, lambda: client, PYTHON).launch(STOPPING)
 
 
 def test_a_session_that_aws_has_ended_is_found_when_its_token_is_renewed() -> None:
@@ -133,9 +134,28 @@ def test_a_session_that_aws_has_ended_is_found_when_its_token_is_renewed() -> No
     stubber.add_response("create_session", {}, creation({}))
     ready(stubber)
     endpoint(stubber, "token-one-of-aws", timedelta(minutes=-1))
-    reached = GlueSessions(OPTIONS, {}, lambda: client).launch(STOPPING)
+    reached = GlueSessions(OPTIONS, {}, lambda: client, PYTHON).launch(STOPPING)
 
     stubber.add_client_error("get_session_endpoint", "IllegalSessionStateException", "STOPPED")
 
     with pytest.raises(SessionEnded):
         reached.headers()
+
+
+def test_glue_has_the_version_whose_python_is_the_driver_s() -> None:
+    client = client_of("glue")
+    stubber = stubbed(client)
+    stubber.add_response("create_session", {}, creation({}, "6.0"))
+    ready(stubber)
+    endpoint(stubber, "token-one-of-aws")
+
+    GlueSessions(OPTIONS, {}, lambda: client, (3, 13)).launch(STOPPING)
+
+    stubber.assert_no_pending_responses()
+
+
+def test_a_python_that_no_glue_has_is_refused_before_a_session_is_created() -> None:
+    with pytest.raises(SparkFailed, match=r"has Python 3.12, which this is. .* 3.11 \(5.1\), 3.13 \(6.0\)") as refused:
+        GlueSessions(OPTIONS, {}, lambda: client_of("glue"), (3, 12)).launch(STOPPING)
+
+    assert refused.value.failure.type == "config_error"
