@@ -28,7 +28,7 @@ CONCURRENT_CALLS = 16
 """Segments that are uploaded or deleted at the same time: S3 takes a third of a second for 16 MiB on one connection, so
 eight of them would be slower than reading is."""
 
-CLOSE_SECONDS = 10.0
+CLOSE_SECONDS = 5.0
 """How long the end of a sync waits until its segments are deleted. The next sync deletes what is left."""
 
 

@@ -10,7 +10,8 @@ from dataclasses import replace
 from random import Random
 
 from destination_datalake.files.plan import DataFile
-from destination_datalake.files.tasks import EncodeTask, UnitResult
+from destination_datalake.files.reading.segments import SegmentGone
+from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit, NotEncoded, UnitResult
 from destination_datalake.spark.failure import SparkFailed
 from destination_datalake.sync.landing import MAX_ENCODINGS
 from destination_datalake.tables.table import (
@@ -29,6 +30,7 @@ FAULTS = (
     "prepare fails",
     "upload fails",
     "upload's answer is lost",
+    "segment vanishes",
     "spark ends",
     "job fails",
     "unit fails",
@@ -154,16 +156,22 @@ class ScheduledExecutors(FakeExecutors):
             self._journal.faulty |= {unit.stream.name for unit in units}
             raise RuntimeError("the job failed")
         self.jobs += 1
-        results = [self.encode_unit(unit, 2 if fault == "unit refuses records" else 0) for unit in units]
-        if fault not in ("unit fails", "unit loses a record"):
-            return results
+        results = [self._encode(unit, 2 if fault == "unit refuses records" else 0) for unit in units]
         *others, last = results
+        if fault not in ("unit fails", "unit loses a record") or isinstance(last, NotEncoded):
+            return results
         self._journal.faulty.add(last.stream.name)
         if fault == "unit fails":
             del self.ids[last.files[0].uri]
             return [*others, not_encoded(last.stream)]
         self.ids[last.files[0].uri].pop()
         return [*others, replace(last, files=(replace(last.files[0], rows=last.files[0].rows - 1),))]
+
+    def _encode(self, unit: EncodeUnit, refused: int) -> Encoded | NotEncoded:
+        try:
+            return self.encode_unit(unit, refused)
+        except SegmentGone:
+            return not_encoded(unit.stream)
 
 
 class ScheduledTable(FakeTable):

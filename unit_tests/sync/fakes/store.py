@@ -11,6 +11,7 @@ from botocore.exceptions import ClientError
 
 from destination_datalake.buffer.staging.lease import LEASE_NAME
 from destination_datalake.buffer.staging.uploads import RemoteStaging
+from destination_datalake.files.reading.segments import SegmentGone
 from destination_datalake.files.segments import StagedObject
 from destination_datalake.sync.thread_pool import ThreadPool
 from unit_tests.sync.fakes.schedule import Journal, Schedule
@@ -26,6 +27,8 @@ class Store:
         self._schedule = schedule
         self._journal = journal
         self._lock = threading.Lock()
+        self._vanished: set[str] = set()
+        """Segments that another sync has deleted, as it took this one for dead."""
 
     def client(self, _service: str) -> Store:
         """Return the store itself, as access to it."""
@@ -36,18 +39,22 @@ class Store:
         if isinstance(Body, bytes):
             self.objects[f"{Bucket}/{Key}"] = Body
             return {"ETag": "lease"}
-        fault = self._schedule.wait_for_turn(f"upload {Key}", "upload fails", "upload's answer is lost")
+        fault = self._schedule.wait_for_turn(
+            f"upload {Key}", "upload fails", "upload's answer is lost", "segment vanishes"
+        )
         content = Body.read()
         with self._lock:
             if fault is not None:
                 found = _STREAM.search(content)
                 assert found is not None
                 self._journal.faulty.add(found[1].decode())
-            if fault != "upload fails":
+            if fault == "segment vanishes":
+                self._vanished.add(f"s3://{Bucket}/{Key}")
+            elif fault != "upload fails":
                 self.objects[f"{Bucket}/{Key}"] = content
             if not any(key.endswith(LEASE_NAME) for key in self.objects):
                 self._journal.violations.append("a segment without a lease")
-        if fault is not None:
+        if fault not in (None, "segment vanishes"):
             raise ClientError({"Error": {"Code": "SlowDown", "Message": "Reduce your request rate."}}, "PutObject")
         return {"ETag": Key}
 
@@ -64,7 +71,9 @@ class Store:
         return iter([])
 
     def read(self, segment: StagedObject) -> bytes:
-        """Return a segment's content, as executors do."""
+        """Return a segment's content, as executors do. Raises SegmentGone."""
+        if segment.uri in self._vanished:
+            raise SegmentGone(segment.uri)
         content = self.objects.get(segment.uri.removeprefix("s3://"))
         if content is None:
             self._journal.violations.append(f"{segment.uri} was deleted before it was read")
