@@ -70,7 +70,7 @@ class Controls:
 
 @contextmanager
 def sessions_lasting(endpoint_url: str, seconds: float, announced_seconds: float | None = None) -> Iterator[None]:
-    """Let the credentials of roles assumed from now on be refused after some seconds, whatever was asked for.
+    """Let the credentials of sessions that begin from now on be refused after some seconds, whatever was asked for.
 
     AWS says so when it issues them, unless other seconds are announced.
     """

@@ -1,4 +1,4 @@
-"""Who may assume a role and for how long, and what becomes of a session that has ended."""
+"""Who may assume a role and for how long, sessions of users, and what becomes of a session that has ended."""
 
 import time
 
@@ -104,6 +104,41 @@ def test_credentials_end_when_a_test_says_so(
     time.sleep(0.2)
 
     assert refusal(getattr(client, operation), **parameters)[0] == code
+
+
+def session_of(account: Account, user: Member) -> Member:
+    """The user with the credentials of a session instead of a key's."""
+    keys = account.client("sts", user).get_session_token(DurationSeconds=900)["Credentials"]
+    names = {
+        "AWS_ACCESS_KEY_ID": "AccessKeyId",
+        "AWS_SECRET_ACCESS_KEY": "SecretAccessKey",
+        "AWS_SESSION_TOKEN": "SessionToken",
+    }
+    return Member(user.arn, user.name, {}, {name: keys[key] for name, key in names.items()})
+
+
+def test_a_user_s_session_needs_no_permission_and_may_do_what_the_user_may(account: Account, bucket: str) -> None:
+    session = session_of(account, account.user(allow("s3:ListBucket")))
+    s3 = account.client("s3", session)
+
+    s3.list_objects_v2(Bucket=bucket)
+    assert refusal(s3.put_object, Bucket=bucket, Key="a")[0] == "AccessDenied"
+
+
+def test_a_user_s_session_ends_when_a_test_says_so(account: Account, bucket: str) -> None:
+    user = account.user(allow("s3:ListBucket"))
+    with sessions_lasting(account.endpoint_url, 0.2, announced_seconds=900):
+        s3 = account.client("s3", session_of(account, user))
+
+    time.sleep(0.2)
+
+    assert refusal(s3.list_objects_v2, Bucket=bucket)[0] == "ExpiredToken"
+
+
+def test_a_session_begins_no_other(account: Account) -> None:
+    session = session_of(account, account.user())
+
+    assert refusal(account.client("sts", session).get_session_token)[0] == "AccessDenied"
 
 
 def test_a_session_s_policy_limits_the_role_s(account: Account, bucket: str) -> None:

@@ -1,12 +1,13 @@
 """Who calls: the user, role session or administrator whose access key signed a request."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from integration_tests.aws.access.sessions import end_of
+from integration_tests.aws.access.sessions import UserSession, end_of, user_session
 from integration_tests.aws.policies.policy import Policy, Principal, parse_policy
+from integration_tests.aws.server import ACCESS_KEY_ID
 
 PARTITION = "aws"
 
@@ -60,6 +61,8 @@ def identify(access_key_id: str, session_token: str, account: str) -> Identity:
                 return Administrator(session.arn, end_of(session))
             principal = Principal(session.arn, role.arn, account)
             return Caller(principal, _policies(role), _limits(role, session.policy), end_of(session))
+    if (begun := user_session(access_key_id)) is not None:
+        return _of_user_session(begun, session_token, account)
     key = iam_backends[account][PARTITION].access_keys.get(access_key_id)
     user = iam_backends[account][PARTITION].users.get(key.user_name or "") if key is not None else None
     if key is not None and user is not None and key.status == "Active":
@@ -69,6 +72,14 @@ def identify(access_key_id: str, session_token: str, account: str) -> Identity:
     if is_of_a_user(access_key_id):
         return Nobody()
     return Administrator(f"arn:aws:iam::{account}:root")
+
+
+def _of_user_session(session: UserSession, token: str, account: str) -> Identity:
+    if session.token != token:
+        return Nobody()
+    if session.key == ACCESS_KEY_ID:
+        return Administrator(f"arn:aws:iam::{account}:root", session.ends)
+    return replace(identify(session.key, "", account), expires=session.ends)
 
 
 def is_of_a_user(access_key_id: str) -> bool:

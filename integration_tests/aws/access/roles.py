@@ -35,5 +35,12 @@ def role_can_be_assumed(call: Call) -> Refusal | None:
     return None
 
 
+def session_can_be_begun(call: Call) -> Refusal | None:
+    """A session begins with a key that lasts (https://docs.aws.amazon.com/STS/latest/APIReference/API_GetSessionToken.html)."""
+    if (call.request.service, call.request.operation) != ("sts", "GetSessionToken") or call.identity.expires is None:
+        return None
+    return access_denied(call.request, "Cannot call GetSessionToken with session credentials")
+
+
 def _too_long(limit: str) -> Refusal:
     return Refusal(400, "ValidationError", f"The requested DurationSeconds exceeds {limit}")

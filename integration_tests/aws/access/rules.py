@@ -7,7 +7,7 @@ from integration_tests.aws.access.authorization import policies_allow_it
 from integration_tests.aws.access.call import Call
 from integration_tests.aws.access.identity import Nobody
 from integration_tests.aws.access.refusal import Refusal, expired, unknown_credentials
-from integration_tests.aws.access.roles import role_can_be_assumed
+from integration_tests.aws.access.roles import role_can_be_assumed, session_can_be_begun
 from integration_tests.aws.objects.implied import key_can_be_used
 
 Rule = Callable[[Call], Refusal | None]
@@ -26,4 +26,10 @@ def credentials_are_valid(call: Call) -> Refusal | None:
     return expired(call.request) if ends is not None and ends <= datetime.now(UTC) else None
 
 
-RULES: tuple[Rule, ...] = (credentials_are_valid, policies_allow_it, role_can_be_assumed, key_can_be_used)
+RULES: tuple[Rule, ...] = (
+    credentials_are_valid,
+    policies_allow_it,
+    role_can_be_assumed,
+    session_can_be_begun,
+    key_can_be_used,
+)

@@ -196,7 +196,8 @@ def _lake_formation(request: AwsRequest) -> Iterator[Need]:
 def _sts(request: AwsRequest) -> Iterator[Need]:
     # "No permissions are required to perform this operation":
     # https://docs.aws.amazon.com/STS/latest/APIReference/API_GetCallerIdentity.html
-    if request.operation == "GetCallerIdentity":
+    # https://docs.aws.amazon.com/IAM/latest/UserGuide/id_credentials_temp_control-access_getsessiontoken.html
+    if request.operation in ("GetCallerIdentity", "GetSessionToken"):
         return
     parameters = {"sts:externalid": "ExternalId", "sts:rolesessionname": "RoleSessionName"}
     conditions = {name: [request.text(field)] for name, field in parameters.items() if request.text(field)}

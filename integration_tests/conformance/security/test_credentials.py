@@ -11,13 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from integration_tests.aws.controls import sessions_lasting
 from integration_tests.aws.server import ACCESS_KEY_ID, ACCOUNT_ID, SECRET_ACCESS_KEY
 from integration_tests.conformance.security import traces
+from integration_tests.harness.account import Account, allow
 from integration_tests.harness.aws_proxy import Answer, AwsProxy, Request
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_stream, record, state, status
 from integration_tests.harness.runs.launch import Launch, with_variables
 from integration_tests.harness.runs.platform import Platform
+from integration_tests.harness.runs.warm import WarmLaunch
 from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
 from integration_tests.harness.warehouse import INTEGER, Warehouse, object_schema
 
@@ -142,6 +145,33 @@ def test_a_sync_outlives_the_credentials_of_its_role(
     secrets = {"the external id": EXTERNAL_ID, **aws.secrets}
     traces.assert_without(secrets, traces.of_run(run))
     traces.assert_without(secrets, traces.of_lake(lake))
+
+
+@pytest.mark.parametrize("table_kind", TABLE_KINDS[:1], ids=lambda kind: kind.name)
+def test_executors_elsewhere_outlive_the_session_that_they_are_lent(
+    lake: Lake, tmp_path: Path, launch: WarmLaunch, table_kind: TableKind
+) -> None:
+    """AWS ends it before the time that it had announced. The user's key stays with the driver."""
+    user = Account(lake.endpoint_url).user(allow("s3:*", "glue:*"))
+    warehouse = Warehouse(lake, Platform(tmp_path, launch.without_shared_disk()), table_kind)
+    streams = [configured_stream("orders", object_schema(id=INTEGER), generation=1, minimum=1)]
+    spark = {"master": "spark://elsewhere:7077", "executor_credentials": "session"}
+    options = {"credentials": user.credentials, "spark": spark, "flush_interval_seconds": 1}
+
+    with (
+        sessions_lasting(lake.endpoint_url, 2, announced_seconds=3600),
+        warehouse.start(streams, **options) as running,
+    ):
+        for batch in (1, 2):
+            running.send([record("orders", {"id": batch}), state("orders", batch)])
+            running.wait_for_states(batch)
+            time.sleep(2)
+        running.send([status("orders", "COMPLETE")])
+        run = running.close()
+
+    assert run.exit_code == 0, run.report()
+    assert warehouse.ids("orders") == [1, 2]
+    assert any("ended before they had; they are done again" in log for log in run.logs), run.report()
 
 
 class IndiscreetAws(AwsProxy):
