@@ -114,7 +114,7 @@ def run_sync(
     rejects = RejectLedger(root, sync_name, day, limit, rejects_table, access)
     batch_bytes, buffer_bytes = config.batch_size_mb * MiB, config.buffer_size_mb * MiB
     try:
-        with buffer_directory() as directory, _staging(config, engine, access, sync_name) as staging:
+        with buffer_directory() as directory, staging_for(engine, config.uri("_staging"), sync_name, access) as staging:
             sizes = None
             if config.batch_size_mb >= config.target_file_size_mb:
                 expected = EXPECTED_YIELDS[config.format.format_type, config.format.compression_codec]
@@ -136,14 +136,17 @@ def run_sync(
 
 
 @contextmanager
-def _staging(config: Config, engine: Engine, access: AwsAccess, sync_name: str) -> Iterator[Staging]:
-    """Lend the staging that the engine's executors need: nothing that only this machine has goes to another one."""
+def staging_for(engine: Engine, root: str, sync_name: str, access: AwsAccess) -> Iterator[Staging]:
+    """Lend the staging that the engine's executors need: nothing that only this machine has goes to another one.
+
+    That for other machines uses a folder of the sync's own under `root`, an S3 URI.
+    """
     if engine.local:
         yield LocalStaging()
     else:
         pool = ThreadPool(CONCURRENT_CALLS, "staging")
         try:
-            with RemoteStaging(config.uri("_staging"), sync_name, access, pool) as staging:
+            with RemoteStaging(root, sync_name, access, pool) as staging:
                 yield staging
         finally:
             pool.close(lambda: True)

@@ -10,15 +10,22 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from destination_datalake.buffer.buffer import MiB
+from destination_datalake.buffer.segments import Segment
+from destination_datalake.files.segments import LocalFile, StagedObject
 from destination_datalake.files.tasks import EncodeTask, UnitResult
+from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.protocol.stdout import Stdout
-from destination_datalake.sync.conductor import EXIT_TERMINATED
+from destination_datalake.spark.engine import Engine
+from destination_datalake.sync.conductor import EXIT_TERMINATED, staging_for
 from destination_datalake.tables.table import Committed
 from destination_datalake.termination import Termination
+from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.sync.fakes.executors import FakeExecutors
 from unit_tests.sync.fakes.messages import failures, record, state, states
 from unit_tests.sync.fakes.sync import FakeSync
@@ -261,3 +268,22 @@ def test_held_states_count_as_buffered_bytes(sync: FakeSync) -> None:
 
     assert (code, states(messages)) == (0, list(range(40)))
     assert sync.executors.jobs > 1
+
+
+# --- Where executors read
+
+
+@pytest.mark.parametrize(("is_local", "place"), [(True, LocalFile), (False, StagedObject)])
+def test_what_only_this_machine_has_is_never_for_executors_on_another(
+    cloud: Cloud, tmp_path: Path, is_local: bool, place: type
+) -> None:
+    backend: Any = SimpleNamespace(is_local=is_local)
+    engine = Engine(backend)
+    path = tmp_path / "1.jsonl"
+    path.write_bytes(b"a\n")
+    segment = Segment(StreamId(None, "a"), path, 0, 1, 2, 0.0)
+
+    with staging_for(engine, f"s3://{BUCKET}/_staging", "0123456789ab", cloud.access) as staging:
+        staging.begin(segment)
+
+        assert isinstance(staging.stage(segment).location, place)
