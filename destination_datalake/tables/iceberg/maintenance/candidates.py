@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile as IcebergFile
-from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent, ManifestEntry
+from pyiceberg.manifest import FileFormat, ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table import Table
+from pyiceberg.utils.concurrent import ExecutorFactory
 
+from destination_datalake.tables.iceberg.maintenance.deletes import Deletes, PartitionKey, partition_key
 from destination_datalake.tables.iceberg.snapshots.manifests import live_entries, live_manifests
-
-PartitionKey = tuple[int, str]
-"""A partition spec's id, and the values as `repr` writes them: as values 0.0 and -0.0 are equal, and NaN is not."""
-
-_DELETED_PATH = 2147483546
-"""The field id of `file_path` in files of position deletes (Iceberg spec: Reserved Field IDs)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +23,13 @@ class Candidate:
     file: IcebergFile
     """Without its metrics, which are most of an entry's memory."""
     sequence: int | None
+    manifest: str
+    """The manifest that lists it."""
 
     @property
     def partition(self) -> PartitionKey:
         """The partition it is in."""
         return partition_key(self.file)
-
-
-def partition_key(file: IcebergFile) -> PartitionKey:
-    """Return the partition of a data file or delete file."""
-    return file.spec_id, repr(file.partition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,30 +44,57 @@ class Candidates:
     """They are listed more than once, and so are their rows. A removal, which is by path, would remove all of them."""
 
 
-def candidates(table: Table, branch: str) -> Candidates:
-    """Return the live files of a branch in the order of their sequence numbers, those of one commit as it lists them.
+class Manifests:
+    """Reads manifests, several at a time, and each once, for they are immutable. Keeps those of the last snapshot."""
 
-    Reads all manifests.
-    """
-    ref = table.metadata.refs.get(branch)
-    manifests = live_manifests(table, ref.snapshot_id) if ref is not None else []
-    of_deletes = [each for each in manifests if each.content == ManifestContent.DELETES]
-    deletes = Deletes([entry for manifest in of_deletes for entry in live_entries(manifest, table.io)])
-    found: list[Candidate] = []
-    with_deletes = of_other_formats = 0
-    times: Counter[str] = Counter()
-    for manifest in manifests:
-        if manifest.content == ManifestContent.DATA:
-            for entry in live_entries(manifest, table.io):
-                times[entry.data_file.file_path] += 1
-                if entry.data_file.file_format != FileFormat.PARQUET:
-                    of_other_formats += 1
-                elif deletes.may_apply(entry):
-                    with_deletes += 1
-                else:
-                    found.append(Candidate(_without_metrics(entry.data_file), entry.sequence_number))
-    once = sorted((each for each in found if times[each.file.file_path] == 1), key=lambda each: each.sequence or 0)
-    return Candidates(tuple(once), with_deletes, of_other_formats, len(found) - len(once))
+    def __init__(self) -> None:
+        self._data: dict[str, Sequence[Candidate]] = {}
+        self._deletes: dict[str, Sequence[ManifestEntry]] = {}
+
+    def candidates(self, table: Table, branch: str) -> Candidates:
+        """Return the live files of a branch in the order of their sequence numbers.
+
+        Those of one commit are in the order in which it lists them.
+        """
+        ref = table.metadata.refs.get(branch)
+        self._read(live_manifests(table, ref.snapshot_id) if ref is not None else [], table.io)
+        deletes = Deletes(entry for entries in self._deletes.values() for entry in entries)
+        times = Counter(each.file.file_path for files in self._data.values() for each in files)
+        found: list[Candidate] = []
+        with_deletes = of_other_formats = repeated = 0
+        for each in (each for files in self._data.values() for each in files):
+            if each.file.file_format != FileFormat.PARQUET:
+                of_other_formats += 1
+            elif deletes.may_apply(each.file, each.sequence):
+                with_deletes += 1
+            elif times[each.file.file_path] > 1:
+                repeated += 1
+            else:
+                found.append(each)
+        found.sort(key=lambda each: each.sequence or 0)
+        return Candidates(tuple(found), with_deletes, of_other_formats, repeated)
+
+    def _read(self, manifests: Sequence[ManifestFile], io: FileIO) -> None:
+        """Read what has not been read; forget manifests that are not among these."""
+        data = [each for each in manifests if each.content == ManifestContent.DATA]
+        deletes = [each for each in manifests if each.content == ManifestContent.DELETES]
+        run = ExecutorFactory.get_or_create().map
+        missing = [each for each in data if each.manifest_path not in self._data]
+        found = dict(
+            zip((each.manifest_path for each in missing), run(lambda each: _data_files(each, io), missing), strict=True)
+        )
+        self._data = {
+            each.manifest_path: found.get(each.manifest_path) or self._data.get(each.manifest_path, ()) for each in data
+        }
+        read = run(lambda each: live_entries(each, io), deletes)
+        self._deletes = dict(zip((each.manifest_path for each in deletes), read, strict=True))
+
+
+def _data_files(manifest: ManifestFile, io: FileIO) -> tuple[Candidate, ...]:
+    return tuple(
+        Candidate(_without_metrics(entry.data_file), entry.sequence_number, manifest.manifest_path)
+        for entry in live_entries(manifest, io)
+    )
 
 
 def _without_metrics(file: IcebergFile) -> IcebergFile:
@@ -87,42 +108,3 @@ def _without_metrics(file: IcebergFile) -> IcebergFile:
     )
     lean.spec_id = file.spec_id
     return lean
-
-
-class Deletes:
-    """The delete files of a snapshot, by the partitions that they apply to (Iceberg spec: Scan Planning)."""
-
-    def __init__(self, entries: Sequence[ManifestEntry]) -> None:
-        self._everywhere: list[ManifestEntry] = []
-        self._by_partition: dict[PartitionKey, list[ManifestEntry]] = defaultdict(list)
-        for entry in entries:
-            # Equality deletes of an unpartitioned spec apply to all partitions, position deletes to files by path.
-            if not len(entry.data_file.partition):
-                self._everywhere.append(entry)
-            else:
-                self._by_partition[partition_key(entry.data_file)].append(entry)
-
-    def may_apply(self, data: ManifestEntry) -> bool:
-        """Whether some delete file may delete rows of a data file. Bounds of values are not looked at."""
-        return any(
-            (deletes.sequence_number or 0) >= (data.sequence_number or 0)
-            and _may_have(deletes.data_file, data.data_file.file_path)
-            for deletes in self._of(data.data_file)
-        )
-
-    def _of(self, file: IcebergFile) -> Iterator[ManifestEntry]:
-        yield from self._everywhere
-        if self._by_partition:
-            yield from self._by_partition.get(partition_key(file), ())
-
-
-def _may_have(deletes: IcebergFile, path: str) -> bool:
-    """Whether a delete file may delete rows of the data file at `path`: position deletes have bounds of paths."""
-    if deletes.content != DataFileContent.POSITION_DELETES:
-        return True
-    lower = (deletes.lower_bounds or {}).get(_DELETED_PATH)
-    upper = (deletes.upper_bounds or {}).get(_DELETED_PATH)
-    encoded = path.encode()
-    if not path.isascii():
-        return True  # Writers may have compared code units of UTF-16.
-    return (lower is None or lower <= encoded) and (upper is None or encoded <= upper)

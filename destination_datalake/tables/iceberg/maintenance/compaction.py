@@ -23,7 +23,8 @@ from destination_datalake.files.plan import Compacted, CompactResult, CompactTas
 from destination_datalake.tables.iceberg.compatibility import incompatibility
 from destination_datalake.tables.iceberg.maintenance.arrow_schema import arrow_schema
 from destination_datalake.tables.iceberg.maintenance.bins import bins
-from destination_datalake.tables.iceberg.maintenance.candidates import Candidate, PartitionKey, candidates
+from destination_datalake.tables.iceberg.maintenance.candidates import Candidate, Manifests
+from destination_datalake.tables.iceberg.maintenance.deletes import PartitionKey
 from destination_datalake.tables.iceberg.maintenance.rounds import Round
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from destination_datalake.tables.iceberg.snapshots.producers import Compaction, compact_files
@@ -81,13 +82,15 @@ class CompactionReport:
     """Of bins that are left as they were."""
 
 
-def plan_compaction(table: Table, target_bytes: int, leave: frozenset[str] = frozenset()) -> CompactionPlan:
+def plan_compaction(
+    table: Table, target_bytes: int, leave: frozenset[str] = frozenset(), manifests: Manifests | None = None
+) -> CompactionPlan:
     """Return what to compact on main, for files of about `target_bytes`. Paths in `leave` are left as they are."""
     if (reason := incompatibility(table.metadata)) is not None:
         return CompactionPlan((), (reason,))
     if arrow_schema(table.schema()) is None:
         return CompactionPlan((), ("it has columns of types that this connector does not write",))
-    found = candidates(table, MAIN_BRANCH)
+    found = (manifests or Manifests()).candidates(table, MAIN_BRANCH)
     partitions: dict[PartitionKey, list[Candidate]] = defaultdict(list)
     for each in found.files:
         if each.file.file_path not in leave:
@@ -124,6 +127,7 @@ class _TableCompaction:
         self._execute = execute
         self._target_bytes = target_bytes
         self._operations = TableOperations(name, access)
+        self._manifests = Manifests()
         self._report = CompactionReport()
         self._leave: set[str] = set()
         """Files that came of this compaction, and those that could not be compacted."""
@@ -133,7 +137,7 @@ class _TableCompaction:
         conflicts = 0
         while may_go_on() and conflicts < 3:
             table = self._operations.load()
-            plan = plan_compaction(table, self._target_bytes, frozenset(self._leave))
+            plan = plan_compaction(table, self._target_bytes, frozenset(self._leave), self._manifests)
             self._report.notes = plan.notes
             if not plan.bins:
                 break
@@ -183,7 +187,7 @@ class _TableCompaction:
         """Commit what is still valid; return whether anything is. Delete the files of the rest."""
 
         def build(table: Table, transaction: Transaction) -> list[tuple[Compacted, Compaction]]:
-            valid = list(chosen.valid(done, table))
+            valid = list(chosen.valid(done, table, self._manifests))
             if valid:
                 compact_files([compaction for _, compaction in valid], MAIN_BRANCH, table, transaction)
             return valid

@@ -15,7 +15,7 @@ from destination_datalake.schema.types import Field
 from destination_datalake.tables.iceberg.layout.partitions import is_written, source_paths
 from destination_datalake.tables.iceberg.layout.sorting import sort_order
 from destination_datalake.tables.iceberg.maintenance.arrow_schema import arrow_schema
-from destination_datalake.tables.iceberg.maintenance.candidates import Candidate, candidates
+from destination_datalake.tables.iceberg.maintenance.candidates import Candidate, Manifests
 from destination_datalake.tables.iceberg.schema import column_types
 from destination_datalake.tables.iceberg.snapshots.entries import Entries
 from destination_datalake.tables.iceberg.snapshots.producers import Compaction
@@ -57,12 +57,14 @@ class Round:
                 access,
             )
 
-    def valid(self, done: Iterable[Compacted], table: Table) -> Iterator[tuple[Compacted, Compaction]]:
+    def valid(
+        self, done: Iterable[Compacted], table: Table, manifests: Manifests
+    ) -> Iterator[tuple[Compacted, Compaction]]:
         """Yield the files that can take the place of others in the table as it is now.
 
         The others must all be live, without deleted rows, and the new file must fit the schema.
         """
-        live = {each.file.file_path: each for each in candidates(table, MAIN_BRANCH).files}
+        live = {each.file.file_path: each for each in manifests.candidates(table, MAIN_BRANCH).files}
         entries, order = Entries(table.metadata), _sort_order(self.table.metadata)
         known = order is not None and table.metadata.sort_order_by_id(order.order_id) is not None
         for file in done:
@@ -73,7 +75,11 @@ class Round:
             order_id = order.order_id if order is not None and known and file.is_sorted else None
             if (new := entries.of_compacted(file, old[0].file, order_id)) is not None:
                 sequences = [each.sequence for each in old if each.sequence is not None]
-                yield file, Compaction(tuple(each.file for each in old), new, max(sequences, default=None))
+                manifests_of_old = frozenset(each.manifest for each in old)
+                yield (
+                    file,
+                    Compaction(tuple(each.file for each in old), manifests_of_old, new, max(sequences, default=None)),
+                )
 
 
 def _source(candidate: Candidate, metadata: TableMetadata) -> SourceFile:

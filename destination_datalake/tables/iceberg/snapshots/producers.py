@@ -53,13 +53,14 @@ def replace_files(
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """Live files, and the one that has their rows now.
+    """Live files and the manifests that list them, and the one file that has their rows now.
 
     `sequence` is its data sequence number, None in tables of format version 1: delete files with higher ones apply to
     it (Iceberg spec: Scan Planning).
     """
 
     old: tuple[IcebergFile, ...]
+    manifests: frozenset[str]
     new: IcebergFile
     sequence: int | None
 
@@ -72,6 +73,7 @@ def compact_files(compactions: Iterable[Compaction], branch: str, table: Table, 
                 compact.delete_data_file(old)
             compact.append_data_file(each.new)
             compact.sequences[each.new.file_path] = each.sequence
+            compact.manifests |= each.manifests
 
 
 class _ManifestPerSpec(_SnapshotProducer[Any]):
@@ -162,6 +164,9 @@ class _Replace(_ManifestPerSpec, _OverwriteFiles):
         for manifest in snapshot.manifests(self._io) if snapshot is not None else ():
             if not (manifest.has_added_files() or manifest.has_existing_files()):
                 continue  # What an earlier snapshot has removed.
+            if not self._may_list_removed(manifest):
+                self._kept.append(manifest)
+                continue
             entries = live_entries(manifest, self._io)
             removed = [entry for entry in entries if entry.data_file in self._deleted_data_files]
             if not removed:
@@ -175,6 +180,9 @@ class _Replace(_ManifestPerSpec, _OverwriteFiles):
         self._validate_required_deletes(self._removed)
         return super()._manifests()
 
+    def _may_list_removed(self, manifest: ManifestFile) -> bool:  # noqa: ARG002
+        return True
+
     def _existing_manifests(self) -> list[ManifestFile]:
         return self._kept
 
@@ -186,6 +194,10 @@ class _Compact(_Replace):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.sequences: dict[str, int | None] = {}
+        self.manifests: set[str] = set()
+
+    def _may_list_removed(self, manifest: ManifestFile) -> bool:
+        return manifest.manifest_path in self.manifests
 
     def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
         # PyIceberg cannot sum up snapshots of this operation.

@@ -8,7 +8,7 @@ import pytest
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntry, ManifestEntryStatus
 from pyiceberg.typedef import Record
 
-from destination_datalake.tables.iceberg.maintenance.candidates import Deletes
+from destination_datalake.tables.iceberg.maintenance.deletes import Deletes
 
 PATH = "s3://lake/orders/data/b.parquet"
 POSITION, EQUALITY = DataFileContent.POSITION_DELETES, DataFileContent.EQUALITY_DELETES
@@ -41,6 +41,7 @@ def paths(lower: str, upper: str) -> dict[str, Any]:
         (entry(POSITION, 5, "eu", **paths("s3://lake/orders/data/a", "s3://lake/orders/data/c")), True),
         (entry(EQUALITY, 5, "eu", **paths("x", "y")), True),
         (entry(EQUALITY, 5, "us"), False),
+        (entry(EQUALITY, 5, None, spec=2), True),
         (entry(EQUALITY, 5), True),
         (entry(EQUALITY, 3), False),
     ],
@@ -48,12 +49,12 @@ def paths(lower: str, upper: str) -> dict[str, Any]:
 def test_a_delete_file_may_apply_to_older_files_of_its_partition(deletes: ManifestEntry, may_apply: bool) -> None:
     data = entry(DataFileContent.DATA, 4, "eu")
 
-    assert Deletes([deletes]).may_apply(data) is may_apply
+    assert Deletes([deletes]).may_apply(data.data_file, data.sequence_number) is may_apply
 
 
 def test_paths_that_writers_may_order_differently_are_not_compared() -> None:
     data = entry(DataFileContent.DATA, 4, "eu")
     data.data_file[1] = "s3://lake/orders/data/\U00010000.parquet"
-    deletes = entry(POSITION, 5, "eu", **paths("\uffff", "\uffff"))
+    deletes = entry(POSITION, 5, "eu", **paths("\ufffe", "\uffff"))
 
-    assert Deletes([deletes]).may_apply(data)
+    assert Deletes([deletes]).may_apply(data.data_file, data.sequence_number)
