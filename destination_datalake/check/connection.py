@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from destination_datalake.check import governance
 from destination_datalake.check.catalog import try_database, try_optimizers, try_table
 from destination_datalake.check.existing_tables import try_existing_tables
-from destination_datalake.check.identity import try_identity, try_java
+from destination_datalake.check.identity import try_identity, try_java, try_server
 from destination_datalake.check.step import Step, run_steps
 from destination_datalake.check.storage import (
     KMS_KEY,
@@ -32,7 +32,20 @@ from destination_datalake.iam_policy.rules import GOVERNED, GRANTED, OPTIMIZED, 
 _OBJECTS = "writes, reads, lists and deletes an object, and begins and aborts a multipart upload"
 
 STEPS: Sequence[Step] = (
-    Step("java", "Java", "finds the Java that Spark would start on", try_java),
+    Step(
+        "java",
+        "Java",
+        "finds the Java that Spark would start on; not with Spark Connect",
+        try_java,
+        applies=lambda config: not config.spark.is_connect,
+    ),
+    Step(
+        "spark_connect",
+        "Spark Connect server",
+        "opens a session, asks for Spark's version, and ends the session; only if `spark.remote` is set",
+        try_server,
+        applies=lambda config: config.spark.remote is not None,
+    ),
     Step("identity", "Identity and account", "compares the account of the credentials with the option", try_identity),
     Step(
         "region",

@@ -6,6 +6,7 @@ from destination_datalake.aws.caller import role_of_session
 from destination_datalake.check.remedies import Remedies
 from destination_datalake.check.step import Findings
 from destination_datalake.check.trial import Trial
+from destination_datalake.spark.failure import SparkFailed
 from destination_datalake.spark.java import JavaUnusable, find_java
 
 
@@ -15,6 +16,16 @@ def try_java(_: Trial, findings: Findings) -> None:
         find_java()
     except JavaUnusable as error:
         findings.fail(str(error))
+
+
+def try_server(trial: Trial, findings: Findings) -> None:
+    """Ask the Spark Connect server for its version. Its executors are not tried."""
+    from destination_datalake.spark.connect.places import server_version
+
+    try:
+        server_version(trial.config)
+    except SparkFailed as error:
+        findings.add(error.failure)
 
 
 def try_identity(trial: Trial, findings: Findings) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import time
 import uuid
 from collections.abc import Callable
@@ -37,6 +38,15 @@ def connect(endpoint: Endpoint, retry_seconds: float = RETRY_SECONDS) -> SparkSe
     forget_at_exit(session)
     session.client.set_retry_policies([_PatientPolicy(retry_seconds)])
     return session
+
+
+def close(session: SparkSession) -> None:
+    """End the session on its server, and its jobs. A server that is gone is not waited for."""
+    session.client.set_retry_policies([])
+    with contextlib.suppress(Exception):
+        session.interruptAll()
+    with contextlib.suppress(Exception):
+        session.stop()
 
 
 def forget_at_exit(session: SparkSession) -> None:

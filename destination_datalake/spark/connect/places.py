@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ from destination_datalake.spark.launchers.running import RunningServer
 if TYPE_CHECKING:
     from destination_datalake.config.options import Config
 
+_CHECK_SECONDS = 15.0
+
 
 def connect_backend(config: Config) -> ConnectBackend:
     """Return the Spark that `spark.remote`, `spark.emr_serverless` or `spark.glue_session` means."""
@@ -25,6 +28,22 @@ def connect_backend(config: Config) -> ConnectBackend:
         return archive(scratch, with_json_lines=config.format.format_type == "JSONL").path
 
     return ConnectBackend(_launcher(config), python, config.spark.conf, packages if python.is_packed else None)
+
+
+def server_version(config: Config) -> str:
+    """Return the version of the Spark at `spark.remote`, or raise SparkFailed: no server answers, or it refuses."""
+    from destination_datalake.spark.connect.connection import close, connect
+    from destination_datalake.spark.connect.failure import meaning, unusable
+
+    server = _launcher(config)
+    try:
+        session = connect(server.launch(threading.Event()), retry_seconds=_CHECK_SECONDS)
+        try:
+            return str(session.version)
+        finally:
+            close(session)
+    except Exception as error:
+        raise unusable(meaning(error), error, server.name) from error
 
 
 def _launcher(config: Config) -> Launcher:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import tempfile
 from collections.abc import Callable, Mapping
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 
 from destination_datalake.files.encode import encode
-from destination_datalake.spark.connect.connection import connect
+from destination_datalake.spark.connect.connection import close, connect
 from destination_datalake.spark.connect.failure import Meaning, meaning
 from destination_datalake.spark.connect.jobs import frames
 from destination_datalake.spark.connect.progress import JobsWatch
@@ -68,7 +67,7 @@ class RemoteSession:
             spark.registerProgressHandler(watch)  # type: ignore[arg-type]  # it takes any callable
             cores = frames.probe(spark, frames.shipped(encode, python))
         except BaseException:
-            _close(spark)
+            close(spark)
             raise
         return cls(spark, watch, max(cores, _most_cores(spark)))
 
@@ -78,7 +77,7 @@ class RemoteSession:
 
     def close(self) -> None:
         """End the session on the server, and its jobs. Takes as long as the server takes, or is unreachable."""
-        _close(self.spark)
+        close(self.spark)
 
 
 def _interpreter(python: ExecutorPython) -> Mapping[str, str]:
@@ -105,15 +104,6 @@ def configure(spark: SparkSession, ours: Mapping[str, str], conf: Mapping[str, s
                 f"{str(error).splitlines()[0]} Set it where that server is started, and leave it out of spark.conf.",
                 "config_error",
             ) from error
-
-
-def _close(spark: SparkSession) -> None:
-    # A server that is gone is not waited for.
-    spark.client.set_retry_policies([])
-    with contextlib.suppress(Exception):
-        spark.interruptAll()
-    with contextlib.suppress(Exception):
-        spark.stop()
 
 
 def _most_cores(spark: SparkSession) -> int:
