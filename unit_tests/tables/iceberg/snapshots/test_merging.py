@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date, datetime
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -241,6 +242,17 @@ def test_what_a_refused_commit_has_merged_is_deleted_and_merged_again_with_the_o
     # The other writer's list and manifest; ours, and the merged one.
     assert len(avro(lake) - before) == 2 + 3
     assert before <= avro(lake)
+
+
+def test_two_syncs_that_merge_the_same_manifests_lose_no_file(lake: Lake) -> None:
+    ours, theirs = opened(lake), lake.open()
+    for id_ in range(0, 12, 2):
+        lake.at_the_next_update(partial(lake.commit, theirs, id_ + 1))
+        lake.commit(ours, id_)
+
+    assert lake.ids() == list(range(12))
+    assert len(entries(lake.load())) == 12
+    assert len(manifests(lake.load())) <= 3 * FAN_IN
 
 
 def test_an_answer_that_was_lost_leaves_every_manifest_in_place(lake: Lake) -> None:
