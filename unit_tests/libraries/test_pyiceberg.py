@@ -117,6 +117,17 @@ def test_a_branch_cannot_be_created_in_a_table_without_snapshots(table: Table) -
         update.commit()
 
 
+def test_each_look_at_a_transaction_s_metadata_copies_all_snapshots(table: Table) -> None:
+    with table.transaction() as first, first.update_snapshot().fast_append():
+        pass
+    transaction = table.transaction()
+
+    looks = [transaction.table_metadata.snapshots[0] for _ in range(2)]
+
+    assert looks[0] == looks[1] == table.metadata.snapshots[0]
+    assert len({id(each) for each in (*looks, table.metadata.snapshots[0])}) == 3
+
+
 def test_doubles_of_partitions_are_read_as_floats() -> None:
     assert new_decoder(struct.pack("<d", 0.1)).read_double() != 0.1
 
