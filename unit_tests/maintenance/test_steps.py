@@ -91,14 +91,18 @@ def test_a_rehearsal_changes_nothing_and_names_each_object(shop: Shop) -> None:
 def test_a_step_that_fails_does_not_stop_the_others(shop: Shop, cloud: Cloud) -> None:
     worn(shop)
 
-    with cloud.refusing("ListObjectsV2"):
-        _, expiry, orphans = run(maintainer(shop), shop.name())
+    with cloud.refusing("DeleteObjects"):
+        compaction, expiry, orphans = run(maintainer(shop), shop.name())
 
-    assert expiry.failure is None
-    assert orphans.failure is not None
-    assert orphans.failure.missing is not None
-    assert orphans.failure.missing.action == "s3:ListBucket"
-    assert json.loads(orphans.log_line())["success"] is False
+    assert compaction.failure is None
+    for report in (expiry, orphans):
+        assert report.failure is not None
+        assert report.failure.missing is not None
+        assert report.failure.missing.action == "s3:DeleteObject"
+        assert json.loads(report.log_line())["success"] is False
+    assert shop.ids() == [0, 1, 2, 3, 4, 5]
+    assert [report.failure for report in run(maintainer(shop), shop.name())] == [None] * 3
+    assert sum("/data/" in key for key in shop.objects()) == 1
 
 
 def test_without_time_nothing_is_begun(shop: Shop) -> None:

@@ -13,7 +13,11 @@ from pyiceberg.table.update import RemovePartitionStatisticsUpdate, RemoveSnapsh
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.tables.iceberg.maintenance.removal.deletion import Deletion
-from destination_datalake.tables.iceberg.maintenance.removal.guard import Unmaintained, require_garbage_collection
+from destination_datalake.tables.iceberg.maintenance.removal.guard import (
+    Unmaintained,
+    require_clock,
+    require_garbage_collection,
+)
 from destination_datalake.tables.iceberg.maintenance.removal.paths import File, live_files, manifests_of
 from destination_datalake.tables.iceberg.maintenance.removal.references import References, read_concurrently
 from destination_datalake.tables.iceberg.maintenance.removal.retention import Expired, Retention, expired
@@ -69,12 +73,13 @@ class Expirer:
 
         Raises Unmaintained, Stopped, what a commit raises (nothing is deleted then), and what S3 raises.
         """
+        table = self._operations.load()
+        folder = S3Address.parse(table.location().rstrip("/"))
         if dry_run:
-            table = self._operations.load()
             plan = self._plan(table, table.transaction(), now)
         else:
-            table, plan = self._operations.commit(lambda base, change: self._plan(base, change, now))
-        folder = S3Address.parse(table.location().rstrip("/"))
+            require_clock(self._s3, folder)
+            table, plan = self._operations.commit(lambda base, change: self._plan(base, change, now), table)
         data, metadata = (Deletion(self._s3, folder, dry_run, goes_on) for _ in range(2))
         if plan.expired:
             if not dry_run:

@@ -17,7 +17,11 @@ from typing import TYPE_CHECKING
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.tables.iceberg.maintenance.removal.deletion import Deletion, Stopped
-from destination_datalake.tables.iceberg.maintenance.removal.guard import Unmaintained, require_garbage_collection
+from destination_datalake.tables.iceberg.maintenance.removal.guard import (
+    Unmaintained,
+    require_clock,
+    require_garbage_collection,
+)
 from destination_datalake.tables.iceberg.maintenance.removal.paths import File
 from destination_datalake.tables.iceberg.maintenance.removal.references import References
 
@@ -65,6 +69,7 @@ class OrphanRemover:
         table = self._operations.load()
         require_garbage_collection(table.metadata)
         folder = _folder(table)
+        require_clock(self._s3, folder)
         references = References(table.io)
         references.add_metadata(table.metadata, table.metadata_location)
         self._require_own_folder(table, references, folder, goes_on)

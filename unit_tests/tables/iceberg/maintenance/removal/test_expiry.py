@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -197,6 +198,23 @@ def test_two_at_once_delete_nothing_that_is_needed(lake: Lake) -> None:
 
     assert (lake.ids(), snapshots(lake), data_files(lake)) == ([3], 1, 1)
     assert not second.expired
+
+
+def test_with_a_clock_that_is_wrong_nothing_expires(lake: Lake) -> None:
+    overwritten(lake)
+
+    def another_time(parsed: dict[str, Any], **_: object) -> None:
+        parsed["ResponseMetadata"]["HTTPHeaders"]["date"] = "Mon, 01 Jan 2024 00:00:00 GMT"
+
+    events = lake.access.client("s3").meta.events
+    events.register("after-call.s3.ListObjectsV2", another_time)
+    try:
+        with pytest.raises(Unmaintained, match="clock"):
+            expire(lake)
+    finally:
+        events.unregister("after-call.s3.ListObjectsV2", another_time)
+
+    assert snapshots(lake) > 1
 
 
 def test_without_time_nothing_more_is_deleted(lake: Lake) -> None:
