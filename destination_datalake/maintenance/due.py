@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from destination_datalake.config.groups.maintenance import ConnectorMaintenance, GlueOptimizers
 from destination_datalake.maintenance.report import StepReport
+from destination_datalake.tables.ownership import TableOwner
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -47,12 +48,26 @@ def _reports(
     if config.table_type == "HIVE":
         _logger.info("maintenance.mode %s is for Iceberg tables; Hive tables need none.", options.mode)
         return
-    if isinstance(options, GlueOptimizers):
+    tables = [table for table in tables if _is_ours(table, access)]
+    if isinstance(options, GlueOptimizers) and tables:
         from destination_datalake.maintenance.optimizers import Optimizers
 
         yield from Optimizers(options, access).turn_on(tables)
-    if isinstance(options, ConnectorMaintenance):
+    if isinstance(options, ConnectorMaintenance) and tables:
         yield from _maintained(config, options, tables, access, engine, stops)
+
+
+def _is_ours(table: TableName, access: AwsAccess) -> bool:
+    """Whether this connector has created the table; also if that cannot be told, as the steps then say why."""
+    glue = access.client("glue")
+    try:
+        found = glue.get_table(DatabaseName=table.database, Name=table.table)["Table"]
+    except Exception:
+        return True
+    if TableOwner.of(found.get("Parameters", {})) is not None:
+        return True
+    _logger.info("Table %s was not created by this connector, which leaves its maintenance to others.", table)
+    return False
 
 
 def _maintained(

@@ -14,6 +14,7 @@ from destination_datalake.maintenance import due
 from destination_datalake.maintenance.due import maintain_after_sync
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.spark.failure import JobFailed
+from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from destination_datalake.tables.table import TableName
 from unit_tests.cloud import Cloud, another_client, before
 from unit_tests.maintenance.lake import ORDERS, Shop
@@ -91,6 +92,24 @@ def test_every_table_of_the_sync_is_maintained(cloud: Cloud, reports: Reports) -
         (f"shop.{stream.name}", step, True) for stream in streams for step in ("compaction", "expiry", "orphans")
     ]
     assert [shop.ids(stream) for stream in streams] == [list(range(6))] * 3
+
+
+@pytest.mark.parametrize("options", [{"mode": "connector"}, {"mode": "glue", "role_arn": ROLE}], ids=str)
+def test_a_table_of_others_is_left_to_them(cloud: Cloud, reports: Reports, options: dict[str, Any]) -> None:
+    """Syncs write to it all the same."""
+    shop = Shop(cloud, maintenance=options)
+    small_files(shop)
+
+    def forget_the_owner(_table: Any, transaction: Any) -> None:
+        transaction.remove_properties("airbyte.stream-name", "airbyte.stream-namespace", "airbyte.naming")
+
+    TableOperations(shop.name(), shop.access).commit(forget_the_owner)
+    before_ = shop.objects()
+
+    maintain(shop)
+
+    assert reports() == []
+    assert shop.objects() == before_
 
 
 def test_without_a_spark_that_runs_jobs_the_rest_is_done_and_a_warning_says_so(

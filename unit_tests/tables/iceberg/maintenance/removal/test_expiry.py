@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -36,6 +37,17 @@ def overwritten(lake: Lake) -> None:
     new = lake.open(2, overwrite=True)
     lake.commit(new, 3)
     new.publish(no_rewrite)
+
+
+def after_update(lake: Lake, act: Callable[[], object]) -> None:
+    """Call `act` once, after the next update of the table."""
+    events = lake.access.client("glue").meta.events
+
+    def once(**_: object) -> None:
+        events.unregister("after-call.glue.UpdateTable", once)
+        act()
+
+    events.register("after-call.glue.UpdateTable", once)
 
 
 def snapshots(lake: Lake) -> int:
@@ -188,6 +200,23 @@ def test_a_commit_whose_answer_is_lost_was_made_and_its_files_are_deleted(lake: 
     done = expire(lake)
 
     assert (lake.ids(), snapshots(lake), data_files(lake), done.data.files) == ([3], 1, 1, 2)
+
+
+def test_files_of_a_table_that_another_replaces_meanwhile_stay(lake: Lake) -> None:
+    """As when somebody drops the table right after the commit, and a sync creates it again at the same place."""
+    overwritten(lake)
+    files = data_files(lake)
+    glue = lake.access.client("glue")
+
+    def replace() -> None:
+        glue.delete_table(DatabaseName=lake.name.database, Name=lake.name.table)
+        lake.open()
+
+    after_update(lake, replace)
+    with pytest.raises(Unmaintained, match="another table"):
+        expire(lake)
+
+    assert data_files(lake) == files
 
 
 def test_two_at_once_delete_nothing_that_is_needed(lake: Lake) -> None:
