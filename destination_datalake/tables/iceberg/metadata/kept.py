@@ -63,6 +63,9 @@ class Kept(Generic[_Value]):
 MANIFESTS: Kept[bytes] = Kept(8 << 20)
 """Manifests and manifest lists that this process has written, as they are stored."""
 
+UNMERGED: Kept[bool] = Kept(10_000)
+"""Manifests that could not be merged with others, each of size one: it is not tried again."""
+
 METADATA: Kept[KeptMetadata] = Kept(64 << 20)
 """Tables' metadata by its file: what the next commit is planned on."""
 

@@ -7,7 +7,9 @@ values.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -25,9 +27,11 @@ from pyiceberg.typedef import EMPTY_DICT
 from pyiceberg.types import IcebergType, NestedField, StructType, UnknownType
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from destination_datalake.tables.iceberg.metadata.kept import MANIFESTS
+from destination_datalake.tables.iceberg.metadata.kept import MANIFESTS, UNMERGED
 from destination_datalake.tables.iceberg.snapshots.manifests import live_entries
 from destination_datalake.tables.iceberg.snapshots.merging import MergePolicy
+
+_logger = logging.getLogger(__name__)
 
 _CHANGED_PARTITIONS = "changed-partition-count"
 
@@ -136,17 +140,37 @@ class _Append(_ManifestPerSpec, _FastAppendFiles):
 
     def _merged(self, existing: list[ManifestFile]) -> list[ManifestFile]:
         self._forget_replaced_list()
-        chosen = MergePolicy.of(self._transaction.table_metadata.properties).choose(existing)
+        mergeable = [manifest for manifest in existing if UNMERGED.get(manifest.manifest_path) is None]
+        chosen = MergePolicy.of(self._transaction.table_metadata.properties).choose(mergeable)
         if not chosen:
             return existing
-        read = ExecutorFactory.get_or_create().map(lambda manifest: live_entries(manifest, self._io), chosen)
+        own = len(self._written_manifests)
+        try:
+            merged = self._one_of(chosen)
+        except Exception as error:
+            # To append needs none of them, and other writers may have made what cannot be read, or not by us.
+            _logger.info("%d manifests are not merged: %s: %s", len(chosen), type(error).__name__, error)
+            for manifest in chosen:
+                UNMERGED.keep(manifest.manifest_path, True, 1)
+            self._withdraw_manifests(own)
+            return existing
+        for manifest in chosen:
+            MANIFESTS.forget(manifest.manifest_path)
+        return [*merged, *(manifest for manifest in existing if manifest not in chosen)]
+
+    def _one_of(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        read = ExecutorFactory.get_or_create().map(lambda manifest: live_entries(manifest, self._io), manifests)
         entries = (
             _with_status(entry, ManifestEntryStatus.EXISTING, entry.snapshot_id) for each in read for entry in each
         )
-        merged = [*self._written(entries), *(manifest for manifest in existing if manifest not in chosen)]
-        for manifest in chosen:
-            MANIFESTS.forget(manifest.manifest_path)
-        return merged
+        return list(self._written(entries))
+
+    def _withdraw_manifests(self, own: int) -> None:
+        """Delete all manifests that this commit has written but the first `own` ones."""
+        withdrawn, self._written_manifests = self._written_manifests[own:], self._written_manifests[:own]
+        for path in withdrawn:
+            with suppress(OSError):
+                self._io.delete(path)
 
     def _forget_replaced_list(self) -> None:
         """Forget the list that this commit replaces: the next commit reads its own."""

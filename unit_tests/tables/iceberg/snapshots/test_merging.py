@@ -269,7 +269,46 @@ def test_an_answer_that_was_lost_leaves_every_manifest_in_place(lake: Lake) -> N
     assert before <= avro(lake)
 
 
-@pytest.mark.parametrize("of", ["-m0.avro", "-m1.avro", "snap-", ".metadata.json"])
+def test_a_manifest_that_cannot_be_read_stays_as_it_is_and_files_are_appended(lake: Lake) -> None:
+    """An append has no need of it: another writer's may be where the connector has no access."""
+    syncing = opened(lake)
+    for id_ in range(FAN_IN):
+        lake.append(id_)
+    [lost, *others] = manifests(lake.load())
+    bucket, _, key = lost.manifest_path.removeprefix("s3://").partition("/")
+    body = lake.access.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
+    lake.access.client("s3").delete_object(Bucket=bucket, Key=key)
+
+    for id_ in range(10, 10 + FAN_IN + 1):
+        lake.commit(syncing, id_)
+
+    lake.access.client("s3").put_object(Bucket=bucket, Key=key, Body=body)
+    assert lake.ids() == [*range(FAN_IN), *range(10, 10 + FAN_IN + 1)]
+    assert {lost.manifest_path, *(each.manifest_path for each in others)} <= {
+        each.manifest_path for each in manifests(lake.load())
+    }
+    assert len(manifests(lake.load())) == FAN_IN + 2
+
+
+def test_a_merged_manifest_that_cannot_be_written_leaves_nothing_behind(lake: Lake) -> None:
+    syncing = opened(lake)
+    for id_ in range(FAN_IN):
+        lake.commit(syncing, id_)
+    before, merged = avro(lake), list[str]()
+
+    def lose(key: str) -> bool:
+        merged.extend([key] * key.endswith("-m1.avro"))
+        return key.endswith("-m1.avro")
+
+    with broken(lake, lose):
+        lake.commit(syncing, 10)
+
+    assert len(merged) == 1
+    assert len(avro(lake) - before) == 2
+    assert lake.ids() == [*range(FAN_IN), 10]
+
+
+@pytest.mark.parametrize("of", ["-m0.avro", "snap-", ".metadata.json"])
 def test_a_sync_that_dies_in_the_middle_of_merging_changes_nothing(lake: Lake, of: str) -> None:
     syncing = opened(lake)
     for id_ in range(FAN_IN):
