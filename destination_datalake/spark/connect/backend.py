@@ -54,6 +54,7 @@ class ConnectBackend:
         self._packages = packages
         self._stopping = threading.Event()
         self._opening = threading.Lock()
+        self._opened: SparkSession | None = None
         self._session: RemoteSession | None = None
         self._lost = 0
         self._failure: SparkFailed | None = None
@@ -106,9 +107,11 @@ class ConnectBackend:
         closing.join(seconds)
 
     def _close(self) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            session.close()
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            from destination_datalake.spark.connect.connection import close
+
+            close(opened)
         self._launcher.end()
 
     def _do(self, job: Callable[[SparkSession], _Answer]) -> _Answer:
@@ -166,12 +169,14 @@ class ConnectBackend:
         """Return a session on a server of the launcher's; leave nothing behind otherwise. Raises SparkFailed."""
         # gRPC's C++ prints to standard error whenever a connection ends; what matters is raised.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+        from destination_datalake.spark.connect.connection import connect
         from destination_datalake.spark.connect.session import RemoteSession
 
         conf = {} if self._launcher.is_fresh else self._conf
         try:
-            endpoint = self._launcher.launch(self._stopping)
-            session = RemoteSession.open(endpoint, self._python, conf, self._packages)
+            # Known while it is opened: `stop` may come meanwhile.
+            self._opened = spark = connect(self._launcher.launch(self._stopping))
+            session = RemoteSession.open(spark, self._python, conf, self._packages)
             if self._stopping.is_set():
                 session.close()
                 raise _stopped()

@@ -7,14 +7,15 @@ import contextlib
 import time
 import uuid
 from collections.abc import Callable
-from typing import Any, NamedTuple
 
 import grpc
+from pyspark.errors import PySparkException
 from pyspark.sql.connect.client import DefaultChannelBuilder
 from pyspark.sql.connect.client.retries import DefaultPolicy, RetryPolicyState
 from pyspark.sql.connect.session import SparkSession
 
-from destination_datalake.spark.connect.failure import is_handshake_failure
+from destination_datalake.spark.connect.failure import is_final
+from destination_datalake.spark.failure import SparkFailed
 from destination_datalake.spark.launchers.launcher import Endpoint, Headers
 
 RETRY_SECONDS = 60.0
@@ -24,8 +25,13 @@ _USER = "destination-datalake"
 
 
 def connect(endpoint: Endpoint, retry_seconds: float = RETRY_SECONDS) -> SparkSession:
-    """Return a new session; nothing is sent yet. Raises PySparkException if the address is none."""
-    builder = DefaultChannelBuilder(endpoint.url)
+    """Return a new session; nothing is sent yet. Raises SparkFailed if the address is none."""
+    try:
+        headers = endpoint.headers
+        builder = DefaultChannelBuilder(endpoint.url) if headers is None else _WithHeaders(endpoint.url, headers)
+    except (PySparkException, ValueError) as error:
+        address = endpoint.url.partition(";")[0]
+        raise SparkFailed(f"{address} is no address of a Spark Connect server: {error}", "config_error") from error
     if endpoint.token is not None:
         builder.set(DefaultChannelBuilder.PARAM_TOKEN, endpoint.token)
     # A session of its own each time: one that has ended is ended for ever, whatever the address says.
@@ -33,7 +39,6 @@ def connect(endpoint: Endpoint, retry_seconds: float = RETRY_SECONDS) -> SparkSe
     if builder.getDefault(DefaultChannelBuilder.PARAM_GRPC_KEEPALIVE_WITHOUT_CALLS, None) is None:
         # Servers may close connections that are pinged without calls (gRPC's permitKeepAliveWithoutCalls).
         builder.set(DefaultChannelBuilder.PARAM_GRPC_KEEPALIVE_WITHOUT_CALLS, "false")
-    builder.add_interceptor(_HeadersOfCalls(endpoint.headers))
     session = SparkSession(builder, userId=_USER)
     forget_at_exit(session)
     session.client.set_retry_policies([_PatientPolicy(retry_seconds)])
@@ -69,7 +74,7 @@ class _PatientPolicy(DefaultPolicy):
         self.clock = clock
 
     def can_retry(self, e: BaseException) -> bool:
-        return super().can_retry(e) and not is_handshake_failure(str(e))
+        return super().can_retry(e) and not is_final(str(e))
 
     def to_state(self) -> RetryPolicyState:
         return _PatientState(self)
@@ -90,41 +95,38 @@ class _PatientState(RetryPolicyState):
         return now - self._failing_since < self._patient.seconds and super().can_retry(exception)
 
 
-class _Details(NamedTuple):
-    """gRPC's details of a call, with other metadata."""
+class _WithHeaders(DefaultChannelBuilder):
+    """A channel whose calls have headers as they are at that time: tokens of sessions expire.
 
-    method: str
-    timeout: float | None
-    metadata: list[tuple[str, str]]
-    credentials: Any
-    wait_for_ready: bool | None
-    compression: Any
+    They are gRPC's call credentials. Interceptors would do, but calls through them crash the process if the channel is
+    closed meanwhile.
+    """
+
+    def __init__(self, url: str, headers: Headers) -> None:
+        super().__init__(url)
+        self._headers = headers
+
+    def toChannel(self) -> grpc.Channel:  # noqa: N802
+        """Return the channel: gRPC sends credentials of calls by TLS only, or within a machine."""
+        transport = grpc.ssl_channel_credentials() if self.use_ssl else grpc.local_channel_credentials()
+        calls = grpc.metadata_call_credentials(_Headers(self._headers))
+        return self._secure_channel(self.endpoint, grpc.composite_channel_credentials(transport, calls))
 
 
-class _HeadersOfCalls(
-    grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor, grpc.StreamUnaryClientInterceptor
-):
-    """Adds an endpoint's headers to each call, as they are at that time: tokens of sessions expire."""
+class _Headers(grpc.AuthMetadataPlugin):
+    """The headers of each call. What they cannot be had for ends the call, with its text."""
 
     def __init__(self, headers: Headers) -> None:
         self._headers = headers
 
-    def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
-        return continuation(self._with_headers(client_call_details), request)
-
-    def intercept_unary_stream(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
-        return continuation(self._with_headers(client_call_details), request)
-
-    def intercept_stream_unary(self, continuation: Any, client_call_details: Any, request_iterator: Any) -> Any:
-        return continuation(self._with_headers(client_call_details), request_iterator)
-
-    def _with_headers(self, details: Any) -> _Details:
-        metadata = [*(details.metadata or ()), *self._headers()]
-        return _Details(
-            details.method,
-            details.timeout,
-            metadata,
-            details.credentials,
-            getattr(details, "wait_for_ready", None),
-            getattr(details, "compression", None),
-        )
+    def __call__(
+        self,
+        context: grpc.AuthMetadataContext,  # noqa: ARG002
+        callback: grpc.AuthMetadataPluginCallback,
+    ) -> None:
+        try:
+            headers = self._headers()
+        except Exception as error:
+            callback((), error)
+        else:
+            callback(headers, None)

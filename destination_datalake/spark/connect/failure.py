@@ -37,8 +37,6 @@ def meaning(error: BaseException) -> Meaning:
     """Return what `error` means, which PySpark has raised, or `jobs`."""
     if isinstance(error, NoExecutors):
         return Meaning.NO_EXECUTORS
-    if isinstance(error, SessionEnded):
-        return Meaning.SESSION_LOST
     if isinstance(error, ResultsMissing):
         return Meaning.JOB_FAILED
     text = str(error)
@@ -61,6 +59,11 @@ def status(error: BaseException) -> grpc.StatusCode | None:
         code = getattr(error, "code", None)
         return code() if code is not None else None
     return error.getGrpcStatusCode() if isinstance(error, SparkConnectGrpcException) else None
+
+
+def is_final(text: str) -> bool:
+    """Return whether it does not help to try a call again, though the server is unavailable."""
+    return is_handshake_failure(text) or SessionEnded.MARK in text
 
 
 def is_handshake_failure(text: str) -> bool:
@@ -119,7 +122,7 @@ def _reason(error: BaseException) -> str:
 
 _SESSION_LOST = re.compile(
     r"INVALID_HANDLE\.SESSION_|INVALID_HANDLE\.OPERATION_|INVALID_CURSOR\.|RESPONSE_ALREADY_RECEIVED|NO_ACTIVE_SESSION|"
-    r"incorrect server side session|Cannot invoke RPC on closed channel"
+    rf"incorrect server side session|Cannot invoke RPC on closed channel|{SessionEnded.MARK}"
 )
 _STOPPED = re.compile(
     r"stopped SparkContext|SparkContext (?:was|has been) shut ?down|SparkContext was stopped", re.IGNORECASE

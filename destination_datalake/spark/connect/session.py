@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 
 from destination_datalake.files.encode import encode
-from destination_datalake.spark.connect.connection import close, connect
+from destination_datalake.spark.connect.connection import close
 from destination_datalake.spark.connect.failure import Meaning, meaning
 from destination_datalake.spark.connect.jobs import frames
 from destination_datalake.spark.connect.progress import JobsWatch
@@ -21,7 +21,6 @@ from destination_datalake.spark.failure import SparkFailed
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
-    from destination_datalake.spark.launchers.launcher import Endpoint
 
 _logger = logging.getLogger(__name__)
 
@@ -48,13 +47,15 @@ class RemoteSession:
     @classmethod
     def open(
         cls,
-        endpoint: Endpoint,
+        spark: SparkSession,
         python: ExecutorPython,
         conf: Mapping[str, str],
         packages: Callable[[Path], Path] | None = None,
     ) -> RemoteSession:
-        """Return a session in which jobs can run, once executors have. Raises SparkFailed or what PySpark raises."""
-        spark = connect(endpoint)
+        """Make a session one in which jobs can run, once executors have.
+
+        Raises SparkFailed or what PySpark raises; the session is closed then.
+        """
         try:
             version = spark.version
             _logger.info("Spark Connect: connected to Spark %s.", version)

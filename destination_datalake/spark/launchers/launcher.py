@@ -14,11 +14,6 @@ Raises SessionEnded or SparkFailed.
 """
 
 
-def no_headers() -> tuple[tuple[str, str], ...]:
-    """Return that nothing is added to calls."""
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """How a server is reached: `sc://host:port/;name=value`, a bearer token, and what each call has besides.
@@ -28,11 +23,16 @@ class Endpoint:
 
     url: str
     token: str | None = field(default=None, repr=False)
-    headers: Headers = field(default=no_headers, repr=False)
+    headers: Headers | None = field(default=None, repr=False)
 
 
 class SessionEnded(Exception):
-    """A session that was launched has ended, and another has to be."""
+    """A session that was launched has ended, and another has to be. Its text, in gRPC's words, tells so."""
+
+    MARK = "the session has ended"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"{self.MARK}: {reason}")
 
 
 class Launcher(Protocol):

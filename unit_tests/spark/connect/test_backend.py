@@ -264,3 +264,34 @@ def test_stopping_ends_a_job_that_waits(server: Server) -> None:
 
     assert [str(error) for error in raised] == ["Spark was stopped."]
     assert len(server.sessions) == 1
+
+
+def test_stopping_ends_a_start_that_waits_for_executors(server: Server) -> None:
+    waits = threading.Event()
+    server.executions = [lambda context: (waits.wait(10), CLOSED(context))[1]]
+    backend = ConnectBackend(RunningServer(server.url, None), ExecutorPython(), {})
+    raised: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            backend.start()
+        except BaseException as error:
+            raised.append(error)
+
+    starting = threading.Thread(target=start)
+    starting.start()
+    server.entered.wait(10)
+    backend.stop(orderly=False)
+    starting.join(10)
+    waits.set()
+
+    assert [str(error) for error in raised] == ["Spark was stopped."]
+    assert server.released == server.sessions
+
+
+@pytest.mark.parametrize("address", ["sc://lake/path", "sc://lake:port", "sc://lake/;use_ssl"])
+def test_what_is_no_address_is_told_before_anything_is_sent(address: str) -> None:
+    with pytest.raises(SparkFailed, match="is no address of a Spark Connect server") as refused:
+        ConnectBackend(RunningServer(address, None), ExecutorPython(), {}).start()
+
+    assert refused.value.failure.type == "config_error"

@@ -8,6 +8,8 @@ from typing import Any
 import boto3
 from botocore.stub import Stubber
 
+from destination_datalake.spark.launchers.launcher import Endpoint
+
 STOPPING = threading.Event()
 
 
@@ -23,3 +25,9 @@ def stubbed(client: Any) -> Stubber:
     stubber = Stubber(client)
     stubber.activate()
     return stubber
+
+
+def headers_of(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
+    """Return what the next call would have."""
+    assert endpoint.headers is not None
+    return endpoint.headers()

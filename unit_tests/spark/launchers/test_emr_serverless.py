@@ -14,7 +14,7 @@ from destination_datalake.spark.failure import SparkFailed
 from destination_datalake.spark.launchers import aws_session
 from destination_datalake.spark.launchers.emr_serverless import EmrServerlessSessions
 from destination_datalake.spark.launchers.launcher import SessionEnded
-from unit_tests.spark.launchers.answers import STOPPING, client_of, stubbed
+from unit_tests.spark.launchers.answers import STOPPING, client_of, headers_of, stubbed
 
 APPLICATION, SESSION = "00f1example", "00s1example"
 ROLE = "arn:aws:iam::123456789012:role/spark"
@@ -82,7 +82,7 @@ def test_a_session_is_started_waited_for_and_terminated(conf: dict[str, str]) ->
     reached = launcher.launch(STOPPING)
 
     assert reached.url == "sc://host.emr-serverless.eu-west-1.amazonaws.com:443/;use_ssl=true"
-    assert reached.headers() == (("x-aws-proxy-auth", "token-one-of-aws"),)
+    assert headers_of(reached) == (("x-aws-proxy-auth", "token-one-of-aws"),)
     assert "token-one-of-aws" not in repr(reached)
     stubber.add_response("terminate_session", BOTH, BOTH)
     launcher.end()
@@ -100,8 +100,8 @@ def test_a_token_is_renewed_five_minutes_before_it_expires() -> None:
 
     endpoint(stubber, "token-two-of-aws", timedelta(minutes=6))
 
-    assert reached.headers() == (("x-aws-proxy-auth", "token-two-of-aws"),)
-    assert reached.headers() == (("x-aws-proxy-auth", "token-two-of-aws"),)
+    assert headers_of(reached) == (("x-aws-proxy-auth", "token-two-of-aws"),)
+    assert headers_of(reached) == (("x-aws-proxy-auth", "token-two-of-aws"),)
     stubber.assert_no_pending_responses()
 
 
@@ -115,7 +115,7 @@ def test_a_token_is_used_to_its_end_if_aws_has_no_new_one_yet() -> None:
 
     stubber.add_client_error("get_session_endpoint", "InternalServerException", http_status_code=500)
 
-    assert reached.headers() == (("x-aws-proxy-auth", "token-one-of-aws"),)
+    assert headers_of(reached) == (("x-aws-proxy-auth", "token-one-of-aws"),)
 
 
 @pytest.mark.parametrize("code", ["ResourceNotFoundException", "ValidationException"])
@@ -130,7 +130,7 @@ def test_a_session_that_aws_has_ended_is_found_when_its_token_is_renewed(code: s
     stubber.add_client_error("get_session_endpoint", code, "the session is in state TERMINATED")
 
     with pytest.raises(SessionEnded, match="TERMINATED"):
-        reached.headers()
+        headers_of(reached)
 
 
 @pytest.mark.parametrize("name", ["FAILED", "TERMINATED"])

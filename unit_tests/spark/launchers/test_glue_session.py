@@ -14,7 +14,7 @@ from destination_datalake.spark.failure import SparkFailed
 from destination_datalake.spark.launchers import aws_session
 from destination_datalake.spark.launchers.glue_session import GlueSessions
 from destination_datalake.spark.launchers.launcher import SessionEnded
-from unit_tests.spark.launchers.answers import STOPPING, client_of, stubbed
+from unit_tests.spark.launchers.answers import STOPPING, client_of, headers_of, stubbed
 
 ROLE = "arn:aws:iam::123456789012:role/spark"
 PYTHON = (3, 11)
@@ -69,7 +69,7 @@ def test_a_session_is_created_waited_for_and_stopped(conf: dict[str, str], argum
     reached = launcher.launch(STOPPING)
 
     assert reached.url == "sc://host.glue.aws:443/;use_ssl=true"
-    assert reached.headers() == (("x-aws-proxy-auth", "token-one-of-aws"),)
+    assert headers_of(reached) == (("x-aws-proxy-auth", "token-one-of-aws"),)
     stubber.add_response("stop_session", {}, {"Id": ANY})
     launcher.end()
     launcher.end()
@@ -139,7 +139,7 @@ def test_a_session_that_aws_has_ended_is_found_when_its_token_is_renewed() -> No
     stubber.add_client_error("get_session_endpoint", "IllegalSessionStateException", "STOPPED")
 
     with pytest.raises(SessionEnded):
-        reached.headers()
+        headers_of(reached)
 
 
 def test_glue_has_the_version_whose_python_is_the_driver_s() -> None:
