@@ -20,6 +20,7 @@ from rich.console import Console
 
 from benchmarks.cluster import OnCluster
 from benchmarks.commits.systems import COMMITS, STEADY
+from benchmarks.maintenance.systems import SMALL_FILES
 from benchmarks.measure import Cost
 from benchmarks.report import Result, figures_table, targets, targets_table
 from benchmarks.simulation.__main__ import print_simulation
@@ -133,6 +134,8 @@ def _cases(sizes: Sequence[int]) -> Iterator[Case]:
         yield Case(OnCluster(), Workload(FLAT, size))
     for commits in COMMITS:
         yield Case(commits, Workload(FLAT, 1000 if largest > QUICK_SIZE else 200))
+    for contender in SMALL_FILES:
+        yield Case(contender, Workload(FLAT, 1000 if largest > QUICK_SIZE else 200))
     yield Case(STEADY, Workload(FLAT, 120 if largest > QUICK_SIZE else 30, streams=6))
     for system, shape in FILLING[1:]:
         yield Case(system, Workload(shape, largest))

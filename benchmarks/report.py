@@ -11,6 +11,7 @@ from rich.table import Table
 
 from benchmarks.cluster import OnCluster
 from benchmarks.commits.systems import COMMITS, STEADY, STEADY_WITHIN
+from benchmarks.maintenance.systems import COMPACTION, PYARROW
 from benchmarks.measure import Cost
 from benchmarks.systems import FILLING, PARTITIONED
 from benchmarks.workload import FLAWED, QUOTED, WIDE_SHARE, Workload
@@ -159,6 +160,10 @@ def targets(results: Iterable[Result]) -> Iterator[Target]:
             f"5,000,000 {shape.name}, {system.name}: share of bytes in files near the target", value, ">=", 0.9
         )
     yield from _growing(found)
+    for number in sorted({number for system, _, number in found if system == COMPACTION.name}):
+        compaction, others = only(COMPACTION.name, "flat", number), only(PYARROW.name, "flat", number)
+        value = ratio(compaction, others, lambda result: result.cpu_seconds)
+        yield _target(f"{number:,} small files compacted: times pyarrow's CPU seconds, from S3", value, "<=", 1.2)
     peaks = [result.peak_bytes / GIB for name, result in _of(found, ours)]
     yield _target("peak memory of all processes: GiB", max(peaks, default=None), "<", 2)
     value = ratio(only(ours, "flat", five), only(ours, "flat", one), lambda result: result.peak_bytes)

@@ -1,19 +1,17 @@
-"""Compaction of a thousand small files: `python -m benchmarks.maintenance.compaction [FILES ROWS]`.
+"""Small files become one: `python -m benchmarks.maintenance.compaction CONTENDER URL FOLDER`.
 
-The executors' job, which reads from S3 and writes to it, beside pyarrow, which reads from S3 or the local disk, and
-DuckDB, which reads from the disk; all on one thread and each in a process of its own. Prints a line for each, with CPU
-seconds per gigabyte of Arrow data, and their ratios.
+The executors' job, which reads from S3 and writes to it; pyarrow, which reads from S3 and writes to the local disk; and
+DuckDB, which does both on the disk. Each uses one thread. The files are in FOLDER, and in the bucket at URL. Prints one
+JSON document: the rows and bytes that were written, and the seconds that it took.
 """
 
 from __future__ import annotations
 
 import io
 import json
-import resource
-import subprocess
 import sys
-import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,47 +21,23 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow.fs import S3FileSystem
 
-from benchmarks.cloud import BUCKET, KEY, REGION, SECRET, cloud
+from benchmarks.cloud import BUCKET, KEY, REGION, SECRET, Cloud
 from destination_datalake.aws.access import AccessKeys, AwsAccess
 from destination_datalake.files.plan import Compacted, CompactTask, SourceFile
 from destination_datalake.partitioning.spec import SortField, SortOrder
 
-FILES, ROWS = 1000, 1000
-FOLDER = f"s3://{BUCKET}/orders/data"
-CONTENDERS = ("ours", "ours, sorted", "pyarrow, S3", "pyarrow", "DuckDB")
+ROWS = 1000
+PREFIX = "orders/data"
 
 
-def main(files: int, rows: int) -> None:
-    """Make the files, run all contenders in turn, three times, and print the best of each."""
-    with cloud() as server, tempfile.TemporaryDirectory(prefix="benchmark-") as name:
-        folder, s3 = Path(name), server.client("s3")
-        arrow_bytes = 0
-        for number in range(files):
-            table = _table(number, rows)
-            arrow_bytes += table.nbytes
-            body = io.BytesIO()
-            pq.write_table(table, body, compression="zstd", store_schema=False)
-            (folder / f"{number:06}.parquet").write_bytes(body.getvalue())
-            s3.put_object(Bucket=BUCKET, Key=f"orders/data/{number:06}.parquet", Body=body.getvalue())
-        stored = sum(path.stat().st_size for path in folder.iterdir())
-        print(f"{files} files of {rows} rows: {stored / 1e6:.1f} MB stored, {arrow_bytes / 1e6:.1f} MB in Arrow")
-        best: dict[str, dict[str, float]] = {}
-        for _ in range(3):
-            for contender in CONTENDERS:
-                before = server.cpu_seconds()
-                found = _run(contender, server.url, folder)
-                found["moto"] = server.cpu_seconds() - before
-                assert found["rows"] == files * rows, found
-                if contender not in best or found["cpu"] < best[contender]["cpu"]:
-                    best[contender] = found
-        for contender, found in best.items():
-            print(
-                f"{contender:14} {found['cpu']:6.2f} CPU s, {found['cpu'] / arrow_bytes * 1e9:5.2f} CPU s/GB, "
-                f"{found['seconds']:6.2f} s, peak {found['peak'] / 1e6:4.0f} MB above the start's, "
-                f"{found['bytes'] / 1e6:.1f} MB written, moto {found['moto']:.2f} CPU s"
-            )
-        for other in CONTENDERS[2:]:
-            print(f"CPU: ours ÷ {other} {best['ours']['cpu'] / best[other]['cpu']:.2f}")
+def fill(files: int, cloud: Cloud, folder: Path) -> None:
+    """Write so many files of ROWS rows into the folder and the bucket, each with a few rows of all customers."""
+    s3 = cloud.client("s3")
+    for number in range(files):
+        body = io.BytesIO()
+        pq.write_table(_table(number, ROWS), body, compression="zstd", store_schema=False)
+        (folder / f"{number:06}.parquet").write_bytes(body.getvalue())
+        s3.put_object(Bucket=BUCKET, Key=f"{PREFIX}/{number:06}.parquet", Body=body.getvalue())
 
 
 def _table(number: int, rows: int) -> pa.Table:
@@ -87,76 +61,79 @@ def _table(number: int, rows: int) -> pa.Table:
     return table.cast(pa.schema(fields))
 
 
-def _run(contender: str, url: str, folder: Path) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.maintenance.compaction", contender, url, str(folder)]
-    found: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-    return found
-
-
-def _contend(contender: str, url: str, folder: Path) -> dict[str, float]:
-    paths = sorted(folder.glob("0*.parquet"))
+def main(contender: str, url: str, folder: Path) -> None:
+    """Write one file, and print what that took."""
     pa.set_cpu_count(1)
-    if contender.startswith("ours"):
-        task = _task(paths, url, is_sorted=contender.endswith("sorted"))
-        from destination_datalake.files.compact import compact
-
-        task.access.client("s3")
-        work: Any = lambda: _size_of(compact([task]))  # noqa: E731
-    elif contender == "pyarrow, S3":
-        store = S3FileSystem(endpoint_override=url, access_key=KEY, secret_key=SECRET, region=REGION)
-        keys = [f"{BUCKET}/orders/data/{path.name}" for path in paths]
-        work = lambda: _pyarrow(ds.dataset(keys, format="parquet", filesystem=store), folder / "out.arrow")  # noqa: E731
-    elif contender == "pyarrow":
-        work = lambda: _pyarrow(ds.dataset(list(map(str, paths)), format="parquet"), folder / "out.arrow")  # noqa: E731
-    else:
-        work = lambda: _duckdb(folder)  # noqa: E731
-    start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    work = CONTENDERS[contender](sorted(folder.glob("0*.parquet")), url)
     wall, cpu = time.perf_counter(), time.process_time()
     rows, size = work()
-    return {
-        "seconds": time.perf_counter() - wall,
-        "cpu": time.process_time() - cpu,
-        "peak": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start) * 1024,
-        "rows": rows,
-        "bytes": size,
-    }
+    seconds, cpu_seconds = time.perf_counter() - wall, time.process_time() - cpu
+    print(json.dumps({"rows": rows, "bytes": size, "seconds": seconds, "cpu_seconds": cpu_seconds}))
 
 
-def _task(paths: list[Path], url: str, *, is_sorted: bool) -> CompactTask:
+def _ours(paths: list[Path], url: str) -> Callable[[], tuple[int, int]]:
+    return _compaction(_task(paths, url, None))
+
+
+def _ours_sorted(paths: list[Path], url: str) -> Callable[[], tuple[int, int]]:
+    return _compaction(_task(paths, url, SortOrder((SortField(("customer",), ascending=True, nulls_first=True),), 1)))
+
+
+def _compaction(task: CompactTask) -> Callable[[], tuple[int, int]]:
+    from destination_datalake.files.compact import compact
+
+    task.access.client("s3")
+
+    def work() -> tuple[int, int]:
+        [result] = compact([task])
+        assert isinstance(result, Compacted), result
+        return result.rows, result.size
+
+    return work
+
+
+def _task(paths: list[Path], url: str, order: SortOrder | None) -> CompactTask:
+    folder = f"s3://{BUCKET}/{PREFIX}"
+    sources = tuple(SourceFile(f"{folder}/{path.name}", path.stat().st_size, ROWS) for path in paths)
     access = AwsAccess(REGION, AccessKeys(KEY, SECRET), url)
-    rows = pq.read_metadata(paths[0]).num_rows
-    sources = tuple(SourceFile(f"{FOLDER}/{path.name}", path.stat().st_size, rows) for path in paths)
-    order = SortOrder((SortField(("customer",), ascending=True, nulls_first=True),), 1) if is_sorted else None
-    return CompactTask("bin", sources, pq.read_schema(paths[0]), FOLDER, "ZSTD", order, access)
+    return CompactTask("bin", sources, pq.read_schema(paths[0]), folder, "ZSTD", order, access)
 
 
-def _size_of(results: Any) -> tuple[int, int]:
-    [result] = results
-    assert isinstance(result, Compacted), result
-    return result.rows, result.size
+def _pyarrow(paths: list[Path], url: str) -> Callable[[], tuple[int, int]]:
+    store = S3FileSystem(endpoint_override=url, access_key=KEY, secret_key=SECRET, region=REGION)
+    target = paths[0].with_name("out")
+
+    def work() -> tuple[int, int]:
+        found = ds.dataset([f"{BUCKET}/{PREFIX}/{path.name}" for path in paths], format="parquet", filesystem=store)
+        with pq.ParquetWriter(target, found.schema, compression="zstd", compression_level=1) as writer:
+            for batch in found.to_batches(use_threads=False, batch_size=400 * ROWS):
+                writer.write_batch(batch)
+        return pq.read_metadata(target).num_rows, target.stat().st_size
+
+    return work
 
 
-def _pyarrow(dataset: ds.Dataset, target: Path) -> tuple[int, int]:
-    """Read and write with the connector's compression, to the local disk."""
-    with pq.ParquetWriter(target, dataset.schema, compression="zstd", compression_level=1) as writer:
-        for batch in dataset.to_batches(use_threads=False, batch_size=ROWS * 400):
-            writer.write_batch(batch)
-    return pq.read_metadata(target).num_rows, target.stat().st_size
-
-
-def _duckdb(folder: Path) -> tuple[int, int]:
+def _duckdb(paths: list[Path], _url: str) -> Callable[[], tuple[int, int]]:
     import duckdb
 
-    target = folder / "out.duckdb"
-    connection = duckdb.connect(config={"threads": 1})
-    connection.execute(
-        f"COPY (FROM read_parquet('{folder}/0*.parquet')) TO '{target}' (FORMAT parquet, COMPRESSION zstd)"
-    )
-    return pq.read_metadata(target).num_rows, target.stat().st_size
+    connection, target = duckdb.connect(config={"threads": 1}), paths[0].with_name("out")
+
+    def work() -> tuple[int, int]:
+        found = f"read_parquet('{paths[0].parent}/0*.parquet')"
+        connection.execute(f"COPY (FROM {found}) TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
+        return pq.read_metadata(target).num_rows, target.stat().st_size
+
+    return work
+
+
+CONTENDERS = {
+    "compaction": _ours,
+    "compaction, sorted": _ours_sorted,
+    "pyarrow from S3 to disk": _pyarrow,
+    "DuckDB from disk to disk": _duckdb,
+}
+"""By name: each is given the files and the URL, and returns the work."""
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 4:
-        print(json.dumps(_contend(sys.argv[1], sys.argv[2], Path(sys.argv[3]))))
-    else:
-        main(*(map(int, sys.argv[1:]) if len(sys.argv) == 3 else (FILES, ROWS)))
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
