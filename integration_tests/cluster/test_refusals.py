@@ -23,6 +23,8 @@ pytestmark = pytest.mark.xdist_group("refusals")
 S3_IS_ELSEWHERE = "127.0.0.99 localhost"
 """What hosts' /etc/hosts says: nothing listens there."""
 
+NO_ROLE = {name: value for name, value in ROLE.items() if "KEY" not in name}
+
 NOBODY = "127.0.0.1:9"
 """Where no server listens."""
 
@@ -99,3 +101,12 @@ def test_executors_that_do_not_reach_s3_say_so(attempt: Attempt, tmp_path: Path)
 
     assert "no connection. Check region, endpoint_url and the network" in said
     assert f"This was on an executor, on host {gethostname()}." in said
+
+
+def test_executors_without_a_role_say_so(attempt: Attempt, tmp_path: Path) -> None:
+    """The connector's own keys do not leave it unless the user says so."""
+    with Standalone(spark_home(SPARK), tmp_path, HIDDEN, workers=1, variables=NO_ROLE) as cluster:
+        said = sentence(attempt(classic(cluster.master)), "config_error")
+
+    assert "no AWS credentials were found" in said
+    assert "This was on an executor" in said

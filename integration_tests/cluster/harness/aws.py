@@ -10,12 +10,12 @@ import psutil
 
 from integration_tests.harness.aws_proxy import Answer, AwsProxy, Request
 
-_DATA_FILE = re.compile(r"/orders/.*\.(parquet|jsonl|json)(\.gz)?(\?|$)")
+_DATA_FILE = re.compile(r"/orders/.*\.(parquet|jsonl|jsonl\.gz)(\?|$)")
 
 
 def uploads_data(request: Request) -> bool:
-    """Whether this is an executor that writes a data file of `orders`, or a part of one."""
-    return not request.operation and request.method in ("PUT", "POST") and bool(_DATA_FILE.search(request.path))
+    """Whether an executor uploads a data file of `orders`, or a part of one. The driver completes uploads, by POST."""
+    return not request.operation and request.method == "PUT" and bool(_DATA_FILE.search(request.path))
 
 
 class Interfering(AwsProxy):
@@ -38,11 +38,11 @@ class Interfering(AwsProxy):
 class Holding(AwsProxy):
     """The account, which keeps the first upload of a data file back until `released`.
 
-    With it goes whatever its sender asks later. `came` is set when it has come, `arrived` when S3 has it after all.
+    `came` is set when it has come, `arrived` when S3 has it after all.
     `freeze` is called with its sender's port.
     """
 
-    def __init__(self, endpoint_url: str, freeze: Callable[[int], None]) -> None:
+    def __init__(self, endpoint_url: str, freeze: Callable[[int], None] = lambda _: None) -> None:
         super().__init__(endpoint_url)
         self._freeze = freeze
         self._lock = threading.Lock()

@@ -20,7 +20,7 @@ import psutil
 
 from integration_tests.cluster.harness.environments import ROOT
 
-_START_SECONDS = 60.0
+_START_SECONDS = 150.0
 
 LOCALHOST = "127.0.0.1 localhost"
 
