@@ -99,7 +99,7 @@ def download(
         if failures:
             pause(min(_LONGEST_PAUSE_SECONDS, 0.1 * 2**failures) * random.uniform(0.5, 1))
         reason = ""
-        body = _request(source, have, size, access)
+        have, body = _request(source, have, size, access)
         try:
             for piece in _pieces(body, is_wanted, clock):
                 piece = piece[: size - have]
@@ -117,8 +117,11 @@ def download(
     return content
 
 
-def _request(source: StagedObject, start: int, size: int, access: AwsAccess) -> StreamingBody:
-    """Request the bytes from `start` on. Raises SegmentGone if the object has not `size` bytes or is another one."""
+def _request(source: StagedObject, start: int, size: int, access: AwsAccess) -> tuple[int, StreamingBody]:
+    """Request the bytes from `start` on; return where the answer begins, which is 0 from a store without ranges.
+
+    Raises SegmentGone if the object has not `size` bytes or is another one.
+    """
     address = S3Address.parse(source.uri)
     s3 = access.client("s3")
     try:
@@ -130,7 +133,7 @@ def _request(source: StagedObject, start: int, size: int, access: AwsAccess) -> 
         if status in (404, 412, 416) and error.response["Error"]["Code"] != "NoSuchBucket":
             raise SegmentGone(source.uri) from error
         raise
-    return answer["Body"]
+    return (start if answer.get("ContentRange") else 0), answer["Body"]
 
 
 def _pieces(body: StreamingBody, is_wanted: Callable[[], bool], clock: Callable[[], float]) -> Iterator[bytes]:

@@ -61,7 +61,7 @@ class Ends(io.BytesIO):
 
 
 @contextmanager
-def answering(cloud: Cloud, bodies: Iterable[Body]) -> Iterator[list[str]]:
+def answering(cloud: Cloud, bodies: Iterable[Body], *, has_ranges: bool = True) -> Iterator[list[str]]:
     """Answer requests for objects with these bodies; lend the list of ranges that are asked for, as it grows."""
     following = iter(bodies)
     ranges: list[str] = []
@@ -72,8 +72,12 @@ def answering(cloud: Cloud, bodies: Iterable[Body]) -> Iterator[list[str]]:
         first, last = map(int, ranges[-1].removeprefix("bytes=").split("-"))
         content = CONTENT[first : last + 1]
         headers = HTTPHeaders()
+        if not has_ranges:
+            content = CONTENT
         headers["Content-Length"] = str(len(content))
-        return AWSResponse(str(request.url), 206, headers, next(following)(content))
+        if has_ranges:
+            headers["Content-Range"] = f"bytes {first}-{last}/{len(CONTENT)}"
+        return AWSResponse(str(request.url), 206 if has_ranges else 200, headers, next(following)(content))
 
     events = cloud.access.client("s3").meta.events
     events.register_first("before-send.s3.GetObject", answer)
@@ -105,6 +109,13 @@ def test_what_a_truncated_or_reset_body_lacks_is_requested_again(cloud: Cloud, s
 
     last = len(CONTENT) - 1
     assert ranges == [f"bytes={first}-{last}" for first in (0, 1_500_000, 2_700_000, 2_700_000, 2_700_100)]
+
+
+def test_a_store_that_ignores_ranges_is_read_from_the_beginning_again(cloud: Cloud, staged: StagedSegment) -> None:
+    with answering(cloud, CUTS, has_ranges=False) as ranges:
+        assert downloaded(cloud, staged) == CONTENT
+
+    assert len(ranges) == len(CUTS)
 
 
 def test_a_body_that_trickles_is_given_up_for_another(cloud: Cloud, staged: StagedSegment) -> None:
