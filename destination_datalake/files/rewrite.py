@@ -18,9 +18,11 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from botocore.exceptions import BotoCoreError
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.errors import explain
+from destination_datalake.aws.retries import retry_on
 from destination_datalake.aws.upload import Upload, publish_all
 from destination_datalake.aws.withdrawal import undone_on_failure, withdraw_all
 from destination_datalake.errors import Failure
@@ -89,7 +91,8 @@ def _not_rewritten(task: RewriteTask, error: Exception) -> NotRewritten:
 def _rewritten(task: RewriteTask) -> Rewritten:
     s3 = task.access.client("s3")
     source, target = S3Address.parse(task.source), S3Address.parse(task.target)
-    body = s3.get_object(Bucket=source.bucket, Key=source.key)["Body"].read()
+    # botocore repeats requests, not the reading of a body.
+    body = retry_on(BotoCoreError, lambda: s3.get_object(Bucket=source.bucket, Key=source.key)["Body"].read())
     old = pq.ParquetFile(pa.BufferReader(body), coerce_int96_timestamp_unit="us")
     schema = _widened(old, task)
     if task.to_double and schema.equals(old.schema_arrow):

@@ -11,6 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse
+from botocore.compat import HTTPHeaders
+from moto.core.botocore_stubber import MockRawResponse
 
 from destination_datalake.files.plan import NotRewritten, RewriteTask, Rewritten
 from destination_datalake.files.rewrite import published, rewrite
@@ -48,6 +51,21 @@ def rewritten(cloud: Cloud, content: bytes, **columns: ColumnType) -> pq.Parquet
 
 def with_id(field: pa.Field[Any], number: int) -> pa.Field[Any]:
     return field.with_metadata({"PARQUET:field_id": str(number)})
+
+
+def test_a_file_whose_body_ends_early_is_read_again(cloud: Cloud) -> None:
+    content = file_of(pa.table({"n": pa.array([1, 2], pa.int32())}))
+    events: Any = cloud.access.client("s3").meta.events
+
+    def truncate(request: AWSPreparedRequest, **_: object) -> AWSResponse:
+        events.unregister("before-send.s3.GetObject", truncate)
+        headers = HTTPHeaders()
+        headers["Content-Length"] = str(len(content))
+        return AWSResponse(str(request.url), 200, headers, MockRawResponse(content[:100]))
+
+    events.register_first("before-send.s3.GetObject", truncate)
+
+    assert rewritten(cloud, content, n=Int64()).read().to_pydict() == {"n": [1, 2]}
 
 
 def test_widened_columns_keep_their_values_and_other_columns_their_types_and_order(cloud: Cloud) -> None:
