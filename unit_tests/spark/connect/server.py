@@ -33,17 +33,23 @@ def fails(status: grpc.StatusCode, text: str) -> Abort:
 class Server(base_pb2_grpc.SparkConnectServiceServicer):
     """A server from entering to leaving, at `url`. It has `cores`, and refuses calls without the `token`, if any.
 
-    One that is `local` accepts credentials of calls without TLS, as those with a token do.
+    One that is `local` accepts credentials of calls without TLS, as those with a token do; `credentials` are for TLS.
 
     `executions` end the next executions, one each; None lets one pass. `calls` are the names of calls, `headers` what
     they had, `settings` the properties of all sessions, `sessions` those that have called, `released` those that ended.
     """
 
     def __init__(
-        self, cores: int = 2, version: str = "4.3.0", token: str | None = None, *, local: bool = False
+        self,
+        cores: int = 2,
+        version: str = "4.3.0",
+        token: str | None = None,
+        *,
+        local: bool = False,
+        credentials: grpc.ServerCredentials | None = None,
     ) -> None:
         self.cores, self.version, self.token = cores, version, token
-        self._local = local or token is not None
+        self._credentials = grpc.local_server_credentials() if local or token is not None else credentials
         self.executions: list[Abort | None] = []
         self.static: set[str] = set()
         self.settings: dict[str, str] = {}
@@ -57,11 +63,11 @@ class Server(base_pb2_grpc.SparkConnectServiceServicer):
     def __enter__(self) -> Self:
         self._grpc = grpc.server(ThreadPoolExecutor(8))
         base_pb2_grpc.add_SparkConnectServiceServicer_to_server(self, self._grpc)  # type: ignore[no-untyped-call]
-        if not self._local:
+        if self._credentials is None:
             port = self._grpc.add_insecure_port("127.0.0.1:0")
         else:
-            port = self._grpc.add_secure_port("127.0.0.1:0", grpc.local_server_credentials())
-        self.url = f"sc://{'localhost' if self._local else '127.0.0.1'}:{port}"
+            port = self._grpc.add_secure_port("127.0.0.1:0", self._credentials)
+        self.url = f"sc://{'localhost' if self._credentials else '127.0.0.1'}:{port}"
         self._grpc.start()
         return self
 

@@ -11,7 +11,7 @@ from destination_datalake.spark.connect.jobs.frames import shipped
 from destination_datalake.spark.connect.jobs.shipping import Shipped
 from destination_datalake.spark.executors import arrival
 from destination_datalake.spark.executors.python import ExecutorPython
-from unit_tests.spark.connect import shipped_example
+from unit_tests.spark.connect.jobs import shipped_example
 
 BARE = """
 import base64, pickle, sys

@@ -1,0 +1,1 @@
+"""Jobs of Spark Connect: rows, functions, shuffles."""
