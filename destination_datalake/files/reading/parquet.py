@@ -34,8 +34,9 @@ _GROUP_BYTES = 48 * 1024 * 1024
 _PIECE_BYTES = 1024 * 1024
 
 _BATCH_BYTES = 8 * 1024 * 1024
-_MOST_ROWS = 8192
-"""Rows are decoded so many at a time, or fewer of about _BATCH_BYTES. Dictionaries hide bytes from that estimate."""
+_BATCH_ROWS = 8192
+_BATCH_VALUES = 2**22
+"""Limits of what is decoded at a time. Bytes are estimated: dictionaries hide some, and nulls of wide tables most."""
 
 
 _AHEAD_BYTES = 16 * 1024 * 1024
@@ -76,9 +77,13 @@ def read_rows(stored: StoredFile, target: pa.Schema) -> Iterator[pa.Table]:
         group = file.metadata.row_group(index)
         if group.num_rows:
             stored.hold(*_extent(group))
-            rows = max(1, min(_MOST_ROWS, _BATCH_BYTES * group.num_rows // max(group.total_byte_size, 1)))
-            for batch in file.iter_batches(rows, [index], project.columns, use_threads=False):
+            for batch in file.iter_batches(_batch_rows(group), [index], project.columns, use_threads=False):
                 yield project(batch)
+
+
+def _batch_rows(group: pq.RowGroupMetaData) -> int:
+    by_bytes = _BATCH_BYTES * group.num_rows // max(group.total_byte_size, 1)
+    return max(1, min(_BATCH_ROWS, by_bytes, _BATCH_VALUES // max(group.num_columns, 1)))
 
 
 def _extent(group: pq.RowGroupMetaData) -> tuple[int, int]:

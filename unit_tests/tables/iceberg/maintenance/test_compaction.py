@@ -98,6 +98,21 @@ def test_sequence_numbers_are_kept_so_that_later_deletes_apply(lake: Lake) -> No
     assert entry.file_sequence_number == newest + 1
 
 
+def test_sequence_numbers_survive_the_merging_of_manifests(lake: Lake) -> None:
+    opened = filled(lake)
+    lake.load().transaction().set_properties({"commit.manifest.min-count-to-merge": "2"}).commit_transaction()
+    compacted(lake)
+    [before] = live(lake)
+
+    for number in range(10, 14):
+        lake.commit(opened, number)
+
+    [after, *_] = live(lake)
+    assert after.data_file.file_path == before.data_file.file_path
+    assert (after.sequence_number, after.file_sequence_number) == (before.sequence_number, before.file_sequence_number)
+    assert after.status == ManifestEntryStatus.EXISTING
+
+
 def test_entries_have_statistics_of_all_rows(lake: Lake) -> None:
     filled(lake)
 
