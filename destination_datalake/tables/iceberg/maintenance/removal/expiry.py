@@ -6,7 +6,7 @@ PyIceberg's `expire_snapshots` does the former alone. Whoever dies in between le
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from pyiceberg.table.update import RemovePartitionStatisticsUpdate, RemoveSnapshotRefUpdate, RemoveSnapshotsUpdate
@@ -18,6 +18,7 @@ from destination_datalake.tables.iceberg.maintenance.removal.guard import (
     require_clock,
     require_garbage_collection,
 )
+from destination_datalake.tables.iceberg.maintenance.removal.latest import with_latest
 from destination_datalake.tables.iceberg.maintenance.removal.paths import File, live_files, manifests_of
 from destination_datalake.tables.iceberg.maintenance.removal.references import References, read_concurrently
 from destination_datalake.tables.iceberg.maintenance.removal.retention import Expired, Retention, expired
@@ -81,14 +82,18 @@ class Expirer:
             require_clock(self._s3, folder)
             table, plan = self._operations.commit(lambda base, change: self._plan(base, change, now), table)
         data, metadata = (Deletion(self._s3, folder, dry_run, goes_on) for _ in range(2))
-        if plan.expired:
-            if not dry_run:
-                # Whatever was committed since: it decides what is referred to.
-                table = self._operations.load()
-                if table.metadata.table_uuid != plan.before.table_uuid:
-                    raise Unmaintained("another table has taken its place meanwhile")
-                plan = _Plan(plan.expired, plan.before, table.metadata, table.metadata_location)
+        if plan.expired and dry_run:
             _delete_unreferenced(plan, table.io, data, metadata)
+        elif plan.expired:
+
+            def delete(latest: Table) -> None:
+                # Whatever was committed since: it decides what is referred to.
+                if latest.metadata.table_uuid != plan.before.table_uuid:
+                    raise Unmaintained("another table has taken its place meanwhile")
+                after = replace(plan, after=latest.metadata, metadata_location=latest.metadata_location)
+                _delete_unreferenced(after, latest.io, data, metadata)
+
+            with_latest(self._operations, delete)
         return Expiry(plan.expired, data, metadata)
 
     def _plan(self, table: Table, transaction: Transaction | None, now: datetime) -> _Plan:

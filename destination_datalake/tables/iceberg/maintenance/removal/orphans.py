@@ -22,6 +22,7 @@ from destination_datalake.tables.iceberg.maintenance.removal.guard import (
     require_clock,
     require_garbage_collection,
 )
+from destination_datalake.tables.iceberg.maintenance.removal.latest import with_latest
 from destination_datalake.tables.iceberg.maintenance.removal.paths import File
 from destination_datalake.tables.iceberg.maintenance.removal.references import References
 
@@ -71,9 +72,8 @@ class OrphanRemover:
         folder = _folder(table)
         require_clock(self._s3, folder)
         references = References(table.io)
-        references.add_metadata(table.metadata, table.metadata_location)
+        self._add_latest(table, references)
         self._require_own_folder(table, references, folder, goes_on)
-        references.add_files()
         removed = Orphans(*(Deletion(self._s3, folder, dry_run, goes_on) for _ in range(2)))
         found: list[File] = []
         for page in self._pages(folder, goes_on):
@@ -93,14 +93,21 @@ class OrphanRemover:
         """Remove the files, unless the table has come to refer to them since it was loaded."""
         if not found:
             return
-        latest = self._operations.load()
-        if latest.metadata.table_uuid != table.metadata.table_uuid or latest.location() != table.location():
-            raise Unmaintained("another table has taken its place, or it has moved, meanwhile")
-        references.add_metadata(latest.metadata, latest.metadata_location)
-        references.add_files()
+        self._add_latest(table, references)
         dead = references.unreferenced(found)
         removed.old_metadata.delete(file for file in dead if file.path.endswith(_METADATA))
         removed.files.delete(file for file in dead if not file.path.endswith(_METADATA))
+
+    def _add_latest(self, table: Table, references: References) -> None:
+        """Add what the table refers to now. Raises Unmaintained if it is not the same table any more."""
+
+        def add(latest: Table) -> None:
+            if latest.metadata.table_uuid != table.metadata.table_uuid or latest.location() != table.location():
+                raise Unmaintained("another table has taken its place, or it has moved, meanwhile")
+            references.add_metadata(latest.metadata, latest.metadata_location)
+            references.add_files()
+
+        with_latest(self._operations, add)
 
     def _require_own_folder(
         self, table: Table, references: References, folder: S3Address, goes_on: Callable[[], bool]

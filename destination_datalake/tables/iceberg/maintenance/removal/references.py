@@ -11,6 +11,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from hashlib import blake2b
 from typing import TYPE_CHECKING, TypeVar
 
@@ -44,6 +45,8 @@ class References:
         self._manifest_lists: set[int] = set()
         self._manifests: set[int] = set()
         self._unread: list[Manifest] = []
+        """Manifests whose files were not added yet, of the lists in `_of_unread`."""
+        self._of_unread: set[int] = set()
 
     def add_metadata(self, metadata: TableMetadata, metadata_location: str) -> None:
         """Add everything but data files: metadata files, statistics, manifest lists and manifests of all snapshots.
@@ -55,20 +58,34 @@ class References:
         self._add(*(each.statistics_path for each in (*metadata.statistics, *metadata.partition_statistics)))
         lists = {_hash(each.manifest_list): each.manifest_list for each in metadata.snapshots}
         unread = [path for key, path in lists.items() if key not in self._manifest_lists]
-        for manifests in read_concurrently(lambda path: manifests_of(path, self._io), unread):
-            for manifest in manifests:
-                if (key := _hash(manifest.path)) not in self._manifests:
-                    self._manifests.add(key)
-                    self._unread.append(manifest)
-                    self._add(manifest.path)
-        self._manifest_lists.update(lists)
+        with self._forgetting_unread():
+            for manifests in read_concurrently(lambda path: manifests_of(path, self._io), unread):
+                for manifest in manifests:
+                    if (key := _hash(manifest.path)) not in self._manifests:
+                        self._manifests.add(key)
+                        self._unread.append(manifest)
+                        self._add(manifest.path)
+        self._of_unread |= lists.keys() - self._manifest_lists
+        self._manifest_lists |= lists.keys()
         self._add(*unread)
 
     def add_files(self) -> None:
         """Add the data files and delete files in the manifests that were not read yet."""
-        for files in read_concurrently(lambda manifest: live_files(manifest, self._io), self._unread):
-            self._add(*(file.path for file in files))
-        self._unread = []
+        with self._forgetting_unread():
+            for files in read_concurrently(lambda manifest: live_files(manifest, self._io), self._unread):
+                self._add(*(file.path for file in files))
+        self._unread, self._of_unread = [], set()
+
+    @contextmanager
+    def _forgetting_unread(self) -> Iterator[None]:
+        """Begin anew, after a failure, with what was not read: of a later state of the table it may not be part."""
+        try:
+            yield
+        except BaseException:
+            self._manifests -= {_hash(manifest.path) for manifest in self._unread}
+            self._manifest_lists -= self._of_unread
+            self._unread, self._of_unread = [], set()
+            raise
 
     def without(self, paths: Sequence[str]) -> list[bool]:
         """Return for each path whether nothing refers to it."""

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from destination_datalake.tables.iceberg.maintenance.removal.expiry import Expirer
 from destination_datalake.tables.iceberg.maintenance.removal.guard import Unmaintained
 from destination_datalake.tables.iceberg.maintenance.removal.orphans import OrphanRemover, Orphans
 from destination_datalake.tables.iceberg.maintenance.removal.paths import Incomplete
@@ -25,6 +26,12 @@ def always() -> bool:
 def remove(lake: Lake, *, dry_run: bool = False, after: timedelta = LATER) -> Orphans:
     remover = OrphanRemover(TableOperations(lake.name, lake.access), lake.access.client("s3"), timedelta(days=3))
     return remover.remove(datetime.now(UTC) + after, always, dry_run=dry_run)
+
+
+def keep_nothing(lake: Lake) -> None:
+    """Forget what this process has read and written of metadata, as another one would not have it."""
+    for key in lake.objects():
+        MANIFESTS.forget(f"s3://{lake.bucket}/{key}")
 
 
 def put(lake: Lake, key: str, body: bytes = b"x") -> str:
@@ -154,13 +161,49 @@ def test_a_file_that_is_committed_while_the_folder_is_listed_stays(lake: Lake) -
     assert (lake.ids(), removed.files.files) == ([1, 2], 0)
 
 
+def test_snapshots_that_expire_while_the_table_is_read_are_no_failure(lake: Lake) -> None:
+    """What another process deletes belongs to metadata that is not the table's any more."""
+    overwritten = lake.open()
+    lake.commit(overwritten, 1)
+    new = lake.open(2, overwrite=True)
+    lake.commit(new, 2)
+    new.publish(no_rewrite)
+    orphan = put(lake, "orders/data/1f2e-000001.parquet")
+    events = lake.access.client("s3").meta.events
+
+    def expire_first(**_: object) -> None:
+        events.unregister("before-call.s3.GetObject", expire_first)
+        expirer = Expirer(TableOperations(lake.name, lake.access), lake.access.client("s3"), timedelta(days=1), 1)
+        expirer.expire(datetime.now(UTC) + LATER, always, dry_run=False)
+
+    keep_nothing(lake)
+    events.register("before-call.s3.GetObject", expire_first)
+    removed = remove(lake)
+
+    assert (lake.ids(), removed.files.files) == ([2], 1)
+    assert orphan not in lake.objects()
+
+
+def test_a_file_that_is_missing_and_still_referred_to_stops_everything(lake: Lake) -> None:
+    lake.commit(lake.open(), 1)
+    orphan = put(lake, "orders/data/1f2e-000001.parquet")
+    [manifest] = [key for key in lake.objects() if key.endswith("-m0.avro")]
+    keep_nothing(lake)
+    lake.access.client("s3").delete_object(Bucket=lake.bucket, Key=manifest)
+
+    with pytest.raises(FileNotFoundError, match="m0"):
+        remove(lake)
+
+    assert orphan in lake.objects()
+
+
 def test_a_manifest_that_cannot_be_read_to_its_end_stops_everything(lake: Lake) -> None:
     lake.commit(lake.open(), 1)
     orphan = put(lake, "orders/data/1f2e-000001.parquet")
     [manifest] = [key for key in lake.objects() if key.endswith("-m0.avro")]
     content = lake.access.client("s3").get_object(Bucket=lake.bucket, Key=manifest)["Body"].read()
     put(lake, manifest, content[:-40])
-    MANIFESTS.forget(f"s3://{lake.bucket}/{manifest}")
+    keep_nothing(lake)
 
     with pytest.raises(Incomplete):
         remove(lake)
