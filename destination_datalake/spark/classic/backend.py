@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -176,11 +175,7 @@ class ClassicBackend:
 
     def _new_context(self) -> SparkContext:
         python = self._settings.python
-        os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"] = python.interpreter, sys.executable
-        if self._settings.is_local:
-            # Otherwise Spark resolves the machine's host name, which fails where it has no address. Executors on other
-            # machines call the driver by that name, or by `spark.driver.host`.
-            os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
+        os.environ.update(self._settings.environment)
         from pyspark import SparkConf, SparkContext
 
         drop_sql_converters()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from destination_datalake.spark.classic.jvm import user_options
-from destination_datalake.spark.executors.python import ExecutorPython
+from destination_datalake.spark.executors.python import WORKER_ENVIRONMENT, ExecutorPython
 
 if TYPE_CHECKING:
     from destination_datalake.config.options import Config
@@ -45,14 +45,6 @@ _DEFAULTS: Mapping[str, str] = {
 _LOCAL_DEFAULTS: Mapping[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-}
-
-_WORKER_ENVIRONMENT: Mapping[str, str] = {
-    # Workers allocate the same memory for every block and file. Allocators that return it in between have the system
-    # clear the same pages over and over: a tenth of the encoding's time.
-    "MALLOC_TRIM_THRESHOLD_": str(256 * 1024 * 1024),
-    "MALLOC_MMAP_THRESHOLD_": str(64 * 1024 * 1024),
-    "MIMALLOC_PURGE_DELAY": "-1",
 }
 
 _LOCAL_ALWAYS: Mapping[str, str] = {
@@ -92,13 +84,23 @@ class ClassicSettings:
         """Whether executors are processes apart from the driver's, whose Python may be another."""
         return _is_cluster(self.master)
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that PySpark and the JVM are started with, besides those that there are."""
+        python = {"PYSPARK_PYTHON": self.python.interpreter, "PYSPARK_DRIVER_PYTHON": sys.executable}
+        # Otherwise Spark resolves the machine's host name, which fails where it has no address. On a cluster, executors
+        # call the driver by this name.
+        name = "localhost" if self.is_local else self.conf.get("spark.driver.host")
+        name = os.environ.get("SPARK_LOCAL_HOSTNAME", name)
+        return python if name is None else {**python, "SPARK_LOCAL_HOSTNAME": name}
+
     def properties(self, scratch: Path) -> dict[str, str]:
         """Return all properties that Spark is started with; `scratch` is the folder for its temporary files."""
         return {
             **_DEFAULTS,
             "spark.local.dir": str(scratch),
             "spark.master": self.master,
-            **{f"spark.executorEnv.{name}": value for name, value in _WORKER_ENVIRONMENT.items()},
+            **{f"spark.executorEnv.{name}": value for name, value in WORKER_ENVIRONMENT.items()},
             **(_LOCAL_DEFAULTS if self.is_local else {}),
             "spark.driver.extraJavaOptions": " ".join(self._java_options(scratch)),
             **self.conf,

@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 import destination_datalake
-from destination_datalake.spark.executors.python import MINOR_VERSION
+from destination_datalake.spark.executors.python import MINOR_VERSION, WORKER_ENVIRONMENT
 
 _CONNECTOR = "destination-datalake"
 
@@ -94,7 +94,7 @@ def contents(*, with_json_lines: bool) -> Contents:
 
     The fingerprint rests on the digests that installers have recorded for libraries, and on the connector's files.
     """
-    digest = hashlib.sha256(f"{sysconfig.get_config_var('SOABI')} {_OMITTED} {_KEPT}".encode())
+    digest = hashlib.sha256(f"{sysconfig.get_config_var('SOABI')} {_OMITTED} {_KEPT} {launcher()}".encode())
     files: list[PackedFile] = []
     for name in (*DISTRIBUTIONS, *(FOR_JSON_LINES if with_json_lines else ())):
         distribution = metadata.distribution(name)
@@ -138,13 +138,15 @@ def launcher() -> str:
     PYSPARK_PYTHON is what the cluster's administrators have set on its machines. If there is no Python of this
     version, Spark compares whatever there is, and says both versions.
     """
-    return _LAUNCHER.format(version=MINOR_VERSION)
+    variables = "\n".join(f'export {name}="${{{name}:-{value}}}"' for name, value in WORKER_ENVIRONMENT.items())
+    return _LAUNCHER.format(version=MINOR_VERSION, variables=variables)
 
 
 _LAUNCHER = """#!/bin/sh
 # The executor's own Python {version}, with the packages of this archive.
 here=$(cd "$(dirname "$0")/.." && pwd) || exit 1
 export PYTHONPATH="$here/packages${{PYTHONPATH:+:$PYTHONPATH}}"
+{variables}
 test_version='import sys; sys.exit("%d.%d" % sys.version_info[:2] != "{version}")'
 for python in "${{PYSPARK_PYTHON:-}}" python{version} python3 python; do
     case $python in "" | */destination-datalake/bin/python) continue ;; esac

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,6 +12,15 @@ MINOR_VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 FOLDER = "destination-datalake"
 """The folder that Spark unpacks the archive to, inside the executor's working directory."""
+
+WORKER_ENVIRONMENT: Mapping[str, str] = {
+    # Workers allocate the same memory for every block and file. Allocators that return it in between have the system
+    # clear the same pages over and over: a tenth of the encoding's time.
+    "MALLOC_TRIM_THRESHOLD_": str(256 * 1024 * 1024),
+    "MALLOC_MMAP_THRESHOLD_": str(64 * 1024 * 1024),
+    "MIMALLOC_PURGE_DELAY": "-1",
+}
+"""The variables that workers are started with, unless the cluster has set them."""
 
 
 @dataclass(frozen=True, slots=True)

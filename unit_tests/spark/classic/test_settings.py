@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
+from destination_datalake.config.options import Config
 from destination_datalake.spark.classic.settings import (
     ARCHIVE_VARIABLE,
     ClassicSettings,
     archive_path,
     local_master_with_attempts,
 )
+from unit_tests.config.examples import options
 
 
 def test_properties_of_the_configuration_override_defaults(tmp_path: Path) -> None:
@@ -34,6 +37,49 @@ def test_only_a_local_driver_is_bound_to_the_loopback_address(tmp_path: Path, ma
     properties = ClassicSettings(master, {}).properties(tmp_path)
 
     assert properties.get("spark.driver.host") == properties.get("spark.driver.bindAddress") == address
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "name"),
+    [
+        ("local[*]", {}, "localhost"),
+        ("local-cluster[1,1,1024]", {}, "localhost"),
+        ("spark://lake:7077", {}, None),
+        ("k8s://lake", {"spark.driver.host": "airbyte.jobs"}, "airbyte.jobs"),
+    ],
+)
+def test_executors_elsewhere_are_not_told_to_call_localhost(
+    monkeypatch: pytest.MonkeyPatch, master: str, conf: dict[str, str], name: str | None
+) -> None:
+    monkeypatch.delenv("SPARK_LOCAL_HOSTNAME", raising=False)
+
+    assert ClassicSettings(master, conf).environment.get("SPARK_LOCAL_HOSTNAME") == name
+
+
+def test_a_host_name_that_the_environment_has_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_HOSTNAME", "chosen")
+
+    assert ClassicSettings("local[*]", {}).environment["SPARK_LOCAL_HOSTNAME"] == "chosen"
+
+
+@pytest.mark.parametrize(
+    ("spark", "is_cluster", "interpreter"),
+    [
+        ({}, False, sys.executable),
+        ({"master": "local[4, 2]", "python": "pack"}, False, sys.executable),
+        ({"master": "local-cluster[1,1,1024]"}, True, sys.executable),
+        ({"master": "spark://lake:7077", "python": "pack"}, True, "./destination-datalake/bin/python"),
+        ({"master": "yarn", "python": "/opt/lake/bin/python"}, True, "/opt/lake/bin/python"),
+    ],
+)
+def test_only_executors_of_a_cluster_start_another_python(
+    spark: dict[str, str], is_cluster: bool, interpreter: str
+) -> None:
+    settings = ClassicSettings.from_config(Config.parse(options(spark=spark)))
+
+    assert settings.is_cluster == is_cluster
+    assert settings.environment["PYSPARK_PYTHON"] == interpreter
+    assert settings.environment["PYSPARK_DRIVER_PYTHON"] == sys.executable
 
 
 def test_temporary_files_are_in_the_scratch_folder(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from destination_datalake.spark.executors.archive import packed
 from destination_datalake.spark.executors.contents import Contents, PackedFile
-from destination_datalake.spark.executors.python import MINOR_VERSION
+from destination_datalake.spark.executors.python import MINOR_VERSION, WORKER_ENVIRONMENT
 
 
 @pytest.fixture(autouse=True)
@@ -153,6 +153,15 @@ def test_the_launcher_takes_the_python_that_the_cluster_s_administrators_have_se
     ended = started(launcher, pythons(tmp_path / "commands", python3=NEWER), PYSPARK_PYTHON=sys.executable)
 
     assert ended.returncode == 0, ended.stderr
+
+
+def test_the_launcher_sets_variables_that_the_cluster_has_not(tmp_path: Path, launcher: Path) -> None:
+    variables = "$MIMALLOC_PURGE_DELAY $MALLOC_TRIM_THRESHOLD_"
+    show = f"""/bin/sh -c 'case "$*" in *sys.exit*) exit 0 ;; esac; echo {variables}' --"""
+
+    ended = started(launcher, pythons(tmp_path / "commands", python3=show), MIMALLOC_PURGE_DELAY="7")
+
+    assert ended.stdout == f"7 {WORKER_ENVIRONMENT['MALLOC_TRIM_THRESHOLD_']}\n"
 
 
 def test_without_a_python_of_this_version_another_one_says_so_to_spark(tmp_path: Path, launcher: Path) -> None:
