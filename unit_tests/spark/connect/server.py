@@ -35,6 +35,7 @@ class Server(base_pb2_grpc.SparkConnectServiceServicer):
 
     One that is `local` accepts credentials of calls without TLS, as those with a token do; `credentials` are for TLS.
 
+    `reports` (tasks, those that ended, those at work) are told of each execution, which then waits for `reported`.
     `executions` end the next executions, one each; None lets one pass. `calls` are the names of calls, `headers` what
     they had, `settings` the properties of all sessions, `sessions` those that have called, `released` those that ended.
     """
@@ -51,6 +52,8 @@ class Server(base_pb2_grpc.SparkConnectServiceServicer):
         self.cores, self.version, self.token = cores, version, token
         self._credentials = grpc.local_server_credentials() if local or token is not None else credentials
         self.executions: list[Abort | None] = []
+        self.reports: list[tuple[int, int, int]] = []
+        self.reported = threading.Event()
         self.static: set[str] = set()
         self.settings: dict[str, str] = {}
         self.calls: list[str] = []
@@ -109,6 +112,14 @@ class Server(base_pb2_grpc.SparkConnectServiceServicer):
         self.entered.set()
         if self.executions and (abort := self.executions.pop(0)) is not None:
             abort(context)
+        for total, completed, running in self.reports:
+            stage = base_pb2.ExecutePlanResponse.ExecutionProgress.StageInfo(
+                num_tasks=total, num_completed_tasks=completed
+            )
+            told = base_pb2.ExecutePlanResponse.ExecutionProgress(stages=[stage], num_inflight_tasks=running)
+            yield self._response(request, execution_progress=told)
+        if self.reports:
+            self.reported.wait(10)
         try:
             partitions = self._run(request.plan.root)
         except Exception as error:

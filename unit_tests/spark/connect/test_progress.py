@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import logging
+import threading
+import time
 
 import pytest
 from pyspark.sql.connect.shell.progress import StageInfo
 
 from destination_datalake.spark.backend import JobsProgress
+from destination_datalake.spark.connect.backend import ConnectBackend
 from destination_datalake.spark.connect.progress import JobsWatch, NoExecutors
+from destination_datalake.spark.failure import SparkFailed
+from unit_tests.spark.connect.server import Server
+from unit_tests.spark.connect.test_backend import doubled, started
 
 
 class Clock:
@@ -71,3 +77,41 @@ def test_a_job_that_comes_after_a_pause_is_not_thought_to_have_waited_since() ->
     watch([stage(4, 0)], 0, "late", False)
 
     assert watch.progress() == JobsProgress(waiting=4)
+
+
+def running(backend: ConnectBackend, progress: JobsProgress) -> bool:
+    """Wait until the backend tells this progress."""
+    deadline = time.monotonic() + 10
+    while backend.progress() != progress and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return backend.progress() == progress
+
+
+def test_a_backend_tells_how_far_its_jobs_are_and_nothing_afterwards() -> None:
+    with Server() as server:
+        backend = started(server)
+        server.reports = [(4, 0, 2), (4, 1, 2)]
+        results: list[list[int]] = []
+        job = threading.Thread(target=lambda: results.append(backend.run(doubled, [1, 2, 3, 4])))
+        job.start()
+
+        assert running(backend, JobsProgress(running=2, waiting=1, ended=1))
+
+        server.reported.set()
+        job.join()
+        assert results == [[2, 4, 6, 8]]
+        assert backend.progress() == JobsProgress()
+        backend.stop(orderly=True)
+
+
+def test_a_server_without_executors_ends_the_sync_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(JobsWatch.__init__, "__defaults__", (time.monotonic, -1.0))
+    with Server() as server:
+        server.reports = [(4, 0, 0)]
+        server.reported.set()
+
+        with pytest.raises(SparkFailed, match="has no executor for the connector: 4 tasks have waited") as failed:
+            started(server)
+
+    assert failed.value.failure.type == "transient_error"
+    assert server.released == server.sessions
