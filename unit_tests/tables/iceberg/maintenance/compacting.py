@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pyiceberg.manifest import DataFile as IcebergFile
@@ -14,17 +14,22 @@ from destination_datalake.files.plan import CompactResult, CompactTask
 from destination_datalake.tables.iceberg.maintenance.compaction import CompactFiles, CompactionReport, compact
 from destination_datalake.tables.iceberg.snapshots.manifests import live_entries, live_manifests
 from destination_datalake.tables.iceberg.table import IcebergTable
-from unit_tests.tables.iceberg.lake import Lake
+from destination_datalake.tables.table import Committed
+from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 
 TARGET = 10_000_000
 
 
-def filled(lake: Lake, *, commits: int = 6, **more: Any) -> IcebergTable:
-    """Commit so many files of one row; return the sync that did."""
+def filled(lake: Lake, *, count: int = 6, **more: Any) -> IcebergTable:
+    """Commit so many files of one row at once; return the sync that did."""
     opened = lake.open(**more)
-    for number in range(commits):
-        lake.commit(opened, number)
+    commit_files(lake, opened, range(count))
     return opened
+
+
+def commit_files(lake: Lake, into: IcebergTable, ids: Iterable[int], **more: Any) -> None:
+    """Commit a file for each id."""
+    assert into.commit([lake.write(into, id_, **more) for id_ in ids], no_rewrite) == Committed()
 
 
 def on_executors(tasks: Sequence[CompactTask]) -> Sequence[CompactResult]:

@@ -16,6 +16,7 @@ from destination_datalake.tables.table import Committed
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 from unit_tests.tables.iceberg.maintenance.compacting import (
     after_writing,
+    commit_files,
     compacted,
     files,
     keys,
@@ -34,8 +35,7 @@ pytestmark = pytest.mark.usefixtures("syncing")
 def syncing(lake: Lake) -> IcebergTable:
     """A sync that has committed six small files."""
     opened = lake.open(columns=(ID, PRICE))
-    for number in range(6):
-        lake.commit(opened, number, price=0.5)
+    commit_files(lake, opened, range(6), price=0.5)
     return opened
 
 

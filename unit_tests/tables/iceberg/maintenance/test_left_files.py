@@ -17,6 +17,7 @@ from destination_datalake.tables.table import Committed
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 from unit_tests.tables.iceberg.maintenance.compacting import (
     after_writing,
+    commit_files,
     compacted,
     files,
     filled,
@@ -48,8 +49,7 @@ def test_what_delete_files_may_apply_to_is_left_with_a_note(lake: Lake) -> None:
 def test_files_after_the_last_delete_file_are_compacted(lake: Lake) -> None:
     opened = filled(lake)
     lake.delete_first_row()
-    for number in range(10, 16):
-        lake.commit(opened, number)
+    commit_files(lake, opened, range(10, 16))
     before = lake.ids()
 
     report = compacted(lake)
@@ -77,8 +77,9 @@ def test_files_of_other_writers_without_field_ids_are_left_with_a_note(lake: Lak
 
 def in_two_partitions(lake: Lake) -> None:
     opened = lake.open(columns=(ID, Field("p", "p", Int32())), partition_by=[{"source": "p"}])
-    for number in range(5):
-        lake.commit_rows(opened, {"id": number, "p": 1}, {"id": number + 10, "p": 2})
+    rows = [{"id": number, "p": number % 2 + 1} for number in range(10)]
+    written = [file for row in rows for file in lake.write_partitions(opened, row)]
+    assert opened.commit(written, no_rewrite) == Committed()
 
 
 def test_bins_that_fail_are_left_and_the_others_committed(lake: Lake) -> None:
@@ -120,7 +121,7 @@ def test_a_compaction_ends_when_no_job_can_be_run(lake: Lake) -> None:
 
 def test_a_file_that_the_table_lists_twice_is_left_with_a_note(lake: Lake) -> None:
     """Its rows are in the table twice. A removal, which is by path, would remove both."""
-    opened = filled(lake, commits=5)
+    opened = filled(lake, count=5)
     file = lake.write(opened, 5)
     for _ in range(2):
         assert opened.commit([file], no_rewrite) == Committed()
@@ -133,7 +134,7 @@ def test_a_file_that_the_table_lists_twice_is_left_with_a_note(lake: Lake) -> No
 
 
 def test_a_file_that_is_listed_again_meanwhile_is_left(lake: Lake) -> None:
-    opened = filled(lake, commits=5)
+    opened = filled(lake, count=5)
     file = lake.write(opened, 5)
     assert opened.commit([file], no_rewrite) == Committed()
 
