@@ -75,7 +75,13 @@ class TableOperations:
             no_retries = {**base.metadata.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
             base.metadata = base.metadata.model_copy(update={"properties": no_retries})
             transaction = SharingTransaction(base)
-            result = build(base, transaction)
+            try:
+                result = build(base, transaction)
+            except FileNotFoundError as error:
+                # A snapshot may have expired that the table had when it was loaded: also a conflict.
+                if self.load().metadata_location == base.metadata_location:
+                    raise
+                raise CommitFailedException("Another writer has removed what this commit was planned on") from error
             return transaction.commit_transaction(), result
 
         try:

@@ -11,6 +11,7 @@ import pytest
 from destination_datalake.tables.iceberg.maintenance.removal.deletion import Stopped
 from destination_datalake.tables.iceberg.maintenance.removal.expiry import Expirer, Expiry
 from destination_datalake.tables.iceberg.maintenance.removal.guard import Unmaintained
+from destination_datalake.tables.iceberg.metadata.kept import MANIFESTS
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 
@@ -217,6 +218,26 @@ def test_files_of_a_table_that_another_replaces_meanwhile_stay(lake: Lake) -> No
         expire(lake)
 
     assert data_files(lake) == files
+
+
+def test_a_sync_s_commit_that_was_planned_on_what_expires_is_planned_again(lake: Lake) -> None:
+    """The table's only snapshot is old. Another writer commits, and it expires before the sync has read it."""
+    syncing = lake.open()
+    lake.commit(syncing, 1)
+    file = lake.write(syncing, 2)
+    for key in lake.objects():
+        MANIFESTS.forget(f"s3://{lake.bucket}/{key}")
+    events = lake.access.client("s3").meta.events
+
+    def meanwhile(**_: object) -> None:
+        events.unregister("before-call.s3.GetObject", meanwhile)
+        lake.append(3)
+        expire(lake)
+
+    events.register("before-call.s3.GetObject", meanwhile)
+    syncing.commit([file], no_rewrite)
+
+    assert lake.ids() == [1, 2, 3]
 
 
 def test_two_at_once_delete_nothing_that_is_needed(lake: Lake) -> None:
