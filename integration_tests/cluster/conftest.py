@@ -18,6 +18,10 @@ from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
 from integration_tests.harness.warehouse import Warehouse
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seed", type=int, default=4027, help="what happens to executors at random")
+
+
 @pytest.fixture(scope="session", params=[pytest.param(door, id=door.name) for door in DOORS])
 def door(request: pytest.FixtureRequest) -> Door:
     """Each door in turn."""
