@@ -23,13 +23,15 @@ from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.expiry import has_expired
 from destination_datalake.files.formats.parquet import ParquetFileWriter
 from destination_datalake.files.merge_sort import MergeSort
-from destination_datalake.files.plan import Compacted, CompactResult, CompactTask, LeftFile, NotCompacted, SourceFile
+from destination_datalake.files.plan import Compacted, CompactResult, CompactTask, LeftFile, NotCompacted
 from destination_datalake.files.reading.parquet import StoredFile, opened, read_rows
 from destination_datalake.files.reading.projection import Unsuitable
 from destination_datalake.partitioning.spec import SortOrder
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+
+_MIN_SOURCES = 2
 
 _UNREADABLE = "cannot be read as Parquet"
 
@@ -56,53 +58,55 @@ def _failure(task: CompactTask, error: Exception) -> Failure:
 
 
 def _compacted(task: CompactTask) -> CompactResult:
-    """Leave unsuitable sources out, which may show only when half of their rows are written: then begin again."""
+    """Leave unsuitable sources out. One may show to be that when rows of it are written: then begin again."""
     s3 = task.access.client("s3")
-    left: list[LeftFile] = []
+    left: dict[str, LeftFile] = {}
     while True:
-        sources = [source for source in task.sources if source.uri not in {file.uri for file in left}]
-        if len(sources) < 2:
-            return NotCompacted(task.name, tuple(left))
         try:
-            return _written(task, sources, left, s3)
-        except _Left as found:
-            left.append(found.file)
+            return _written(task, left, s3)
+        except _Begun as found:
+            left[found.file.uri] = found.file
 
 
-def _written(task: CompactTask, sources: list[SourceFile], left: list[LeftFile], s3: S3Client) -> Compacted:
+def _written(task: CompactTask, left: dict[str, LeftFile], s3: S3Client) -> CompactResult:
     # An attempt that Spark has given up may still run: its file has a name of its own.
     address = S3Address.parse(f"{task.folder}/{task.name}-{secrets.token_hex(4)}.parquet")
     upload = Upload(s3, address.bucket, address.key, deferred=False)
+    sources = [source for source in task.sources if source.uri not in left]
     with undone_on_failure(upload.abort):
         writer = ParquetFileWriter(task.codec, task.schema, upload)
         rows = 0
-        read = (table for stored in opened(sources, s3) for table in _rows(stored, task.schema))
+        read = (table for stored in opened(sources, s3) for table in _rows(stored, task.schema, left))
         for table in read if task.sort_order is None else _sorted(read, task.sort_order):
             writer.write(table)
             rows += table.num_rows
+        suitable = tuple(source.uri for source in sources if source.uri not in left)
+        if len(suitable) < _MIN_SOURCES:
+            upload.abort()
+            return NotCompacted(task.name, tuple(left.values()))
         footer = writer.close()
         upload.close()
+    is_sorted = task.sort_order is not None
     return Compacted(
-        task.name,
-        upload.uri,
-        upload.written,
-        rows,
-        footer,
-        tuple(source.uri for source in sources),
-        tuple(left),
-        is_sorted=task.sort_order is not None,
+        task.name, upload.uri, upload.written, rows, footer, suitable, tuple(left.values()), is_sorted=is_sorted
     )
 
 
-def _rows(stored: StoredFile, schema: pa.Schema) -> Iterator[pa.Table]:
+def _rows(stored: StoredFile, schema: pa.Schema, left: dict[str, LeftFile]) -> Iterator[pa.Table]:
+    """Yield the rows of a file; none if it is unsuitable, which is added to `left`. Raises _Begun."""
+    begun = False
     try:
-        yield from read_rows(stored, schema)
-    except Unsuitable as error:
-        raise _Left(LeftFile(stored.source.uri, str(error))) from error
-    except (pa.ArrowException, OSError) as error:
+        for table in read_rows(stored, schema):
+            yield table
+            begun = True
+    except (Unsuitable, pa.ArrowException, OSError) as error:
         if isinstance(error, MemoryError):
             raise
-        raise _Left(LeftFile(stored.source.uri, _UNREADABLE)) from error
+        reason = str(error) if isinstance(error, Unsuitable) else _UNREADABLE
+        file = LeftFile(stored.source.uri, reason)
+        if begun:
+            raise _Begun(file) from error
+        left[file.uri] = file
 
 
 def _sorted(tables: Iterable[pa.Table], order: SortOrder) -> Iterator[pa.Table]:
@@ -115,7 +119,9 @@ def _sorted(tables: Iterable[pa.Table], order: SortOrder) -> Iterator[pa.Table]:
         sort.close()
 
 
-class _Left(Exception):
+class _Begun(Exception):
+    """Some rows of an unsuitable file are written."""
+
     def __init__(self, file: LeftFile) -> None:
         super().__init__(file.reason)
         self.file = file

@@ -118,6 +118,26 @@ def test_files_that_cannot_be_compacted_are_left(lake: Cloud) -> None:
     assert len(written(lake)) == 1
 
 
+def test_files_that_cannot_be_compacted_are_read_once(lake: Cloud) -> None:
+    """A table may have thousands of them."""
+    sources = []
+    for number in range(20):
+        sources += [put(lake, f"foreign {number}", [{"id": 1}], pa.schema([("id", pa.int64())]))]
+        sources += [put(lake, str(number), ids(number))]
+    read: list[str] = []
+
+    def notice(params: Any, **_: Any) -> None:
+        read.append(params["url_path"])
+
+    events = lake.access.client("s3").meta.events
+    events.register("before-call.s3.GetObject", notice)
+    file = compacted(task(lake, *sources))
+    events.unregister("before-call.s3.GetObject", notice)
+
+    assert len(read) == 40
+    assert content(lake, file).read().to_pylist() == ids(*range(20))
+
+
 def test_a_value_that_does_not_fit_is_found_only_after_others_were_written(lake: Cloud) -> None:
     nanoseconds = pa.schema([field(1, "id", pa.int64()), field(3, "at", pa.timestamp("ns"))])
     target = pa.schema([ID, field(3, "at", pa.timestamp("us"))])

@@ -38,8 +38,9 @@ class Round:
     bins: Mapping[str, Sequence[Candidate]]
 
     def tasks(self, access: AwsAccess) -> Iterator[CompactTask]:
-        """Yield the task of each bin. The new file lies where the first of the old ones does, if that is in the table's
-        folder.
+        """Yield the task of each bin.
+
+        The new file lies where the first of the old ones does, if that is in the table's folder.
         """
         schema, order = arrow_schema(self.table.schema()), _sort_order(self.table.metadata)
         assert schema is not None
