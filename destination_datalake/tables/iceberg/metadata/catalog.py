@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, cast
 
@@ -79,8 +78,8 @@ class CompareAndSetGlueCatalog(GlueCatalog):
 
     def _get_glue_table(self, database_name: str, table_name: str) -> TableTypeDef:
         found, self._loaded = self._loaded or super()._get_glue_table(database_name, table_name), None
-        # PyIceberg changes the parameters of the returned dict in place.
-        self._glue_table = copy.deepcopy(found)
+        # PyIceberg changes the parameters of the returned dict in place, and nothing else in it.
+        self._glue_table = {**found, "Parameters": {**found.get("Parameters", {})}}
         return found
 
     def load_table(self, identifier: str | Identifier) -> Table:
