@@ -17,7 +17,6 @@ from destination_datalake.spark.engine import Engine, start_engine
 from destination_datalake.termination import Termination
 
 if TYPE_CHECKING:
-    from destination_datalake.config.groups.spark import SparkOptions
     from destination_datalake.protocol.stdout import Stdout
 
 _logger = logging.getLogger(__name__)
@@ -61,8 +60,8 @@ def run_write(
     gc.freeze()
     catalog = read_object(catalog_path, "configured catalog")
     config = accepted(options, out, _logger)
-    if config.spark.sends_in_clear and config.spark.executor_credentials != "role":
-        _logger.warning("%s", _in_clear(config.spark))
+    if (warning := config.spark.warning_of_clear_text) is not None:
+        _logger.warning("%s", warning)
     spark = spark or _start_engine(config)
     try:
         return run_sync(config, catalog, stdin, out, spark, termination or Termination())
@@ -91,19 +90,6 @@ def accepted(options: Mapping[str, Any], out: Stdout, logger: logging.Logger) ->
     for name in config.unknown_options():
         logger.warning("The option %s is not one of this connector's and is ignored.", name)
     return config
-
-
-def _in_clear(spark: SparkOptions) -> str:
-    what = "the access key" if spark.executor_credentials == "keys" else "credentials of a session"
-    encrypt = (
-        "use_ssl=true in spark.remote"
-        if spark.is_connect
-        else "spark.authenticate and spark.network.crypto.enabled to true in spark.conf"
-    )
-    return (
-        f"Spark sends {what} to its executors in clear text. Set {encrypt}, or give executors a role of their own and "
-        "set spark.executor_credentials to role."
-    )
 
 
 def _start_engine(config: Config) -> Engine:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from destination_datalake.aws.access import Environment
 from destination_datalake.aws.errors import explain
 from destination_datalake.aws.withdrawal import undone_on_failure
 from destination_datalake.errors import ConnectorError, Failure
@@ -45,7 +46,7 @@ def _encode_unit(unit: EncodeUnit, access: AwsAccess) -> UnitResult:
     try:
         return _encoded(unit, access)
     except Exception as error:
-        failed = _on_other_machines(unit, _not_encoded(unit, error))
+        failed = _on_other_machines(unit, _not_encoded(unit, error), access)
         if not has_expired(access, error):
             return failed
         failure = expiry_failure(failed.failure, f"Stream {unit.stream} could not be written")
@@ -80,11 +81,18 @@ def _is_plain(plan: FilePlan) -> bool:
     return plan.partitioning is None and plan.sort_order is None
 
 
-def _on_other_machines(unit: EncodeUnit, failed: NotEncoded) -> NotEncoded:
+def _on_other_machines(unit: EncodeUnit, failed: NotEncoded, access: AwsAccess) -> NotEncoded:
     """Say where a failure was, if not on the driver's machine: network and role may be others there."""
     if all(isinstance(segment.location, LocalFile) for segment in unit.segments):
         return failed
     message = f"{failed.failure.message} This was on an executor, on host {socket.gethostname()}."
+    denied = failed.failure.missing is not None or "credentials" in failed.failure.message
+    if denied and isinstance(access.identity, Environment):
+        message = message.replace("the connector's identity", "the executors' role")
+        message += (
+            " Executors have the credentials that they find there: give them a role that may read and write under "
+            "bucket_prefix, or set spark.executor_credentials to session."
+        )
     return replace(failed, failure=replace(failed.failure, message=message))
 
 

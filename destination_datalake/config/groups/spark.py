@@ -88,6 +88,22 @@ class SparkOptions(Options):
         encrypts = _AUTHENTICATES in on and not on.isdisjoint(_ENCRYPTS_IF_AUTHENTICATED)
         return _ENCRYPTS_ALONE not in on and not encrypts
 
+    @property
+    def warning_of_clear_text(self) -> str | None:
+        """What to warn of, if credentials go to executors and others on the way can read them."""
+        if not self.sends_in_clear or self.executor_credentials == "role":
+            return None
+        what = "the access key" if self.executor_credentials == "keys" else "credentials of a session"
+        encrypt = (
+            "use_ssl=true in spark.remote"
+            if self.is_connect
+            else "spark.authenticate and spark.network.crypto.enabled to true in spark.conf"
+        )
+        return (
+            f"Spark sends {what} to its executors in clear text. Set {encrypt}, or give executors a role of their own "
+            "and set spark.executor_credentials to role."
+        )
+
 
 _ENCRYPTS_ALONE = "spark.ssl.rpc.enabled"
 _AUTHENTICATES = "spark.authenticate"

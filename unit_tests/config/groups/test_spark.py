@@ -93,3 +93,26 @@ def test_a_connect_server_is_spoken_to_in_clear_text_unless_by_tls(remote: str, 
 
 def test_a_token_is_sent_by_tls_alone() -> None:
     assert not SparkOptions(remote="sc://lake", token=SecretStr("t0k3n")).sends_in_clear
+
+
+CLASSIC = {"master": "spark://lake:7077"}
+ENCRYPTED = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
+
+
+@pytest.mark.parametrize(
+    ("spark", "words"),
+    [
+        (CLASSIC, None),
+        ({**CLASSIC, "executor_credentials": "keys"}, "the access key to its executors in clear text. Set spark.auth"),
+        ({**CLASSIC, "executor_credentials": "session"}, "credentials of a session to its executors in clear text"),
+        ({**CLASSIC, "executor_credentials": "keys", "conf": ENCRYPTED}, None),
+        ({"remote": "sc://lake", "executor_credentials": "session"}, "in clear text. Set use_ssl=true in spark.remote"),
+        ({"remote": "sc://lake/;use_ssl=true", "executor_credentials": "keys"}, None),
+        ({"executor_credentials": "keys"}, None),
+    ],
+)
+def test_credentials_that_others_can_read_on_the_way_are_warned_of(spark: dict[str, Any], words: str | None) -> None:
+    warning = Config.parse(options(spark=spark)).spark.warning_of_clear_text
+
+    assert (warning is None) == (words is None)
+    assert words is None or words in str(warning)

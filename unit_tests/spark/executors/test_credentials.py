@@ -24,7 +24,7 @@ from destination_datalake.files.compact import compact
 from destination_datalake.files.encode import encode
 from destination_datalake.files.plan import CompactTask, FilePlan, NotCompacted, NotRewritten, RewriteTask, SourceFile
 from destination_datalake.files.rewrite import rewrite
-from destination_datalake.files.segments import LocalFile, StagedSegment
+from destination_datalake.files.segments import LocalFile, StagedObject, StagedSegment
 from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit, NotEncoded, UnitResult
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.location import RejectLocation
@@ -56,6 +56,12 @@ def account(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with mock_aws():
         boto3.client("s3", "us-east-1").create_bucket(Bucket="lake")
         yield
+    while _refusals:
+        _refusals.pop()()
+
+
+_refusals: list[Callable[[], object]] = []
+"""How what S3 refuses in a test is permitted again: clients are shared by all tests of a process."""
 
 
 def access(identity: Identity) -> AwsAccess:
@@ -76,13 +82,19 @@ def task(identity: Identity, *segments: StagedSegment) -> EncodeTask:
 
 def expire(lent: AwsAccess) -> None:
     """Let S3 refuse a session from now on, as it does once its time is over."""
-    error = {"Code": "ExpiredToken", "Message": "The provided token has expired."}
-    answer = AWSResponse("https://lake", 400, HTTPHeaders(), None)
+    refuse(lent, "ExpiredToken", 400)
+
+
+def refuse(lent: AwsAccess, code: str, status: int) -> None:
+    error = {"Code": code, "Message": "No."}
+    answer = AWSResponse("https://lake", status, HTTPHeaders(), None)
 
     def refused(**_: object) -> Any:
-        return answer, {"Error": error, "ResponseMetadata": {"HTTPStatusCode": 400}}
+        return answer, {"Error": error, "ResponseMetadata": {"HTTPStatusCode": status}}
 
-    lent.client("s3").meta.events.register_first("before-call.s3", refused)
+    events = lent.client("s3").meta.events
+    events.register_first("before-call.s3", refused)
+    _refusals.append(lambda: events.unregister("before-call.s3", refused))
 
 
 class Job:
@@ -215,6 +227,19 @@ def test_credentials_that_only_executors_can_renew_are_not_tried_again(kind: Any
     assert isinstance(result, NotEncoded)
     assert result.failure.type == "config_error"
     assert len(job.given) == 1
+
+
+@pytest.mark.parametrize(("kind", "told"), [("role", True), ("session", False)])
+def test_what_executors_are_denied_is_a_matter_of_their_own_role_if_they_have_one(kind: Any, told: bool) -> None:
+    lender = ExecutorAccess(kind, access(ROLE))
+    refuse(lender.current(), "AccessDenied", 403)
+    staged = StagedSegment(StagedObject("s3://lake/_staging/1", "etag"), 1)
+
+    [result] = lender.run(Job(encode), [task(ROLE, staged)])
+
+    assert isinstance(result, NotEncoded)
+    assert f"to {'the executors' if told else 'the connector'}'" in result.failure.message
+    assert ("set spark.executor_credentials to session" in result.failure.message) == told
 
 
 def test_an_executor_keeps_the_clients_of_the_last_two_sessions() -> None:
