@@ -155,8 +155,7 @@ class ConnectBackend:
         with self._opening:
             if self._session is not lost or self._stopping.is_set():
                 return
-            self._lost += 1
-            _logger.warning("The session on %s has ended; another is opened.", self._launcher.name)
+            self._count_lost()
             lost.close()
             self._launcher.end()
             try:
@@ -169,23 +168,36 @@ class ConnectBackend:
         """Return a session on a server of the launcher's; leave nothing behind otherwise. Raises SparkFailed."""
         # gRPC's C++ prints to standard error whenever a connection ends; what matters is raised.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+        from destination_datalake.spark.connect.failure import Meaning, meaning
+
+        while True:
+            try:
+                return self._tried()
+            except Exception as error:
+                self._launcher.end()
+                if isinstance(error, SparkFailed):
+                    raise
+                if meaning(error) is not Meaning.SESSION_LOST or self._lost == _SESSIONS or self._stopping.is_set():
+                    raise self._unusable(error) from error
+                self._count_lost()
+
+    def _tried(self) -> RemoteSession:
+        """Return a session in which executors have run the connector. Raises SparkFailed or what PySpark raises."""
         from destination_datalake.spark.connect.connection import connect
         from destination_datalake.spark.connect.session import RemoteSession
 
+        # Known while it is opened: `stop` may come meanwhile.
+        self._opened = spark = connect(self._launcher.launch(self._stopping))
         conf = {} if self._launcher.is_fresh else self._conf
-        try:
-            # Known while it is opened: `stop` may come meanwhile.
-            self._opened = spark = connect(self._launcher.launch(self._stopping))
-            session = RemoteSession.open(spark, self._python, conf, self._packages)
-            if self._stopping.is_set():
-                session.close()
-                raise _stopped()
-            return session
-        except BaseException as error:
-            self._launcher.end()
-            if isinstance(error, SparkFailed):
-                raise
-            raise self._unusable(error) from error
+        session = RemoteSession.open(spark, self._python, conf, self._packages)
+        if self._stopping.is_set():
+            session.close()
+            raise _stopped()
+        return session
+
+    def _count_lost(self) -> None:
+        self._lost += 1
+        _logger.warning("The session on %s has ended; another is opened.", self._launcher.name)
 
     def _unusable(self, error: BaseException) -> SparkFailed:
         """Return why no job can be run."""

@@ -146,6 +146,16 @@ def test_jobs_that_lose_one_session_at_once_get_one_other(server: Server) -> Non
     backend.stop(orderly=True)
 
 
+def test_a_session_that_ends_while_it_is_opened_is_replaced(server: Server) -> None:
+    server.executions = [CLOSED]
+
+    backend = started(server)
+
+    assert backend.run(doubled, [1]) == [2]
+    assert len(server.sessions) == 2
+    backend.stop(orderly=True)
+
+
 def test_sessions_that_end_again_and_again_end_the_sync(server: Server) -> None:
     backend = started(server)
     # Each new session runs the probe, and then loses the job.
