@@ -48,12 +48,15 @@ class RemoteStaging:
 
     uses_files = False
 
-    def __init__(self, root: str, sync: str, access: AwsAccess, pool: Pool) -> None:
+    def __init__(
+        self, root: str, sync: str, access: AwsAccess, pool: Pool, close_seconds: float = CLOSE_SECONDS
+    ) -> None:
         """`root` is the S3 URI of the folder of all syncs; `sync` names this one. Calls go to the pool."""
         self._root = root
         self._sync = sync
         self._access = access
         self._pool = pool
+        self._close_seconds = close_seconds
         self._lease = Lease(f"{root}/{sync}", sync, access)
         self._numbers = itertools.count(1)
         self._free_file: Callable[[Segment], None] = lambda _segment: None
@@ -70,12 +73,12 @@ class RemoteStaging:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Delete all that is staged, and the lease, as far as that is possible within CLOSE_SECONDS."""
-        deadline = time.monotonic() + CLOSE_SECONDS
+        """Delete all that is staged, and the lease, as far as that is possible in time."""
+        deadline = time.monotonic() + self._close_seconds
         self.release([*self._staged])
         with self._lock:
             deletions = [*self._deletions]
-        _, late = wait(deletions, CLOSE_SECONDS)
+        _, late = wait(deletions, self._close_seconds)
         is_clean = self._is_clean and not late
         if not is_clean:
             _logger.warning("Segments under %s/%s are left, which a later sync deletes.", self._root, self._sync)

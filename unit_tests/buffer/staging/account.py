@@ -29,11 +29,14 @@ class ManualPool:
     """Runs calls when it is told to, in order."""
 
     def __init__(self) -> None:
+        self.is_eager = False
         self._waiting: list[tuple[Callable[[], StagedSegment | None], Future[StagedSegment | None]]] = []
 
     def submit(self, call: Callable[[], StagedSegment | None]) -> Future[StagedSegment | None]:
         future: Future[StagedSegment | None] = Future()
         self._waiting.append((call, future))
+        if self.is_eager:
+            self.run()
         return future
 
     def run(self) -> None:
@@ -49,9 +52,9 @@ class ManualPool:
 class Staged:
     """A staging for one sync, whose calls are made when the test says so."""
 
-    def __init__(self, access: AwsAccess, directory: Path, sync: str = SYNC) -> None:
+    def __init__(self, access: AwsAccess, directory: Path, staging: RemoteStaging | None = None) -> None:
         self.pool = ManualPool()
-        self.staging = RemoteStaging(ROOT, sync, access, self.pool)
+        self.staging = staging or RemoteStaging(ROOT, SYNC, access, self.pool)
         self.free: list[Segment] = []
         self.staging.on_free_file(self.free.append)
         self._directory = directory
@@ -64,6 +67,12 @@ class Staged:
         segment = Segment(StreamId(None, "orders"), path, number, 2, len(content), 0.0)
         self.staging.begin(segment)
         return segment
+
+    def close(self) -> None:
+        """End the sync."""
+        self.pool.run()
+        self.pool.is_eager = True
+        self.staging.__exit__(None, None, None)
 
 
 def age(key: str, by: timedelta) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ LEASE = f"{FOLDER}/{LEASE_NAME}"
 
 
 @pytest.fixture
-def staged(cloud: Cloud, tmp_path: Path) -> Staged:
-    return Staged(cloud.access, tmp_path)
+def staged(cloud: Cloud, tmp_path: Path) -> Iterator[Staged]:
+    staged = Staged(cloud.access, tmp_path)
+    yield staged
+    staged.close()
 
 
 def segments(cloud: Cloud) -> dict[str, bytes]:
@@ -113,9 +116,7 @@ def test_a_segment_that_s3_stored_although_the_answer_was_lost_is_deleted_too(cl
         events.unregister("after-call.s3.PutObject", lose)
     assert len(segments(cloud)) >= 1
 
-    with staged.staging:
-        pass
-    staged.pool.run()
+    staged.close()
 
     assert segments(cloud) == {}
 
@@ -123,9 +124,8 @@ def test_a_segment_that_s3_stored_although_the_answer_was_lost_is_deleted_too(cl
 def test_the_end_of_a_sync_leaves_nothing_behind(cloud: Cloud, tmp_path: Path) -> None:
     pool = ThreadPool(4, "staging")
     try:
-        with RemoteStaging(ROOT, SYNC, cloud.access, pool) as staging:
-            staged = Staged(cloud.access, tmp_path)
-            staged.staging = staging
+        with RemoteStaging(ROOT, SYNC, cloud.access, pool, 60) as staging:
+            staged = Staged(cloud.access, tmp_path, staging)
             held = [staged.segment() for _ in range(20)]
             staging.release(held[:7])
             assert staging.stage(held[-1])
@@ -140,9 +140,8 @@ def test_a_segment_that_could_not_be_deleted_keeps_its_lease_so_that_a_later_syn
 ) -> None:
     pool = ThreadPool(2, "staging")
     try:
-        with cloud.refusing("DeleteObject"), RemoteStaging(ROOT, SYNC, cloud.access, pool) as staging:
-            staged = Staged(cloud.access, tmp_path)
-            staged.staging = staging
+        with cloud.refusing("DeleteObject"), RemoteStaging(ROOT, SYNC, cloud.access, pool, 60) as staging:
+            staged = Staged(cloud.access, tmp_path, staging)
             segment = staged.segment()
             assert staging.stage(segment)
             staging.release([segment])

@@ -82,4 +82,4 @@ class Store:
     def staging(self, pool: ThreadPool) -> RemoteStaging:
         """Return a staging in this store."""
         access: Any = self
-        return RemoteStaging("s3://lake/_staging", "0123456789ab", access, pool)
+        return RemoteStaging("s3://lake/_staging", "0123456789ab", access, pool, close_seconds=60)
