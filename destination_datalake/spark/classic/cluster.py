@@ -93,8 +93,8 @@ def executors_end(properties: Mapping[str, str], output: Sequence[str]) -> Spark
     return SparkFailed(
         f"Executors that {properties['spark.master']} starts for this sync end at once (the last: {reason}). Either "
         f"they do not reach this driver, at {driver}: set spark.driver.host in spark.conf to an address of this "
-        "machine that they reach, and spark.driver.port and spark.blockManager.port to ports that firewalls let pass. "
-        "Or they cannot run: their logs on the cluster tell.",
+        "machine that they reach, and spark.driver.port and spark.driver.blockManager.port to ports that firewalls let "
+        "pass. Or they cannot run: their logs on the cluster tell.",
         "config_error",
     )
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import pytest
 
 from integration_tests.cluster.doors import DOORS, Cluster
-from integration_tests.cluster.harness.aws import Holding
 from integration_tests.cluster.failures.test_lost_executors import LINES, contents
+from integration_tests.cluster.harness.aws import Holding
 from integration_tests.conformance.airbyte.orders import COMPLETE, order, orders
 from integration_tests.harness.messages import state
 from integration_tests.harness.warehouse import Warehouse
