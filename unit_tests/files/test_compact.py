@@ -118,6 +118,15 @@ def test_files_that_cannot_be_compacted_are_left(lake: Cloud) -> None:
     assert len(written(lake)) == 1
 
 
+def test_a_file_with_none_of_the_columns_has_rows_of_nulls(lake: Cloud) -> None:
+    """They were dropped since."""
+    dropped = put(lake, "dropped", [{"old": 1}, {"old": 2}], pa.schema([field(9, "old", pa.int64())]))
+
+    file = compacted(task(lake, put(lake, "a", ids(1)), dropped))
+
+    assert content(lake, file).read().to_pylist() == [*ids(1), *[{"id": None, "name": None}] * 2]
+
+
 def test_files_that_cannot_be_compacted_are_read_once(lake: Cloud) -> None:
     """A table may have thousands of them."""
     sources = []

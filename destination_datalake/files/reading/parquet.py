@@ -87,13 +87,12 @@ def _batch_rows(group: pq.RowGroupMetaData) -> int:
 
 
 def _extent(group: pq.RowGroupMetaData) -> tuple[int, int]:
-    """Return where a row group begins and ends in its file."""
+    """Return where a row group begins and ends in its file. Some writers give 0 for a dictionary that is not there."""
     chunks = [group.column(index) for index in range(group.num_columns)]
-    starts = [
-        min(offset for offset in (chunk.dictionary_page_offset, chunk.data_page_offset) if offset) for chunk in chunks
-    ]
+    offsets = [[chunk.dictionary_page_offset or 0, chunk.data_page_offset] for chunk in chunks]
+    starts = [min(filter(None, each), default=0) for each in offsets]
     ends = (start + chunk.total_compressed_size for start, chunk in zip(starts, chunks, strict=True))
-    return min(starts), max(ends)
+    return min(starts, default=0), max(ends, default=0)
 
 
 def _at_first(source: SourceFile) -> int:

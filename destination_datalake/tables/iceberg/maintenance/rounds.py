@@ -63,16 +63,15 @@ class Round:
     ) -> Iterator[tuple[Compacted, Compaction]]:
         """Yield the files that can take the place of others in the table as it is now.
 
-        The others must all be live, without deleted rows, and the new file must fit the schema.
+        The others must all be live, without deleted rows, and the new file must have as many and fit the schema.
         """
         live = {each.file.file_path: each for each in manifests.candidates(table, MAIN_BRANCH).files}
         entries, order = Entries(table.metadata), _sort_order(self.table.metadata)
         known = order is not None and table.metadata.sort_order_by_id(order.order_id) is not None
         for file in done:
             old = [live[path] for path in file.sources if path in live]
-            if len(old) < len(file.sources):
+            if len(old) < len(file.sources) or file.rows != sum(each.file.record_count for each in old):
                 continue
-            assert file.rows == sum(each.file.record_count for each in old)
             order_id = order.order_id if order is not None and known and file.is_sorted else None
             if (new := entries.of_compacted(file, old[0].file, order_id)) is not None:
                 sequences = [each.sequence for each in old if each.sequence is not None]
