@@ -24,7 +24,9 @@ def difference(text: str, python: ExecutorPython) -> str | None:
         return f"Executors cannot start {found[1]}: {found[2]}. {_interpreter_remedy(python)}"
     if found := _NO_MODULE.search(text):
         where = "its archive is not unpacked" if python.is_packed else f"{found[1]} is missing there"
-        return f"Executors have no connector in {python.interpreter}: {where}. {_install(python)}"
+        # With Spark Connect the server says which Python it is, whatever path the driver's has.
+        which = "the Python that they run" if python.python == "same" else python.interpreter
+        return f"Executors have no connector in {which}: {where}. {_install(python)}"
     if found := _NOT_STARTED.search(text):
         return f"Executors cannot start Python: {found[1].strip()}. {_interpreter_remedy(python)}"
     return None

@@ -63,6 +63,7 @@ def told(**facts: str) -> str:
             "no connector in /opt/lake/bin/python: destination_datalake is missing there",
         ),
         ("ModuleNotFoundError: No module named 'pyarrow'", PATH, "pyarrow is missing there. Install destination-"),
+        ("ModuleNotFoundError: No module named 'pyarrow'", SAME, "no connector in the Python that they run: pyarrow"),
         (
             "Error from python worker:\n  ./destination-datalake/bin/python: 16: exec: python3: not found\nPYTHONPATH",
             PACK,
