@@ -156,7 +156,8 @@ class _Append(_ManifestPerSpec, _FastAppendFiles):
             return existing
         for manifest in chosen:
             MANIFESTS.forget(manifest.manifest_path)
-        return [*merged, *(manifest for manifest in existing if manifest not in chosen)]
+        replaced = set(chosen)
+        return [*merged, *(manifest for manifest in existing if manifest not in replaced)]
 
     def _one_of(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
         read = ExecutorFactory.get_or_create().map(lambda manifest: live_entries(manifest, self._io), manifests)
