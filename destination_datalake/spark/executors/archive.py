@@ -25,6 +25,8 @@ _PREFIX = "executors-"
 _COMPRESSION = 6
 _MIB = 1024 * 1024
 _UNUSED_SECONDS = 30 * 24 * 3600
+_KEPT = 8
+"""How many archives the cache keeps: each version of the connector or of a library makes another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +98,11 @@ def _writable(scratch: Path) -> Path:
 
 
 def _remove_unused(folder: Path) -> None:
-    for old in folder.glob(f"{_PREFIX}*"):
-        if time.time() - old.stat().st_mtime > _UNUSED_SECONDS:
-            old.unlink(missing_ok=True)
+    """Make room for another archive: remove what was used longest ago, and what killed builds have left."""
+    by_use = sorted(((path.stat().st_mtime, path) for path in folder.glob(f"{_PREFIX}*")), reverse=True)
+    for position, (used, path) in enumerate(by_use):
+        if position >= _KEPT - 1 or time.time() - used > _UNUSED_SECONDS:
+            path.unlink(missing_ok=True)
 
 
 def _build(content: Contents, path: Path) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from time import time_ns
 
 import pytest
 
@@ -98,6 +99,13 @@ def test_archives_that_were_not_used_for_a_month_are_removed(tmp_path: Path, scr
     packed(content(tmp_path / "a", fingerprint="2" * 16), scratch)
 
     assert [path.name for path in cache.iterdir()] == ["executors-2222222222222222.tar.gz"]
+
+
+def test_of_many_archives_those_used_last_are_kept(tmp_path: Path, scratch: Path, cache: Path) -> None:
+    for number in range(10):
+        os.utime(packed(content(tmp_path / "a", fingerprint=f"{number:016}"), scratch).path, ns=(0, time_ns() + number))
+
+    assert sorted(path.name for path in cache.iterdir()) == [f"executors-{n:016}.tar.gz" for n in range(2, 10)]
 
 
 @pytest.fixture
