@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from integration_tests.aws.server import ACCOUNT_ID
+from integration_tests.harness.account import Account
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_catalog, configured_stream, record, state, status
 from integration_tests.harness.runs.launch import COMMAND, Launch
 from integration_tests.harness.runs.output import Run
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.warehouse import INTEGER, STRING, object_schema
+from integration_tests.permissions.scenarios import iam_policy
 
 SCHEMA = object_schema(id=INTEGER, fill=STRING)
 FILL = "x" * 1_200_000
@@ -102,3 +104,20 @@ def test_the_command_rehearses_and_then_does_it(
     code, lines, errors = maintain(config, tmp_path, "--stream", "shop.orders")
     assert (code, lines) == (1, [])
     assert errors.startswith("--stream shop.orders: no Iceberg table of this configuration")
+
+
+def test_the_command_may_do_what_the_printed_policy_allows(platform: Platform, lake: Lake, tmp_path: Path) -> None:
+    config = lake.config(maintenance={"mode": "connector"})
+    sync(platform, config)
+    account = Account(lake.endpoint_url)
+    document = json.loads(iam_policy(tmp_path, config, configured_catalog(configured_stream("orders", SCHEMA))))
+    user = account.user(*document["Statement"])
+    log = account.log()
+
+    code, lines, errors = maintain({**config, "credentials": user.credentials}, tmp_path)
+
+    assert (code, errors) == (0, "")
+    assert len(lines) == 3
+    asked = log.read(caller=user.arn)
+    assert {"GetDatabases", "GetTables", "ListObjectsV2", "GetObject"} <= {each.operation for each in asked}
+    assert [each for each in asked if each.refusal] == []
