@@ -210,7 +210,8 @@ def test_large_files_are_read_by_row_group(lake: Cloud, monkeypatch: pytest.Monk
     sources = [large, put(lake, "b", ids(1))]
 
     def notice(params: Any, **_: Any) -> None:
-        ranges.append(params["headers"]["Range"])
+        if params["url_path"].endswith("/large"):  # The other one is read ahead, at any time.
+            ranges.append(params["headers"]["Range"])
 
     events = lake.access.client("s3").meta.events
     events.register("before-call.s3.GetObject", notice)
@@ -219,9 +220,8 @@ def test_large_files_are_read_by_row_group(lake: Cloud, monkeypatch: pytest.Monk
 
     assert content(lake, file).read().to_pylist() == [*rows, *ids(1)]
     starts = [int(each.removeprefix("bytes=").split("-")[0]) for each in ranges]
-    assert len(starts) == 5
     assert starts[0] == large.size - 70_000
-    assert starts[1:4] == sorted(starts[1:4])
+    assert (len(starts), starts[1:]) == (4, sorted(starts[1:]))
 
     monkeypatch.setattr(reading, "_GROUP_BYTES", 10_000)
     assert content(lake, compacted(task(lake, large, put(lake, "c", ids(1))))).read().to_pylist() == [*rows, *ids(1)]
