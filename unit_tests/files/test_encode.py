@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -185,12 +186,14 @@ def test_deferred_file_is_not_visible_before_it_is_published(cloud: Cloud, segme
     assert [row["id"] for row in rows(cloud, file)] == [1]
 
 
-def test_segment_in_s3_is_downloaded(cloud: Cloud) -> None:
-    body = record(1) + record(2)
+def staged(cloud: Cloud, body: bytes) -> StagedSegment:
+    """Put a segment to S3, as for executors on other machines."""
     answer = cloud.access.client("s3").put_object(Bucket=BUCKET, Key="_staging/1.jsonl", Body=body)
-    staged = StagedSegment(StagedObject(f"s3://{BUCKET}/_staging/1.jsonl", answer["ETag"]), len(body))
+    return StagedSegment(StagedObject(f"s3://{BUCKET}/_staging/1.jsonl", answer["ETag"]), len(body))
 
-    [file] = files(encoded(cloud, [staged]))
+
+def test_segment_in_s3_is_downloaded(cloud: Cloud) -> None:
+    [file] = files(encoded(cloud, [staged(cloud, record(1) + record(2))]))
 
     assert [row["id"] for row in rows(cloud, file)] == [1, 2]
 
@@ -315,6 +318,17 @@ def test_refusal_of_aws_is_a_config_error_that_names_the_bucket(cloud: Cloud, se
     assert isinstance(failed, NotEncoded)
     assert "nobody-s-bucket" in failed.failure.message
     assert failed.failure.type == "config_error"
+
+
+def test_failure_of_a_unit_from_another_machine_names_the_executor_s_host(cloud: Cloud, segments: Segments) -> None:
+    elsewhere = replace(PLAN, folder="s3://nobody-s-bucket/shop")
+
+    here = encoded(cloud, [segments.of(record(1))], elsewhere)
+    there = encoded(cloud, [staged(cloud, record(1))], elsewhere)
+
+    assert isinstance(here, NotEncoded)
+    assert isinstance(there, NotEncoded)
+    assert there.failure.message == f"{here.failure.message} This was on an executor, on host {socket.gethostname()}."
 
 
 IMPORTS = """
