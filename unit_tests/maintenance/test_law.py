@@ -31,6 +31,7 @@ class History:
         self.generation = 1
         self._ids = iter(range(1_000_000))
         shop.open(stream)
+        TableOperations(shop.name(stream), shop.access).commit(_merge_manifests_often)
 
     def append(self) -> None:
         """Appending adopts the rows of a pending overwrite."""
@@ -95,6 +96,10 @@ class History:
             lambda: True,
             now=lambda: now,
         )
+
+
+def _merge_manifests_often(_table: Any, transaction: Any) -> None:
+    transaction.set_properties({"commit.manifest.min-count-to-merge": "3"})
 
 
 EVENTS: list[Callable[[History], None]] = [
