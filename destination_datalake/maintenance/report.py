@@ -37,6 +37,7 @@ class StepReport:
             "table": str(self.table),
             "step": self.step,
             "success": self.failure is None,
+            "outcome": self.done,
             **self.figures,
             "notes": [*self.notes],
             "error": None if self.failure is None else self.failure.message,

@@ -128,6 +128,20 @@ def test_a_line_for_logs_is_one_object_of_figures(shop: Shop) -> None:
     assert {"snapshots", "refs", "files", "metadata_files", "bytes", "duration_ms"} <= lines[1].keys()
 
 
+def test_a_table_that_is_left_alone_is_said_with_the_reason(shop: Shop) -> None:
+    shop.open()
+
+    def share_files(_table: Any, transaction: Any) -> None:
+        transaction.set_properties({"gc.enabled": "false"})
+
+    TableOperations(shop.name(), shop.access).commit(share_files)
+
+    for report in maintainer(shop).remove(shop.name()):
+        line = json.loads(report.log_line())
+        assert line["success"] is True
+        assert line["outcome"].startswith("is left alone: its property gc.enabled is false")
+
+
 def test_after_a_sync_removal_is_due_once_a_day(shop: Shop) -> None:
     worn(shop)
 
