@@ -43,7 +43,7 @@ test-engines: jdk setup ## compare partitions with Spark and the Iceberg runtime
 
 test-cluster: jdk setup ## run syncs on clusters of processes that share no disk; Linux, as root or with user namespaces
 	$(PYTHON) -m integration_tests.cluster.harness.environments
-	$(PYTEST) integration_tests/cluster -n 2 --dist loadgroup $(ARGS)
+	$(PYTEST) integration_tests/cluster -n 3 --dist loadgroup $(ARGS)
 
 chaos: jdk setup ## kill, refuse and overtake syncs at random (SECONDS=600 SEED=1, ARGS="--round 17")
 	$(PYTHON) -m integration_tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
