@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Self
 
-from pyiceberg.avro.decoder_fast import CythonBinaryDecoder
+from pyiceberg.avro.decoder import StreamingBinaryDecoder
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.avro.resolver import ReadSchemaResolver, SchemaPartnerAccessor
 from pyiceberg.exceptions import ResolveError
@@ -82,7 +82,7 @@ def _records(path: str, fields: Schema, io: FileIO) -> Iterator[Any]:
         with _Reader(io.new_input(path), fields) as reader:
             yield from (_values(record) for record in reader)
             complete = reader.is_at_the_end()
-    except (EOFError, ResolveError, ValueError, zlib.error) as error:
+    except (EOFError, ResolveError, SystemError, ValueError, zlib.error) as error:
         raise Incomplete(f"{path} cannot be read: {error}") from error
     if not complete:
         raise Incomplete(f"{path} ends too early")
@@ -98,8 +98,11 @@ class _Reader(AvroFile[Record]):
     def __enter__(self) -> Self:
         with self.input_file.open() as source:
             self._content = source.read()
-        self.decoder = CythonBinaryDecoder(self._content)
+        # The compiled decoder reads beyond the end of what it is given: only whole blocks are given to it.
+        self.decoder = StreamingBinaryDecoder(self._content)
         self.header = self._read_header()
+        if not self._content.endswith(self.header.sync):
+            raise EOFError("the last block is incomplete")
         self.schema = self.header.get_schema()
         resolver: Any = ReadSchemaResolver({}, {})
         self.reader = visit_with_partner(self.schema, self.read_schema, resolver, _Skipping())
@@ -114,8 +117,8 @@ class _Reader(AvroFile[Record]):
         return next(self.block)
 
     def is_at_the_end(self) -> bool:
-        """Whether what was read last is the marker that ends each block (Avro spec: Object Container Files)."""
-        return self.decoder.tell() == len(self._content) and self._content.endswith(self.header.sync)
+        """Whether all blocks were read, with the marker that ends each (Avro spec: Object Container Files)."""
+        return self.decoder.tell() == len(self._content)
 
 
 class _Skipping(SchemaPartnerAccessor):

@@ -55,7 +55,7 @@ def test_no_part_of_a_manifest_list_or_a_manifest_is_taken_for_all_of_it(lake: L
         (snapshot.manifest_list, lambda: manifests_of(part, io)),
     ):
         content = io.new_input(path).open().read()
-        for length in range(0, len(content), len(content) // 30):
+        for length in range(0, len(content), len(content) // 40):
             s3.put_object(Bucket=lake.bucket, Key="part.avro", Body=content[:length])
             with pytest.raises(Incomplete):
                 read()
