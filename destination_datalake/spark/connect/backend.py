@@ -56,6 +56,7 @@ class ConnectBackend:
         self._opening = threading.Lock()
         self._opened: SparkSession | None = None
         self._session: RemoteSession | None = None
+        self._ending: RemoteSession | None = None
         self._lost = 0
         self._failure: SparkFailed | None = None
 
@@ -69,8 +70,15 @@ class ConnectBackend:
         return self._failure
 
     def parallelism(self) -> int:
-        """Return how many tasks the server's Spark runs at once, by what it said at the start or has been seen to."""
-        return self._current().parallelism()
+        """Return how many tasks the server's Spark runs at once, by what it said at the start or has been seen to.
+
+        Does not wait: the next session is of the same Spark, and who asks may hold a lock that others need.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if (session := self._session) is None:
+            raise _stopped()
+        return session.parallelism()
 
     def run(self, work: Work[Task, Result], tasks: Sequence[Task]) -> list[Result]:
         """Run a Spark task for each of `tasks`; in another session again if this one ends meanwhile."""
@@ -125,6 +133,8 @@ class ConnectBackend:
             except Exception as error:
                 if self._stopping.is_set():
                     raise _stopped() from error
+                if session is self._ending or session is not self._session:
+                    continue  # Another job has lost the session, and closed it: that is all that the error may mean.
                 if isinstance(error, SparkFailed):
                     self._failure = error
                     raise
@@ -156,6 +166,7 @@ class ConnectBackend:
             if self._session is not lost or self._stopping.is_set():
                 return
             self._count_lost()
+            self._ending = lost
             lost.close()
             self._launcher.end()
             try:
