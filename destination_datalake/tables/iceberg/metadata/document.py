@@ -20,14 +20,16 @@ class MetadataDocument:
 
     def of(self, metadata: TableMetadata) -> str:
         """Return the document, to the letter as PyIceberg writes it."""
-        former, self._texts = self._texts, {}
+        former, texts = self._texts, dict[int, tuple[Snapshot, str]]()
         if former is None:
+            self._texts = texts
             return metadata.model_dump_json()
         for snapshot in metadata.snapshots:
             known = former.get(snapshot.snapshot_id)
             # One whose parent has expired is another snapshot of the same id.
             text = known[1] if known is not None and known[0] is snapshot else snapshot.model_dump_json()
-            self._texts[snapshot.snapshot_id] = (snapshot, text)
+            texts[snapshot.snapshot_id] = (snapshot, text)
+        self._texts = texts  # Of several threads one's: whichever it is, what it has is right.
         rest = metadata.model_copy(update={"snapshots": []}).model_dump_json()
         # In a JSON text quotes within strings are escaped, and no other array has this name (Iceberg spec).
-        return rest.replace(_NONE, f'"snapshots":[{",".join(text for _, text in self._texts.values())}]', 1)
+        return rest.replace(_NONE, f'"snapshots":[{",".join(text for _, text in texts.values())}]', 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
@@ -55,3 +56,22 @@ def test_every_document_is_pyiceberg_s(versions: list[TableMetadata]) -> None:
 
     for version in versions:
         assert document.of(version) == version.model_dump_json()
+
+
+class Interrupted(Snapshot):
+    """While its text is made, another thread makes another document."""
+
+    def model_dump_json(self, **options: Any) -> str:  # type: ignore[override]
+        DOCUMENT.of(metadata(THREE))
+        return super().model_dump_json(**options)
+
+
+DOCUMENT = MetadataDocument()
+
+
+def test_two_commits_at_once_have_documents_of_their_own() -> None:
+    """Two threads may commit to a table, on the same kept metadata. One of them fails; the other's must be right."""
+    DOCUMENT.of(metadata())
+    interrupted = metadata(ONE, Interrupted.model_validate(TWO.model_dump(by_alias=True)))
+
+    assert DOCUMENT.of(interrupted) == interrupted.model_dump_json()
