@@ -1,7 +1,8 @@
 """The objects that a table refers to, as far as it can be asked: from its metadata down to the data files.
 
 For each object a hash of eight bytes is kept, so a table of ten million files takes 80 MB. Where two hashes are equal,
-an object seems to be referred to that is not, and stays.
+an object seems to be referred to that is not, and stays. The hash is of the key alone, as writers have it who see one
+slash in several: an object may be written in several ways, and buckets have other names at their access points.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from hashlib import blake2b
+from posixpath import normpath
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyiceberg.table.metadata import TableMetadata
 
-_SCHEME = re.compile(r"^s3[an]?://", re.IGNORECASE)
+_BUCKET = re.compile(r"^[a-z][a-z0-9+.-]*://[^/]*", re.IGNORECASE)
 _READERS = 8
 """Requests to S3 at a time."""
 
@@ -90,7 +92,7 @@ class References:
     def without(self, paths: Sequence[str]) -> list[bool]:
         """Return for each path whether nothing refers to it."""
         self._merge()
-        hashes = np.fromiter(map(_hash, paths), np.uint64, len(paths))
+        hashes = np.fromiter(map(_hash_of_key, paths), np.uint64, len(paths))
         places = np.searchsorted(self._sorted, hashes)
         known = np.zeros(len(paths), bool)
         inside = places < len(self._sorted)
@@ -104,7 +106,7 @@ class References:
         return [file for file, dead in zip(found, self.without([file.path for file in found]), strict=True) if dead]
 
     def _add(self, *paths: str) -> None:
-        self._new.extend(map(_hash, paths))
+        self._new.extend(map(_hash_of_key, paths))
         if len(self._new) >= _MERGED_AT + len(self._sorted) // 8:
             self._merge()
 
@@ -131,5 +133,15 @@ def read_concurrently(read: Callable[[_T], _R], items: Iterable[_T]) -> Iterator
 
 
 def _hash(path: str) -> int:
-    """Return the hash of an object's bucket and key: engines write s3, s3a or s3n for the same."""
-    return int.from_bytes(blake2b(_SCHEME.sub("", path).encode(), digest_size=8).digest(), "little")
+    return int.from_bytes(blake2b(path.encode(), digest_size=8).digest(), "little")
+
+
+def _hash_of_key(path: str) -> int:
+    """Return the hash of an object's key, for all ways in which engines may write its address.
+
+    Schemes are s3, s3a or s3n. Hadoop's `Path` resolves repeated slashes and dots, and metadata has what it was given.
+    """
+    key = _BUCKET.sub("", path)
+    if "//" in key or "/." in key:
+        key = normpath(f"/{key.lstrip('/')}")
+    return _hash(key)

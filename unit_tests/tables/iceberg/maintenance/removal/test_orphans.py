@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -14,6 +15,7 @@ from destination_datalake.tables.iceberg.maintenance.removal.orphans import Orph
 from destination_datalake.tables.iceberg.maintenance.removal.paths import Incomplete
 from destination_datalake.tables.iceberg.metadata.kept import MANIFESTS, METADATA
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+from destination_datalake.tables.table import Committed
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 
 LATER = timedelta(days=4)
@@ -95,6 +97,30 @@ def test_everything_that_any_snapshot_branch_or_tag_refers_to_stays(lake: Lake) 
     assert lake.objects() == before
     assert (removed.files.files, removed.old_metadata.files) == (0, 0)
     assert (lake.ids(), lake.ids("audit"), lake.ids("airbyte_generation_3")) == ([2], [1], [3])
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "s3a://{bucket}/orders/data/{name}",
+        "S3N://{bucket}/orders/data/{name}",
+        "s3a://{bucket}/orders//data/{name}",
+        "s3a://{bucket}//orders/./data/{name}",
+        "s3://lake-ap-a1b2c3-s3alias/orders/data/{name}",
+        "s3a://arn:aws:s3:eu-west-1:123456789012:accesspoint:lake/orders/data/{name}",
+    ],
+)
+def test_a_file_stays_however_its_writer_has_written_its_address(lake: Lake, written: str) -> None:
+    """Hadoop's file systems take several slashes for one, and a bucket has other names at its access points."""
+    table = lake.open()
+    file = lake.write(table, 1)
+    name = file.uri.rpartition("/")[2]
+    committed = replace(file, uri=written.format(bucket=lake.bucket, name=name))
+    assert table.commit([committed], no_rewrite) == Committed()
+
+    assert remove(lake).files.files == 0
+
+    assert f"orders/data/{name}" in lake.objects()
 
 
 def test_metadata_files_that_the_log_has_dropped_are_removed(lake: Lake) -> None:
