@@ -63,6 +63,7 @@ class RemoteStaging:
         self._lock = threading.Lock()
         self._staged: dict[Segment, _Staged] = {}
         self._deletions: set[Future[StagedSegment | None]] = set()
+        self._has_ended = False
         self._is_clean = True
 
     def __enter__(self) -> RemoteStaging:
@@ -73,9 +74,15 @@ class RemoteStaging:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Delete all that is staged, and the lease, as far as that is possible in time."""
+        """Delete all that is staged, and the lease, as far as that is possible in time.
+
+        After SIGTERM jobs may still run: what they seal is not uploaded, and what they release is already.
+        """
         deadline = time.monotonic() + self._close_seconds
-        self.release([*self._staged])
+        with self._lock:
+            self._has_ended = True
+            staged = [*self._staged]
+        self.release(staged)
         with self._lock:
             deletions = [*self._deletions]
         _, late = wait(deletions, self._close_seconds)
@@ -93,6 +100,7 @@ class RemoteStaging:
         """Queue the upload of a segment."""
         staged = _Staged(segment, f"{self._root}/{self._sync}/{next(self._numbers):08d}.jsonl")
         with self._lock:
+            staged.is_wanted = not self._has_ended
             self._staged[segment] = staged
             staged.upload = self._pool.submit(lambda: self._upload(staged))
 
@@ -108,7 +116,9 @@ class RemoteStaging:
         """Queue the deletion of segments; those that are not uploaded yet never will be."""
         with self._lock:
             for segment in segments:
-                staged = self._staged.pop(segment)
+                staged = self._staged.pop(segment, None)
+                if staged is None:
+                    continue  # The end of the sync has released it.
                 staged.is_wanted = False
                 deletion = self._pool.submit(lambda staged=staged: self._delete(staged))  # type: ignore[misc]
                 self._deletions.add(deletion)

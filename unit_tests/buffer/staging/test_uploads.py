@@ -150,3 +150,22 @@ def test_a_segment_that_could_not_be_deleted_keeps_its_lease_so_that_a_later_syn
     finally:
         pool.close(lambda: False)
     assert "a later sync deletes" in caplog.text
+
+
+def test_a_job_that_outlives_the_sync_may_release_its_segments(cloud: Cloud, staged: Staged) -> None:
+    segment = staged.segment()
+    staged.close()
+
+    staged.staging.release([segment])
+
+    assert cloud.objects() == {}
+
+
+def test_what_a_job_seals_after_the_sync_has_ended_is_not_left_in_s3(cloud: Cloud, staged: Staged) -> None:
+    staged.segment()
+    staged.close()
+
+    late = staged.segment()
+
+    assert cloud.objects() == {}, "without a lease no later sync would delete it"
+    assert late in staged.free
