@@ -26,6 +26,8 @@ from pyiceberg.schema import visit_with_partner
 from pyiceberg.table import Table
 from pyiceberg.types import DoubleType, IcebergType
 
+from destination_datalake.tables.table import TableConflict
+
 _DOUBLE = Struct("<d")
 
 
@@ -40,10 +42,21 @@ def live_files(table: Table, snapshot_id: int) -> list[IcebergFile]:
 
 
 def live_entries(manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
-    """Return the entries of a manifest without those of deleted files."""
+    """Return the entries of a manifest without those of deleted files.
+
+    Raises TableConflict if there are fewer than the manifest list says. What is written in place of a manifest would
+    lack the others, and PyIceberg's reader takes an incomplete or empty Avro block for the end of the file.
+    """
     with _ManifestReader(io.new_input(manifest.manifest_path)) as entries:
-        live = (entry for entry in entries if entry.status != ManifestEntryStatus.DELETED)
-        return [_inherit_from_manifest(entry, manifest) for entry in live]
+        all_live = (entry for entry in entries if entry.status != ManifestEntryStatus.DELETED)
+        live = [_inherit_from_manifest(entry, manifest) for entry in all_live]
+    counts = (manifest.added_files_count, manifest.existing_files_count)  # None in old tables.
+    if len(live) < (listed := sum(count or 0 for count in counts)):
+        raise TableConflict(
+            f"Cannot read {manifest.manifest_path}: {len(live)} of {listed} live files are found in it. Rewrite the "
+            "table's manifests with another engine (Spark: the procedure rewrite_manifests), or restore that object."
+        )
+    return live
 
 
 def holds_files(table: Table, snapshot_id: int) -> bool:
