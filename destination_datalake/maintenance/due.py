@@ -58,12 +58,16 @@ def _reports(
 
 
 def _is_ours(table: TableName, access: AwsAccess) -> bool:
-    """Whether this connector has created the table; also if that cannot be told, as the steps then say why."""
+    """Whether this connector has created the table; also if there is none any more, as the steps then say."""
     glue = access.client("glue")
     try:
         found = glue.get_table(DatabaseName=table.database, Name=table.table)["Table"]
-    except Exception:
+    except glue.exceptions.EntityNotFoundException:
         return True
+    except Exception:
+        # It may be of others, and the next requests may succeed.
+        _logger.warning("Table %s is not maintained: it cannot be told who has created it.", table, exc_info=True)
+        return False
     if TableOwner.of(found.get("Parameters", {})) is not None:
         return True
     _logger.info("Table %s was not created by this connector, which leaves its maintenance to others.", table)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import pytest
+from botocore.exceptions import ConnectTimeoutError
 
 from destination_datalake.files.compact import compact
 from destination_datalake.maintenance import due
@@ -110,6 +111,27 @@ def test_a_table_of_others_is_left_to_them(cloud: Cloud, reports: Reports, optio
 
     assert reports() == []
     assert shop.objects() == before_
+
+
+def test_a_table_whose_owner_cannot_be_read_is_left_with_a_warning(
+    cloud: Cloud, reports: Reports, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may be of others, and the requests that follow may succeed."""
+    shop = Shop(cloud, maintenance={"mode": "connector"})
+    small_files(shop)
+    before_ = shop.objects()
+
+    def fail(number: int) -> None:
+        if number == 1:
+            raise ConnectTimeoutError(endpoint_url="glue")
+
+    access, engine = another_client(), cast("Any", Executors())
+    before(access, "glue", "GetTable", fail)
+    maintain_after_sync(shop.config, [shop.name()], access, engine, lambda: False)
+
+    assert reports() == []
+    assert shop.objects() == before_
+    assert [each.levelno for each in caplog.records].count(logging.WARNING) == 1
 
 
 def test_without_a_spark_that_runs_jobs_the_rest_is_done_and_a_warning_says_so(
