@@ -32,14 +32,17 @@ class WriteArguments(NamedTuple):
 def write_arguments(arguments: Sequence[str]) -> WriteArguments | None:
     """Return the files of a `write` as platforms call it; None for any other command line, which the CDK parses."""
     parser = argparse.ArgumentParser(add_help=False, exit_on_error=False, allow_abbrev=False)
-    parser.add_argument("command", choices=["write"])
-    parser.add_argument("--config", required=True)
-    parser.add_argument("--catalog", required=True)
+    parser.add_argument("command", nargs="?", choices=["write"])
+    parser.add_argument("--config")
+    parser.add_argument("--catalog")
     try:
         parsed, others = parser.parse_known_args(list(arguments))
     except (argparse.ArgumentError, SystemExit):
         return None
-    return None if others else WriteArguments(parsed.config, parsed.catalog)
+    # What argparse itself requires it misses with a usage on stderr, which is the CDK's to print.
+    if others or None in (parsed.command, parsed.config, parsed.catalog):
+        return None
+    return WriteArguments(parsed.config, parsed.catalog)
 
 
 def run_write(

@@ -37,8 +37,9 @@ def test_a_write_with_its_two_files_is_understood(arguments: list[str]) -> None:
         ["--config", "a.json", "--catalog", "b.json"],
     ],
 )
-def test_every_other_command_line_is_left_to_the_cdk(arguments: list[str]) -> None:
+def test_every_other_command_line_is_left_to_the_cdk(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert write_arguments(arguments) is None
+    assert capfd.readouterr() == ("", ""), "the CDK says what is wrong, once"
 
 
 def test_what_a_write_imports_is_without_the_cdk() -> None:

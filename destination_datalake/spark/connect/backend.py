@@ -197,6 +197,8 @@ class ConnectBackend:
         from destination_datalake.spark.connect.connection import connect
         from destination_datalake.spark.connect.session import RemoteSession
 
+        if self._stopping.is_set():
+            raise _stopped()  # Nobody would end what is launched now.
         # Known while it is opened: `stop` may come meanwhile.
         self._opened = spark = connect(self._launcher.launch(self._stopping))
         conf = {} if self._launcher.is_fresh else self._conf

@@ -13,6 +13,8 @@ import pytest
 from destination_datalake.spark.connect import backend as backends
 from destination_datalake.spark.connect.backend import ConnectBackend
 from destination_datalake.spark.executors.python import ExecutorPython
+from destination_datalake.spark.failure import SparkFailed
+from destination_datalake.spark.launchers.launcher import Endpoint
 from destination_datalake.spark.launchers.running import RunningServer
 from unit_tests.spark.connect.server import Server, fails
 
@@ -80,3 +82,27 @@ def test_how_many_tasks_run_at_once_is_known_while_a_session_is_replaced(
         assert not running.done()
         opened.set()
         assert running.result(30) == [2, 4]
+
+
+def test_no_session_is_launched_for_a_sync_that_has_ended_while_the_last_one_was_closed(server: Server) -> None:
+    class Service:
+        name, is_fresh, launched = "the service", True, 0
+
+        def launch(self, stopping: threading.Event) -> Endpoint:  # noqa: ARG002
+            self.launched += 1
+            return Endpoint(server.url)
+
+        def end(self) -> None:
+            """End the session, and in this moment the sync."""
+            ending._stopping.set()
+
+    service = Service()
+    ending = ConnectBackend(service, ExecutorPython(), {})
+    ending.start()
+    server.executions = [CLOSED]
+
+    with pytest.raises(SparkFailed, match="was stopped"):
+        ending.run(doubled, [1])
+
+    assert service.launched == 1, "each is billed until it has been idle for long"
+    ending.stop(orderly=True)
