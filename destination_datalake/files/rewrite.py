@@ -61,16 +61,18 @@ def rewrite(tasks: Iterable[RewriteTask]) -> Iterator[RewriteResult]:
 def published(results: Sequence[RewriteResult], access: AwsAccess) -> list[Rewritten]:
     """Make all rewritten files visible, on the driver, and return them.
 
-    Raises RewriteFailed if one could not be rewritten; then none is visible, and no upload is left.
+    Raises RewriteFailed if one could not be rewritten; then none is visible. Raises what S3's client raises, when some
+    may be visible. No upload is left either way.
     """
     s3 = access.client("s3")
     rewritten = [result for result in results if isinstance(result, Rewritten)]
     uploads = [file.pending_upload for file in rewritten if file.pending_upload is not None]
     failed = [result for result in results if isinstance(result, NotRewritten)]
-    if failed:
-        with undone_on_failure(partial(withdraw_all, uploads, s3)):
+    # Uploads alone: another sync may have a file under the name of one that is visible.
+    with undone_on_failure(partial(withdraw_all, uploads, s3)):
+        if failed:
             raise RewriteFailed(failed[0].failure)
-    publish_all(uploads, s3)
+        publish_all(uploads, s3)
     return rewritten
 
 

@@ -13,12 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.compat import HTTPHeaders
+from botocore.exceptions import ClientError
 from moto.core.botocore_stubber import MockRawResponse
 
 from destination_datalake.files.plan import NotRewritten, RewriteTask, Rewritten
 from destination_datalake.files.rewrite import published, rewrite
 from destination_datalake.schema.types import ColumnType, Decimal, Field, Float64, Int64, List, Struct
-from unit_tests.cloud import BUCKET, Cloud
+from unit_tests.cloud import BUCKET, Cloud, another_client, before
 
 
 def file_of(table: pa.Table, **options: Any) -> bytes:
@@ -51,6 +52,23 @@ def rewritten(cloud: Cloud, content: bytes, **columns: ColumnType) -> pq.Parquet
 
 def with_id(field: pa.Field[Any], number: int) -> pa.Field[Any]:
     return field.with_metadata({"PARQUET:field_id": str(number)})
+
+
+def test_files_that_cannot_be_made_visible_leave_no_uploads(cloud: Cloud) -> None:
+    content = file_of(pa.table({"n": pa.array([1, 2], pa.int32())}))
+    cloud.access.client("s3").put_object(Bucket=BUCKET, Key="old", Body=content)
+    new = [f"s3://{BUCKET}/new/{number}" for number in range(3)]
+    results = [*rewrite([RewriteTask(f"s3://{BUCKET}/old", uri, {"n": Int64()}, cloud.access) for uri in new])]
+
+    def refuse(_time: int) -> None:
+        raise ClientError({"Error": {"Code": "SlowDown", "Message": ""}}, "CompleteMultipartUpload")
+
+    driver = another_client()
+    before(driver, "s3", "CompleteMultipartUpload", refuse)
+    with pytest.raises(ClientError, match="SlowDown"):
+        published(results, driver)
+
+    assert (cloud.unfinished_uploads(), [*cloud.objects()]) == ([], ["old"])
 
 
 def test_a_file_whose_body_ends_early_is_read_again(cloud: Cloud) -> None:
