@@ -8,6 +8,7 @@ Hosts see neither the connector's source nor the environment that the tests run 
 """
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +45,9 @@ def make_all() -> None:
     for environment, version in ((SPARK, pyspark.__version__), (OLDEST_SPARK, "4.0.*")):
         if not (environment / "bin" / "python").exists():
             _uv("venv", "--quiet", "--python", sys.executable, str(environment))
+        for left in environment.glob("lib/*/site-packages/pyspark/work"):
+            # Where the executors of a Connect server of `local-cluster` unpack archives: gigabytes in each run.
+            shutil.rmtree(left)
         _uv("pip", "install", "--quiet", "--python", python_of(environment), f"pyspark=={version}", *_ARROW, *_CONNECT)
 
 
