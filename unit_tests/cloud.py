@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,9 @@ from integration_tests.aws.extension import install
 BUCKET = "lake"
 
 install()
+
+_registered: list[ExitStack] = []
+"""For each cloud that there is, the end of what tests have registered with clients."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +73,13 @@ class Cloud:
 def cloud() -> Iterator[Cloud]:
     """Lend an account, empty but for the bucket."""
     access = AwsAccess("us-east-1", AccessKeys("AKIAIOSFODNN7EXAMPLE", "not-a-secret"))
-    with mock_aws():
+    with mock_aws(), ExitStack() as registered:
+        _registered.append(registered)
         access.client("s3").create_bucket(Bucket=BUCKET)
-        yield Cloud(access)
+        try:
+            yield Cloud(access)
+        finally:
+            _registered.remove(registered)
 
 
 def on_disk(path: Path) -> StagedSegment:
@@ -91,13 +98,19 @@ def another_client() -> AwsAccess:
 
 
 def before(access: AwsAccess, service: Any, operation: str, act: Callable[[int], object]) -> None:
-    """Call `act` with 1, 2, 3, … before each call of an operation through these clients."""
+    """Call `act` with 1, 2, 3, … before each call of an operation through these clients, until the cloud is gone.
+
+    Clients outlive it: those of equal accesses are the same in all tests.
+    """
     times = iter(range(1, 1000))
 
     def notice(**_: object) -> None:
         act(next(times))
 
-    access.client(service).meta.events.register(f"before-call.{service}.{operation}", notice)
+    events, event = access.client(service).meta.events, f"before-call.{service}.{operation}"
+    events.register(event, notice)
+    for registered in _registered[-1:]:
+        registered.callback(events.unregister, event, notice)
 
 
 def at_the_next_update(access: AwsAccess, act: Callable[[], object], *, response_lost: bool = False) -> None:

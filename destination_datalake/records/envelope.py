@@ -102,7 +102,7 @@ def extracted_at(emitted: Any) -> pa.Array[Any]:
         return timestamps(emitted)
     bounds = pc.min_max(emitted)
     low, high = bounds["min"].as_py(), bounds["max"].as_py()
-    require(emitted.null_count == 0 and low > -_SECONDS_BELOW and high <= LATEST_EMITTED)
+    require(emitted.null_count == 0 and low >= EARLIEST_EMITTED // 1000 and high <= LATEST_EMITTED)
     if low < _SECONDS_BELOW:
         in_seconds = pc.less(emitted, pa.scalar(_SECONDS_BELOW))
         emitted = pc.if_else(in_seconds, pc.multiply(emitted, pa.scalar(1000)), emitted)
