@@ -142,7 +142,9 @@ def test_spec_check_and_write_succeed_on_every_kind_of_master(
     lines = [record("orders", {"id": 1, "tags": ["x"]}), state("orders", 1), status("orders", "COMPLETE")]
 
     with master(reduced) as address:
-        config = lake.config(spark={"master": address, "conf": {"spark.executor.memory": "600m"}})
+        config = lake.config(
+            spark={"master": address, "executor_credentials": "keys", "conf": {"spark.executor.memory": "600m"}}
+        )
         spec, check = platform.spec(), platform.check(config)
         run = platform.write(config, streams, lines)
 

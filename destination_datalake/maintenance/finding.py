@@ -78,7 +78,17 @@ class TableFinder:
     def _in_databases(self) -> Iterator[tuple[str, TableTypeDef]]:
         for database in self._databases():
             pages = self.glue.get_paginator("get_tables").paginate(DatabaseName=database)
-            yield from ((database, table) for page in pages for table in page["TableList"])
+            try:
+                listed = [table for page in pages for table in page["TableList"]]
+            except Exception as error:
+                failure = explain(error, doing="list the tables of", resource=database)
+                is_of_others = database != self.config.lakeformation_database_name
+                if failure is None or failure.type != "config_error" or not is_of_others:
+                    raise
+                # Another connection, with another identity, may have created it.
+                self.notes.append(f"{failure.message} Its tables were not looked at.")
+                continue
+            yield from ((database, table) for table in listed)
 
     def _databases(self) -> list[str]:
         own = self.config.lakeformation_database_name

@@ -116,8 +116,10 @@ def test_the_command_may_do_what_the_printed_policy_allows(platform: Platform, l
 
     code, lines, errors = maintain({**config, "credentials": user.credentials}, tmp_path)
 
-    assert (code, errors) == (0, "")
-    assert len(lines) == 3
+    # Databases that the connector has created for others, here for other tests, are theirs.
+    others = [each for each in (*lines, *errors.splitlines()) if each.endswith("Its tables were not looked at.")]
+    assert code == 0, errors
+    assert len(lines) + len(errors.splitlines()) - len(others) == 3
     asked = log.read(caller=user.arn)
     assert {"GetDatabases", "GetTables", "ListObjectsV2", "GetObject"} <= {each.operation for each in asked}
-    assert [each for each in asked if each.refusal] == []
+    assert [each.operation for each in asked if each.refusal] == ["GetTables"] * len(others)

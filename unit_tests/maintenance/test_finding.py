@@ -119,3 +119,25 @@ def test_who_may_not_list_databases_is_told_and_has_one(cloud: Cloud) -> None:
 
     assert finds.tables([]) == [TableName("raw", "orders")]
     assert "Only raw was looked at" in finds.notes[0]
+
+
+def test_a_database_that_may_not_be_read_is_told_and_the_others_are_looked_at(cloud: Cloud) -> None:
+    # Given the tables of two databases that the connector has created, one of them by another identity
+    finder(cloud)
+    add(cloud, "orders", database="raw", parameters={**OURS, "airbyte.stream-namespace": ""})
+    cloud.access.client("glue").create_database(
+        DatabaseInput={"Name": "theirs", "Description": DATABASE_DESCRIPTION},
+    )
+    access, listed = another_client(), iter(["raw", "theirs"])
+
+    def deny(_: int) -> None:
+        if next(listed) == "theirs":
+            response: Any = {"Error": {"Code": "AccessDeniedException", "Message": "not authorized"}}
+            raise ClientError(response, "GetTables")
+
+    before(access, "glue", "GetTables", deny)
+    finds = TableFinder(Shop(cloud).config, access.client("glue"))
+
+    # Then the one that may be read is looked at
+    assert finds.tables([]) == [TableName("raw", "orders")]
+    assert finds.notes[0].endswith("Its tables were not looked at.")
