@@ -70,12 +70,6 @@ def local(_: Path) -> Iterator[str]:
 
 
 @contextmanager
-def local_cluster(_: Path) -> Iterator[str]:
-    """A cluster that Spark starts and ends itself, with executors in JVMs of their own."""
-    yield "local-cluster[1,1,1024]"
-
-
-@contextmanager
 def standalone(environment: Path) -> Iterator[str]:
     """A master and a worker of the same environment, as on other machines."""
     spark = next(environment.glob("lib/python3.*/site-packages/pyspark"))
@@ -134,7 +128,7 @@ def test_every_module_can_be_imported(reduced: Path) -> None:
     assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr
 
 
-@pytest.mark.parametrize("master", [local, local_cluster, standalone], ids=lambda master: str(master.__name__))
+@pytest.mark.parametrize("master", [local, standalone], ids=lambda master: str(master.__name__))
 def test_spec_check_and_write_succeed_on_every_kind_of_master(
     platform: Platform, lake: Lake, reduced: Path, master: Callable[[Path], AbstractContextManager[str]]
 ) -> None:
