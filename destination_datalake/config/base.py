@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
+ROLE_ARN = r"^arn:aws[a-z-]*:iam::[0-9]{12}:role/.+$"
+"""The pattern of an IAM role's ARN; spec.json has the same."""
+
 
 class Options(BaseModel):
     """An object of options: immutable, and strict about types."""

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, Field, SecretStr, ValidationError
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.config.base import Options
+from destination_datalake.config.base import ROLE_ARN, Options
 from destination_datalake.config.groups.encryption import BucketDefault, SseKms, SseS3
 from destination_datalake.config.groups.governance import LakeFormationOptions, contradictory_governance
 from destination_datalake.config.groups.layout import (
@@ -46,7 +46,7 @@ class IamRole(Options):
     credentials_title: Literal["IAM Role"]
     role_arn: Annotated[
         str,
-        Field(pattern=r"^arn:aws[a-z-]*:iam::[0-9]{12}:role/.+$"),
+        Field(pattern=ROLE_ARN),
         Expects("a role's ARN, such as arn:aws:iam::123456789012:role/airbyte"),
     ]
     external_id: Annotated[

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from destination_datalake.config.base import Options
+from destination_datalake.config.base import ROLE_ARN, Options
 from destination_datalake.config.messages import Expects
 
 GovernanceMode = Literal["none", "hybrid", "managed"]
@@ -78,7 +78,7 @@ class LakeFormationOptions(Options):
     mode: Annotated[GovernanceMode, Expects("none, hybrid or managed")] = "none"
     registration_role_arn: Annotated[
         str | None,
-        Field(pattern=r"^arn:aws[a-z-]*:iam::[0-9]{12}:role/.+$"),
+        Field(pattern=ROLE_ARN),
         Expects("the ARN of the role that Lake Formation uses to read and write the location"),
     ] = None
     tags: Annotated[Tags, _TAGS] = Field(default_factory=dict)

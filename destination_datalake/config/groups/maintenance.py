@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from destination_datalake.config.base import Options
+from destination_datalake.config.base import ROLE_ARN, Options
 from destination_datalake.config.messages import Expects
 
 
@@ -39,7 +39,7 @@ class GlueOptimizers(Retention):
     mode: Literal["glue"]
     role_arn: Annotated[
         str,
-        Field(pattern=r"^arn:aws[a-z-]*:iam::[0-9]{12}:role/.+$"),
+        Field(pattern=ROLE_ARN),
         Expects("the ARN of the role that Glue's table optimizers use, such as arn:aws:iam::123456789012:role/glue"),
     ]
 

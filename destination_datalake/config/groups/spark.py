@@ -8,12 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr
 
-from destination_datalake.config.base import Options
+from destination_datalake.config.base import ROLE_ARN, Options
 from destination_datalake.config.messages import Expects
 
 ExecutorCredentials = Literal["role", "session", "keys"]
-
-_ROLE_ARN = r"^arn:aws[a-z-]*:iam::[0-9]{12}:role/.+$"
 
 
 class EmrServerless(Options):
@@ -21,7 +19,7 @@ class EmrServerless(Options):
 
     application_id: Annotated[str, Field(pattern=r"^[0-9a-z]{1,64}$"), Expects("the id of an application")]
     execution_role_arn: Annotated[
-        str, Field(pattern=_ROLE_ARN), Expects("a role's ARN, such as arn:aws:iam::123456789012:role/spark")
+        str, Field(pattern=ROLE_ARN), Expects("a role's ARN, such as arn:aws:iam::123456789012:role/spark")
     ]
 
 
@@ -29,7 +27,7 @@ class GlueSession(Options):
     """An interactive session of AWS Glue, which is started for each sync."""
 
     role_arn: Annotated[
-        str, Field(pattern=_ROLE_ARN), Expects("a role's ARN, such as arn:aws:iam::123456789012:role/spark")
+        str, Field(pattern=ROLE_ARN), Expects("a role's ARN, such as arn:aws:iam::123456789012:role/spark")
     ]
     worker_type: Annotated[
         str, Field(pattern=r"^[A-Z]\.[0-9]{1,2}X$"), Expects("a type of Glue's workers, such as G.1X")
