@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Sequence
 from statistics import median
+from typing import Any
 from uuid import uuid4
 
 import psutil
@@ -33,7 +34,7 @@ from destination_datalake.schema.arrow import arrow_field
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.tables.factory import TableFactory
 from destination_datalake.tables.glue.database import Databases
-from destination_datalake.tables.table import Committed, TableName
+from destination_datalake.tables.table import Committed, Jobs, TableName
 
 ROWS = 3
 AROUND = 10
@@ -96,7 +97,8 @@ def _factory(access: AwsAccess, url: str, table_type: str) -> TableFactory:
         }
     )
     databases = Databases(access, Governance(Policy(f"arn:aws:s3:::{BUCKET}"), access))
-    return TableFactory(config, uuid4().hex, access, databases)
+    no_spark: Any = None  # No stream is deduplicated, and nothing else asks for jobs.
+    return TableFactory(config, uuid4().hex, access, databases, Jobs(no_spark, ""))
 
 
 def _stream(name: str) -> Stream:

@@ -21,6 +21,19 @@ FileFormat = Literal["parquet", "jsonl"]
 
 
 @dataclass(frozen=True, slots=True)
+class Deduplication:
+    """By which columns, named as in the table, rows are versions of one row, and which of them is the latest.
+
+    `key` are its primary key. `cursor` is the column whose higher value wins, None for the time of extraction alone.
+    A row with a value in `deleted_at` deletes its key; None if such rows are kept as others.
+    """
+
+    key: tuple[str, ...]
+    cursor: str | None = None
+    deleted_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class FilePlan:
     """How one stream's records are written as data files of its table.
 
@@ -42,6 +55,8 @@ class FilePlan:
     sync_id: int | None
     partitioning: Partitioning | None = None
     sort_order: SortOrder | None = None
+    dedup: Deduplication | None = None
+    """Records whose key or cursor cannot be kept as it was sent are rejects; None if rows are not deduplicated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +151,7 @@ class RewriteFailed(ConnectorError):
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A Parquet file to compact: its S3 URI, and its bytes and rows by the table's metadata."""
+    """A Parquet file to read: its S3 URI, and its bytes and rows by the table's metadata."""
 
     uri: str
     size: int
@@ -144,6 +159,8 @@ class SourceFile:
     required_ids: frozenset[int] = frozenset()
     """Field ids of columns whose values the table takes from the file's partition if the file lacks them (Iceberg spec:
     Column Projection). Such a file is left as it is."""
+    position_deletes: tuple[SourceFile, ...] = ()
+    """Files of position deletes that may have rows of this file (Iceberg spec: Position Delete Files)."""
 
 
 @dataclass(frozen=True, slots=True)

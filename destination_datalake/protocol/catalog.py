@@ -37,8 +37,9 @@ class StreamDescriptor(msgspec.Struct):
 class Stream:
     """One stream of the configured catalog.
 
-    `generation` and `minimum_generation` are None when the platform does not support refreshes. `cursor_field` are the
-    keys of the record that the connection's cursor is made of; empty if it has none.
+    `dedup` streams keep one row for each `primary_key`, whose parts are keys of the record. `cursor_field` are the keys
+    of the record that the connection's cursor is made of; empty if it has none. `generation` and `minimum_generation`
+    are None when the platform does not support refreshes.
     """
 
     id: StreamId
@@ -48,6 +49,8 @@ class Stream:
     minimum_generation: int | None
     sync_id: int | None
     cursor_field: tuple[str, ...] = ()
+    dedup: bool = False
+    primary_key: tuple[str, ...] = ()
 
     @property
     def overwrites_table(self) -> bool:

@@ -59,8 +59,11 @@ from destination_datalake.tables.factory import TableFactory
 from destination_datalake.tables.glue.database import Databases
 from destination_datalake.tables.glue.rejects_table import RejectsTable
 from destination_datalake.tables.naming import TableNaming
+from destination_datalake.tables.table import Jobs
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.config.options import Config
     from destination_datalake.protocol.stdout import Stdout
@@ -106,15 +109,18 @@ def run_sync(
     governance = Governance(Policy.of(config), access)
     governance.govern_location()
     databases = Databases(access, governance)
-    factory = TableFactory(config, sync_name, access, databases)
-    factories = {stream.id: partial(factory.open, stream, tables[stream.id]) for stream in streams}
     root, day = config.uri(REJECTS_FOLDER), datetime.now(UTC).date().isoformat()
     rejects_table = RejectsTable(config.lakeformation_database_name, root, access, databases)
     limit = RejectLimit(config.rejects.max_ratio, config.rejects.max_count)
     rejects = RejectLedger(root, sync_name, day, limit, rejects_table, access)
     batch_bytes, buffer_bytes = config.batch_size_mb * MiB, config.buffer_size_mb * MiB
     try:
-        with buffer_directory() as directory, staging_for(engine, config.uri("_staging"), sync_name, access) as staging:
+        with (
+            buffer_directory() as directory,
+            staging_for(engine, directory, config.uri("_staging"), sync_name, access) as staging,
+        ):
+            factory = TableFactory(config, sync_name, access, databases, Jobs(engine, staging.scratch))
+            factories = {stream.id: partial(factory.open, stream, tables[stream.id]) for stream in streams}
             sizes = None
             if config.batch_size_mb >= config.target_file_size_mb:
                 expected = EXPECTED_YIELDS[config.format.format_type, config.format.compression_codec]
@@ -136,13 +142,14 @@ def run_sync(
 
 
 @contextmanager
-def staging_for(engine: Engine, root: str, sync_name: str, access: AwsAccess) -> Iterator[Staging]:
+def staging_for(engine: Engine, directory: Path, root: str, sync_name: str, access: AwsAccess) -> Iterator[Staging]:
     """Lend the staging that the engine's executors need: nothing that only this machine has goes to another one.
 
-    That for other machines uses a folder of the sync's own under `root`, an S3 URI.
+    That for this machine uses the buffer's `directory`, that for others a folder of the sync's own under `root`, an S3
+    URI.
     """
     if engine.local:
-        yield LocalStaging()
+        yield LocalStaging(directory)
     else:
         pool = ThreadPool(CONCURRENT_CALLS, "staging")
         try:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from destination_datalake.config.options import Config
     from destination_datalake.protocol.catalog import Stream
     from destination_datalake.tables.glue.database import Databases
-    from destination_datalake.tables.table import Table, TableName
+    from destination_datalake.tables.table import Jobs, Table, TableName
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,7 @@ class TableFactory:
     sync: str
     access: AwsAccess
     databases: Databases
+    jobs: Jobs
 
     def open(self, stream: Stream, name: TableName) -> Table:
         """Return the stream's table, which still has to be prepared. Warns if an inherited table is left behind.

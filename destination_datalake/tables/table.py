@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from destination_datalake.files.plan import DataFile, FilePlan, RewriteTask, Rewritten
 from destination_datalake.protocol.catalog import StreamId
+
+_Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
 
 LOWEST_GENERATION_PROPERTY = "airbyte.lowest-generation-id"
 """A table property: the lowest generation of the table's rows. Tables filled by other writers do not have it."""
@@ -47,6 +50,37 @@ class CommitStateUnknown(Exception):
 
 Rewrite = Callable[[Sequence[RewriteTask]], Sequence[Rewritten]]
 """Rewrites data files on the executors. Raises RewriteFailed if one of them cannot be rewritten."""
+
+
+class Executors(Protocol):
+    """Runs jobs on Spark. Waits for Spark's start; raises ConnectorError if a job, or Spark, has failed."""
+
+    def run(self, work: Callable[[Iterable[_Task]], Iterable[_Result]], tasks: Sequence[_Task]) -> list[_Result]:
+        """Run a job of one Spark task for each of `tasks`; return all results, in the order of the tasks."""
+
+    def exchange(
+        self,
+        produce: Callable[[Iterable[_Task]], Iterable[tuple[int, bytes]]],
+        tasks: Sequence[_Task],
+        consume: Callable[[int, Iterator[bytes]], Iterable[_Result]],
+        partitions: int,
+    ) -> list[_Result]:
+        """Run a job of two stages: what `produce` makes of each task is shuffled, and consumed by partition."""
+
+    def parallelism(self) -> int:
+        """Return the number of tasks that run at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """Executors, and a folder for what one job writes for the next: a URI (`file:` or `s3:`), without a slash at its
+    end.
+
+    Both disk and S3 are seen by all executors. What is left there goes with the sync's staging.
+    """
+
+    executors: Executors
+    scratch: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.table import Table, TableName
 from unit_tests.cloud import BUCKET, Cloud, ungoverned
 from unit_tests.config.examples import options
+from unit_tests.tables.jobs import in_process
 
 ORDERS = StreamId("shop", "orders")
 SCHEMA = {"properties": {"id": {"type": "integer"}}}
@@ -38,7 +39,9 @@ class Shop:
     def open(self, stream: StreamId = ORDERS, generation: int = 1, *, overwrite: bool = False) -> Table:
         """Return a stream's table, prepared as by a sync."""
         configured = Stream(stream, SCHEMA, False, generation, generation if overwrite else 0, None, ())
-        factory = TableFactory(self.config, f"sync{next(self._numbers)}", self.access, ungoverned(self.access))
+        factory = TableFactory(
+            self.config, f"sync{next(self._numbers)}", self.access, ungoverned(self.access), in_process()
+        )
         table = factory.open(configured, self.name(stream))
         table.prepare()
         return table

@@ -283,7 +283,8 @@ def test_what_only_this_machine_has_is_never_for_executors_on_another(
     path.write_bytes(b"a\n")
     segment = Segment(StreamId(None, "a"), path, 0, 1, 2, 0.0)
 
-    with staging_for(engine, f"s3://{BUCKET}/_staging", "0123456789ab", cloud.access) as staging:
+    with staging_for(engine, tmp_path, f"s3://{BUCKET}/_staging", "0123456789ab", cloud.access) as staging:
         staging.begin(segment)
 
         assert isinstance(staging.stage(segment).location, place)
+        assert staging.scratch.startswith(tmp_path.as_uri() if is_local else f"s3://{BUCKET}/_staging/0123456789ab/")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from destination_datalake.files.segments import LocalFile, StagedSegment
@@ -17,6 +19,10 @@ class Staging(Protocol):
     @property
     def uses_files(self) -> bool:
         """Whether executors read the segments' own files, so that these stay until the segments are released."""
+
+    @property
+    def scratch(self) -> str:
+        """The URI of a folder for what jobs write for later jobs, `file:` or `s3:`, without a slash at its end."""
 
     def on_free_file(self, call: Callable[[Segment], None]) -> None:
         """Call this, on any thread, for each segment whose file is not needed any more, unless `uses_files`."""
@@ -35,6 +41,15 @@ class LocalStaging:
     """For executors on this machine, which read the segments' own files."""
 
     uses_files = True
+
+    def __init__(self, directory: Path | None = None) -> None:
+        """`directory` is the buffer's, which goes with the sync."""
+        self._directory = directory or Path(tempfile.gettempdir())
+
+    @property
+    def scratch(self) -> str:
+        """Return a folder on the local disk. It may not be there yet."""
+        return (self._directory / "scratch").as_uri()
 
     def on_free_file(self, call: Callable[[Segment], None]) -> None:
         """Do nothing: files are free when the buffer releases their segments."""

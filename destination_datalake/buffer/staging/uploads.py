@@ -92,6 +92,11 @@ class RemoteStaging:
         # Without its lease, a segment would not be known to be ours.
         self._lease.end(delete=is_clean, seconds=max(0.0, deadline - time.monotonic()))
 
+    @property
+    def scratch(self) -> str:
+        """Return a folder of the sync's own."""
+        return f"{self._root}/{self._sync}/scratch"
+
     def on_free_file(self, call: Callable[[Segment], None]) -> None:
         """Call this for each segment once it is uploaded, or never will be."""
         self._free_file = call

@@ -13,6 +13,7 @@ class SlowUploads:
     """A staging whose uploads end when the test says so."""
 
     uses_files = False
+    scratch = "s3://lake/scratch"
 
     def __init__(self) -> None:
         self.waiting: deque[Segment] = deque()

@@ -28,6 +28,7 @@ from integration_tests.harness.lake import PREFIX, Lake
 from integration_tests.harness.table_kinds import TableKind
 from unit_tests.cloud import at_the_next_update, on_disk
 from unit_tests.tables.behaviour.promises import PROMISES, Promises
+from unit_tests.tables.jobs import in_process
 
 Record = Mapping[str, Any]
 
@@ -121,7 +122,7 @@ class Shop:
         json_schema = {"type": "object", "properties": schema}
         stream = Stream(self._stream, json_schema, overwrite and generation is None, generation, minimum, None)
         config = Config.parse(self.lake.config(**{**(kind or self.kind).options, **options}))
-        factory = TableFactory(config, uuid4().hex, self._access, self._databases(config))
+        factory = TableFactory(config, uuid4().hex, self._access, self._databases(config), in_process())
         table = factory.open(stream, self.name)
         table.prepare()
         return Sync(self._stream, table, self._access, self._folder)

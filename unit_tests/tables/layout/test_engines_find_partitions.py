@@ -24,6 +24,7 @@ from destination_datalake.tables.table import Committed, Table
 from unit_tests.cloud import BUCKET, Cloud, ungoverned
 from unit_tests.partitioning.athena import AthenaTable
 from unit_tests.tables.hive.orders import no_rewrite
+from unit_tests.tables.jobs import in_process
 from unit_tests.tables.layout.orders import ORDERS, SCHEMA, config
 
 NOW = datetime.now(UTC)
@@ -58,7 +59,7 @@ class Orders:
         databases = ungoverned(self.cloud.access)
         stream = Stream(ORDERS, SCHEMA, overwrite, None, None, None, ("created_at",))
         name = TableNaming.of(self.config).table_of(ORDERS)
-        table = TableFactory(self.config, uuid4().hex, self.cloud.access, databases).open(stream, name)
+        table = TableFactory(self.config, uuid4().hex, self.cloud.access, databases, in_process()).open(stream, name)
         table.prepare()
         for batch in batches:
             while table.commit(self.encode(table, batch), no_rewrite) != Committed():

@@ -1,0 +1,47 @@
+"""Sets of rows of one file, by position: one bit a row, as jobs and the driver exchange them."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_LEVEL = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RowSet:
+    """Some of the rows of a file that has `rows`. `bits` are packed and compressed."""
+
+    rows: int
+    count: int
+    bits: bytes
+
+    @classmethod
+    def of_mask(cls, mask: NDArray[np.bool_]) -> Self:
+        """Return the rows for which the mask is true; it is as long as the file."""
+        return cls(len(mask), int(np.count_nonzero(mask)), zlib.compress(np.packbits(mask).tobytes(), _LEVEL))
+
+    @classmethod
+    def of_positions(cls, positions: NDArray[np.int64], rows: int) -> Self:
+        """Return the rows at these positions, from 0; each may be named more than once."""
+        mask = np.zeros(rows, np.bool_)
+        mask[positions] = True
+        return cls.of_mask(mask)
+
+    def mask(self) -> NDArray[np.bool_]:
+        """Return a mask of the file's rows, true for those in the set."""
+        packed = np.frombuffer(zlib.decompress(self.bits), np.uint8)
+        return np.unpackbits(packed, count=self.rows).view(np.bool_)
+
+    def positions(self) -> NDArray[np.int64]:
+        """Return the positions, ascending."""
+        return np.flatnonzero(self.mask())
+
+    def __or__(self, other: RowSet) -> RowSet:
+        return RowSet.of_mask(self.mask() | other.mask())

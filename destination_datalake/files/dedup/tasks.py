@@ -1,0 +1,175 @@
+"""The tasks of a merge: what executors receive, and what they answer. Rows do not travel, only their positions.
+
+A merge is three jobs. *Winners* finds the latest row of each key among the pending files, and writes an index of them.
+*Probe* looks the rows of every stored file up in that index, and removes those that a pending row replaces. *Apply*
+removes from the pending files the rows that have lost, to others or to stored ones, and those that only delete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from destination_datalake.aws.access import AwsAccess
+from destination_datalake.aws.address import S3Address
+from destination_datalake.errors import Failure
+from destination_datalake.files.dedup.rows import RowSet
+from destination_datalake.files.plan import SourceFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from mypy_boto3_s3 import S3Client
+
+Deletes = Literal["copy_on_write", "merge_on_read"]
+"""How rows are removed from files: the file is written again without them, or a file of position deletes names them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """By which columns rows are versions of one row, and which of them is the latest: Iceberg field ids.
+
+    Keys are equal if all parts are, null with null, -0.0 with 0.0, NaN with NaN. Of several rows of a key the one with
+    the highest cursor wins (null below NaN, NaN below all else), then the latest `extracted_at`; then that which
+    arrived last: the highest `raw_id` among pending rows, and any pending row before a stored one. A winner with a
+    value in `deleted_at` deletes its key.
+    """
+
+    key: tuple[int, ...]
+    cursor: int | None
+    extracted_at: int
+    raw_id: int
+    deleted_at: int | None = None
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """The columns that have to be read, each once."""
+        all_ids = (*self.key, self.cursor, self.extracted_at, self.raw_id, self.deleted_at)
+        return tuple(dict.fromkeys(id_ for id_ in all_ids if id_ is not None))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyBounds:
+    """Of one part of the keys: the lowest and highest value as Arrow's `as_py` gives them, without null and NaN."""
+
+    lowest: Any
+    highest: Any
+    has_null: bool
+    has_nan: bool
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPart:
+    """An index of winners, one part of those of all keys: an Arrow file at `uri`, or `content` if it is small.
+
+    The keys of part `number` of `parts` are those whose hash gives that number. `bounds` has one entry for each part of
+    the key.
+    """
+
+    number: int
+    parts: int
+    rows: int
+    size: int
+    bounds: tuple[KeyBounds, ...]
+    uri: str = ""
+    content: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class WinnersTask:
+    """Pending files to find the winners in: those of one Spark task.
+
+    `schema` has the columns of `versions` with their field ids, in the types that the table has now. `files` begin
+    with number `first_file` among all pending files. Keys are divided among `parts` (1: no shuffle is needed).
+    `index_folder` is a URI (`file:` or `s3:`) without a slash at its end; None if nobody asks for an index.
+    """
+
+    files: tuple[SourceFile, ...]
+    first_file: int
+    schema: pa.Schema
+    versions: Versions
+    parts: int
+    index_folder: str | None
+    access: AwsAccess
+
+
+@dataclass(frozen=True, slots=True)
+class Winners:
+    """What one part of the keys has. Files are named by their number among all pending files.
+
+    `losers` are rows that another pending row replaces; `tombstones` are winners that delete their key. Rows that
+    position deletes have removed are in neither.
+    """
+
+    part: int
+    keys: int
+    losers: Mapping[int, RowSet]
+    tombstones: Mapping[int, RowSet]
+    index: IndexPart | None
+    failure: Failure | None = None
+    again: WinnersTask | None = field(default=None, repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveTask:
+    """The removal of rows from one file: those in `dead`, and those that a row in the index replaces.
+
+    `schema` is the table's, with field ids at every level. New files are in `folder`, an S3 URI without a slash at its
+    end, and have `name` and a token of the attempt in their names. Position deletes that the file has already are
+    applied to a file that is written again, and repeated in a new file of position deletes, which takes their place.
+    """
+
+    name: str
+    source: SourceFile
+    dead: RowSet | None
+    index: tuple[IndexPart, ...]
+    versions: Versions
+    schema: pa.Schema
+    folder: str
+    codec: str
+    deletes: Deletes
+    access: AwsAccess
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A file that was written: a data file, or one of position deletes. `footer` is as in `DataFile`."""
+
+    uri: str
+    size: int
+    rows: int
+    footer: bytes = field(repr=False)
+
+    def withdraw(self, s3: S3Client) -> None:
+        """Delete the file: no table has it."""
+        address = S3Address.parse(self.uri)
+        s3.delete_object(Bucket=address.bucket, Key=address.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """The file of a `RemoveTask` afterwards, named as that.
+
+    Without dead rows it stays as it is, and both files are None. If all rows are dead it is `emptied`, and nothing is
+    written. Otherwise `rewritten` takes its place, or `position_deletes` is added, which names all its dead rows, also
+    those that were dead before.
+
+    `replaced` and `deleted` count rows that died by the index: of upserts, and of tombstones. `beaten` are pending rows
+    that lose to rows of this file, by the number of their file.
+    """
+
+    name: str
+    emptied: bool = False
+    rewritten: NewFile | None = None
+    position_deletes: NewFile | None = None
+    replaced: int = 0
+    deleted: int = 0
+    beaten: Mapping[int, RowSet] = field(default_factory=dict)
+    failure: Failure | None = None
+    again: RemoveTask | None = field(default=None, repr=False, compare=False)
+
+    def withdraw(self, s3: S3Client) -> None:
+        """Delete the new files: no table has them."""
+        for file in (self.rewritten, self.position_deletes):
+            if file is not None:
+                file.withdraw(s3)

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from destination_datalake.files.dedup.rows import RowSet
+
+MASKS = st.lists(st.booleans()).map(lambda each: np.array(each, np.bool_))
+
+
+@given(MASKS)
+def test_a_set_has_the_rows_that_it_was_made_of(mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
+    rows = RowSet.of_mask(mask)
+
+    assert (rows.rows, rows.count) == (len(mask), mask.sum())
+    assert rows.mask().tolist() == mask.tolist()
+    assert RowSet.of_positions(rows.positions(), rows.rows) == rows
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans())))
+def test_a_union_has_the_rows_of_both(both: list[tuple[bool, bool]]) -> None:
+    one, other = (np.array([each[side] for each in both], np.bool_) for side in (0, 1))
+
+    assert (RowSet.of_mask(one) | RowSet.of_mask(other)).mask().tolist() == [a or b for a, b in both]

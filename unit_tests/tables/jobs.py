@@ -1,0 +1,49 @@
+"""Jobs that run in this process, as Spark runs them on executors: tasks and results are pickled on their way."""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from destination_datalake.tables.table import Jobs
+
+_Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
+
+
+class InProcess:
+    """Runs each task alone, one after the other."""
+
+    def run(self, work: Callable[[Iterable[_Task]], Iterable[_Result]], tasks: Sequence[_Task]) -> list[_Result]:
+        return [_sent(result) for task in tasks for result in work([_sent(task)])]
+
+    def exchange(
+        self,
+        produce: Callable[[Iterable[_Task]], Iterable[tuple[int, bytes]]],
+        tasks: Sequence[_Task],
+        consume: Callable[[int, Iterator[bytes]], Iterable[_Result]],
+        partitions: int,
+    ) -> list[_Result]:
+        payloads: dict[int, list[bytes]] = {}
+        for task in tasks:
+            for partition, payload in produce([_sent(task)]):
+                assert 0 <= partition < partitions
+                payloads.setdefault(partition, []).append(payload)
+        return [
+            _sent(result) for partition, each in payloads.items() for result in consume(partition, iter(each[::-1]))
+        ]
+
+    def parallelism(self) -> int:
+        return 2
+
+
+def in_process(folder: Path | None = None) -> Jobs:
+    """Return jobs that keep what they write for one another in a folder, or in a new one."""
+    return Jobs(InProcess(), (folder or Path(tempfile.mkdtemp(prefix="scratch-"))).as_uri())
+
+
+def _sent(value: Any) -> Any:
+    return pickle.loads(pickle.dumps(value))
