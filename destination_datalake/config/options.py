@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field, SecretStr, ValidationError
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.config.base import ROLE_ARN, Options
+from destination_datalake.config.groups.dedup import DedupOptions, contradictory_dedup
 from destination_datalake.config.groups.encryption import BucketDefault, SseKms, SseS3
 from destination_datalake.config.groups.governance import LakeFormationOptions, contradictory_governance
 from destination_datalake.config.groups.layout import (
@@ -227,6 +228,9 @@ class Config(Options):
     maintenance: Annotated[
         Maintenance, Field(discriminator="mode"), Expects("an object whose mode is none, glue or connector")
     ] = Field(default_factory=lambda: NoMaintenance(mode="none"))
+    dedup: Annotated[DedupOptions, Expects("an object with deletes and cdc_deletion")] = Field(
+        default_factory=DedupOptions
+    )
 
     @classmethod
     def parse(cls, options: Mapping[str, Any]) -> Self:
@@ -250,6 +254,7 @@ class Config(Options):
                 "timezone": config.timezone != "UTC",
             }
             problems += contradictory_layout(config.table_type, hive_only, config.streams)
+            problems += contradictory_dedup(config.dedup, config.table_type, config.format.format_type)
             problems += contradictory_spark(given)
             problems += contradictory_paths(config.path_layout, config.partitioning, config.table_prefix)
         if problems:

@@ -15,6 +15,7 @@ from airbyte_cdk.test.standard_tests._spec_lint import find_secret_marking_error
 from pydantic import BaseModel
 
 from destination_datalake.cli import spec_message
+from destination_datalake.config.groups.dedup import DedupOptions
 from destination_datalake.config.groups.encryption import BucketDefault, SseKms, SseS3
 from destination_datalake.config.groups.governance import Grant, LakeFormationOptions, TableTags
 from destination_datalake.config.groups.layout import PartitionBy, SortBy, StreamOptions
@@ -100,6 +101,7 @@ def variants(option: str) -> list[dict[str, Any]]:
         pytest.param(variants("maintenance")[0], NoMaintenance, id="No maintenance"),
         pytest.param(variants("maintenance")[1], GlueOptimizers, id="Glue's optimizers"),
         pytest.param(variants("maintenance")[2], ConnectorMaintenance, id="Maintenance by the connector"),
+        pytest.param(CONNECTION["properties"]["dedup"], DedupOptions, id="Deduplication"),
         pytest.param(SPARK, SparkOptions, id="Spark"),
         pytest.param(SPARK["properties"]["emr_serverless"], EmrServerless, id="EMR Serverless"),
         pytest.param(SPARK["properties"]["glue_session"], GlueSession, id="Glue session"),
@@ -130,6 +132,7 @@ def test_the_top_level_of_the_spec_and_the_configuration_agree() -> None:
         "encryption",
         "spark",
         "maintenance",
+        "dedup",
     ):
         assert written.pop(nested) == {"type": "object"}
         held.pop(nested)
@@ -145,7 +148,7 @@ def test_options_are_ordered_in_existing_groups_with_title_and_description() -> 
     assert [option["order"] for option in options_in_order] == list(range(len(options_in_order)))
     used = [option["group"] for option in options_in_order]
     assert set(used) == set(groups)
-    plain = [CONNECTION["properties"][name] for name in ("naming", "rejects", "lake_formation", "spark")]
+    plain = [CONNECTION["properties"][name] for name in ("naming", "rejects", "lake_formation", "spark", "dedup")]
     chosen = [*variants("credentials"), *variants("format"), *variants("encryption"), *variants("maintenance")]
     listed = [GOVERNANCE["table_tags"]["items"], GOVERNANCE["grants"]["items"], STREAM]
     for nested in [CONNECTION, *chosen, *plain, *listed]:
@@ -207,6 +210,7 @@ def test_the_spec_message_is_that_of_the_cdk_s_class() -> None:
         {"credentials": {"credentials_title": "Default chain"}},
         {"table_prefix": "Raw_", "database_strategy": "single", "naming": {"style": "preserve"}},
         {"table_prefix": "", "naming": {"split_numbers": True}},
+        {"dedup": {"deletes": "merge_on_read", "cdc_deletion": "soft"}},
     ],
 )
 def test_options_that_the_configuration_accepts_are_valid_by_the_spec(given_options: dict[str, Any]) -> None:

@@ -1,0 +1,70 @@
+"""The options of deduplication, as users write them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from destination_datalake.config.groups.dedup import DedupOptions
+from destination_datalake.config.options import Config
+from unit_tests.config.examples import options, refusal
+
+JSONL = {"format_type": "JSONL"}
+
+
+@pytest.mark.parametrize(
+    ("given", "understood"),
+    [
+        ({}, DedupOptions(deletes="copy_on_write", cdc_deletion="hard")),
+        ({"dedup": None}, DedupOptions()),
+        ({"dedup": {"deletes": "merge_on_read"}}, DedupOptions(deletes="merge_on_read", cdc_deletion="hard")),
+        ({"dedup": {"cdc_deletion": "soft"}}, DedupOptions(deletes="copy_on_write", cdc_deletion="soft")),
+    ],
+)
+def test_files_are_rewritten_and_deletions_delete_unless_the_options_say_otherwise(
+    given: dict[str, Any], understood: DedupOptions
+) -> None:
+    assert Config.parse(options(**given)).dedup == understood
+
+
+@pytest.mark.parametrize(
+    ("dedup", "sentence"),
+    [
+        (
+            {"deletes": "deletion_vectors"},
+            'dedup.deletes "deletion_vectors" is not valid. It must be copy_on_write or merge_on_read.',
+        ),
+        ({"cdc_deletion": True}, "dedup.cdc_deletion true is not valid. It must be hard or soft."),
+        ("merge_on_read", 'dedup "merge_on_read" is not valid. It must be an object with deletes and cdc_deletion.'),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_sentence(dedup: object, sentence: str) -> None:
+    assert refusal(options(dedup=dedup)) == sentence
+
+
+@pytest.mark.parametrize(
+    ("table", "dedup", "sentence"),
+    [
+        (
+            {"table_type": "HIVE"},
+            {"deletes": "merge_on_read"},
+            "dedup.deletes is for Iceberg tables. Set table_type to ICEBERG, or leave dedup.deletes out.",
+        ),
+        (
+            {"format": JSONL},
+            {"deletes": "merge_on_read", "cdc_deletion": "soft"},
+            "dedup.deletes and dedup.cdc_deletion are for Iceberg tables. Set table_type to ICEBERG and format_type to "
+            "Parquet, or leave dedup.deletes and dedup.cdc_deletion out.",
+        ),
+    ],
+)
+def test_tables_that_cannot_be_deduplicated_have_no_options_of_it(
+    table: dict[str, Any], dedup: dict[str, Any], sentence: str
+) -> None:
+    assert refusal(options(**table, dedup=dedup)) == sentence
+
+
+@pytest.mark.parametrize("table", [{"table_type": "HIVE"}, {"format": JSONL}])
+def test_defaults_that_a_form_sends_contradict_nothing(table: dict[str, Any]) -> None:
+    Config.parse(options(**table, dedup={"deletes": "copy_on_write", "cdc_deletion": "hard"}))
