@@ -125,6 +125,9 @@ class _StreamMessage(msgspec.Struct):
     namespace: str | None = None
 
 
+_MODES = ("overwrite", "append", "append_dedup")
+"""The destination sync modes of the spec. The platform asks for overwrite_dedup by append_dedup and equal ids."""
+
 # Ids are written to columns of 64 bits.
 _Id = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
@@ -133,6 +136,7 @@ class _ConfiguredStreamMessage(msgspec.Struct):
     stream: _StreamMessage
     destination_sync_mode: str = "append"
     cursor_field: list[str] | None = None
+    primary_key: list[list[str]] | None = None
     generation_id: _Id | None = None
     minimum_generation_id: _Id | None = None
     sync_id: _Id | None = None
@@ -146,7 +150,8 @@ def parse_catalog(catalog: object) -> tuple[Stream, ...]:
     """Return the streams of a configured catalog, in its order. Unknown keys are ignored.
 
     Raises SyncRefused: config_error for what a user can correct (no streams, duplicates, a sync mode that this
-    connector does not support), system_error for a hybrid refresh, which the platform must not request.
+    connector does not support, keys and cursors by which rows cannot be deduplicated), system_error for a hybrid
+    refresh, which the platform must not request.
     """
     try:
         configured = msgspec.convert(catalog, _CatalogMessage).streams
@@ -163,10 +168,11 @@ def parse_catalog(catalog: object) -> tuple[Stream, ...]:
 
 def _stream(entry: _ConfiguredStreamMessage) -> Stream:
     identity = StreamId(entry.stream.namespace or None, entry.stream.name)
-    if entry.destination_sync_mode not in ("append", "overwrite"):
+    mode = entry.destination_sync_mode
+    if mode not in _MODES:
         raise SyncRefused(
-            f"Stream {identity} asks for the destination sync mode {entry.destination_sync_mode!r}. "
-            "This destination offers overwrite and append: choose one of them for the stream."
+            f"Stream {identity} asks for the destination sync mode {mode!r}. "
+            f"This destination offers {', '.join(_MODES[:-1])} and {_MODES[-1]}: choose one of them for the stream."
         )
     generation, minimum = entry.generation_id, entry.minimum_generation_id
     if minimum and generation is not None and minimum != generation:
@@ -178,12 +184,38 @@ def _stream(entry: _ConfiguredStreamMessage) -> Stream:
     return Stream(
         id=identity,
         json_schema=entry.stream.json_schema,
-        overwrite=entry.destination_sync_mode == "overwrite",
+        overwrite=mode == "overwrite",
         generation=generation,
         minimum_generation=minimum,
         sync_id=entry.sync_id,
         cursor_field=tuple(entry.cursor_field or ()),
+        dedup=mode == "append_dedup",
+        primary_key=_primary_key(identity, entry) if mode == "append_dedup" else (),
     )
+
+
+def _primary_key(stream: StreamId, entry: _ConfiguredStreamMessage) -> tuple[str, ...]:
+    """Return the fields that make up the key, each once. Raises SyncRefused if rows have no such key or cursor."""
+    paths, cursor = [path for path in entry.primary_key or () if path], entry.cursor_field or []
+    if not paths:
+        raise SyncRefused(
+            f"Stream {stream} has no primary key, by which the sync mode append_dedup tells rows apart. Choose one for "
+            "the stream in the connection, or a sync mode without deduplication (append)."
+        )
+    declared = entry.stream.json_schema.get("properties")
+    for kind, path in (*(("primary key", path) for path in paths), ("cursor", cursor)):
+        if len(path) > 1:
+            raise SyncRefused(
+                f"Stream {stream} has the {kind} {'.'.join(path)}, which is inside the field {path[0]}. With the sync "
+                "mode append_dedup, primary key and cursor must be fields at the top level of the records: choose "
+                "another for the stream, or a sync mode without deduplication (append)."
+            )
+        if path and not (isinstance(declared, Mapping) and path[0] in declared):
+            raise SyncRefused(
+                f"Stream {stream} has the {kind} {path[0]}, a field that its schema does not declare. Refresh the "
+                f"source schema, or choose another {kind} for the stream."
+            )
+    return tuple(dict.fromkeys(path[0] for path in paths))
 
 
 def _refuse_duplicates(streams: Sequence[Stream]) -> None:

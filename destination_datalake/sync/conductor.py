@@ -28,6 +28,7 @@ from destination_datalake.buffer.disk import DiskFailed, buffer_directory
 from destination_datalake.buffer.staging.staging import LocalStaging, Staging
 from destination_datalake.buffer.staging.uploads import CONCURRENT_CALLS, RemoteStaging
 from destination_datalake.config.access import aws_access
+from destination_datalake.config.groups.dedup import streams_without_dedup
 from destination_datalake.config.groups.layout import without_stream
 from destination_datalake.errors import SyncRefused
 from destination_datalake.lake_formation.governance import Governance
@@ -103,6 +104,9 @@ def run_sync(
     streams = parse_catalog(catalog)
     for warning in without_stream(config.streams, [stream.id for stream in streams]):
         out.log("WARN", warning)
+    dedup = [stream.id for stream in streams if stream.dedup]
+    if (reason := streams_without_dedup(dedup, config.table_type, config.format.format_type)) is not None:
+        raise SyncRefused(reason)
     tables = TableNaming.of(config).tables_of(streams)
     access = aws_access(config)
     sync_name = uuid.uuid4().hex[:12]

@@ -200,10 +200,24 @@ ORDER_LINES = (configured_stream("orderLines", SCHEMA), configured_stream("order
         ),
         pytest.param(
             {},
+            [APPENDED | {"destination_sync_mode": "soft_delete"}],
+            "config_error",
+            ["Stream orders asks for the destination sync mode 'soft_delete'", "offers overwrite, append and append"],
+            id="a sync mode that is not offered",
+        ),
+        pytest.param(
+            {},
+            [APPENDED | {"destination_sync_mode": "append_dedup", "primary_key": []}],
+            "config_error",
+            ["Stream orders has no primary key", "Choose one for the stream"],
+            id="deduplication without a primary key",
+        ),
+        pytest.param(
+            {"format": {"format_type": "JSONL"}},
             [APPENDED | {"destination_sync_mode": "append_dedup", "primary_key": [["id"]]}],
             "config_error",
-            ["Stream orders asks for the destination sync mode 'append_dedup'", "offers overwrite and append"],
-            id="a sync mode that is not offered",
+            ["Stream orders asks", "append_dedup", "Set table_type to ICEBERG and format_type to Parquet"],
+            id="deduplication in a Hive table",
         ),
         pytest.param({}, [], "config_error", ["no streams"], id="no streams"),
         pytest.param(

@@ -13,7 +13,7 @@ def test_spec_answers_with_exactly_one_message(container: Platform) -> None:
 
     assert run.exit_code == 0
     assert [message.type for message in run.messages] == ["SPEC"]
-    assert set(run.spec["supported_destination_sync_modes"]) == {"overwrite", "append"}
+    assert set(run.spec["supported_destination_sync_modes"]) == {"overwrite", "append", "append_dedup"}
 
 
 def test_spec_loads_neither_the_cdk_nor_spark_nor_aws() -> None:

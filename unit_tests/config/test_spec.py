@@ -182,7 +182,7 @@ def test_the_spec_is_a_valid_schema_with_its_secrets_marked() -> None:
 
 
 def test_the_spec_names_sync_modes_documentation_and_protocol_version() -> None:
-    assert SPEC["supported_destination_sync_modes"] == ["overwrite", "append"]
+    assert SPEC["supported_destination_sync_modes"] == ["overwrite", "append", "append_dedup"]
     assert SPEC["supportsIncremental"] is True
     assert SPEC["documentationUrl"].startswith("https://")
     assert SPEC["protocol_version"].count(".") == 2

@@ -19,12 +19,15 @@ from destination_datalake.protocol.catalog import (
 
 ORDERS, ITEMS, SHOP_ITEMS = StreamId(None, "orders"), StreamId(None, "items"), StreamId("shop", "items")
 
+SCHEMA = {"type": "object", "properties": {"id": {}, "part": {}, "updated_at": {}, "owner": {"type": "object"}}}
+
 
 def configured(name: str = "orders", namespace: str | None = None, **options: object) -> dict[str, Any]:
-    stream: dict[str, Any] = {"name": name, "json_schema": {"type": "object"}}
+    stream: dict[str, Any] = {"name": name, "json_schema": SCHEMA}
     if namespace is not None:
         stream["namespace"] = namespace
-    return {"stream": stream, "sync_mode": "incremental", "destination_sync_mode": "append", **options}
+    modes = {"sync_mode": "incremental", "destination_sync_mode": "append"}
+    return {"stream": stream, **modes, "primary_key": [["id"]], **options}
 
 
 def parsed(**options: object) -> Stream:
@@ -41,7 +44,7 @@ def refused(catalog: object) -> SyncRefused:
 def test_a_stream_has_the_values_of_the_catalog() -> None:
     stream = parsed(namespace="shop", generation_id=7, minimum_generation_id=0, sync_id=42)
 
-    assert stream == Stream(StreamId("shop", "orders"), {"type": "object"}, False, 7, 0, 42)
+    assert stream == Stream(StreamId("shop", "orders"), SCHEMA, False, 7, 0, 42)
     assert str(stream.id) == "shop.orders"
 
 
@@ -93,6 +96,8 @@ def test_a_stream_without_a_schema_has_an_empty_one() -> None:
         ("overwrite", None, None, True),
         ("overwrite", 3, 3, True),
         ("overwrite", 3, 0, True),
+        ("append_dedup", 3, 0, False),
+        ("append_dedup", 3, 3, True),
     ],
 )
 def test_a_stream_overwrites_the_table_for_overwrite_and_for_equal_generations(
@@ -112,6 +117,12 @@ def test_a_stream_overwrites_the_table_for_overwrite_and_for_equal_generations(
         ("append", 3, 3, 9, None, True),
         ("append", 3, 3, 9, 3, False),
         ("append", 1, 1, 1, 1, False),
+        ("append_dedup", 3, 0, 9, 2, False),
+        ("append_dedup", 3, 3, 9, 2, True),
+        ("append_dedup", 3, 3, 9, 3, False),
+        ("append_dedup", 1, 1, 1, None, True),
+        ("append_dedup", 1, 1, 1, 0, True),
+        ("append_dedup", 1, 1, 1, 1, False),
         ("overwrite", 3, 3, 9, 2, True),
         ("overwrite", 3, 3, 9, 3, False),
         ("overwrite", 1, 1, 1, 1, True),
@@ -123,7 +134,10 @@ def test_a_stream_overwrites_the_table_for_overwrite_and_for_equal_generations(
 def test_rows_are_outdated_unless_they_have_the_generation_of_the_overwrite(
     mode: str, generation: int | None, minimum: int | None, sync_id: int | None, lowest: int | None, outdated: bool
 ) -> None:
-    """Ids identify an overwrite unless they are absent or always 1."""
+    """Ids identify an overwrite unless they are absent or always 1.
+
+    PyAirbyte sends 1 with every mode: with append_dedup its first sync fills the table, and later ones upsert.
+    """
     ids = {"generation_id": generation, "minimum_generation_id": minimum, "sync_id": sync_id}
 
     assert parsed(destination_sync_mode=mode, **ids).outdates(lowest) is outdated
@@ -135,6 +149,9 @@ def test_rows_are_outdated_unless_they_have_the_generation_of_the_overwrite(
         ("append", 3, 3, 9, 3),
         ("overwrite", 3, 3, 9, 3),
         ("append", 1, 1, 1, 1),
+        ("append_dedup", 3, 3, 9, 3),
+        ("append_dedup", 1, 1, 1, 1),
+        ("append_dedup", 3, 0, 9, None),
         ("overwrite", 1, 1, 1, None),
         ("overwrite", 3, 0, 9, None),
         ("overwrite", None, None, None, None),
@@ -149,13 +166,62 @@ def test_an_overwrite_is_identified_by_its_generation(
     assert parsed(destination_sync_mode=mode, **ids).overwrite_generation == identity
 
 
-@pytest.mark.parametrize("mode", ["append_dedup", "update", "soft_delete", ""])
+@pytest.mark.parametrize("mode", ["overwrite_dedup", "update", "soft_delete", ""])
 def test_an_unsupported_sync_mode_is_a_config_error(mode: str) -> None:
     error = refused({"streams": [configured(namespace="shop", destination_sync_mode=mode)]})
 
     assert error.failure.type == "config_error"
     assert f"Stream shop.orders asks for the destination sync mode {mode!r}" in str(error)
-    assert "overwrite and append" in str(error)
+    assert "overwrite, append and append_dedup" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("primary_key", "cursor", "key", "cursor_field"),
+    [
+        ([["id"]], ["updated_at"], ("id",), ("updated_at",)),
+        ([["part"], ["id"]], [], ("part", "id"), ()),
+        ([["id"], ["id"], ["part"]], None, ("id", "part"), ()),
+        ([["id"], []], ["id"], ("id",), ("id",)),
+    ],
+)
+def test_a_stream_that_is_deduplicated_has_a_primary_key_and_perhaps_a_cursor(
+    primary_key: list[list[str]], cursor: list[str] | None, key: tuple[str, ...], cursor_field: tuple[str, ...]
+) -> None:
+    """Each field of the key counts once."""
+    stream = parsed(destination_sync_mode="append_dedup", primary_key=primary_key, cursor_field=cursor)
+
+    assert (stream.dedup, stream.primary_key, stream.cursor_field) == (True, key, cursor_field)
+    assert not stream.overwrite
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_other_streams_keep_all_rows_whatever_keys_they_have(mode: str) -> None:
+    stream = parsed(destination_sync_mode=mode, primary_key=[["owner", "id"], ["nothing"]])
+
+    assert (stream.dedup, stream.primary_key) == (False, ())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"primary_key": None}, "Stream shop.orders has no primary key"),
+        ({"primary_key": []}, "Choose one for the stream"),
+        ({"primary_key": [[]]}, "has no primary key"),
+        ({"primary_key": [["id"], ["owner", "id"]]}, "the primary key owner.id, which is inside the field owner"),
+        ({"primary_key": [["Id"]]}, "the primary key Id, a field that its schema does not declare"),
+        ({"cursor_field": ["owner", "since"]}, "the cursor owner.since, which is inside the field owner"),
+        ({"cursor_field": ["at"]}, "the cursor at, a field that its schema does not declare. Refresh the source"),
+        ({"stream": {"name": "orders", "namespace": "shop"}}, "primary key id, a field that its schema does not"),
+    ],
+)
+def test_a_stream_cannot_be_deduplicated_by_what_its_records_do_not_have_at_their_top_level(
+    options: dict[str, Any], said: str
+) -> None:
+    given = {"namespace": "shop", "destination_sync_mode": "append_dedup", **options}
+    error = refused({"streams": [configured(**given)]})
+
+    assert error.failure.type == "config_error"
+    assert said in str(error)
 
 
 def test_a_hybrid_refresh_is_a_system_error() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
 from destination_datalake.config.base import Options
 from destination_datalake.config.messages import Expects
+from destination_datalake.protocol.catalog import StreamId
+
+_SHOWN = 3
 
 Deletes = Literal["copy_on_write", "merge_on_read"]
 CdcDeletion = Literal["hard", "soft"]
@@ -30,15 +33,27 @@ def contradictory_dedup(dedup: DedupOptions, table_type: str, format_type: str) 
     given = [f"dedup.{name}" for name in DedupOptions.model_fields if getattr(dedup, name) != _default(name)]
     if table_type == "HIVE" and given:
         names = " and ".join(given)
-        remedy = remedy_for_dedup(format_type)
-        yield f"{names} {'is' if len(given) == 1 else 'are'} for Iceberg tables. {remedy}, or leave {names} out."
+        verb = "is" if len(given) == 1 else "are"
+        yield f"{names} {verb} for Iceberg tables. {_remedy(format_type)}, or leave {names} out."
 
 
-def remedy_for_dedup(format_type: str) -> str:
-    """Return what to set so that tables can be deduplicated, without a full stop."""
-    if format_type == "JSONL":
-        return "Set table_type to ICEBERG and format_type to Parquet"
-    return "Set table_type to ICEBERG"
+def streams_without_dedup(streams: Sequence[StreamId], table_type: str, format_type: str) -> str | None:
+    """Return why these streams, which are to be deduplicated, cannot be, and what to do; None if they can."""
+    if table_type != "HIVE" or not streams:
+        return None
+    one = len(streams) == 1
+    names = ", ".join([*map(str, streams[:_SHOWN]), *(["…"] if len(streams) > _SHOWN else [])])
+    return (
+        f"{'Stream' if one else 'Streams'} {names} {'asks' if one else 'ask'} for the destination sync mode "
+        "append_dedup, and the tables of these options are Hive tables, from which no rows can be removed. "
+        f"{_remedy(format_type)} (with another lakeformation_database_name or table_prefix if there are tables "
+        "already), or choose a sync mode without deduplication (append, overwrite)."
+    )
+
+
+def _remedy(format_type: str) -> str:
+    changes = "table_type to ICEBERG and format_type to Parquet" if format_type == "JSONL" else "table_type to ICEBERG"
+    return f"Set {changes}"
 
 
 def _default(name: str) -> object:

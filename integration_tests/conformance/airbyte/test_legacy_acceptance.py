@@ -28,7 +28,7 @@ def test_get_spec(container: Platform) -> None:
     run = container.spec()
 
     assert run.exit_code == 0
-    assert run.spec["supported_destination_sync_modes"] == ["overwrite", "append"]
+    assert run.spec["supported_destination_sync_modes"] == ["overwrite", "append", "append_dedup"]
 
 
 def test_check_connection(warehouse: Warehouse) -> None:

@@ -26,7 +26,7 @@ def test_streams_that_would_meet_in_one_table_are_refused(warehouse: Warehouse) 
     [
         pytest.param([], "no streams", id="none"),
         pytest.param([ORDERS, ORDERS], "twice", id="twice"),
-        pytest.param([ORDERS | {"destination_sync_mode": "append_dedup"}], "append_dedup", id="dedup"),
+        pytest.param([ORDERS | {"destination_sync_mode": "append_dedup"}], "no primary key", id="dedup without a key"),
     ],
 )
 def test_a_catalog_that_cannot_work_is_refused(

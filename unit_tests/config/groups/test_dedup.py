@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from destination_datalake.config.groups.dedup import DedupOptions
+from destination_datalake.config.groups.dedup import DedupOptions, streams_without_dedup
 from destination_datalake.config.options import Config
+from destination_datalake.protocol.catalog import StreamId
 from unit_tests.config.examples import options, refusal
 
 JSONL = {"format_type": "JSONL"}
@@ -68,3 +69,26 @@ def test_tables_that_cannot_be_deduplicated_have_no_options_of_it(
 @pytest.mark.parametrize("table", [{"table_type": "HIVE"}, {"format": JSONL}])
 def test_defaults_that_a_form_sends_contradict_nothing(table: dict[str, Any]) -> None:
     Config.parse(options(**table, dedup={"deletes": "copy_on_write", "cdc_deletion": "hard"}))
+
+
+@pytest.mark.parametrize(
+    ("streams", "format_type", "said"),
+    [
+        (["orders"], "Parquet", ["Stream orders asks for", "Set table_type to ICEBERG (with"]),
+        (["orders"], "JSONL", ["Set table_type to ICEBERG and format_type to Parquet (with"]),
+        (["a", "b", "c", "d"], "Parquet", ["Streams a, b, c, … ask for"]),
+    ],
+)
+def test_streams_that_are_to_be_deduplicated_need_iceberg_tables(
+    streams: list[str], format_type: str, said: list[str]
+) -> None:
+    reason = streams_without_dedup([StreamId(None, name) for name in streams], "HIVE", format_type)
+
+    assert reason is not None
+    for text in said:
+        assert text in reason
+
+
+@pytest.mark.parametrize(("streams", "table_type"), [([], "HIVE"), ([StreamId(None, "orders")], "ICEBERG")])
+def test_other_streams_and_other_tables_go_together(streams: list[StreamId], table_type: str) -> None:
+    assert streams_without_dedup(streams, table_type, "Parquet") is None
