@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -33,6 +33,9 @@ _GROUP_BYTES = 48 * 1024 * 1024
 
 _PIECE_BYTES = 1024 * 1024
 
+_GAP_BYTES = 512 * 1024
+"""Bytes between two columns that are read for nothing, rather than by another request."""
+
 _BATCH_BYTES = 8 * 1024 * 1024
 _BATCH_ROWS = 8192
 _BATCH_VALUES = 2**22
@@ -57,26 +60,32 @@ def opened(sources: Iterable[SourceFile], s3: S3Client) -> Iterator[StoredFile]:
             yield waiting.popleft()[1].result()
 
 
+def parquet_file(stored: StoredFile, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
+    """Open a Parquet file; `dictionaries` are columns to read as such. Raises Arrow's errors for what is none."""
+    whole = stored.whole()
+    return pq.ParquetFile(
+        pa.PythonFile(stored, mode="r") if whole is None else pa.BufferReader(whole),
+        read_dictionary=list(dictionaries),
+        pre_buffer=False,
+        buffer_size=_PIECE_BYTES if whole is None else 0,
+        coerce_int96_timestamp_unit="us",
+    )
+
+
 def read_rows(stored: StoredFile, target: pa.Schema) -> Iterator[pa.Table]:
     """Yield the rows of a file, in order, in the columns of `target`, which has field ids at every level.
 
     Raises Unsuitable before the first rows, or at values that do not fit; errors of AWS; Arrow's for what is no Parquet
     file.
     """
-    whole = stored.whole()
-    file = pq.ParquetFile(
-        pa.PythonFile(stored, mode="r") if whole is None else pa.BufferReader(whole),
-        pre_buffer=False,
-        buffer_size=_PIECE_BYTES if whole is None else 0,
-        coerce_int96_timestamp_unit="us",
-    )
+    file = parquet_file(stored)
     if file.metadata.num_rows != stored.source.rows:
         raise Unsuitable(f"has {file.metadata.num_rows} rows, and {stored.source.rows} by the table's metadata")
     project = Projection(file.schema_arrow, target, stored.source.required_ids)
     for index in range(file.num_row_groups):
         group = file.metadata.row_group(index)
         if group.num_rows:
-            stored.hold(*_extent(group))
+            stored.hold(extents(group, project.columns))
             for batch in file.iter_batches(_batch_rows(group), [index], project.columns, use_threads=False):
                 yield project(batch)
 
@@ -86,13 +95,24 @@ def _batch_rows(group: pq.RowGroupMetaData) -> int:
     return max(1, min(_BATCH_ROWS, by_bytes, _BATCH_VALUES // max(group.num_columns, 1)))
 
 
-def _extent(group: pq.RowGroupMetaData) -> tuple[int, int]:
-    """Return where a row group begins and ends in its file. Some writers give 0 for a dictionary that is not there."""
-    chunks = [group.column(index) for index in range(group.num_columns)]
-    offsets = [[chunk.dictionary_page_offset or 0, chunk.data_page_offset] for chunk in chunks]
-    starts = [min(filter(None, each), default=0) for each in offsets]
-    ends = (start + chunk.total_compressed_size for start, chunk in zip(starts, chunks, strict=True))
-    return min(starts, default=0), max(ends, default=0)
+def extents(group: pq.RowGroupMetaData, columns: Collection[str]) -> list[tuple[int, int]]:
+    """Return where columns of a row group begin and end in its file; neighbours are joined, with small gaps between.
+
+    Some writers give 0 for a dictionary that is not there.
+    """
+    found = []
+    for chunk in (group.column(index) for index in range(group.num_columns)):
+        path = chunk.path_in_schema
+        if path in columns or any(path.startswith(f"{column}.") for column in columns):
+            start = min(filter(None, [chunk.dictionary_page_offset or 0, chunk.data_page_offset]), default=0)
+            found.append((start, start + chunk.total_compressed_size))
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(found):
+        if joined and start - joined[-1][1] <= _GAP_BYTES:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
+        else:
+            joined.append((start, end))
+    return joined
 
 
 def _at_first(source: SourceFile) -> int:
@@ -113,18 +133,19 @@ class StoredFile(io.RawIOBase):
         self._position = 0
         start = source.size - _at_first(source)
         self._tail = (start, self._fetch(start, source.size))
-        self._held = (0, b"")
+        self._held: list[tuple[int, bytes]] = []
 
     def whole(self) -> bytes | None:
         """Return the file's content if it is in memory as a whole."""
         start, content = self._tail
         return None if start else content
 
-    def hold(self, start: int, end: int) -> None:
-        """Read a part of the object, unless it is large or there already; forget the one before."""
-        self._held = (0, b"")
-        if start < self._tail[0] and end - start <= _GROUP_BYTES:
-            self._held = (start, self._fetch(start, end))
+    def hold(self, parts: Sequence[tuple[int, int]]) -> None:
+        """Read parts of the object, unless they are large or there already; forget those before."""
+        self._held = []
+        missing = [(start, end) for start, end in parts if start < self._tail[0]]
+        if sum(end - start for start, end in missing) <= _GROUP_BYTES:
+            self._held = [(start, self._fetch(start, end)) for start, end in missing]
 
     def readable(self) -> bool:
         """Return True (Arrow asks)."""
@@ -149,7 +170,7 @@ class StoredFile(io.RawIOBase):
         start = self._position
         end = self._size if size < 0 else min(start + size, self._size)
         self._position = max(start, end)
-        for first, content in (self._tail, self._held):
+        for first, content in (self._tail, *self._held):
             if first <= start and end <= first + len(content):
                 return content[start - first : end - first]
         return self._fetch(start, end) if start < end else b""
