@@ -10,7 +10,7 @@ PYTEST := .venv/bin/pytest --timeout 300 --dist worksteal
 SYNCED := .venv/.synced
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jdk demo test test-unit test-engines test-cluster conformance chaos laws coverage lint types bench archive image-test clean FORCE
+.PHONY: help setup jdk demo test test-unit test-engines test-cluster test-clients conformance chaos laws coverage lint types bench archive image-test clean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,10 @@ test-cluster: jdk setup ## run syncs on clusters of processes that share no disk
 	$(PYTHON) -m integration_tests.cluster.harness.environments
 	$(PYTEST) integration_tests/cluster -n 3 --dist loadgroup $(ARGS)
 
+test-clients: jdk setup ## sync with PyAirbyte and source-faker, which it downloads, into an embedded AWS
+	$(PYTHON) -m integration_tests.clients.environments
+	$(PYTEST) integration_tests/clients -n 2 $(ARGS)
+
 chaos: jdk setup ## kill, refuse and overtake syncs at random (SECONDS=600 SEED=1, ARGS="--round 17")
 	$(PYTHON) -m integration_tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
@@ -74,5 +78,5 @@ image-test: jdk setup ## as root, with debootstrap: follow the Dockerfile in a c
 	$(PYTHON) -m image.replay
 
 clean: ## remove what the other targets made, .venv included
-	rm -rf .venv .uv .cluster dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .uv .cluster .clients dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

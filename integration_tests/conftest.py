@@ -15,8 +15,8 @@ from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
 
 ACCEPTANCE = Path(__file__).parent / "acceptance"
 
-collect_ignore = ["engines", "cluster"]
-"""Not collected unless they are named, as `make test-engines` does: they download an engine."""
+collect_ignore = ["engines", "cluster", "clients"]
+"""Not collected unless they are named, as `make test-engines` does: they download an engine, or a client."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

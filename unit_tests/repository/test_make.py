@@ -21,6 +21,7 @@ from unit_tests.repository.files import ROOT, text
         "test-unit",
         "test-engines",
         "test-cluster",
+        "test-clients",
         "conformance",
         "laws",
         "coverage",

@@ -1,0 +1,1 @@
+"""PyAirbyte as the platform, against an embedded AWS: `make test-clients`."""

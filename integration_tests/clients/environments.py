@@ -1,0 +1,33 @@
+"""PyAirbyte and source-faker as users install them: `python -m integration_tests.clients.environments` does it.
+
+Each has an environment of its own, as their requirements contradict each other's and the connector's.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from unit_tests.repository.files import ROOT
+
+HOME = ROOT / ".clients"
+PYAIRBYTE = HOME / "pyairbyte" / "bin"
+SOURCE_FAKER = HOME / "source-faker" / "bin" / "source-faker"
+
+
+def make_all() -> None:
+    """Make the environments, or bring them up to the versions that the requirements files here pin."""
+    for name in ("pyairbyte", "source-faker"):
+        environment = HOME / name
+        if not (environment / "bin" / "python").exists():
+            _uv("venv", "--python", sys.executable, str(environment))
+        requirements = Path(__file__).with_name(f"{name}.txt")
+        _uv("pip", "sync", "--python", str(environment / "bin" / "python"), str(requirements))
+
+
+def _uv(*arguments: str) -> None:
+    subprocess.run([ROOT / ".uv" / "bin" / "uv", *arguments, "--quiet"], cwd=ROOT, env=os.environ, check=True)
+
+
+if __name__ == "__main__":
+    make_all()
