@@ -52,8 +52,8 @@ test-clients: jdk setup ## sync with PyAirbyte and source-faker, which it downlo
 chaos: jdk setup ## kill, refuse and overtake syncs at random (SECONDS=600 SEED=1, ARGS="--round 17")
 	$(PYTHON) -m integration_tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-laws: setup ## try the laws of values and texts on five times as many examples as `make test` does
-	EVERY_EXAMPLE=1 $(PYTEST) unit_tests/records unit_tests/files unit_tests/partitioning -n $(WORKERS)
+laws: setup ## try the laws of values, texts and tables on five times as many examples as `make test` does
+	EVERY_EXAMPLE=1 $(PYTEST) unit_tests/records unit_tests/files unit_tests/partitioning unit_tests/laws -n $(WORKERS)
 
 coverage: setup ## run the unit tests and require the branch coverage that pyproject.toml sets
 	$(PYTEST) unit_tests -n $(WORKERS) --cov --cov-report term:skip-covered

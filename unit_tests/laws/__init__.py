@@ -1,0 +1,1 @@
+"""Laws of whole tables: random histories of syncs, held against a model."""
