@@ -1,7 +1,7 @@
 """The statements of docs/query.md, on tables that the connector has written in the layouts that the page reads."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,21 +34,28 @@ IN_NOVEMBER = [("DE", 1), ("FR", 2)]
 """What the queries of the page find: the views by country in November 2019."""
 IN_THE_ADDED_PARTITION = [("DE", 1), ("FR", 1)]
 
+IDS_OF_TWO = (7, 7, 8, 8, 8)
+"""Ids for the same rows, as versions of two: the last one has no cursor, and is the oldest however late it came."""
+LATEST = [(7, "DE"), (8, "FR")]
+
 _BLOCK = re.compile(r"^```(duckdb|spark|\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 BLOCKS: Mapping[str, list[str]] = {
     engine: [body for language, body in _BLOCK.findall(text("docs/query.md")) if language == engine]
     for engine in ("duckdb", "spark")
 }
+OF_ALL_ENGINES = text("docs/query.md").partition("## The latest row of each key")[2]
 
 
 @contextmanager
-def written(lake: Lake, platform: Platform, namespace: str, **options: object) -> Iterator[Path]:
+def written(
+    lake: Lake, platform: Platform, namespace: str, ids: Sequence[int] = range(len(ROWS)), **options: object
+) -> Iterator[Path]:
     """Sync all rows into a Hive table; lend a folder with copies of its files."""
     shop = lake.name(namespace)
     stream = configured_stream("Cart Viewed", SCHEMA, namespace=shop) | {"cursor_field": ["bought_at"]}
     lines = [
-        record("Cart Viewed", {"id": number, "country": country, "bought_at": at}, namespace=shop, emitted_at=extracted)
-        for number, (at, country, extracted) in enumerate(ROWS)
+        record("Cart Viewed", {"id": id_, "country": country, "bought_at": at}, namespace=shop, emitted_at=extracted)
+        for id_, (at, country, extracted) in zip(ids, ROWS, strict=True)
     ]
     ended = status("Cart Viewed", "COMPLETE", namespace=shop)
     run = platform.write(lake.config(table_type="HIVE", **options), configured_catalog(stream), [*lines, ended])
@@ -89,3 +96,16 @@ def test_a_condition_on_partition_keys_opens_the_files_of_their_partitions_alone
 
     assert (sorted(row["id"] for row in found.rows), found.files, found.of) == ([2, 3], 2, 4)
     assert ([row["id"] for row in without.rows], without.files) == ([4], 1)
+
+
+def test_the_statement_for_the_latest_rows_finds_one_for_each_key(
+    lake: Lake, platform: Platform, spark_reader: SparkReader
+) -> None:
+    statement = OF_ALL_ENGINES.partition("```sql\n")[2].partition("```")[0]
+
+    with written(lake, platform, "versions", IDS_OF_TWO) as folder, duckdb.connect() as engine:
+        found = engine.execute(statement.replace("shop.cart_viewed", f"'{folder}/**/*.parquet'")).fetchall()
+        rows = spark_reader.run(statement.replace("shop.cart_viewed", f"parquet.`{folder}`"))
+
+    assert sorted((id_, country) for id_, country, _ in found) == LATEST
+    assert sorted((row["id"], row["country"]) for row in rows) == LATEST
