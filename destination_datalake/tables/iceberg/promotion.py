@@ -18,7 +18,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from destination_datalake.files.plan import RewriteFailed, RewriteTask, Rewritten
 from destination_datalake.tables.iceberg.snapshots.entries import rewritten_entry
 from destination_datalake.tables.iceberg.snapshots.manifests import has_row_level_deletes, live_files
-from destination_datalake.tables.iceberg.snapshots.producers import replace_files
+from destination_datalake.tables.iceberg.snapshots.replacing import replace_files
 from destination_datalake.tables.iceberg.write_modes import pending_branches
 from destination_datalake.tables.table import Rewrite, TableConflict, TableName
 

@@ -27,7 +27,7 @@ from destination_datalake.tables.iceberg.maintenance.candidates import Candidate
 from destination_datalake.tables.iceberg.maintenance.deletes import PartitionKey
 from destination_datalake.tables.iceberg.maintenance.rounds import Round
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
-from destination_datalake.tables.iceberg.snapshots.producers import Compaction, compact_files
+from destination_datalake.tables.iceberg.snapshots.replacing import Compaction, compact_files
 from destination_datalake.tables.table import TableBusy, TableName
 
 if TYPE_CHECKING:

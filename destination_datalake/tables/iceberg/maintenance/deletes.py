@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.manifest import DataFileContent, ManifestEntry
 
+from destination_datalake.tables.iceberg.snapshots.entries import DELETED_PATH
+
 PartitionKey = tuple[int, str]
 """A partition spec's id, and the values as `repr` writes them: as values 0.0 and -0.0 are equal, and NaN is not."""
-
-_DELETED_PATH = 2147483546
-"""The field id of `file_path` in files of position deletes (Iceberg spec: Reserved Field IDs)."""
 
 
 def partition_key(file: IcebergFile) -> PartitionKey:
@@ -32,7 +31,7 @@ class _Group:
     def add(self, deletes: ManifestEntry) -> None:
         sequence = deletes.sequence_number or 0
         file = deletes.data_file
-        lower, upper = ((bounds or {}).get(_DELETED_PATH) for bounds in (file.lower_bounds, file.upper_bounds))
+        lower, upper = ((bounds or {}).get(DELETED_PATH) for bounds in (file.lower_bounds, file.upper_bounds))
         if file.content != DataFileContent.POSITION_DELETES or lower is None or upper is None:
             self.highest = max(self.highest, sequence)
         elif lower == upper:

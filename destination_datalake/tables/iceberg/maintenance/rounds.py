@@ -18,7 +18,7 @@ from destination_datalake.tables.iceberg.maintenance.arrow_schema import arrow_s
 from destination_datalake.tables.iceberg.maintenance.candidates import Candidate, Manifests
 from destination_datalake.tables.iceberg.schema import column_types
 from destination_datalake.tables.iceberg.snapshots.entries import Entries
-from destination_datalake.tables.iceberg.snapshots.producers import Compaction
+from destination_datalake.tables.iceberg.snapshots.replacing import Compaction
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata

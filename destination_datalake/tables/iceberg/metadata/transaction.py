@@ -6,19 +6,14 @@ metadata in place, so what an update leaves as it was can be shared.
 
 from __future__ import annotations
 
-import time
-
-from pyiceberg.table import Table, Transaction
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import (
-    TableUpdate,
-    _apply_table_update,
-    _TableMetadataUpdateContext,
-    _update_table_metadata_log,
-)
+from pyiceberg.table.update import TableUpdate
+
+from destination_datalake.tables.iceberg.pyiceberg_internals import OpenTransaction, with_updates
 
 
-class SharingTransaction(Transaction):
+class SharingTransaction(OpenTransaction):
     """A transaction that applies its updates once, and shares with the table's metadata what they do not change."""
 
     def __init__(self, table: Table) -> None:
@@ -28,7 +23,7 @@ class SharingTransaction(Transaction):
     @property
     def table_metadata(self) -> TableMetadata:
         """The metadata with all updates so far."""
-        base, updates = self._table.metadata, self._updates
+        base, updates = self.base, self.updates
         if self._applied is None or self._applied[0] is not base or self._applied[1] is not updates:
             self._applied = (base, updates, updated(base, updates))
         return self._applied[2]
@@ -41,14 +36,7 @@ def updated(
 
     With `metadata_location`, that of `base`, it becomes the last entry of the metadata log.
     """
-    context, metadata = _TableMetadataUpdateContext(), base
-    for update in updates:
-        metadata = _apply_table_update(update, metadata, context)
-    metadata = _without_gaps(base, metadata)
-    if context.has_changes() and metadata_location is not None:
-        metadata = _update_table_metadata_log(metadata, metadata_location, base.last_updated_ms)
-    if context.has_changes() and metadata.last_updated_ms == base.last_updated_ms:
-        metadata = metadata.model_copy(update={"last_updated_ms": time.time_ns() // 1_000_000})
+    metadata = _without_gaps(base, with_updates(base, updates, metadata_location))
     metadata.spec().check_compatible(metadata.schema())
     metadata.sort_order().check_compatible(metadata.schema())
     return metadata

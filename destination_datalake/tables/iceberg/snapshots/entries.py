@@ -24,11 +24,16 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, FloatType
 
+from destination_datalake.files.dedup.tasks import NewFile
 from destination_datalake.files.plan import Compacted, DataFile, Rewritten
 from destination_datalake.tables.iceberg.layout.partitions import outdated, partition_record
+from destination_datalake.tables.iceberg.pyiceberg_internals import delete_file
 
 _FIELD_ID = b"PARQUET:field_id"
 _FLOAT_BYTES = 4
+
+DELETED_PATH = 2147483546
+"""The field id of `file_path` in files of position deletes (Iceberg spec: Reserved Field IDs)."""
 
 
 class Entries:
@@ -53,8 +58,10 @@ class Entries:
             self.entries.append(entry)
         return reason
 
-    def of_compacted(self, file: Compacted, like: IcebergFile, sort_order_id: int | None) -> IcebergFile | None:
-        """Return the entry of a file with the rows of others of one partition, that of `like`; None if it does not fit.
+    def of_compacted(
+        self, file: Compacted | NewFile, like: IcebergFile, sort_order_id: int | None
+    ) -> IcebergFile | None:
+        """Return the entry of a file with rows of others of one partition, that of `like`; None if it does not fit.
 
         It does not if the schema has changed since it was planned, see `_mismatch`.
         """
@@ -78,7 +85,7 @@ class Entries:
 
     def _entry(
         self,
-        file: DataFile | Compacted,
+        file: DataFile | Compacted | NewFile,
         footer: pq.FileMetaData,
         sort_order_id: int | None,
         partition: Record,
@@ -104,6 +111,27 @@ class Entries:
         )
         entry.spec_id = spec_id
         return entry
+
+
+def position_deletes_entry(file: NewFile, of: IcebergFile) -> IcebergFile:
+    """Return the manifest entry of a file of position deletes for one data file, by whose path readers find it.
+
+    The bounds of the path are equal, and not truncated as those of values are (Iceberg spec: Data File Fields, note 4).
+    """
+    path = {DELETED_PATH: of.file_path.encode()}
+    entry = delete_file(
+        content=DataFileContent.POSITION_DELETES,
+        file_path=file.uri,
+        file_format=FileFormat.PARQUET,
+        partition=of.partition,
+        record_count=file.rows,
+        file_size_in_bytes=file.size,
+        lower_bounds=path,
+        upper_bounds=path,
+        referenced_data_file=of.file_path,
+    )
+    entry.spec_id = of.spec_id
+    return entry
 
 
 def rewritten_entry(old: IcebergFile, new: Rewritten, to_double: Collection[int]) -> IcebergFile:

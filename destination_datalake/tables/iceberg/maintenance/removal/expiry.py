@@ -22,6 +22,7 @@ from destination_datalake.tables.iceberg.maintenance.removal.latest import with_
 from destination_datalake.tables.iceberg.maintenance.removal.paths import File, live_files, manifests_of
 from destination_datalake.tables.iceberg.maintenance.removal.references import References, read_concurrently
 from destination_datalake.tables.iceberg.maintenance.removal.retention import Expired, Retention, expired
+from destination_datalake.tables.iceberg.pyiceberg_internals import apply
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -116,7 +117,7 @@ def _remove(found: Expired, metadata: TableMetadata, transaction: Transaction) -
         if each.snapshot_id in gone
     ]
     snapshots = [RemoveSnapshotsUpdate.model_validate({"snapshot-ids": [*found.snapshots]})] if gone else []
-    transaction._apply((*refs, *statistics, *snapshots), ())
+    apply(transaction, (*refs, *statistics, *snapshots))
 
 
 def _delete_unreferenced(plan: _Plan, io: FileIO, data: Deletion, metadata: Deletion) -> None:

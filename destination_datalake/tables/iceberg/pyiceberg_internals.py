@@ -1,0 +1,286 @@
+"""Every name of PyIceberg that is not part of its public interface, and that the connector is built on.
+
+PyIceberg has no public way to add files of several partition specs, or delete files, in one snapshot, nor to read and
+write manifests with all they hold. What of it is used is named here alone; `test_pyiceberg_internals.py` fails when a
+release changes it, and says what to do. Methods that subclasses replace are in `metadata/catalog.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
+from struct import Struct
+from typing import Any, Self
+
+from pyiceberg.avro.decoder import BinaryDecoder
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.avro.reader import DoubleReader, Reader
+from pyiceberg.avro.resolver import ReadSchemaResolver, SchemaPartnerAccessor
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import (
+    DATA_FILE_TYPE,
+    DEFAULT_READ_VERSION,
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    ManifestWriter,
+    ManifestWriterV2,
+    _inherit_from_manifest,
+    data_file_with_partition,
+    manifest_entry_schema_with_data_file,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema, visit_with_partner
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Operation, SnapshotSummaryCollector, Summary, update_snapshot_summaries
+from pyiceberg.table.update import (
+    TableUpdate,
+    _apply_table_update,
+    _TableMetadataUpdateContext,
+    _update_table_metadata_log,
+)
+from pyiceberg.table.update.snapshot import _SnapshotProducer
+from pyiceberg.typedef import EMPTY_DICT, TableVersion
+from pyiceberg.types import DoubleType, IcebergType, StructType
+
+_DOUBLE = Struct("<d")
+_REFERENCED_DATA_FILE = 143
+_REFERENCED = next(field for field in DATA_FILE_TYPE[3].fields if field.field_id == _REFERENCED_DATA_FILE)
+_DELETE_FILE_TYPE = StructType(*DATA_FILE_TYPE[DEFAULT_READ_VERSION].fields, _REFERENCED)
+"""An entry's file in manifests of delete files: PyIceberg's type for format version 2 lacks the optional field
+`referenced_data_file` (Iceberg spec: Data File Fields)."""
+
+_ENTRY_SCHEMAS = {
+    content: manifest_entry_schema_with_data_file(DEFAULT_READ_VERSION, type_)
+    for content, type_ in (
+        (ManifestContent.DATA, DATA_FILE_TYPE[DEFAULT_READ_VERSION]),
+        (ManifestContent.DELETES, _DELETE_FILE_TYPE),
+    )
+}
+
+
+# --- snapshots -------------------------------------------------------------------------------------------------------
+
+
+class SnapshotProducer(_SnapshotProducer[Any]):
+    """One snapshot on a branch, which is added to a transaction at the end of a `with` block.
+
+    Subclasses say what its manifests are. PyIceberg's checks of conflicts are not used: they belong to its retries.
+    """
+
+    def __init__(
+        self,
+        operation: Operation,
+        branch: str,
+        table: Table,
+        transaction: Transaction,
+        properties: Mapping[str, str] = EMPTY_DICT,
+    ) -> None:
+        super().__init__(operation, transaction, table.io, None, dict(properties), branch)
+
+    @abstractmethod
+    def manifests(self) -> list[ManifestFile]:
+        """Return the manifests of the snapshot, in the order in which its list has them."""
+
+    @abstractmethod
+    def summary(self, previous: Mapping[str, str] | None) -> Summary:
+        """Return its summary; `previous` is that of the snapshot before."""
+
+    @property
+    def metadata(self) -> TableMetadata:
+        """The table's metadata with all that the transaction has changed so far."""
+        return self._transaction.table_metadata
+
+    @property
+    def io(self) -> FileIO:
+        """The table's storage."""
+        return self._io
+
+    @property
+    def written_manifests(self) -> list[str]:
+        """The paths of all manifests that have been begun. Those in it are deleted if the commit fails."""
+        return self._written_manifests
+
+    def spec(self, spec_id: int) -> PartitionSpec:
+        """Return a partition spec of the table."""
+        return self.metadata.specs()[spec_id]
+
+    def written(self, content: ManifestContent, spec_id: int, entries: Iterable[ManifestEntry]) -> ManifestFile:
+        """Write a manifest with these entries, at least one, all of one partition spec."""
+        spec = self.spec(spec_id)
+        if content == ManifestContent.DELETES:
+            output = self.new_manifest_output()
+            writer: ManifestWriter = _DeletesWriter(spec, self.schema(), output, self.snapshot_id, self._compression)
+        else:
+            writer = self.new_manifest_writer(spec)
+        with writer:
+            for entry in entries:
+                writer.add_entry(entry)
+        return writer.to_manifest_file()
+
+    def previous_manifests(self) -> list[ManifestFile]:
+        """Return the manifests of the branch as it is, without those that have no live file any more."""
+        previous = self.metadata.snapshot_by_name(self._target_branch)
+        manifests = previous.manifests(self._io) if previous is not None else []
+        return [manifest for manifest in manifests if manifest.has_added_files() or manifest.has_existing_files()]
+
+    def previous_list(self) -> str | None:
+        """Return the path of the manifest list of the branch as it is."""
+        previous = self.metadata.snapshot_by_name(self._target_branch)
+        return previous.manifest_list if previous is not None else None
+
+    def _manifests(self) -> list[ManifestFile]:
+        return self.manifests()
+
+    def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
+        previous = self.metadata.snapshot_by_name(self._target_branch)
+        summary = self.summary(previous.summary if previous is not None else None)
+        return Summary(summary.operation, **summary.additional_properties, **snapshot_properties)
+
+    def _validate_concurrency(self) -> None:
+        pass
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        raise NotImplementedError
+
+    def _deleted_entries(self) -> list[ManifestEntry]:
+        raise NotImplementedError
+
+
+def summary_of(
+    operation: Operation,
+    added: Iterable[DataFile],
+    removed: Iterable[DataFile],
+    counts: Mapping[str, str],
+    previous: Mapping[str, str] | None,
+) -> Summary:
+    """Return a snapshot's summary: what it adds and removes, and the totals after it. `counts` are added to it."""
+    # PyIceberg would make a path of each file's partition, by the default spec.
+    collector = SnapshotSummaryCollector()
+    for file in added:
+        collector.metrics.add_file(file)
+    for file in removed:
+        collector.metrics.remove_file(file)
+    # PyIceberg cannot sum up snapshots of other operations.
+    summed = update_snapshot_summaries(Summary(Operation.OVERWRITE, **collector.build(), **counts), previous)
+    return Summary(operation, **summed.additional_properties)
+
+
+class _DeletesWriter(ManifestWriterV2):
+    """Writes a manifest of delete files. PyIceberg writes data files only."""
+
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes"}
+
+    def _with_partition(self, format_version: TableVersion) -> Schema:
+        type_ = data_file_with_partition(self._spec.partition_type(self._schema), format_version)
+        return manifest_entry_schema_with_data_file(format_version, StructType(*type_.fields, _REFERENCED))
+
+    def prepare_entry(self, entry: ManifestEntry) -> ManifestEntry:
+        missing = len(_DELETE_FILE_TYPE.fields) - len(entry.data_file)
+        if missing:
+            file = DataFile(*entry.data_file._data, *[None] * missing)
+            entry = ManifestEntry(*entry._data[:-1], file)
+        return super().prepare_entry(entry)
+
+
+# --- manifests and their entries -------------------------------------------------------------------------------------
+
+
+def manifest_entries(manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
+    """Return all entries of a manifest but those of deleted files, with what they inherit from it.
+
+    Like `ManifestFile.fetch_manifest_entry`, but doubles are read exactly, and files that deletes refer to are read.
+    """
+    with _ManifestReader(manifest, io) as entries:
+        return [
+            _inherit_from_manifest(entry, manifest) for entry in entries if entry.status != ManifestEntryStatus.DELETED
+        ]
+
+
+def delete_file(**arguments: Any) -> DataFile:
+    """Return the entry of a delete file. Arguments are as those of `DataFile.from_args`, and `referenced_data_file`."""
+    return DataFile._bind(_DELETE_FILE_TYPE, **arguments)
+
+
+def referenced_data_file(file: DataFile) -> str | None:
+    """Return the path of the one data file whose rows a delete file deletes, if its entry says so."""
+    return file[len(_DELETE_FILE_TYPE.fields) - 1] if len(file) == len(_DELETE_FILE_TYPE.fields) else None
+
+
+class _ManifestReader(AvroFile[ManifestEntry]):
+    def __init__(self, manifest: ManifestFile, io: FileIO) -> None:
+        super().__init__(
+            io.new_input(manifest.manifest_path),
+            _ENTRY_SCHEMAS[manifest.content],
+            read_types={-1: ManifestEntry, 2: DataFile},
+            read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+        )
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        resolver: Any = _ExactResolver(self.read_types, self.read_enums)
+        self.reader = visit_with_partner(self.schema, self.read_schema, resolver, SchemaPartnerAccessor())
+        return self
+
+
+class _ExactResolver(ReadSchemaResolver):
+    def visit_double(self, double_type: DoubleType, partner: IcebergType | None) -> Reader:  # noqa: ARG002
+        return _ExactDoubleReader()  # type: ignore[no-untyped-call]
+
+
+class _ExactDoubleReader(DoubleReader):
+    """PyIceberg's compiled decoder rounds doubles to floats."""
+
+    def read(self, decoder: BinaryDecoder) -> float:
+        value: float = _DOUBLE.unpack(decoder.read(_DOUBLE.size))[0]
+        return value
+
+
+# --- metadata --------------------------------------------------------------------------------------------------------
+
+
+class OpenTransaction(Transaction):
+    """A transaction that says what it has gathered so far."""
+
+    @property
+    def base(self) -> TableMetadata:
+        """The metadata that the updates apply to."""
+        return self._table.metadata
+
+    @property
+    def updates(self) -> tuple[TableUpdate, ...]:
+        """All updates so far."""
+        return self._updates
+
+
+def apply(transaction: Transaction, updates: tuple[TableUpdate, ...]) -> None:
+    """Add updates to a transaction for which PyIceberg has no method."""
+    transaction._apply(updates, ())
+
+
+def with_updates(
+    base: TableMetadata, updates: tuple[TableUpdate, ...], metadata_location: str | None = None
+) -> TableMetadata:
+    """Return the metadata with the updates, as PyIceberg's `update_table_metadata` does, sharing what is unchanged.
+
+    With `metadata_location`, that of `base`, it becomes the last entry of the metadata log.
+    """
+    context, metadata = _TableMetadataUpdateContext(), base
+    for update in updates:
+        metadata = _apply_table_update(update, metadata, context)
+    if context.has_changes() and metadata_location is not None:
+        metadata = _update_table_metadata_log(metadata, metadata_location, base.last_updated_ms)
+    if context.has_changes() and metadata.last_updated_ms == base.last_updated_ms:
+        metadata = metadata.model_copy(update={"last_updated_ms": time.time_ns() // 1_000_000})
+    return metadata

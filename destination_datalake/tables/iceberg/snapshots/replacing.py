@@ -1,0 +1,150 @@
+"""Snapshots that remove files of a branch, and may add others: overwrites, compactions, and merges of pending rows.
+
+PyIceberg finds the files to replace by predicates on their partitions, which it cannot build for all values, and writes
+no delete files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyiceberg.exceptions import ValidationException
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update.snapshot import ManageSnapshots
+from pyiceberg.typedef import EMPTY_DICT
+
+from destination_datalake.tables.iceberg.snapshots.manifests import live_entries
+from destination_datalake.tables.iceberg.snapshots.producers import Append, with_status
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """Live files and the manifests that list them, and the one file that has their rows now.
+
+    `sequence` is its data sequence number, None in tables of format version 1: delete files with higher ones apply to
+    it (Iceberg spec: Scan Planning).
+    """
+
+    old: tuple[IcebergFile, ...]
+    manifests: frozenset[str]
+    new: IcebergFile
+    sequence: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Files that a snapshot adds to a branch, each of any partition spec, and live files of the branch that it removes.
+
+    Both may be data files and delete files. Added files get the snapshot's sequence number: added position deletes
+    apply to all data files that are there afterwards, added ones too. `manifests` are those that list the removed
+    files, None if that is unknown: then all are read.
+    """
+
+    added: Sequence[IcebergFile] = ()
+    removed: Sequence[IcebergFile] = ()
+    manifests: frozenset[str] | None = None
+
+    @property
+    def operation(self) -> Operation:
+        """What the snapshot is to readers of changes, by the same rules as in Iceberg's own library (RowDelta)."""
+        added = {file.content for file in self.added}
+        if not self.removed and added == {DataFileContent.DATA}:
+            return Operation.APPEND
+        return Operation.OVERWRITE if DataFileContent.DATA in added else Operation.DELETE
+
+
+def merge_files(
+    change: Change,
+    branch: str,
+    table: Table,
+    transaction: Transaction,
+    properties: Mapping[str, str] = EMPTY_DICT,
+    without_branch: str | None = None,
+) -> None:
+    """Change a branch in one snapshot, unless there is nothing to change; in the same transaction remove another one.
+
+    Delete files can be added to tables of format version 2 alone. Raises ValidationException if a file to remove is not
+    live, and TableConflict as `live_entries`.
+    """
+    if change.added or change.removed:
+        with _Replace(change.operation, branch, table, transaction, properties) as replace:
+            replace.added.extend(change.added)
+            replace.removed.update(change.removed)
+            replace.listed_in = change.manifests
+            replace.merges = True
+    if without_branch is not None:
+        with ManageSnapshots(transaction) as snapshots:
+            snapshots.remove_branch(without_branch)
+
+
+def replace_files(
+    pairs: Iterable[tuple[IcebergFile, IcebergFile]], branch: str, table: Table, transaction: Transaction
+) -> None:
+    """Replace live files of a branch, the first of each pair, by others, in one snapshot."""
+    with _Replace(Operation.OVERWRITE, branch, table, transaction) as replace:
+        for old, new in pairs:
+            replace.removed.add(old)
+            replace.added.append(new)
+
+
+def compact_files(compactions: Iterable[Compaction], branch: str, table: Table, transaction: Transaction) -> None:
+    """Replace files of a branch by others with the same rows, in one snapshot, which incremental readers skip."""
+    with _Replace(Operation.REPLACE, branch, table, transaction) as compact:
+        listed_in: set[str] = set()
+        for each in compactions:
+            compact.removed.update(each.old)
+            compact.added.append(each.new)
+            compact.sequences[each.new.file_path] = each.sequence
+            listed_in |= each.manifests
+        compact.listed_in = frozenset(listed_in)
+
+
+class _Replace(Append):
+    """Writes manifests that list removed files again without them; keeps all others as they are."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.listed_in: frozenset[str] | None = None
+        self.merges = False
+        """Whether manifests of earlier commits are merged too."""
+
+    def manifests(self) -> list[ManifestFile]:
+        kept = self.kept(self.previous_manifests())  # Raises if what is removed is not there.
+        return [*self.by_spec(self.added_entries()), *kept]
+
+    def kept(self, previous: Sequence[ManifestFile]) -> list[ManifestFile]:
+        untouched: list[ManifestFile] = []
+        rewritten: list[ManifestFile] = []
+        removed: list[ManifestEntry] = []
+        contents = {_content(file) for file in self.removed}
+        for manifest in previous:
+            if manifest.content not in contents or not self._may_list_removed(manifest):
+                untouched.append(manifest)
+                continue
+            entries = live_entries(manifest, self.io)
+            found = [entry for entry in entries if entry.data_file in self.removed]
+            if not found:
+                untouched.append(manifest)
+                continue
+            removed += [with_status(entry, ManifestEntryStatus.DELETED, self.snapshot_id) for entry in found]
+            rewritten += self.by_spec(
+                with_status(entry, ManifestEntryStatus.EXISTING, entry.snapshot_id)
+                for entry in entries
+                if entry.data_file not in self.removed
+            )
+        if missing := self.removed - {entry.data_file for entry in removed}:
+            paths = ", ".join(sorted(file.file_path for file in missing))
+            raise ValidationException(f"Missing required files to delete: {paths}")
+        return [*self.by_spec(removed), *rewritten, *(super().kept(untouched) if self.merges else untouched)]
+
+    def _may_list_removed(self, manifest: ManifestFile) -> bool:
+        return self.listed_in is None or manifest.manifest_path in self.listed_in
+
+
+def _content(file: IcebergFile) -> ManifestContent:
+    return ManifestContent.DATA if file.content == DataFileContent.DATA else ManifestContent.DELETES

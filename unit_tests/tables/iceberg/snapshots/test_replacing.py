@@ -1,0 +1,227 @@
+"""What a merge commits: files of any content added and removed in one snapshot, and a branch that goes with it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.exceptions import ValidationException
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.table.snapshots import Operation, Summary
+
+from destination_datalake.files.dedup.tasks import NewFile
+from destination_datalake.schema.types import Field, Int64, String
+from destination_datalake.tables.iceberg.pyiceberg_internals import referenced_data_file
+from destination_datalake.tables.iceberg.snapshots.entries import position_deletes_entry
+from destination_datalake.tables.iceberg.snapshots.manifests import live_entries
+from destination_datalake.tables.iceberg.snapshots.replacing import Change, merge_files
+from unit_tests.tables.iceberg.lake import Lake
+
+PENDING = "airbyte_generation_2"
+COLUMNS = (Field("id", "id", Int64()), Field("region", "region", String()))
+PARTITIONED: dict[str, Any] = {"columns": COLUMNS, "partition_by": [{"source": "region"}]}
+
+
+def manifests(lake: Lake, branch: str = "main") -> list[ManifestFile]:
+    table = lake.load()
+    snapshot = table.metadata.snapshot_by_id(table.metadata.refs[branch].snapshot_id)
+    assert snapshot is not None
+    return snapshot.manifests(table.io)
+
+
+def live(lake: Lake, content: ManifestContent = ManifestContent.DATA, branch: str = "main") -> list[ManifestEntry]:
+    return [
+        entry
+        for each in manifests(lake, branch)
+        if each.content == content
+        for entry in live_entries(each, lake.load().io)
+    ]
+
+
+def files(lake: Lake, branch: str = "main") -> list[IcebergFile]:
+    return [entry.data_file for entry in live(lake, branch=branch)]
+
+
+def deletes(lake: Lake) -> list[IcebergFile]:
+    return [entry.data_file for entry in live(lake, ManifestContent.DELETES)]
+
+
+def summary(lake: Lake) -> Summary:
+    snapshot = lake.load().current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    return snapshot.summary
+
+
+def position_deletes(lake: Lake, of: IcebergFile, positions: Sequence[int]) -> IcebergFile:
+    """Write a file of position deletes; return its entry."""
+    fields: list[pa.Field[Any]] = [
+        pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": "2147483546"}),
+        pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": "2147483545"}),
+    ]
+    body = io.BytesIO()
+    pq.write_table(pa.table({"file_path": [of.file_path] * len(positions), "pos": positions}, pa.schema(fields)), body)
+    uri = lake.put(body.getvalue(), "deletes/")
+    return position_deletes_entry(NewFile(uri, len(body.getvalue()), len(positions), b""), of)
+
+
+def merge(lake: Lake, change: Change, **more: Any) -> None:
+    table = lake.load()
+    with table.transaction() as transaction:
+        merge_files(change, "main", table, transaction, **more)
+
+
+def with_pending(lake: Lake, *rows: dict[str, Any], **more: Any) -> list[IcebergFile]:
+    """Leave rows on a branch of their own; return its files."""
+    lake.commit_rows(lake.open(2, overwrite=True, **more), *rows)
+    return files(lake, PENDING)
+
+
+@pytest.mark.parametrize("how", [{}, PARTITIONED])
+def test_a_merge_is_one_snapshot_and_removes_the_branch_of_what_was_pending(lake: Lake, how: dict[str, Any]) -> None:
+    opened = lake.open(**how)
+    regions = [{}] * 3 if not how else [{"region": name} for name in ("eu", "us", "eu")]
+    lake.commit_rows(opened, {"id": 1, **regions[0]}, {"id": 2, **regions[1]})
+    lake.commit_rows(opened, {"id": 3, **regions[2]})
+    [*old] = files(lake)
+    pending = with_pending(lake, {"id": 4, **regions[0]}, {"id": 5, **regions[1]}, **how)
+    before = lake.load().metadata
+
+    merge(lake, Change([*pending], [old[-1]]), properties={"airbyte.sync-id": "7"}, without_branch=PENDING)
+
+    after = lake.load().metadata
+    assert lake.branches() == []
+    assert len(after.snapshots) == len(before.snapshots) + 1
+    assert after.current_snapshot_id != before.current_snapshot_id
+    assert {4, 5} <= {*lake.ids()}
+    assert old[-1].file_path not in {file.file_path for file in files(lake)}
+    assert summary(lake).operation == Operation.OVERWRITE
+    assert summary(lake)["airbyte.sync-id"] == "7"
+    assert summary(lake)["deleted-data-files"] == "1"
+    assert summary(lake)["total-data-files"] == str(len(files(lake)))
+    assert sum(file.record_count for file in files(lake)) == int(str(summary(lake)["total-records"]))
+
+
+@pytest.mark.parametrize("how", [{}, PARTITIONED])
+def test_position_deletes_are_found_by_the_path_of_their_file(lake: Lake, how: dict[str, Any]) -> None:
+    opened = lake.open(**how)
+    region = {"region": "eu"} if how else {}
+    for ids in (range(3), range(3, 6)):
+        lake.commit_rows(opened, *({"id": id_, **region} for id_ in ids))
+    first, second = sorted(files(lake), key=lambda file: file.file_path)
+
+    merge(lake, Change([position_deletes(lake, first, [0, 2])]))
+
+    assert len(lake.ids()) == 4
+    [entry] = live(lake, ManifestContent.DELETES)
+    assert entry.data_file.spec_id == first.spec_id
+    assert repr(entry.data_file.partition) == repr(first.partition)
+    assert referenced_data_file(entry.data_file) == first.file_path
+    tasks = {task.file.file_path: len(task.delete_files) for task in lake.load().scan().plan_files()}
+    assert tasks == {first.file_path: 1, second.file_path: 0}
+    assert summary(lake).operation == Operation.DELETE
+    assert summary(lake)["total-position-deletes"] == "2"
+    assert summary(lake)["total-delete-files"] == "1"
+
+
+def test_deletes_apply_to_files_that_the_same_snapshot_adds(lake: Lake) -> None:
+    lake.commit(lake.open(), 1)
+    [pending] = with_pending(lake, {"id": 2}, {"id": 3})
+
+    merge(lake, Change([pending, position_deletes(lake, pending, [0])]), without_branch=PENDING)
+
+    assert lake.ids() == [1, 3]
+    assert summary(lake).operation == Operation.OVERWRITE
+
+
+def test_deletes_that_newer_ones_repeat_are_removed_with_their_counts(lake: Lake) -> None:
+    lake.commit_rows(lake.open(), *({"id": id_} for id_ in range(4)))
+    lake.commit_rows(lake.open(), *({"id": id_} for id_ in range(4, 8)))
+    first, second = files(lake)
+    merge(lake, Change([position_deletes(lake, first, [0]), position_deletes(lake, second, [0])]))
+    [old] = [each for each in deletes(lake) if referenced_data_file(each) == first.file_path]
+
+    merge(lake, Change([position_deletes(lake, first, [0, 1])], [old]))
+
+    assert len(lake.ids()) == 5
+    assert sorted(each.record_count for each in deletes(lake)) == [1, 2]
+    assert {referenced_data_file(each) for each in deletes(lake)} == {first.file_path, second.file_path}
+    assert summary(lake)["total-position-deletes"] == "3"
+    assert summary(lake)["removed-position-deletes"] == "1"
+
+
+def test_a_file_goes_with_the_deletes_that_were_for_it_alone(lake: Lake) -> None:
+    lake.commit(lake.open(), 1, 2)
+    lake.commit(lake.open(), 3)
+    [old] = [file for file in files(lake) if file.record_count == 2]
+    merge(lake, Change([position_deletes(lake, old, [0])]))
+
+    merge(lake, Change([], [old, *deletes(lake)]))
+
+    assert lake.ids() == [3]
+    assert deletes(lake) == []
+    assert summary(lake).operation == Operation.DELETE
+    assert (summary(lake)["total-delete-files"], summary(lake)["total-data-files"]) == ("0", "1")
+
+
+def test_manifests_that_list_nothing_of_what_is_removed_stay_as_they_are(lake: Lake) -> None:
+    opened = lake.open()
+    for id_ in range(3):
+        lake.commit(opened, id_)
+    before = {each.manifest_path: each for each in manifests(lake)}
+    [removed, *_] = files(lake)
+    [listing] = [
+        each for each in before.values() if removed in [entry.data_file for entry in live_entries(each, lake.load().io)]
+    ]
+
+    merge(lake, Change([], [removed], frozenset([listing.manifest_path])))
+
+    after = {each.manifest_path for each in manifests(lake)}
+    assert before.keys() - after == {listing.manifest_path}
+    assert {entry.status for entry in live(lake)} == {ManifestEntryStatus.ADDED}
+    assert len(lake.ids()) == 2
+
+
+def test_a_file_that_is_not_live_cannot_be_removed(lake: Lake) -> None:
+    lake.commit(lake.open(), 1)
+    lake.commit(lake.open(), 2)
+    [gone, other] = files(lake)
+    merge(lake, Change([], [gone]))
+    before = lake.load().metadata_location
+
+    with pytest.raises(ValidationException, match="Missing required files"):
+        merge(lake, Change([], [gone, other]))
+
+    assert lake.load().metadata_location == before
+
+
+def test_only_added_files_are_an_append_and_no_change_is_no_snapshot(lake: Lake) -> None:
+    lake.commit(lake.open(), 1)
+    pending = with_pending(lake, {"id": 2})
+    before = lake.load().metadata.current_snapshot_id
+
+    merge(lake, Change(), without_branch=PENDING)
+    assert (lake.load().metadata.current_snapshot_id, lake.branches()) == (before, [])
+
+    merge(lake, Change(pending))
+    assert summary(lake).operation == Operation.APPEND
+    assert lake.ids() == [1, 2]
+
+
+def test_many_merges_leave_few_manifests(lake: Lake) -> None:
+    opened = lake.open()
+    with lake.load().transaction() as transaction:
+        transaction.set_properties({"commit.manifest.min-count-to-merge": "3"})
+    lake.commit(opened, 0)
+    for id_ in range(1, 12):
+        [*pending] = with_pending(lake, {"id": id_})
+        merge(lake, Change(pending), without_branch=PENDING)
+        lake.open()
+
+    assert lake.ids() == [*range(12)]
+    assert len(manifests(lake)) < 8
