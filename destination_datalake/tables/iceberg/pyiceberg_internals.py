@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from struct import Struct
 from typing import Any, Self
 
-from pyiceberg.avro.decoder import BinaryDecoder
+from pyiceberg.avro.decoder import BinaryDecoder, StreamingBinaryDecoder
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.avro.reader import DoubleReader, Reader
 from pyiceberg.avro.resolver import ReadSchemaResolver, SchemaPartnerAccessor
-from pyiceberg.io import FileIO
+from pyiceberg.io import FileIO, InputFile
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
     DEFAULT_READ_VERSION,
@@ -46,7 +46,7 @@ from pyiceberg.table.update import (
     _update_table_metadata_log,
 )
 from pyiceberg.table.update.snapshot import _SnapshotProducer
-from pyiceberg.typedef import EMPTY_DICT, TableVersion
+from pyiceberg.typedef import EMPTY_DICT, Record, TableVersion
 from pyiceberg.types import DoubleType, IcebergType, StructType
 
 _DOUBLE = Struct("<d")
@@ -245,6 +245,62 @@ class _ExactDoubleReader(DoubleReader):
     def read(self, decoder: BinaryDecoder) -> float:
         value: float = _DOUBLE.unpack(decoder.read(_DOUBLE.size))[0]
         return value
+
+
+def complete_records(file: InputFile, fields: Schema) -> Iterator[Record]:
+    """Yield the records of an Avro file, with these fields alone. Raises EOFError if it ends too early, and others.
+
+    PyIceberg's reader ends at an incomplete or empty block without an error.
+    """
+    with _CompleteReader(file, fields) as reader:
+        yield from reader
+        if not reader.is_at_the_end():
+            raise EOFError("it ends too early")
+
+
+class _CompleteReader(AvroFile[Record]):
+    """Reads records that must go on to the end of the file."""
+
+    def __enter__(self) -> Self:
+        with self.input_file.open() as source:
+            self._content = source.read()
+        # The compiled decoder reads beyond the end of what it is given: only whole blocks are given to it.
+        self.decoder = StreamingBinaryDecoder(self._content)
+        self.header = self._read_header()
+        if not self._content.endswith(self.header.sync):
+            raise EOFError("the last block is incomplete")
+        self.schema = self.header.get_schema()
+        resolver: Any = ReadSchemaResolver({}, {})
+        self.reader = visit_with_partner(self.schema, self.read_schema, resolver, _Skipping())
+        return self
+
+    def __next__(self) -> Record:
+        try:
+            while self.block is None or not self.block.has_next():
+                self._read_block()
+        except EOFError:
+            raise StopIteration from None
+        return next(self.block)
+
+    def is_at_the_end(self) -> bool:
+        """Whether all blocks were read, with the marker that ends each (Avro spec: Object Container Files)."""
+        return self.decoder.tell() == len(self._content)
+
+
+class _Skipping(SchemaPartnerAccessor):
+    """PyIceberg's own cannot skip a field of a file that is a list, a map or a struct."""
+
+    def field_partner(self, partner: IcebergType | None, field_id: int, field_name: str) -> IcebergType | None:
+        return super().field_partner(partner, field_id, field_name) if partner is not None else None
+
+    def list_element_partner(self, partner_list: IcebergType | None) -> IcebergType | None:
+        return super().list_element_partner(partner_list) if partner_list is not None else None
+
+    def map_key_partner(self, partner_map: IcebergType | None) -> IcebergType | None:
+        return super().map_key_partner(partner_map) if partner_map is not None else None
+
+    def map_value_partner(self, partner_map: IcebergType | None) -> IcebergType | None:
+        return super().map_value_partner(partner_map) if partner_map is not None else None
 
 
 # --- metadata --------------------------------------------------------------------------------------------------------

@@ -17,13 +17,10 @@ import pyarrow.parquet as pq
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.manifest import DataFile as IcebergFile
-from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent, ManifestWriterV2
-from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import Operation
-from pyiceberg.table.update.snapshot import _FastAppendFiles
 from pyiceberg.transforms import parse_transform
 from pyiceberg.typedef import Record
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros
@@ -39,6 +36,7 @@ from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.names import SNAKE_CASE
 from destination_datalake.schema.types import Field, Int64
 from destination_datalake.tables.iceberg.metadata.kept import METADATA
+from destination_datalake.tables.iceberg.snapshots.replacing import Change, merge_files
 from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.layout.location import TableLocation
 from destination_datalake.tables.layout.partitions import TableLayout
@@ -54,22 +52,6 @@ COLUMNS = (Field("id", "id", Int64()),)
 
 _PATH: pa.Field[Any] = pa.field("file_path", pa.string(), metadata={"PARQUET:field_id": "2147483546"})
 _POSITION: pa.Field[Any] = pa.field("pos", pa.int64(), metadata={"PARQUET:field_id": "2147483545"})
-
-
-class _DeletesWriter(ManifestWriterV2):
-    def content(self) -> ManifestContent:
-        return ManifestContent.DELETES
-
-    @property
-    def _meta(self) -> dict[str, str]:
-        return {**super()._meta, "content": "deletes"}
-
-
-class _RowDelta(_FastAppendFiles):
-    """A snapshot with delete files, which PyIceberg reads and cannot write."""
-
-    def new_manifest_writer(self, spec: PartitionSpec) -> ManifestWriterV2:
-        return _DeletesWriter(spec, self.schema(), self.new_manifest_output(), self._snapshot_id, self._compression)
 
 
 class Lake:
@@ -227,11 +209,8 @@ class Lake:
             file_size_in_bytes=len(body.getvalue()),
             spec_id=0,
         )
-        transaction = table.transaction()
-        delta = _RowDelta(Operation.DELETE, transaction, table.io, branch=branch)
-        delta.append_data_file(file)
-        delta.commit()
-        transaction.commit_transaction()
+        with table.transaction() as transaction:
+            merge_files(Change([file]), branch, table, transaction)
 
     def edit_metadata(self, changes: Mapping[str, Any]) -> None:
         """Change the table's metadata file in ways that PyIceberg does not support."""

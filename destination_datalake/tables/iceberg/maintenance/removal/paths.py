@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
-from pyiceberg.avro.decoder import StreamingBinaryDecoder
-from pyiceberg.avro.file import AvroFile
-from pyiceberg.avro.resolver import ReadSchemaResolver, SchemaPartnerAccessor
 from pyiceberg.exceptions import ResolveError
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestEntryStatus
-from pyiceberg.schema import Schema, visit_with_partner
+from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
-from pyiceberg.types import IcebergType, IntegerType, LongType, NestedField, StringType, StructType
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType
+
+from destination_datalake.tables.iceberg.pyiceberg_internals import complete_records
 
 # Iceberg spec: Manifest lists, Manifests. Only these fields are decoded.
 _MANIFEST_LIST = Schema(
@@ -79,59 +78,10 @@ def live_files(manifest: Manifest, io: FileIO) -> list[File]:
 
 def _records(path: str, fields: Schema, io: FileIO) -> Iterator[Any]:
     try:
-        with _Reader(io.new_input(path), fields) as reader:
-            yield from (_values(record) for record in reader)
-            complete = reader.is_at_the_end()
+        yield from map(_values, complete_records(io.new_input(path), fields))
     except (EOFError, ResolveError, SystemError, ValueError, zlib.error) as error:
         raise Incomplete(f"{path} cannot be read: {error}") from error
-    if not complete:
-        raise Incomplete(f"{path} ends too early")
 
 
 def _values(record: Any) -> Any:
     return tuple(_values(each) if isinstance(each, Record) else each for each in record._data)
-
-
-class _Reader(AvroFile[Record]):
-    """Reads records that must go on to the end of the file."""
-
-    def __enter__(self) -> Self:
-        with self.input_file.open() as source:
-            self._content = source.read()
-        # The compiled decoder reads beyond the end of what it is given: only whole blocks are given to it.
-        self.decoder = StreamingBinaryDecoder(self._content)
-        self.header = self._read_header()
-        if not self._content.endswith(self.header.sync):
-            raise EOFError("the last block is incomplete")
-        self.schema = self.header.get_schema()
-        resolver: Any = ReadSchemaResolver({}, {})
-        self.reader = visit_with_partner(self.schema, self.read_schema, resolver, _Skipping())
-        return self
-
-    def __next__(self) -> Record:
-        try:
-            while self.block is None or not self.block.has_next():
-                self._read_block()
-        except EOFError:
-            raise StopIteration from None
-        return next(self.block)
-
-    def is_at_the_end(self) -> bool:
-        """Whether all blocks were read, with the marker that ends each (Avro spec: Object Container Files)."""
-        return self.decoder.tell() == len(self._content)
-
-
-class _Skipping(SchemaPartnerAccessor):
-    """PyIceberg's own cannot skip a field of a file that is a list, a map or a struct."""
-
-    def field_partner(self, partner: IcebergType | None, field_id: int, field_name: str) -> IcebergType | None:
-        return super().field_partner(partner, field_id, field_name) if partner is not None else None
-
-    def list_element_partner(self, partner_list: IcebergType | None) -> IcebergType | None:
-        return super().list_element_partner(partner_list) if partner_list is not None else None
-
-    def map_key_partner(self, partner_map: IcebergType | None) -> IcebergType | None:
-        return super().map_key_partner(partner_map) if partner_map is not None else None
-
-    def map_value_partner(self, partner_map: IcebergType | None) -> IcebergType | None:
-        return super().map_value_partner(partner_map) if partner_map is not None else None
