@@ -207,8 +207,8 @@ class Lake:
             partition=Record(),
             record_count=1,
             file_size_in_bytes=len(body.getvalue()),
-            spec_id=0,
         )
+        file.spec_id = 0
         with table.transaction() as transaction:
             merge_files(Change([file]), branch, table, transaction)
 
