@@ -20,6 +20,8 @@ from rich.console import Console
 
 from benchmarks.cluster import OnCluster
 from benchmarks.commits.systems import COMMITS, STEADY
+from benchmarks.dedup.systems import APPEND, COPY_ON_WRITE, DUCKDB, MERGE_ON_READ, PYICEBERG, SPARK_MERGES
+from benchmarks.dedup.workload import Upserts
 from benchmarks.maintenance.systems import SMALL_FILES
 from benchmarks.measure import Cost
 from benchmarks.report import Result, figures_table, targets, targets_table
@@ -67,7 +69,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # like Ctrl-C: what was started is ended, on the way out
     console = Console() if sys.stdout.isatty() else Console(width=120)
-    chosen = [case for case in _cases(options.records) if any(part in case.label for part in options.only)]
+    chosen = [
+        case
+        for case in _cases(options.records, spark_merge=options.spark_merge)
+        if any(part in case.label for part in options.only)
+    ]
     if any(isinstance(case.system, Connector) for case in chosen):
         build_archive()
     try:
@@ -104,6 +110,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help=f"one run, {QUICK_SIZE:,} records")
     parser.add_argument("--only", nargs="+", default=[""], help="cases whose label contains one of these")
     parser.add_argument("--save", type=Path, help="where to write the JSON instead of benchmarks/results/")
+    parser.add_argument("--spark-merge", action="store_true", help="also Spark MERGE, which is downloaded: 10 minutes")
     parser.add_argument("--profile", action="store_true", help="show where the connector's time goes instead")
     options = parser.parse_args(arguments)
     if options.quick:
@@ -111,7 +118,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def _cases(sizes: Sequence[int]) -> Iterator[Case]:
+def _cases(sizes: Sequence[int], *, spark_merge: bool) -> Iterator[Case]:
     smallest, largest = min(sizes), max(sizes)
     nothing = Workload(FLAT, 1)
     yield Case(Command("spec"), nothing)
@@ -141,6 +148,19 @@ def _cases(sizes: Sequence[int]) -> Iterator[Case]:
         yield Case(system, Workload(shape, largest))
     compared = (Case(system, Workload(each.shape, smallest)) for each in PARTITIONED for system in each.systems)
     yield from {case.label: case for case in compared}.values()
+    yield from _upserts(10 if largest > QUICK_SIZE else 1, spark_merge=spark_merge)
+
+
+def _upserts(millions: int, *, spark_merge: bool) -> Iterator[Case]:
+    """Upserts into a table of so many million rows, and into a tenth of them, which must not take less memory."""
+    rows = millions * 1_000_000
+    random = Upserts(table_rows=rows, records=rows // 10)
+    systems: list[System] = [APPEND, COPY_ON_WRITE, MERGE_ON_READ, DUCKDB, *(SPARK_MERGES if spark_merge else ())]
+    for system in systems:
+        yield Case(system, random)
+    yield Case(COPY_ON_WRITE, replace(random, table_rows=rows // 10))
+    yield Case(COPY_ON_WRITE, Upserts(table_rows=rows, records=rows // 100, key="id"))
+    yield Case(PYICEBERG, Upserts(table_rows=1_000_000, records=4000))
 
 
 def _measure(cases: Sequence[Case], runs: int, console: Console) -> list[Result]:

@@ -68,10 +68,13 @@ class Cloud:
 
     def file_sizes(self) -> tuple[int, ...]:
         """Sizes of all data files, in bytes, the largest first."""
+        return tuple(sorted(self.files().values(), reverse=True))
+
+    def files(self) -> dict[str, int]:
+        """Sizes of all data files by their keys, in bytes."""
         pages = self.client("s3").get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
         entries = [entry for page in pages for entry in page.get("Contents", ())]
-        sizes = (entry["Size"] for entry in entries if entry["Key"].endswith((".parquet", ".jsonl", ".jsonl.gz")))
-        return tuple(sorted(sizes, reverse=True))
+        return {e["Key"]: e["Size"] for e in entries if e["Key"].endswith((".parquet", ".jsonl", ".jsonl.gz"))}
 
     def _data_files(self, location: str) -> list[str]:
         prefix = location.removeprefix(f"s3://{BUCKET}/").rstrip("/") + "/"

@@ -33,6 +33,7 @@ class Cost:
     cloud_cpu_seconds: float = 0.0  # of the moto server, which is not among the processes above
     file_bytes: tuple[int, ...] = ()  # sizes of the data files that were written
     growth: Mapping[str, float] = field(default_factory=dict)  # what was more after many commits, as a ratio
+    worker_peak_bytes: int = 0  # the largest proportional set size of one process that is neither the first nor a JVM
 
 
 def measure(command: Sequence[str], *, stdin: Path | None, stdout: Path, stderr: Path, env: Mapping[str, str]) -> Cost:
@@ -65,6 +66,7 @@ def measure(command: Sequence[str], *, stdin: Path | None, stdout: Path, stderr:
         peak_bytes=tree.peak_bytes,
         exit_code=process.returncode,
         load=load,
+        worker_peak_bytes=tree.worker_peak_bytes,
     )
 
 
@@ -84,7 +86,7 @@ class _ProcessTree:
     """A process, its descendants and everything else in its session, orphans included."""
 
     def __init__(self, root: int) -> None:
-        self.peak_bytes = 0
+        self.peak_bytes = self.worker_peak_bytes = 0
         self._root = root
         self._seen: dict[tuple[int, int], _Process] = {}
 
@@ -92,14 +94,20 @@ class _ProcessTree:
         members = self._members()
         for process in members:
             self._seen[process.pid, process.started] = process
-        self.peak_bytes = max(self.peak_bytes, sum(_proportional_set_size(process.pid) for process in members))
+        sizes = {process: _proportional_set_size(process.pid) for process in members}
+        self.peak_bytes = max(self.peak_bytes, sum(sizes.values()))
+        workers = (size for process, size in sizes.items() if self._kind(process) == "workers")
+        self.worker_peak_bytes = max(self.worker_peak_bytes, *workers, 0)
 
     def cpu_by_process(self) -> dict[str, float]:
         totals: dict[str, float] = {}
         for process in self._seen.values():
-            kind = "driver" if process.pid == self._root else "jvm" if process.name == "java" else "workers"
+            kind = self._kind(process)
             totals[kind] = totals.get(kind, 0.0) + process.cpu_seconds
         return totals
+
+    def _kind(self, process: _Process) -> str:
+        return "driver" if process.pid == self._root else "jvm" if process.name == "java" else "workers"
 
     def kill(self) -> None:
         for process in self._members():

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import median
 
 from rich.table import Table
 
 from benchmarks.cluster import OnCluster
 from benchmarks.commits.systems import COMMITS, STEADY, STEADY_WITHIN
+from benchmarks.dedup.systems import APPEND, COPY_ON_WRITE, DUCKDB, MERGE_ON_READ, WRITTEN
+from benchmarks.dedup.workload import Upserts
 from benchmarks.maintenance.systems import COMPACTION, PYARROW
 from benchmarks.measure import Cost
 from benchmarks.systems import FILLING, PARTITIONED
 from benchmarks.workload import FLAWED, QUOTED, WIDE_SHARE, Workload
 
 GIB = 1 << 30
+TIMES_ROWS = 10  # by so much the two tables differ whose merges must take the same memory
 TARGET_BYTES = 128 << 20  # the default of target_file_size_mb
 ANCESTOR_MEASURED = 1_800  # records/s of the ancestor itself, with its states every 10,000 records
 
@@ -160,6 +163,7 @@ def targets(results: Iterable[Result]) -> Iterator[Target]:
             f"5,000,000 {shape.name}, {system.name}: share of bytes in files near the target", value, ">=", 0.9
         )
     yield from _growing(found)
+    yield from _upserting(found)
     for number in sorted({number for system, _, number in found if system == COMPACTION.name}):
         compaction, others = only(COMPACTION.name, "flat", number), only(PYARROW.name, "flat", number)
         value = ratio(compaction, others, lambda result: result.cpu_seconds)
@@ -185,6 +189,30 @@ def _growing(found: Mapping[tuple[str, str, int], Result]) -> Iterator[Target]:
         if system == STEADY.name:
             for what, most in STEADY_WITHIN.items():
                 yield _target(f"{number} s of commits, end ÷ a third: {what}", result.growth(what), "<=", most)
+
+
+def _upserting(found: Mapping[tuple[str, str, int], Result]) -> Iterator[Target]:
+    for (system, _, records), result in found.items():
+        workload = result.workload
+        if system not in (COPY_ON_WRITE.name, MERGE_ON_READ.name) or not isinstance(workload, Upserts):
+            continue
+        what = f"{records:,} {workload.name}, {system.removeprefix('ours, ')}"
+        if workload.key == "id":
+            yield _target(f"{what}: {WRITTEN}", result.growth(WRITTEN), "<=", 1.2)
+            continue
+        tenth = found.get((system, replace(workload, table_rows=workload.table_rows // TIMES_ROWS).name, records))
+        if tenth is not None:
+            ratio = result.peak_bytes / tenth.peak_bytes
+            yield _target(f"{what}: peak memory ÷ that of a tenth of the table", ratio, "<=", 1.1)
+        if (appended := found.get((APPEND.name, workload.name, records))) is not None:
+            seconds, cpu_seconds = result.seconds - appended.seconds, result.cpu_seconds - appended.cpu_seconds
+            most = 35 if system == COPY_ON_WRITE.name else 8
+            yield _target(f"{what}: seconds of the merge", seconds, "<=", most)
+            mode = system.removeprefix("ours, ")
+            for other, times in ((DUCKDB.name, 1.5), (f"Spark MERGE, {mode}", 0.2)):
+                if (reference := found.get((other, workload.name, records))) is not None:
+                    ratio = cpu_seconds / reference.cpu_seconds
+                    yield _target(f"{what}: the merge's CPU seconds ÷ {other}", ratio, "<=", times)
 
 
 def _of(found: Mapping[tuple[str, str, int], Result], prefix: str) -> Iterator[tuple[str, Result]]:

@@ -20,6 +20,9 @@ WIDE_COLUMNS = 300
 CURSOR = "updated_at"
 WIDE_SHARE = 16  # a wide record weighs as much as 16 to 18 flat ones: about equal bytes for both
 
+MIXING = 0x9E3779B97F4A7C15
+"""An odd factor visits every 64-bit number once: a cheap, repeatable source of values that do not compress."""
+
 Properties = Mapping[str, Mapping[str, object]]
 
 _INTEGER = {"type": ["null", "integer"]}
@@ -101,7 +104,7 @@ class Workload:
     def messages(self) -> Path:
         """The message file, written at the first call; a change of this module's text makes a new one."""
         folder = cache_folder()
-        stem = f"{self.shape.name.replace(' ', '_')}-{self.streams}x{self.records}"
+        stem = f"{self.name.replace(' ', '_')}-{self.streams}x{self.records}"
         path = folder / f"{stem}-{zlib.crc32(Path(__file__).read_bytes()):08x}.jsonl"
         if not path.exists():
             for outdated in folder.glob(f"{stem}-*"):
@@ -111,6 +114,15 @@ class Workload:
                 file.writelines(self._lines())
             unfinished.rename(path)
         return path
+
+    def numbers(self) -> Iterator[int]:
+        """Yield the numbers of the records, from which all else of them follows, in the order of the records."""
+        return iter(range(self.records))
+
+    def cursor(self, _position: int, number: int, mixed: int) -> str:
+        """Return the cursor of the record at this position; `mixed` is as in `Dates.instant`."""
+        assert self.shape.dates is not None
+        return self.shape.dates.instant(number, self.records, mixed)
 
     def _configured(self, name: str) -> dict[str, object]:
         schema = {"type": "object", "properties": dict(self.shape.properties)}
@@ -128,18 +140,15 @@ class Workload:
         dice = random.Random(self.shape.name)
         tails = [_json(self.shape.tail(dice))[1:] for _ in range(min(POOL, self.records))]
         heads = [f'{{"type":"RECORD","record":{{"stream":"{name}","data":'.encode() for name in self.stream_names]
-        dates = self.shape.dates
-        pace = READ_WITHIN_MS / self.records if dates else 1
-        for number in range(self.records):
-            # An odd factor visits every 64-bit number once: a cheap, repeatable source of values that do not compress.
-            mixed = number * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF
+        dated = self.shape.dates is not None
+        pace = READ_WITHIN_MS / self.records if dated else 1
+        for position, number in enumerate(self.numbers()):
+            mixed = number * MIXING & 0xFFFFFFFFFFFFFFFF
             flawed = self.shape.flawed_every is not None and number % self.shape.flawed_every == 0
             score = b'"a text"' if flawed else _number(b"%.15f" % ((mixed >> 11) / (1 << 53)), quoted=self.shape.quoted)
-            cursor = (
-                b'"%b":"%b",' % (CURSOR.encode(), dates.instant(number, self.records, mixed).encode()) if dates else b""
-            )
+            cursor = b'"%b":"%b",' % (CURSOR.encode(), self.cursor(position, number, mixed).encode()) if dated else b""
             yield b'%b{%b"id":%b,"ref":"%016x%016x","email":"user%d@example.com","score":%b,%b,"emitted_at":%d}}\n' % (
-                heads[number % self.streams],
+                heads[position % self.streams],
                 cursor,
                 _number(b"%d" % number, quoted=self.shape.quoted),
                 mixed,
@@ -147,10 +156,10 @@ class Workload:
                 mixed >> 40,
                 score,
                 tails[number % len(tails)],
-                FIRST_EMITTED_AT + int(number * pace),
+                FIRST_EMITTED_AT + int(position * pace),
             )
-            if self.streams == 1 and (number + 1) % STATE_EVERY == 0 and number + 1 < self.records:
-                yield _state(self.stream_names[0], number + 1, STATE_EVERY)
+            if self.streams == 1 and (position + 1) % STATE_EVERY == 0 and position + 1 < self.records:
+                yield _state(self.stream_names[0], position + 1, STATE_EVERY)
         for position, name in enumerate(self.stream_names):
             unclaimed = self.records_of(position)
             if self.streams == 1:

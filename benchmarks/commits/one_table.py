@@ -14,27 +14,22 @@ import threading
 import time
 from collections.abc import Sequence
 from statistics import median
-from typing import Any
 from uuid import uuid4
 
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.cloud import BUCKET, DATABASE, KEY, REGION, SECRET
+from benchmarks.cloud import DATABASE, KEY, REGION, SECRET
+from benchmarks.commits.factory import table_factory
 from destination_datalake.aws.access import AccessKeys, AwsAccess
 from destination_datalake.aws.upload import Upload
-from destination_datalake.config.options import Config
 from destination_datalake.files.formats.field_ids import with_field_ids
 from destination_datalake.files.plan import DataFile, FilePlan, RewriteTask, Rewritten
-from destination_datalake.lake_formation.governance import Governance
-from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.arrow import arrow_field
 from destination_datalake.schema.columns import METADATA_COLUMNS
-from destination_datalake.tables.factory import TableFactory
-from destination_datalake.tables.glue.database import Databases
-from destination_datalake.tables.table import Committed, Jobs, TableName
+from destination_datalake.tables.table import Committed, TableName
 
 ROWS = 3
 AROUND = 10
@@ -46,7 +41,9 @@ class Committing:
 
     def __init__(self, name: str, url: str, table_type: str) -> None:
         self._access = AwsAccess(REGION, AccessKeys(KEY, SECRET), url)
-        self._table = _factory(self._access, url, table_type).open(_stream(name), TableName(DATABASE, name))
+        self._table = table_factory(self._access, url, {"table_type": table_type}).open(
+            _stream(name), TableName(DATABASE, name)
+        )
         self._table.prepare()
         self.costs: list[tuple[float, float]] = []
 
@@ -78,27 +75,6 @@ def main(url: str, table_type: str, commits: int) -> None:
     points = [old.median(around) for around in POINTS if around < commits]
     document = {"new": new.median(AROUND), "old": old.median(commits), "points": points, "held": held}
     print(json.dumps({**document, "most_seconds": max(old.costs)[0]}))
-
-
-def _factory(access: AwsAccess, url: str, table_type: str) -> TableFactory:
-    config = Config.parse(
-        {
-            "credentials": {
-                "credentials_title": "IAM User",
-                "aws_access_key_id": KEY,
-                "aws_secret_access_key": SECRET,
-            },
-            "region": REGION,
-            "bucket_name": BUCKET,
-            "bucket_prefix": "lake",
-            "lakeformation_database_name": DATABASE,
-            "endpoint_url": url,
-            "table_type": table_type,
-        }
-    )
-    databases = Databases(access, Governance(Policy(f"arn:aws:s3:::{BUCKET}"), access))
-    no_spark: Any = None  # No stream is deduplicated, and nothing else asks for jobs.
-    return TableFactory(config, uuid4().hex, access, databases, Jobs(no_spark, ""))
 
 
 def _stream(name: str) -> Stream:

@@ -1,0 +1,38 @@
+"""The connector's table classes, without a sync around them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+from benchmarks.cloud import BUCKET, DATABASE, KEY, REGION, SECRET
+from destination_datalake.aws.access import AwsAccess
+from destination_datalake.config.options import Config
+from destination_datalake.lake_formation.governance import Governance
+from destination_datalake.lake_formation.policy import Policy
+from destination_datalake.tables.factory import TableFactory
+from destination_datalake.tables.glue.database import Databases
+from destination_datalake.tables.table import Jobs
+
+
+def table_factory(access: AwsAccess, url: str, options: Mapping[str, object]) -> TableFactory:
+    """Return what opens tables in the lake at this URL, with these options. Nothing that they do asks for jobs."""
+    config = Config.parse(
+        {
+            "credentials": {
+                "credentials_title": "IAM User",
+                "aws_access_key_id": KEY,
+                "aws_secret_access_key": SECRET,
+            },
+            "region": REGION,
+            "bucket_name": BUCKET,
+            "bucket_prefix": "lake",
+            "lakeformation_database_name": DATABASE,
+            "endpoint_url": url,
+            **options,
+        }
+    )
+    databases = Databases(access, Governance(Policy(f"arn:aws:s3:::{BUCKET}"), access))
+    no_spark: Any = None
+    return TableFactory(config, uuid4().hex, access, databases, Jobs(no_spark, ""))

@@ -1,0 +1,77 @@
+"""The same upserts by others: `python -m benchmarks.dedup.references CONTENDER JSON`.
+
+DuckDB rewrites the table's files without the rows that are replaced, from the local disk to it, and commits nothing.
+PyIceberg's `Table.upsert` runs on the emulated AWS. Prints one JSON document: the rows that are left, and the bytes
+that were written.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow.parquet as pq
+
+from benchmarks.cloud import DATABASE, KEY, REGION, SECRET
+
+
+class Asked(msgspec.Struct):
+    """What a contender is asked: files on the disk, and the names of tables in the lake at `url`."""
+
+    key: str
+    table_files: tuple[str, ...]
+    upserts: tuple[str, ...]
+    url: str
+    table: str
+    folder: str
+
+
+def main(contender: str, asked: Asked) -> None:
+    """Do it, and print what it came to."""
+    print(json.dumps(CONTENDERS[contender](asked)))
+
+
+def _duckdb(asked: Asked) -> Mapping[str, object]:
+    import duckdb
+
+    connection = duckdb.connect(config={"threads": 2, "preserve_insertion_order": False})
+    out = Path(asked.folder) / "out"
+    out.mkdir()
+    upserts = f"CREATE TEMP TABLE upserts AS SELECT {asked.key} FROM read_parquet({list(asked.upserts)})"
+    connection.execute(upserts)
+    kept = f"FROM read_parquet({list(asked.table_files)}) ANTI JOIN upserts USING ({asked.key})"
+    options = "FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1, PER_THREAD_OUTPUT"
+    connection.execute(f"COPY ({kept}) TO '{out}' ({options})")
+    written = list(out.glob("*.parquet"))
+    return {
+        "rows": sum(pq.read_metadata(path).num_rows for path in (*written, *map(Path, asked.upserts))),
+        "bytes": sum(path.stat().st_size for path in written),
+    }
+
+
+def _pyiceberg(asked: Asked) -> Mapping[str, object]:
+    from pyiceberg.catalog import load_catalog
+
+    properties: dict[str, Any] = {
+        "type": "glue",
+        "glue.endpoint": asked.url,
+        "s3.endpoint": asked.url,
+        "client.region": REGION,
+        "client.access-key-id": KEY,
+        "client.secret-access-key": SECRET,
+    }
+    table = load_catalog("benchmark", **properties).load_table(f"{DATABASE}.{asked.table}")
+    result = table.upsert(pq.read_table(list(asked.upserts)), [asked.key])
+    added = table.metadata.current_snapshot().summary["total-files-size"]  # type: ignore[union-attr,index]
+    return {"rows": table.scan().count(), "bytes": int(added or 0), "updated": result.rows_updated}
+
+
+CONTENDERS: Mapping[str, Callable[[Asked], Mapping[str, object]]] = {"DuckDB": _duckdb, "PyIceberg upsert": _pyiceberg}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], msgspec.json.decode(sys.argv[2], type=Asked))

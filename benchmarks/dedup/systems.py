@@ -1,0 +1,132 @@
+"""What upserts cost: the connector's syncs, and others that do the same."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.cloud import DATABASE, KEY, REGION, SECRET, cloud
+from benchmarks.dedup.references import Asked
+from benchmarks.dedup.table import OPTIONS, fill, fill_with_upserts, touched_bytes
+from benchmarks.dedup.workload import Upserts
+from benchmarks.measure import Cost
+from benchmarks.systems import CONNECTOR, WITH_ARCHIVE, BenchmarkError, config, measured, saved
+from benchmarks.workload import Workload
+
+UPSERTS = "upserts"
+WRITTEN = "bytes written ÷ files touched"
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Merging:
+    """A sync of the connector to a table that is there already.
+
+    Without `merges` the records are appended: what the merge alone costs is the difference.
+    """
+
+    name: str
+    dedup: Mapping[str, str] = field(default_factory=dict)
+    merges: bool = True
+
+    def run(self, workload: Workload, folder: Path) -> Cost:
+        """Write the workload; every key must be in the table once."""
+        assert isinstance(workload, Upserts)
+        with cloud() as lake:
+            filled = fill(workload, lake)
+            catalog = saved(folder / "catalog.json", workload.catalog() if self.merges else workload.appended())
+            options = saved(folder / "config.json", config(lake, {**OPTIONS, "dedup": self.dedup}))
+            files, cloud_cpu = lake.files(), lake.cpu_seconds()
+            command = [*CONNECTOR, "write", "--config", options, "--catalog", catalog]
+            cost = measured(command, workload.messages(), folder, WITH_ARCHIVE)
+            cost = replace(cost, cloud_cpu_seconds=lake.cpu_seconds() - cloud_cpu)
+            [table] = workload.stream_names
+            rows = lake.rows(table)
+            wanted = workload.rows_after if self.merges else workload.table_rows + workload.records
+            if rows != wanted:
+                raise BenchmarkError(f"{self.name}: table {table} has {rows} rows, not {wanted}")
+            written = [size for key, size in lake.files().items() if key not in files]
+            ratio = {WRITTEN: sum(written) / touched_bytes(workload, filled)}
+            return replace(cost, file_bytes=tuple(sorted(written, reverse=True)), growth=ratio)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A contender of benchmarks/dedup/references.py."""
+
+    name: str
+
+    def run(self, workload: Workload, folder: Path) -> Cost:
+        """Apply the upserts; as many keys must be left as there are."""
+        assert isinstance(workload, Upserts)
+        with cloud() as lake:
+            filled, upserts = fill(workload, lake), fill_with_upserts(workload, lake, UPSERTS)
+            [table] = workload.stream_names
+            files, new = (tuple(map(str, each.paths)) for each in (filled, upserts))
+            asked = Asked(workload.key, files, new, lake.url, table, str(folder))
+            cloud_cpu = lake.cpu_seconds()
+            command = [
+                sys.executable,
+                "-m",
+                "benchmarks.dedup.references",
+                self.name,
+                msgspec.json.encode(asked).decode(),
+            ]
+            cost = measured(command, None, folder, {})
+            cost = replace(cost, cloud_cpu_seconds=lake.cpu_seconds() - cloud_cpu)
+        found = json.loads((folder / "stdout").read_text())
+        if found["rows"] != workload.rows_after:
+            raise BenchmarkError(f"{self.name}: {found['rows']} rows, not {workload.rows_after}")
+        return replace(cost, file_bytes=(found["bytes"],))
+
+
+@dataclass(frozen=True)
+class SparkMerge:
+    """MERGE in Spark with the Iceberg runtime, which is downloaded; `mode` is copy-on-write or merge-on-read.
+
+    Start-up is left out of its seconds and CPU seconds.
+    """
+
+    mode: str
+
+    @property
+    def name(self) -> str:
+        """How the tables call it."""
+        return f"Spark MERGE, {self.mode}"
+
+    def run(self, workload: Workload, folder: Path) -> Cost:
+        """Apply the upserts; as many keys must be left as there are."""
+        assert isinstance(workload, Upserts)
+        with cloud() as lake:
+            fill(workload, lake)
+            fill_with_upserts(workload, lake, UPSERTS)
+            [name] = workload.stream_names
+            table, cloud_cpu = f"glue.{DATABASE}.{name}", lake.cpu_seconds()
+            properties = f"ALTER TABLE {table} SET TBLPROPERTIES ('write.merge.mode' = '{self.mode}')"
+            merge = (
+                f"MERGE INTO {table} t USING glue.{DATABASE}.{UPSERTS} s ON t.{workload.key} = s.{workload.key} "
+                "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+            )
+            uv = [str(ROOT / ".uv/bin/uv"), "run", "--no-project", "--isolated", "--with", "pyspark==4.1.*", "python"]
+            command = [*uv, str(Path(__file__).with_name("spark_merge.py")), properties, merge]
+            keys = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": REGION}
+            env = keys | {"ENDPOINT": lake.url, "SPARK_LOCAL_IP": "127.0.0.1", "TZ": "UTC"}
+            cost = measured(command, None, folder, env)
+            cost = replace(cost, cloud_cpu_seconds=lake.cpu_seconds() - cloud_cpu)
+            rows = lake.rows(name)
+        if rows != workload.rows_after:
+            raise BenchmarkError(f"{self.name}: {rows} rows, not {workload.rows_after}")
+        found = json.loads((folder / "stdout").read_text().splitlines()[-1])
+        return replace(cost, seconds=found["seconds"], cpu_seconds=found["cpu_seconds"])
+
+
+COPY_ON_WRITE = Merging("ours, copy-on-write")
+MERGE_ON_READ = Merging("ours, merge-on-read", {"deletes": "merge_on_read"})
+APPEND = Merging("ours, appended", merges=False)
+DUCKDB, PYICEBERG = map(Reference, ("DuckDB", "PyIceberg upsert"))
+SPARK_MERGES = tuple(map(SparkMerge, ("copy-on-write", "merge-on-read")))

@@ -1,0 +1,135 @@
+"""The table that is merged into: its files are made once, kept in the temporary directory, and put into each lake."""
+
+from __future__ import annotations
+
+import io
+import os
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.cloud import DATABASE, KEY, REGION, SECRET, Cloud
+from benchmarks.commits.factory import table_factory
+from benchmarks.dedup.rows import DAY, FIRST_CURSOR, rows
+from benchmarks.dedup.workload import Upserts
+from benchmarks.workload import cache_folder
+from destination_datalake.aws.access import AccessKeys, AwsAccess
+from destination_datalake.aws.upload import Upload
+from destination_datalake.files.formats.field_ids import with_field_ids
+from destination_datalake.files.formats.parquet import ParquetFileWriter
+from destination_datalake.files.plan import DataFile, FilePlan, RewriteTask, Rewritten
+from destination_datalake.protocol.catalog import parse_catalog
+from destination_datalake.schema.arrow import arrow_field
+from destination_datalake.schema.columns import METADATA_COLUMNS
+from destination_datalake.tables.table import Committed, TableName
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+FILE_ROWS = 1_000_000
+
+OPTIONS = {"numeric_types": "bigint/double"}
+"""Of all syncs to the table: no column becomes wider."""
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A table in a lake: its data files, and copies of them on the local disk, in the same order."""
+
+    uris: tuple[str, ...]
+    paths: tuple[Path, ...]
+
+
+def fill(workload: Upserts, lake: Cloud) -> Filled:
+    """Create the workload's table with its rows, unique by its key."""
+    numbers = np.arange(workload.table_rows)
+    cursors = FIRST_CURSOR + numbers * DAY // workload.table_rows
+    [name] = workload.stream_names
+    return _filled(name, workload, numbers, cursors, lake)
+
+
+def fill_with_upserts(workload: Upserts, lake: Cloud, name: str) -> Filled:
+    """Create a table of the workload's records."""
+    numbers = np.fromiter(workload.numbers(), np.int64)
+    cursors = FIRST_CURSOR + DAY + np.arange(len(numbers)) * DAY // len(numbers)
+    return _filled(name, workload, numbers, cursors, lake)
+
+
+def touched_bytes(workload: Upserts, filled: Filled) -> int:
+    """Return the size of the table's files that have a row which is updated."""
+    first_rows = np.cumsum([0, *(pq.read_metadata(path).num_rows for path in filled.paths)])
+    numbers = np.fromiter(workload.numbers(), np.int64)
+    per_file, _ = np.histogram(numbers, first_rows - 0.5)
+    return sum(path.stat().st_size for path, updates in zip(filled.paths, per_file, strict=True) if updates)
+
+
+def access_of(lake: Cloud) -> AwsAccess:
+    """Return the connector's access to a lake."""
+    return AwsAccess(REGION, AccessKeys(KEY, SECRET), lake.url)
+
+
+def _filled(
+    name: str, workload: Upserts, numbers: NDArray[np.int64], cursors: NDArray[np.int64], lake: Cloud
+) -> Filled:
+    access = access_of(lake)
+    [stream] = parse_catalog(workload.appended())
+    table = table_factory(access, lake.url, OPTIONS).open(stream, TableName(DATABASE, name))
+    table.prepare()
+    plan = table.plan()
+    schema = _schema(plan)
+    paths = _kept(f"{name} {len(numbers)}", workload, numbers, cursors, schema)
+    files = [_uploaded(path, plan, access) for path in paths]
+    assert table.commit(files, _no_rewrite) == Committed()
+    return Filled(tuple(file.uri for file in files), paths)
+
+
+def _kept(
+    name: str, workload: Upserts, numbers: NDArray[np.int64], cursors: NDArray[np.int64], schema: pa.Schema
+) -> tuple[Path, ...]:
+    """Return files with rows of these numbers, as the connector writes them, made at the first call."""
+    text = schema.to_string(show_field_metadata=True).encode()
+    sources = [Path(__file__), Path(__file__).with_name("rows.py"), Path(__file__).with_name("workload.py")]
+    version = zlib.crc32(text + numbers.data + b"".join(path.read_bytes() for path in sources))
+    folder = cache_folder() / f"{name.replace(' ', '_')}-{version:08x}"
+    folder.mkdir(exist_ok=True)
+    per_file = min(FILE_ROWS, -(-len(numbers) // 2))
+    paths = []
+    for begin in range(0, len(numbers), per_file):
+        path = folder / f"{begin // per_file:05}.parquet"
+        if not path.exists():
+            chosen = slice(begin, begin + per_file)
+            unfinished = path.with_suffix(f".{os.getpid()}")
+            with unfinished.open("wb") as file:
+                writer = ParquetFileWriter("ZSTD", schema, cast("Upload", file))
+                for batch in rows(workload.shape, numbers[chosen], cursors[chosen], schema).to_batches(50_000):
+                    writer.write(pa.Table.from_batches([batch]))
+                writer.close()
+            unfinished.rename(path)
+        paths.append(path)
+    return tuple(paths)
+
+
+def _schema(plan: FilePlan) -> pa.Schema:
+    fields = [arrow_field(field) for field in (*METADATA_COLUMNS, *plan.columns)]
+    return with_field_ids(pa.schema(fields), plan.field_ids)
+
+
+def _uploaded(path: Path, plan: FilePlan, access: AwsAccess) -> DataFile:
+    bucket, _, folder = plan.folder.removeprefix("s3://").partition("/")
+    key = f"{folder}/{path.name}"
+    access.client("s3").put_object(Bucket=bucket, Key=key, Body=path.read_bytes())
+    metadata, footer = pq.read_metadata(path), io.BytesIO()
+    metadata.write_metadata_file(footer)
+    uri = f"s3://{bucket}/{key}"
+    return DataFile(uri, path.stat().st_size, metadata.num_rows, plan.columns, footer.getvalue(), None)
+
+
+def _no_rewrite(_tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
+    raise AssertionError("no column becomes wider")

@@ -1,0 +1,80 @@
+"""Records that update rows of a table, or are new to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from benchmarks.workload import CURSOR, FLAT, Dates, Shape, Workload
+
+TABLE_ROWS = 10_000_000
+
+_SENT = ("id", "ref", "email", "score", "name", "amount", "quantity", "country", "note", "status")
+
+ORDERS = Shape(
+    "orders",
+    {CURSOR: {"type": ["null", "string"], "format": "date-time", "airbyte_type": "timestamp_with_timezone"}}
+    | {name: FLAT.properties[name] for name in _SENT},
+    lambda dice: {name: value for name, value in FLAT.tail(dice).items() if name in _SENT},
+    dates=Dates(1, ordered=True),
+)
+"""Eleven columns, some 65 bytes a row in a file. `ref` is random, 32 characters; `id` counts the rows."""
+
+
+@dataclass(frozen=True)
+class Upserts(Workload):
+    """A stream of upserts to a table of `table_rows` rows, whose numbers are from 0 on.
+
+    Half of the records are updates, of rows at random with the key `ref`, and of the last rows with the key `id`.
+    Every key comes once: Spark's MERGE refuses others. All cursors are later than those in the table.
+    """
+
+    shape: Shape = ORDERS
+    records: int = 1_000_000
+    table_rows: int = TABLE_ROWS
+    key: str = "ref"
+
+    @property
+    def name(self) -> str:
+        """What is updated."""
+        return f"{'random' if self.key == 'ref' else 'recent'} keys of {self.table_rows}"
+
+    @property
+    def rows_after(self) -> int:
+        """How many keys the table has afterwards."""
+        return self.table_rows + sum(number >= self.table_rows for number in self.numbers())
+
+    def numbers(self) -> Iterator[int]:
+        """Yield the numbers of the rows that are upserted."""
+        if self.key == "ref":
+            updates = min(self.records // 2, self.table_rows)
+            dice = np.random.default_rng(self.records)
+            old = dice.choice(self.table_rows, updates, replace=False, shuffle=False)
+            new = np.arange(self.table_rows, self.table_rows + self.records - updates)
+            chosen = dice.permutation(np.concatenate([old, new]))
+        else:
+            first = self.table_rows - self.records // 2
+            chosen = np.arange(first, first + self.records)
+        return iter(chosen.tolist())
+
+    def cursor(self, position: int, _number: int, _mixed: int) -> str:
+        """Return instants of the day after those in the table."""
+        assert self.shape.dates is not None
+        return self.shape.dates.instant(self.records + position, self.records, 0)
+
+    def catalog(self) -> dict[str, object]:
+        """The configured catalog: the stream is deduplicated by its key."""
+        catalog = super().catalog()
+        [stream] = cast("list[dict[str, Any]]", catalog["streams"])
+        return {"streams": [_deduplicated(stream, self.key)]}
+
+    def appended(self) -> dict[str, object]:
+        """The catalog of the same records without deduplication."""
+        return super().catalog()
+
+
+def _deduplicated(stream: Mapping[str, Any], key: str) -> dict[str, object]:
+    return {**stream, "sync_mode": "incremental", "destination_sync_mode": "append_dedup", "primary_key": [[key]]}
