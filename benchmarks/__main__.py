@@ -20,7 +20,7 @@ from rich.console import Console
 
 from benchmarks.cluster import OnCluster
 from benchmarks.commits.systems import COMMITS, STEADY
-from benchmarks.dedup.systems import APPEND, COPY_ON_WRITE, DUCKDB, MERGE_ON_READ, PYICEBERG, SPARK_MERGES
+from benchmarks.dedup.systems import APPEND, COPY_ON_WRITE, DUCKDB, MERGE_ON_READ, PYICEBERG, SPARK_MERGES, Merging
 from benchmarks.dedup.workload import Upserts
 from benchmarks.maintenance.systems import SMALL_FILES
 from benchmarks.measure import Cost
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for case in _cases(options.records, spark_merge=options.spark_merge)
         if any(part in case.label for part in options.only)
     ]
-    if any(isinstance(case.system, Connector) for case in chosen):
+    if any(isinstance(case.system, Connector | Merging) for case in chosen):
         build_archive()
     try:
         if options.profile:
