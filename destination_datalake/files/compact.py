@@ -1,8 +1,8 @@
 """The compaction job, as it runs on executors: the rows of several Parquet files are written as one.
 
 Files are read one after the other, a few rows at a time, and the new one is sent in parts while it is encoded: memory
-depends neither on their number nor on their sizes, but on one row group. Rows that must be sorted and are more than
-memory should hold wait on the local disk.
+depends neither on their number nor on their sizes, but on one row group, and has a byte for each row of a file with
+position deletes. Rows that must be sorted and are more than memory should hold wait on the local disk.
 """
 
 from __future__ import annotations
@@ -25,11 +25,14 @@ from destination_datalake.files.formats.parquet import ParquetFileWriter
 from destination_datalake.files.merge_sort import MergeSort
 from destination_datalake.files.plan import Compacted, CompactResult, CompactTask, LeftFile, NotCompacted
 from destination_datalake.files.reading.parquet import StoredFile, opened, read_rows
+from destination_datalake.files.reading.position_deletes import deleted_rows
 from destination_datalake.files.reading.projection import Unsuitable
 from destination_datalake.partitioning.spec import SortOrder
 
 if TYPE_CHECKING:
+    import numpy as np
     from mypy_boto3_s3 import S3Client
+    from numpy.typing import NDArray
 
 _MIN_SOURCES = 2
 
@@ -76,27 +79,32 @@ def _written(task: CompactTask, left: dict[str, LeftFile], s3: S3Client) -> Comp
     with undone_on_failure(upload.abort):
         writer = ParquetFileWriter(task.codec, task.schema, upload)
         rows = 0
-        read = (table for stored in opened(sources, s3) for table in _rows(stored, task.schema, left))
+        read = (table for stored in opened(sources, s3) for table in _rows(stored, task.schema, left, s3))
         for table in read if task.sort_order is None else _sorted(read, task.sort_order):
             writer.write(table)
             rows += table.num_rows
-        suitable = tuple(source.uri for source in sources if source.uri not in left)
-        if len(suitable) < _MIN_SOURCES:
+        suitable = [source for source in sources if source.uri not in left]
+        if len(suitable) < _MIN_SOURCES and not any(source.position_deletes for source in suitable):
             upload.abort()
             return NotCompacted(task.name, tuple(left.values()))
         footer = writer.close()
         upload.close()
+    uris = tuple(source.uri for source in suitable)
+    dead = sum(source.rows for source in suitable) - rows
     is_sorted = task.sort_order is not None
     return Compacted(
-        task.name, upload.uri, upload.written, rows, footer, suitable, tuple(left.values()), is_sorted=is_sorted
+        task.name, upload.uri, upload.written, rows, footer, uris, tuple(left.values()), is_sorted=is_sorted, dead=dead
     )
 
 
-def _rows(stored: StoredFile, schema: pa.Schema, left: dict[str, LeftFile]) -> Iterator[pa.Table]:
-    """Yield the rows of a file; none if it is unsuitable, which is added to `left`. Raises _Begun."""
+def _rows(stored: StoredFile, schema: pa.Schema, left: dict[str, LeftFile], s3: S3Client) -> Iterator[pa.Table]:
+    """Yield the rows of a file that are not deleted; none if it is unsuitable, which is added to `left`.
+
+    Raises _Begun.
+    """
     begun = False
     try:
-        for table in read_rows(stored, schema):
+        for table in _alive(read_rows(stored, schema), deleted_rows(stored.source, s3)):
             yield table
             begun = True
     except (Unsuitable, pa.ArrowException, OSError) as error:
@@ -107,6 +115,18 @@ def _rows(stored: StoredFile, schema: pa.Schema, left: dict[str, LeftFile]) -> I
         if begun:
             raise _Begun(file) from error
         left[file.uri] = file
+
+
+def _alive(tables: Iterable[pa.Table], dead: NDArray[np.bool_] | None) -> Iterator[pa.Table]:
+    if dead is None:
+        yield from tables
+        return
+    first = 0
+    for table in tables:
+        wanted = ~dead[first : first + table.num_rows]
+        first += table.num_rows
+        if wanted.any():
+            yield table if wanted.all() else table.filter(pa.array(wanted))
 
 
 def _sorted(tables: Iterable[pa.Table], order: SortOrder) -> Iterator[pa.Table]:

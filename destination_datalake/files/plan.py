@@ -98,7 +98,7 @@ class RewriteTask:
     `columns` maps names of top-level columns, compared without case, to their new types; columns that the file lacks
     are ignored. Types of nested columns apply to the fields that the file has. Field ids are kept, nested ones too.
     `to_double` are the Iceberg field ids of floats, at any depth, that become doubles; a file that has none of them is
-    not rewritten.
+    not rewritten. Rows that `position_deletes` (see `SourceFile`) remove are not in the new file.
     """
 
     source: str
@@ -106,6 +106,7 @@ class RewriteTask:
     columns: Mapping[str, ColumnType]
     access: AwsAccess
     to_double: frozenset[int] = frozenset()
+    position_deletes: tuple[SourceFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +194,8 @@ class LeftFile:
 class Compacted:
     """A file (`uri`) with all rows of `sources`, which are those of the task but for `left`.
 
-    `size` is in bytes; `footer` is the file's, as in `DataFile`.
+    `size` is in bytes; `footer` is the file's, as in `DataFile`. `dead` rows of the sources are not in it: position
+    deletes have removed them.
     """
 
     name: str
@@ -204,6 +206,7 @@ class Compacted:
     sources: tuple[str, ...]
     left: tuple[LeftFile, ...]
     is_sorted: bool
+    dead: int = 0
 
     def withdraw(self, s3: S3Client) -> None:
         """Delete the file: no table has it."""
@@ -213,7 +216,7 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True)
 class NotCompacted:
-    """No file was written: there were fewer than two sources besides `left`, or `failure` says why.
+    """No file was written: what was left was one file without dead rows, or none, or `failure` says why.
 
     `again` is as in `NotRewritten`.
     """

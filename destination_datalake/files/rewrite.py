@@ -1,9 +1,10 @@
 """The rewriting job, as it runs on executors: Parquet files with wider columns, everything else in them as it was.
 
 The files may be written by others: Spark, Hive, pandas. Columns, their order, rows, row groups, field ids, compression
-and key-value metadata are kept, with two exceptions. INT96 timestamps become microseconds in UTC, as engines read them
-(Arrow's default, nanoseconds, overflows in 2262, and Spark does not read it). Copies of the schema that other writers
-keep in the metadata are left out, because they have the narrow columns.
+and key-value metadata are kept, with these exceptions. Rows that position deletes have removed are left out. INT96
+timestamps become microseconds in UTC, as engines read them (Arrow's default, nanoseconds, overflows in 2262, and Spark
+does not read it). Copies of the schema that other writers keep in the metadata are left out, because they have the
+narrow columns.
 """
 
 from __future__ import annotations
@@ -28,7 +29,16 @@ from destination_datalake.aws.withdrawal import undone_on_failure, withdraw_all
 from destination_datalake.errors import Failure
 from destination_datalake.files.expiry import expiry_failure, has_expired
 from destination_datalake.files.formats.field_ids import promote_floats
-from destination_datalake.files.plan import NotRewritten, RewriteFailed, RewriteResult, RewriteTask, Rewritten
+from destination_datalake.files.plan import (
+    NotRewritten,
+    RewriteFailed,
+    RewriteResult,
+    RewriteTask,
+    Rewritten,
+    SourceFile,
+)
+from destination_datalake.files.reading.position_deletes import deleted_rows
+from destination_datalake.files.reading.projection import Unsuitable
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.types import ColumnType, List, Struct
 
@@ -80,7 +90,7 @@ def _not_rewritten(task: RewriteTask, error: Exception) -> NotRewritten:
     trace = "".join(traceback.format_exception(error))
     if (failure := explain(error, doing="rewrite", resource=task.source)) is not None:
         return NotRewritten(replace(failure, detail=f"{failure.detail}\n{trace}"))
-    if isinstance(error, pa.ArrowException | OSError):
+    if isinstance(error, pa.ArrowException | OSError | Unsuitable):
         message = (
             f"Columns of the table must be widened, but its object {task.source} cannot be read as Parquet with "
             "them. Remove or repair the object, or set numeric_types so that no column need be widened."
@@ -99,21 +109,27 @@ def _rewritten(task: RewriteTask) -> Rewritten:
     schema = _widened(old, task)
     if task.to_double and schema.equals(old.schema_arrow):
         return Rewritten(task.source, task.source, old.metadata.num_rows, len(body))
+    dead = deleted_rows(
+        SourceFile(task.source, len(body), old.metadata.num_rows, frozenset(), task.position_deletes), s3
+    )
     upload = Upload(s3, target.bucket, target.key, deferred=True)
+    first = rows = 0
     try:
         with _writer(old, schema, upload) as writer:
             for index in range(old.num_row_groups):
-                rows = old.metadata.row_group(index).num_rows
-                writer.write_table(old.read_row_group(index).cast(schema), row_group_size=max(rows, 1))
+                table = old.read_row_group(index)
+                if dead is not None:
+                    first, table = first + table.num_rows, table.filter(pa.array(~dead[first : first + table.num_rows]))
+                if table.num_rows or dead is None:
+                    writer.write_table(table.cast(schema), row_group_size=max(table.num_rows, 1))
+                rows += table.num_rows
         upload.close()
     except BaseException:
         upload.abort()
         raise
     footer = io.BytesIO()
     writer.writer.metadata.write_metadata_file(footer)
-    return Rewritten(
-        task.source, task.target, old.metadata.num_rows, upload.written, footer.getvalue(), upload.pending_upload
-    )
+    return Rewritten(task.source, task.target, rows, upload.written, footer.getvalue(), upload.pending_upload)
 
 
 def _writer(old: pq.ParquetFile, schema: pa.Schema, upload: Upload) -> pq.ParquetWriter:

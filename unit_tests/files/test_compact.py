@@ -15,6 +15,7 @@ from destination_datalake.files.compact import compact
 from destination_datalake.files.plan import Compacted, CompactTask, NotCompacted, SourceFile
 from destination_datalake.partitioning.spec import SortField, SortOrder
 from unit_tests.cloud import BUCKET, Cloud, cloud
+from unit_tests.files.reading.stored import dead, put_deletes, with_deletes
 
 FOLDER = f"s3://{BUCKET}/orders/data"
 
@@ -235,3 +236,32 @@ def test_rows_of_a_table_with_a_sort_order_are_sorted(lake: Cloud) -> None:
 
     assert content(lake, file).read().column("id").to_pylist() == [9, 7, 5, 3, 1]
     assert file.is_sorted
+
+
+def test_rows_that_position_deletes_remove_are_left_out(lake: Cloud) -> None:
+    first, second = put(lake, "a", ids(0, 1, 2, 3), row_group_size=2), put(lake, "b", ids(4, 5))
+    deletes = put_deletes(lake, "deletes", [*dead(first, [1, 2]), *dead(second, [0])])
+
+    file = compacted(task(lake, with_deletes(first, deletes), with_deletes(second, deletes), put(lake, "c", ids(6))))
+
+    assert content(lake, file).read().to_pylist() == ids(0, 3, 5, 6)
+    assert (file.rows, file.dead) == (4, 3)
+
+
+def test_one_file_is_enough_where_rows_are_deleted(lake: Cloud) -> None:
+    one = put(lake, "a", ids(0, 1))
+
+    [untouched] = compact([task(lake, one)])
+    file = compacted(task(lake, with_deletes(one, put_deletes(lake, "deletes", dead(one, [0, 1])))))
+
+    assert isinstance(untouched, NotCompacted)
+    assert (file.rows, file.dead) == (0, 2)
+
+
+def test_a_file_whose_position_deletes_cannot_be_read_is_left(lake: Cloud) -> None:
+    sources = [put(lake, name, ids(number)) for number, name in enumerate("abc")]
+
+    file = compacted(task(lake, *sources[:2], with_deletes(sources[2], put_body(lake, "deletes", b"no Parquet"))))
+
+    assert [left.reason for left in file.left] == ["has position deletes that cannot be read as Parquet"]
+    assert content(lake, file).read().to_pylist() == ids(0, 1)

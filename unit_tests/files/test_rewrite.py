@@ -20,6 +20,7 @@ from destination_datalake.files.plan import NotRewritten, RewriteTask, Rewritten
 from destination_datalake.files.rewrite import published, rewrite
 from destination_datalake.schema.types import ColumnType, Decimal, Field, Float64, Int64, List, Struct
 from unit_tests.cloud import BUCKET, Cloud, another_client, before
+from unit_tests.files.reading.stored import dead, put, put_deletes
 
 
 def file_of(table: pa.Table, **options: Any) -> bytes:
@@ -317,3 +318,17 @@ def test_file_of_a_partition_is_rewritten_into_the_folder_of_its_target(cloud: C
     assert isinstance(result, Rewritten)
     assert (result.source, result.target) == (source, target)
     assert sorted(cloud.objects()) == [f"{folder}/new.parquet", f"{folder}/old.parquet"]
+
+
+def test_rows_that_position_deletes_remove_are_left_out(cloud: Cloud) -> None:
+    old = put(cloud, "old", pa.table({"n": pa.array(range(6), pa.int32())}), row_group_size=2)
+    deletes = (put_deletes(cloud, "first", dead(old, [0, 1, 2])), put_deletes(cloud, "second", dead(old, [2, 4])))
+
+    result = rewritten_by(
+        [RewriteTask(old.uri, f"s3://{BUCKET}/new", {"n": Int64()}, cloud.access, position_deletes=deletes)]
+    )
+
+    assert isinstance(result, Rewritten)
+    file = pq.ParquetFile(cloud.arrow("new"))
+    assert file.read().to_pydict() == {"n": [3, 5]}
+    assert (result.rows, file.num_row_groups) == (2, 2)
