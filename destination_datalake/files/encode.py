@@ -17,6 +17,7 @@ from destination_datalake.aws.errors import explain
 from destination_datalake.aws.withdrawal import undone_on_failure
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.expiry import expiry_failure, has_expired
+from destination_datalake.files.kept_keys import KeptKeys
 from destination_datalake.files.plan import FilePlan
 from destination_datalake.files.reading.segments import contents
 from destination_datalake.files.segments import LocalFile
@@ -61,7 +62,8 @@ def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
     # their own, or it would overwrite or delete those of the next attempt.
     attempt = f"{unit.name}-{secrets.token_hex(4)}"
     writer = RollingFileWriter if _is_plain(unit.plan) else PartitionedFileWriter
-    files = writer(attempt, unit.plan, s3)
+    files = writer(attempt, unit.plan, s3, arrival=unit.arrival)
+    keys = KeptKeys.of(unit.plan)
     now = time.time_ns() // 1_000_000
     formatter = RejectFormatter(unit.rejects, unit.stream, unit.plan.columns, unit.name, now)
     rejects = RejectWriter(formatter, unit.rejects, attempt, s3)
@@ -71,6 +73,8 @@ def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
             for block in blocks(content, unit.plan.columns):
                 undeclared = undeclared_fields(block, unit.plan.columns) if undeclared is None else undeclared
                 for decoded in decoder.decode(block):
+                    if keys is not None:
+                        decoded = keys.refuse(decoded)
                     rejects.write(decoded, files.write(decoded))
         rejected = rejects.close()
         written = files.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.address import S3Address
@@ -33,6 +33,17 @@ class Deduplication:
     deleted_at: str | None = None
 
 
+class Arrival(NamedTuple):
+    """The place of a unit's records in the order of arrival: ids of rows ascend in it (`_airbyte_raw_id`).
+
+    `milliseconds` since 1970-01-01 UTC is the start of the sync, with the number of the batch added; `part` is that of
+    the batch, less than 4096.
+    """
+
+    milliseconds: int
+    part: int
+
+
 @dataclass(frozen=True, slots=True)
 class FilePlan:
     """How one stream's records are written as data files of its table.
@@ -56,7 +67,8 @@ class FilePlan:
     partitioning: Partitioning | None = None
     sort_order: SortOrder | None = None
     dedup: Deduplication | None = None
-    """Records whose key or cursor cannot be kept as it was sent are rejects; None if rows are not deduplicated."""
+    """Records are rejects if their key cannot be kept as sent, or their cursor is lost (one that is cut is kept).
+    None if rows are not deduplicated."""
 
 
 @dataclass(frozen=True, slots=True)

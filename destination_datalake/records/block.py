@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -77,6 +77,16 @@ class ChangedRow(NamedTuple):
     changes: Sequence[ValueChange]
 
 
+class RowLines(Protocol):
+    """Lines by row."""
+
+    def __getitem__(self, row: int, /) -> bytes: ...
+
+
+Places = range | np.ndarray[Any, np.dtype[np.int64]]
+"""Numbers of lines, ascending, by row."""
+
+
 class RefusedLine(NamedTuple):
     """A line whose record could not become a row. `reason` is a code; `message` quotes nothing of the line."""
 
@@ -90,8 +100,9 @@ class Decoded:
     """Records as columns, every array as long as there are rows.
 
     `extracted_at` is timestamp[us, UTC]. `columns` are as wide as they can become (integers 64 bit, floats double);
-    what a file stores is decided later. `changes` are CHANGES_TYPE, None where no record has any. `changed` are the
-    rows changed here, in order; `refused` the lines that became no rows.
+    what a file stores is decided later. `changes` are CHANGES_TYPE, None where no record has any: those that the source
+    reports and ours. `changed` are the rows changed here, in order; `refused` the lines that became no rows. `lines`
+    are the rows' lines, and `places` their numbers among all lines that were decoded, from 0.
     """
 
     extracted_at: pa.Array[Any]
@@ -99,6 +110,8 @@ class Decoded:
     changes: pa.Array[Any] | None
     changed: Sequence[ChangedRow] = ()
     refused: Sequence[RefusedLine] = ()
+    lines: RowLines = ()
+    places: Places = range(0)
 
     @property
     def rows(self) -> int:
@@ -159,7 +172,8 @@ class BlockReader:
             extracted = timestamps(pa.array([emitted_at(bytes(r.emitted_at)) for r in raw], pa.int64()))
             reported = change_lists(len(raw), enumerate(source_changes(bytes(r.meta)) for r in raw))
         changed = tuple(ChangedRow(row, lines[row], changes) for row, changes in row_changes.in_order())
-        return Decoded(extracted, columns, _all_changes(reported, changed), changed)
+        all_changes = _all_changes(reported, changed)
+        return Decoded(extracted, columns, all_changes, changed, lines=lines, places=range(len(record)))
 
 
 @dataclass(frozen=True, slots=True)

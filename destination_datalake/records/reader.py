@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import replace
 from itertools import compress
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -23,6 +23,7 @@ from destination_datalake.records.block import (
     BlockReader,
     ChangedRow,
     Decoded,
+    Places,
     RefusedLine,
 )
 from destination_datalake.records.changes import Floats, change_lists
@@ -54,58 +55,77 @@ class BlockDecoder:
         self._envelope = ReadStrategy.NATIVE
         self._reader = BlockReader(self._columns, self._strategies, self._envelope, floats)
         self._filters: Set[LineFilter] = frozenset()
+        self._lines = 0
 
     def decode(self, block: bytes | memoryview) -> Iterator[Decoded]:
         """Decode whole lines, each ended by a newline. What is yielded together holds every line, each once.
 
-        Records keep their order but for those of irregular lines, which may come first.
+        Records keep their order but for those of irregular lines, which may come first: `Decoded.places` has it.
         """
+        first = self._lines
+        for decoded in self._in_parts(block):
+            self._lines += decoded.rows + len(decoded.refused)
+            columns = take_columns(decoded.columns, self._record)
+            yield replace(decoded, columns=columns, places=_moved(decoded.places, first))
+
+    def _in_parts(self, block: bytes | memoryview) -> Iterator[Decoded]:
+        """Decode the lines; places are those in the block."""
         filters = self._filters if _is_utf8(block) else self._filters | {_not_utf8}
-        if filters:
-            block, irregular = self._separated(bytes(block), filters)
-            yield from map(self._flattened, self._decoded_one_by_one(irregular))
-        if block:
-            yield from map(self._flattened, self._decoded(block))
+        if not filters:
+            if block:
+                yield from self._decoded(block, None)
+            return
+        parts = self._separated(bytes(block), filters, None)
+        yield from self._decoded_one_by_one(parts.irregular, parts.irregular_places)
+        if parts.regular:
+            yield from self._decoded(parts.regular, parts.regular_places)
 
-    def _flattened(self, decoded: Decoded) -> Decoded:
-        return replace(decoded, columns=take_columns(decoded.columns, self._record))
-
-    def _decoded(self, text: bytes | memoryview) -> Iterator[Decoded]:
+    def _decoded(self, text: bytes | memoryview, places: Places | None) -> Iterator[Decoded]:
+        """Decode lines that are at these places in their block; None for a whole block."""
         while True:
             try:
-                yield self._reader.read(text)
+                decoded = self._reader.read(text)
+                yield decoded if places is None else replace(decoded, places=_fitting(places, decoded.rows))
                 return
             except BlockChangesExceeded:
-                for half in _halves(bytes(text)):
-                    yield from self._decoded(half)
+                yield from self._decoded_halves(bytes(text), places)
                 return
             except (BlockRefused, RecordRefused):
                 if not self._adapt(bytes(text)):
                     break
         block = bytes(text)
-        regular, irregular = self._separated(block, _LINE_FILTERS)
-        if irregular:
-            yield from self._decoded_one_by_one(irregular)
-            if regular:
-                yield from self._decoded(regular)
+        parts = self._separated(block, _LINE_FILTERS, places)
+        if parts.irregular:
+            yield from self._decoded_one_by_one(parts.irregular, parts.irregular_places)
+            if parts.regular:
+                yield from self._decoded(parts.regular, parts.regular_places)
         elif block.count(b"\n") <= FEW_LINES:
-            yield from self._decoded_one_by_one(block.split(b"\n")[:-1])
+            yield from self._decoded_one_by_one(block.split(b"\n")[:-1], parts.regular_places)
         else:
-            for half in _halves(block):
-                yield from self._decoded(half)
+            yield from self._decoded_halves(block, places)
 
-    def _separated(self, block: bytes, filters: Set[LineFilter]) -> tuple[bytes, list[bytes]]:
+    def _decoded_halves(self, block: bytes, places: Places | None) -> Iterator[Decoded]:
+        places = _all_places(block) if places is None else places
+        first, second = _halves(block)
+        middle = first.count(b"\n")
+        yield from self._decoded(first, places[:middle])
+        yield from self._decoded(second, places[middle:])
+
+    def _separated(self, block: bytes, filters: Set[LineFilter], places: Places | None) -> _Separated:
         """Return the block without its irregular lines, and those.
 
         The filters that found any are used on the next block before it is read.
         """
         lines = block.split(b"\n")[:-1]
+        places = _all_places(block) if places is None else places
         found = {each: each(lines) for each in filters}
         self._filters = frozenset(each for each, irregular in found.items() if irregular.any())
         if not self._filters:
-            return block, []
+            return _Separated(block, places, [], places[:0])
         irregular = np.logical_or.reduce([*found.values()])
-        return b"\n".join([*compress(lines, ~irregular), b""]), [*compress(lines, irregular)]
+        regular = b"\n".join([*compress(lines, ~irregular), b""])
+        numbers = np.asarray(places)
+        return _Separated(regular, numbers[~irregular], [*compress(lines, irregular)], numbers[irregular])
 
     # --- Strategies ---
 
@@ -165,13 +185,14 @@ class BlockDecoder:
 
     # --- One by one ---
 
-    def _decoded_one_by_one(self, lines: Sequence[bytes]) -> Iterator[Decoded]:
+    def _decoded_one_by_one(self, lines: Sequence[bytes], places: Places) -> Iterator[Decoded]:
         """Read each line alone. Yields whenever more than BLOCK_CHANGES values are changed, and at the end."""
         rows: list[CoercedRecord] = []
+        kept: list[int] = []
         changed: list[ChangedRow] = []
         refused: list[RefusedLine] = []
         changes = 0
-        for line in lines:
+        for number, line in enumerate(lines):
             try:
                 row = self._coerce(line)
             except RecordRefused as refusal:
@@ -181,11 +202,12 @@ class BlockDecoder:
                 changed.append(ChangedRow(len(rows), line, own))
                 changes += len(own)
             rows.append(row)
+            kept.append(number)
             if changes > BLOCK_CHANGES:
-                yield self._of_rows(rows, changed, refused)
-                rows, changed, refused, changes = [], [], [], 0
+                yield _placed(self._of_rows(rows, changed, refused), lines, places, kept)
+                rows, kept, changed, refused, changes = [], [], [], [], 0
         if rows or refused:
-            yield self._of_rows(rows, changed, refused)
+            yield _placed(self._of_rows(rows, changed, refused), lines, places, kept)
 
     def _of_rows(
         self, rows: Sequence[CoercedRecord], changed: Sequence[ChangedRow], refused: Sequence[RefusedLine]
@@ -237,6 +259,36 @@ def _halves(block: bytes) -> tuple[bytes, bytes]:
     if middle == len(block):
         middle = block.rfind(b"\n", 0, len(block) - 1) + 1
     return block[:middle], block[middle:]
+
+
+# --- Places ---------------------------------------------------------------------------------------------------------
+
+
+class _Separated(NamedTuple):
+    """A block without its irregular lines, and those, each with the places of the lines in their block."""
+
+    regular: bytes
+    regular_places: Places
+    irregular: list[bytes]
+    irregular_places: Places
+
+
+def _all_places(block: bytes) -> Places:
+    return np.arange(block.count(b"\n"))
+
+
+def _moved(places: Places, by: int) -> Places:
+    return range(places.start + by, places.stop + by) if isinstance(places, range) else places + by
+
+
+def _fitting(places: Places, rows: int) -> Places:
+    """Return the places of so many rows, one for each line but where a line is blank and another holds two records."""
+    return places if len(places) == rows else np.arange(rows) + places[0]
+
+
+def _placed(decoded: Decoded, lines: Sequence[bytes], places: Places, kept: Sequence[int]) -> Decoded:
+    """Return the rows of these `kept` lines with their lines and places."""
+    return replace(decoded, lines=[lines[number] for number in kept], places=np.asarray(places)[np.array(kept, int)])
 
 
 def _is_utf8(block: bytes | memoryview) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import ExitStack
@@ -92,8 +93,10 @@ class Landing:
         settle: Callable[[BatchOutcome], None],
         can_acknowledge: Callable[[Batch], bool],
         stages: ActiveStages,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """Begin to prepare the tables. The names of all data files and rejects begin with `file_prefix`."""
+        self._started = int(clock() * 1000)
         self._executors = executors
         self._staging = staging
         self._access = access
@@ -209,7 +212,8 @@ class Landing:
         table = self._tables[batch.stream].result()
         segments = tuple(map(self._staging.stage, batch.segments))  # Before the plan: uploads may take a while.
         plan, rejects = table.plan(), self._rejects.location(*table.name)
-        return StagedBatch(batch.stream, name, segments, plan, rejects, batch.expected_yield)
+        arrived = self._started + batch.number if plan.dedup is not None else None
+        return StagedBatch(batch.stream, name, segments, plan, rejects, batch.expected_yield, arrived)
 
     def _commit(self, batch: Batch, results: Sequence[UnitResult]) -> None:
         """Commit what was encoded; encode again if the table answers Reencode."""

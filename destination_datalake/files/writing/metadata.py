@@ -10,7 +10,8 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
-from destination_datalake.records.block import Decoded
+from destination_datalake.files.plan import Arrival
+from destination_datalake.records.block import Decoded, Places
 from destination_datalake.records.changes import CHANGES_TYPE
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.columns import CHANGE, METADATA_COLUMNS
@@ -24,7 +25,9 @@ _HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.
 """The two hexadecimal digits of every byte, as one 16-bit number each."""
 
 
-def metadata_columns(decoded: Decoded, generation: int | None, sync_id: int | None) -> list[pa.Array[Any]]:
+def metadata_columns(
+    ids: pa.StringArray, decoded: Decoded, generation: int | None, sync_id: int | None
+) -> list[pa.Array[Any]]:
     """Return the four columns in order: raw id, extracted at, meta, generation id."""
     rows = decoded.rows
     changes = decoded.changes
@@ -32,7 +35,7 @@ def metadata_columns(decoded: Decoded, generation: int | None, sync_id: int | No
         offsets = pa.array(np.zeros(rows + 1, np.int32), pa.int32())
         changes = pa.ListArray.from_arrays(offsets, _NO_CHANGES, type=CHANGES_TYPE)
     meta = pa.StructArray.from_arrays([_constant(sync_id, rows), changes], fields=list(_META_TYPE))
-    return [raw_ids(rows), decoded.extracted_at, meta, _constant(generation, rows)]
+    return [ids, decoded.extracted_at, meta, _constant(generation, rows)]
 
 
 def raw_ids(rows: int) -> pa.StringArray:
@@ -42,12 +45,38 @@ def raw_ids(rows: int) -> pa.StringArray:
     last 32 bits. Neighbours differ in their last digits only, so they compress to almost nothing; random ones would be
     a sixth of a file.
     """
-    octets = bytearray((time.time_ns() // 1_000_000).to_bytes(6, "big") + os.urandom(6) + bytes(4))
+    return _ids(_octets(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(2), "big")), np.arange(rows))
+
+
+class OrderedIds:
+    """Ids of the rows of one unit, as `raw_ids` makes them, that are ascending in the order of arrival.
+
+    Whatever units, blocks and files the rows of a table lie in: their order is that of the batches, whose number is
+    added to the time of the sync's start; then that of the parts of a batch, in the 12 bits after the version; then
+    that of the lines of a part, which the counter is. The 30 bits between tell attempts and syncs apart.
+    """
+
+    def __init__(self, arrival: Arrival) -> None:
+        self._octets = _octets(*arrival)
+
+    def of(self, places: Places) -> pa.StringArray:
+        """Return the ids of the rows whose lines have these numbers in the unit."""
+        return _ids(self._octets, np.asarray(places))
+
+
+def _octets(milliseconds: int, twelve_bits: int) -> bytes:
+    """Return a UUID of version 7 whose last 32 bits are 0, and those before them random."""
+    octets = bytearray(milliseconds.to_bytes(6, "big") + twelve_bits.to_bytes(2, "big") + os.urandom(4) + bytes(4))
     octets[6] = (octets[6] & 0x0F) | 0x70
     octets[8] = (octets[8] & 0x3F) | 0x80
-    text = np.tile(np.frombuffer(str(uuid.UUID(bytes=bytes(octets))).encode(), np.uint8), (rows, 1))
-    counters = np.arange(rows, dtype=">u4").view(np.uint8).reshape(rows, _COUNTED_DIGITS // 2)
-    text[:, -_COUNTED_DIGITS:] = _HEX[counters].view(np.uint8)
+    return bytes(octets)
+
+
+def _ids(octets: bytes, counters: np.ndarray[Any, np.dtype[np.int64]]) -> pa.StringArray:
+    rows = len(counters)
+    text = np.tile(np.frombuffer(str(uuid.UUID(bytes=octets)).encode(), np.uint8), (rows, 1))
+    counted = counters.astype(">u4").view(np.uint8).reshape(rows, _COUNTED_DIGITS // 2)
+    text[:, -_COUNTED_DIGITS:] = _HEX[counted].view(np.uint8)
     offsets = np.arange(0, (rows + 1) * _UUID_LENGTH, _UUID_LENGTH, dtype=np.int32)
     return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets.data), pa.py_buffer(text.data))
 

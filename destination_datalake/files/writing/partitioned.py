@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from destination_datalake.files.plan import DataFile, FilePlan
+from destination_datalake.files.plan import Arrival, DataFile, FilePlan
 from destination_datalake.files.writing.partition_files import PartitionFiles
 from destination_datalake.files.writing.sorting import in_order
 from destination_datalake.files.writing.spill import Spill
@@ -36,13 +36,20 @@ MAX_OPEN_FILES = 4
 class PartitionedFileWriter:
     """Writes the files of one unit, each with rows of one partition, in the plan's order."""
 
-    def __init__(self, name: str, plan: FilePlan, s3: S3Client, waiting_bytes: int = WAITING_BYTES) -> None:
+    def __init__(
+        self,
+        name: str,
+        plan: FilePlan,
+        s3: S3Client,
+        waiting_bytes: int = WAITING_BYTES,
+        arrival: Arrival | None = None,
+    ) -> None:
         """Write nothing yet. `waiting_bytes` is the memory for rows that wait."""
         self._plan = plan
         self._fields = plan.partitioning.fields if plan.partitioning is not None else ()
         self._waiting_bytes = waiting_bytes
         self._most_open = min(MAX_OPEN_FILES, plan.partitioning.max_open if plan.partitioning is not None else 1)
-        self._tables = BlockTables(plan)
+        self._tables = BlockTables(plan, arrival)
         self._waiting = WaitingRows(self._tables.schema)
         self._files = PartitionFiles(name, plan, s3, run_bytes=waiting_bytes)
         self._spill = Spill()

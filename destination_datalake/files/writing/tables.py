@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from destination_datalake.files.formats.field_ids import with_field_ids
-from destination_datalake.files.plan import FilePlan
-from destination_datalake.files.writing.metadata import metadata_columns
+from destination_datalake.files.plan import Arrival, FilePlan
+from destination_datalake.files.writing.metadata import OrderedIds, metadata_columns, raw_ids
 from destination_datalake.records.block import Decoded
 from destination_datalake.schema.arrow import arrow_field
 from destination_datalake.schema.columns import METADATA_COLUMNS
@@ -36,8 +36,10 @@ class FileSchema:
 class BlockTables:
     """Makes tables of decoded blocks. A column that a value does not fit is wider from that block on."""
 
-    def __init__(self, plan: FilePlan) -> None:
+    def __init__(self, plan: FilePlan, arrival: Arrival | None = None) -> None:
+        """Rows have ids in the order of arrival, if that of their unit is given."""
         self._plan = plan
+        self._ids = OrderedIds(arrival) if arrival is not None else None
         self.schema = _file_schema(plan.columns, plan)
 
     def table(self, decoded: Decoded) -> tuple[pa.Array[Any], pa.Table]:
@@ -48,12 +50,13 @@ class BlockTables:
         )
         if fitted != self.schema.columns:
             self.schema = _file_schema(fitted, self._plan)
-        metadata = metadata_columns(decoded, self._plan.generation, self._plan.sync_id)
+        ids = raw_ids(decoded.rows) if self._ids is None else self._ids.of(decoded.places)
+        metadata = metadata_columns(ids, decoded, self._plan.generation, self._plan.sync_id)
         own = [
             array.cast(field.type, safe=False)
             for array, field in zip(decoded.columns, list(self.schema.arrow)[len(metadata) :], strict=True)
         ]
-        return metadata[0], pa.Table.from_arrays([*metadata, *own], schema=self.schema.arrow)
+        return ids, pa.Table.from_arrays([*metadata, *own], schema=self.schema.arrow)
 
 
 class WaitingRows:

@@ -46,7 +46,7 @@ def test_each_row_has_a_raw_id(rows: int) -> None:
 def test_columns_hold_time_changes_and_generation(
     changes: pa.ListArray[Any] | None, generation: int | None, sync_id: int | None
 ) -> None:
-    columns = metadata_columns(Decoded(AT, [], changes), generation, sync_id)
+    columns = metadata_columns(raw_ids(2), Decoded(AT, [], changes), generation, sync_id)
 
     assert [column.type for column in columns] == [arrow_type(column.type) for column in METADATA_COLUMNS]
     for column in columns:

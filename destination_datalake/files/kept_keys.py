@@ -1,0 +1,93 @@
+"""Records whose primary key or cursor cannot be kept as it was sent: no rows, but rejects.
+
+Under a key that became null rows of different keys would replace each other, and so they would under one that was cut.
+Without its cursor a record would lose to any other of its key. A cursor that is cut, such as a time with nanoseconds,
+is kept: what is left of two cursors is in the same order, or equal. A null that was sent as such is a key like others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from destination_datalake.records.block import Decoded, RefusedLine, RowLines
+from destination_datalake.records.changes import TRUNCATED, path_step
+
+if TYPE_CHECKING:
+    from destination_datalake.files.plan import FilePlan
+
+KEY_CHANGED = "DESTINATION_RECORD_KEY_CHANGED"
+"""The reason of these rejects."""
+
+
+class KeptKeys:
+    """Refuses records of which a key or the cursor was changed: here, or by the source, which says so in their meta."""
+
+    def __init__(self, key: Sequence[str], cursor: str | None) -> None:
+        """Guard these fields, named as the changes of their values name them (`ValueChange.field`)."""
+        self._key = pa.array(key, pa.string())
+        self._all = pa.array([*key, *([] if cursor is None else [cursor])], pa.string())
+
+    @classmethod
+    def of(cls, plan: FilePlan) -> Self | None:
+        """Return what guards the keys of a plan; None if its rows are not deduplicated."""
+        dedup = plan.dedup
+        if dedup is None:
+            return None
+        fields = {column.name: ".".join(map(path_step, column.path)) for column in plan.columns}
+        return cls([fields[name] for name in dedup.key], None if dedup.cursor is None else fields[dedup.cursor])
+
+    def refuse(self, decoded: Decoded) -> Decoded:
+        """Return the records without those whose key or cursor was changed; their lines are among the refused."""
+        if decoded.changes is None:
+            return decoded
+        rows = self._changed(decoded.changes)
+        if not len(rows):
+            return decoded
+        message = "the primary key or the cursor cannot be kept as it was sent"
+        refused = [RefusedLine(decoded.lines[row], KEY_CHANGED, message) for row in rows.tolist()]
+        kept = np.ones(decoded.rows, np.bool_)
+        kept[rows] = False
+        return replace(_with_rows(decoded, kept), refused=[*decoded.refused, *refused])
+
+    def _changed(self, changes: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Return the numbers of the rows whose keys or cursors are not as they were sent, ascending."""
+        entries = changes.flatten()
+        field = entries.field("field")
+        cut: Any = pc.equal(entries.field("change"), pa.scalar(TRUNCATED)).fill_null(False)
+        of_key, of_any = pc.is_in(field, self._key), pc.is_in(field, self._all)
+        wrong: Any = pc.or_(of_key, pc.and_not(of_any, cut))
+        return np.unique(pc.list_parent_indices(changes).filter(wrong).to_numpy(False).astype(np.int64))
+
+
+def _with_rows(decoded: Decoded, kept: np.ndarray[Any, np.dtype[np.bool_]]) -> Decoded:
+    """Return the records of these rows."""
+    mask = pa.array(kept)
+    rows = np.flatnonzero(kept)
+    numbers = np.cumsum(kept) - 1
+    changes: Any = None if decoded.changes is None else decoded.changes.filter(mask)
+    return Decoded(
+        decoded.extracted_at.filter(mask),
+        [column.filter(mask) for column in decoded.columns],
+        changes if changes is not None and len(changes.flatten()) else None,
+        [each._replace(row=int(numbers[each.row])) for each in decoded.changed if kept[each.row]],
+        decoded.refused,
+        _SomeLines(decoded.lines, rows),
+        np.asarray(decoded.places)[rows],
+    )
+
+
+class _SomeLines:
+    """The lines of some of the rows."""
+
+    def __init__(self, lines: RowLines, rows: np.ndarray[Any, np.dtype[np.int64]]) -> None:
+        self._lines = lines
+        self._rows = rows
+
+    def __getitem__(self, row: int) -> bytes:
+        return self._lines[int(self._rows[row])]

@@ -1,0 +1,144 @@
+"""`_airbyte_raw_id` of streams that are deduplicated: its order is that in which the records were sent."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from destination_datalake.aws.access import AwsAccess
+from destination_datalake.files.encode import encode
+from destination_datalake.files.plan import Arrival, Deduplication, FilePlan
+from destination_datalake.files.segments import LocalFile, StagedSegment
+from destination_datalake.files.tasks import MIN_TASK_BYTES, Encoded, StagedBatch, split_into_tasks
+from destination_datalake.files.writing.metadata import OrderedIds
+from destination_datalake.partitioning.spec import SortField, SortOrder
+from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.records.reader import FEW_LINES, BlockDecoder
+from destination_datalake.rejects.location import RejectLocation
+from destination_datalake.schema.types import Field, Int64
+from unit_tests.cloud import BUCKET, Cloud, on_disk
+
+STARTED = 1_700_000_000_000
+COLUMNS = (Field("number", "number", Int64()), Field("value", "value", Int64()))
+PLAN = FilePlan(
+    format="parquet",
+    codec="ZSTD",
+    columns=COLUMNS,
+    field_ids={},
+    folder=f"s3://{BUCKET}/shop/orders",
+    deferred=False,
+    target_bytes=128 * 1024 * 1024,
+    generation=None,
+    sync_id=None,
+    dedup=Deduplication(("number",)),
+)
+REJECTS = RejectLocation(f"s3://{BUCKET}/_errors", "run", "2026-11-21", "shop", "orders")
+
+REFUSED = ("out of time", "nested")
+VALUES = {
+    "regular": b"1",
+    "nulled": b'"many"',
+    "nested": b"[" * 20_000 + b"]" * 20_000,
+    "beyond a double": b"1e999",
+    "a lone surrogate": b'"\\ud800"',
+    "not UTF-8": b'"\xff"',
+    "out of time": b"1",
+}
+
+kinds = st.sampled_from([*VALUES])
+runs = st.lists(st.tuples(kinds, st.sampled_from([1, 1, 2, FEW_LINES + 1])), min_size=1, max_size=6)
+"""Kinds of neighbouring lines, and how many."""
+blocks = runs.map(lambda each: [kind for kind, count in each for _ in range(count)])
+
+
+def line(number: int, kind: str) -> bytes:
+    time = b"1e300" if kind == "out of time" else b"1700000000000"
+    return b'{"type":"RECORD","record":{"stream":"orders","data":{"number":%d,"value":%b},"emitted_at":%b}}\n' % (
+        number,
+        VALUES[kind],
+        time,
+    )
+
+
+@settings(max_examples=30)
+@given(units=st.lists(st.lists(blocks, min_size=1, max_size=3), min_size=1, max_size=3), data=st.data())
+def test_raw_ids_ascend_in_the_order_of_lines_blocks_parts_and_batches(
+    units: Sequence[Sequence[Sequence[str]]], data: st.DataObject
+) -> None:
+    """Whatever lines are irregular: those are read before others of their block, and refused ones are left out."""
+    arrivals = sorted(
+        data.draw(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 4095)), min_size=len(units), unique=True))
+    )
+    sent: list[int] = []
+    found: list[tuple[str, int]] = []
+    number = 0
+    for (batch, part), unit in zip(arrivals, units, strict=False):
+        decoder, ids = BlockDecoder(COLUMNS), OrderedIds(Arrival(STARTED + batch, part))
+        for kinds_of_lines in unit:
+            numbered = [*enumerate(kinds_of_lines, number)]
+            number += len(numbered)
+            sent += [each for each, kind in numbered if kind not in REFUSED]
+            for decoded in decoder.decode(b"".join(line(*each) for each in numbered)):
+                of_rows: Any = ids.of(decoded.places)
+                numbers: Any = decoded.columns[0]
+                found += zip(of_rows.to_pylist(), numbers.to_pylist(), strict=True)
+                lines = [decoded.lines[row] for row in range(decoded.rows)]
+                assert lines == [line(n, kinds_of_lines[n - numbered[0][0]])[:-1] for n in numbers.to_pylist()]
+
+    assert [each for _, each in sorted(found)] == sent
+    assert len({id_ for id_, _ in found}) == len(found)
+
+
+@given(milliseconds=st.integers(0, 2**48 - 1), part=st.integers(0, 4095), place=st.integers(0, 2**32 - 1))
+def test_raw_ids_are_uuids_of_version_7_with_batch_part_and_line(milliseconds: int, part: int, place: int) -> None:
+    [text] = OrderedIds(Arrival(milliseconds, part)).of(range(place, place + 1)).to_pylist()
+
+    id_ = uuid.UUID(text)
+    assert str(id_) == text
+    assert (id_.version, id_.variant) == (7, uuid.RFC_4122)
+    assert (id_.int >> 80, id_.int >> 64 & 0xFFF, id_.int & 0xFFFFFFFF) == (milliseconds, part, place)
+
+
+def test_attempts_at_a_unit_have_raw_ids_of_their_own() -> None:
+    arrival = Arrival(STARTED, 0)
+
+    assert len({OrderedIds(arrival).of(range(1)).to_pylist()[0] for _ in range(100)}) == 100
+
+
+@pytest.mark.parametrize("arrived", [None, STARTED])
+def test_each_part_of_a_batch_has_its_place_if_the_order_is_asked_for(arrived: int | None) -> None:
+    segments = tuple(StagedSegment(LocalFile(str(number)), MIN_TASK_BYTES) for number in range(3))
+    batch = StagedBatch(StreamId(None, "orders"), "batch", segments, PLAN, REJECTS, arrived=arrived)
+
+    tasks = split_into_tasks([batch], 3, AwsAccess("eu-west-1"))
+
+    expected = [None if arrived is None else Arrival(arrived, part) for part in range(3)]
+    assert [unit.arrival for task in tasks for unit in task.units] == expected
+
+
+@pytest.mark.parametrize("sorted_by", [None, SortOrder((SortField(("value",)),), 1)])
+def test_rows_of_files_have_raw_ids_in_the_order_of_arrival(
+    cloud: Cloud, tmp_path: Path, sorted_by: SortOrder | None
+) -> None:
+    """In whatever order they are written."""
+    order = ["regular", "not UTF-8", "regular", "nulled", "a lone surrogate", "regular"]
+    path = tmp_path / "segment.jsonl"
+    path.write_bytes(b"".join(line(number, kind) for number, kind in enumerate(order)))
+    plan = replace(PLAN, sort_order=sorted_by)
+    batch = StagedBatch(StreamId(None, "orders"), "batch", (on_disk(path),), plan, REJECTS, arrived=STARTED)
+
+    [result] = encode(split_into_tasks([batch], 1, cloud.access))
+
+    assert isinstance(result, Encoded), result
+    tables = [pq.read_table(cloud.arrow(file.uri.removeprefix(f"s3://{BUCKET}/"))) for file in result.files]
+    rows = pa.concat_tables(tables).sort_by("_airbyte_raw_id").to_pylist()
+    assert [row["number"] for row in rows] == [*range(len(order))]
