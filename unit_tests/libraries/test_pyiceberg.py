@@ -128,6 +128,21 @@ def test_each_look_at_a_transaction_s_metadata_copies_all_snapshots(table: Table
     assert len({id(each) for each in (*looks, table.metadata.snapshots[0])}) == 3
 
 
+def test_a_branch_that_moves_loses_its_retention(table: Table) -> None:
+    def append() -> None:
+        with table.transaction() as transaction, transaction.update_snapshot().fast_append():
+            pass
+
+    append()
+    head = table.metadata.refs["main"].snapshot_id
+    table.manage_snapshots().create_branch(head, "main", min_snapshots_to_keep=7).commit()
+    assert table.metadata.refs["main"].min_snapshots_to_keep == 7
+
+    append()
+
+    assert table.metadata.refs["main"].min_snapshots_to_keep is None
+
+
 def test_doubles_of_partitions_are_read_as_floats() -> None:
     assert new_decoder(struct.pack("<d", 0.1)).read_double() != 0.1
 

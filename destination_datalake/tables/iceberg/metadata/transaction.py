@@ -6,9 +6,12 @@ metadata in place, so what an update leaves as it was can be shared.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import TableUpdate
+from pyiceberg.table.refs import SnapshotRef
+from pyiceberg.table.update import RemoveSnapshotRefUpdate, SetSnapshotRefUpdate, TableUpdate
 
 from destination_datalake.tables.iceberg.pyiceberg_internals import OpenTransaction, with_updates
 
@@ -36,10 +39,30 @@ def updated(
 
     With `metadata_location`, that of `base`, it becomes the last entry of the metadata log.
     """
-    metadata = _without_gaps(base, with_updates(base, updates, metadata_location))
+    metadata = _without_gaps(base, with_updates(base, tuple(_with_retention(base, updates)), metadata_location))
     metadata.spec().check_compatible(metadata.schema())
     metadata.sort_order().check_compatible(metadata.schema())
     return metadata
+
+
+def _with_retention(base: TableMetadata, updates: tuple[TableUpdate, ...]) -> Iterator[TableUpdate]:
+    """Yield the updates; a branch that moves keeps how long it and its snapshots are kept.
+
+    As in Iceberg's own library. PyIceberg sets the branch anew, without what its owner has set for it.
+    """
+    refs: dict[str, SnapshotRef | SetSnapshotRefUpdate] = {**base.refs}
+    for update in updates:
+        moved = update
+        match update:
+            case SetSnapshotRefUpdate(min_snapshots_to_keep=None, max_snapshot_age_ms=None, max_ref_age_ms=None):
+                if (before := refs.get(update.ref_name)) is not None:
+                    retention = ("min_snapshots_to_keep", "max_snapshot_age_ms", "max_ref_age_ms")
+                    moved = update.model_copy(update={name: getattr(before, name) for name in retention})
+            case RemoveSnapshotRefUpdate():
+                refs.pop(update.ref_name, None)
+        if isinstance(moved, SetSnapshotRefUpdate):
+            refs[moved.ref_name] = moved
+        yield moved
 
 
 def _without_gaps(base: TableMetadata, metadata: TableMetadata) -> TableMetadata:

@@ -7,10 +7,11 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Transaction
 from pyiceberg.table.update import update_table_metadata
+from pyiceberg.table.update.snapshot import ManageSnapshots
 from pyiceberg.types import LongType, NestedField, StringType
 
 from destination_datalake.tables.iceberg.metadata.transaction import SharingTransaction, updated
-from unit_tests.tables.iceberg.lake import Lake
+from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 
 SCHEMA = Schema(NestedField(1, "id", LongType()))
 
@@ -60,3 +61,35 @@ def test_the_table_s_metadata_stays_as_it_was_until_the_commit(transaction: Shar
 
     assert base.model_dump_json() == before
     assert transaction.table_metadata.schema().find_field("name").field_type == StringType()
+
+
+def test_branches_keep_their_retention_when_they_move(lake: Lake) -> None:
+    opened = lake.open()
+    lake.commit(opened, 1)
+    head = lake.load().metadata.refs["main"].snapshot_id
+    lake.load().manage_snapshots().create_branch(head, "main", min_snapshots_to_keep=7).commit()
+
+    lake.commit(opened, 2)
+    overwriting = lake.open(2, overwrite=True)
+    lake.commit(overwriting, 3)
+    overwriting.publish(no_rewrite)
+
+    main = lake.load().metadata.refs["main"]
+    assert (main.snapshot_id == head, main.min_snapshots_to_keep) == (False, 7)
+    assert lake.ids() == [3]
+
+
+def test_a_branch_that_is_created_again_has_the_retention_that_is_given(lake: Lake) -> None:
+    lake.commit(lake.open(), 1)
+    table = lake.load()
+    head = table.metadata.refs["main"].snapshot_id
+    transaction = SharingTransaction(table)
+
+    with ManageSnapshots(transaction) as snapshots:
+        snapshots.create_branch(head, "b", max_ref_age_ms=5)
+    with ManageSnapshots(transaction) as snapshots:
+        snapshots.remove_branch("b")
+    with ManageSnapshots(transaction) as snapshots:
+        snapshots.create_branch(head, "b")
+
+    assert transaction.table_metadata.refs["b"].max_ref_age_ms is None
