@@ -45,3 +45,20 @@ class RowSet:
 
     def __or__(self, other: RowSet) -> RowSet:
         return RowSet.of_mask(self.mask() | other.mask())
+
+
+class Marks:
+    """Rows of one file that are marked one after the other: a bit for each row that the file has."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._bits = np.zeros((rows + 7) // 8, np.uint8)
+
+    def add(self, positions: NDArray[np.int64]) -> None:
+        """Mark the rows at these positions, from 0."""
+        np.bitwise_or.at(self._bits, positions >> 3, np.uint8(0x80) >> (positions & 7).astype(np.uint8))
+
+    def row_set(self) -> RowSet:
+        """Return the rows that are marked."""
+        count = int(np.bitwise_count(self._bits).sum())
+        return RowSet(self._rows, count, zlib.compress(self._bits.tobytes(), _LEVEL))

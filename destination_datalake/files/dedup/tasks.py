@@ -97,6 +97,7 @@ class WinnersTask:
 class Winners:
     """What one part of the keys has. Files are named by their number among all pending files.
 
+    `index` is None if there are no keys, or nobody asked for one. A shuffle has no result for a part without rows.
     `losers` are rows that another pending row replaces; `tombstones` are winners that delete their key. Rows that
     position deletes have removed are in neither.
     """

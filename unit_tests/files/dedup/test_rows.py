@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.files.dedup.rows import RowSet
+from destination_datalake.files.dedup.rows import Marks, RowSet
 
 MASKS = st.lists(st.booleans()).map(lambda each: np.array(each, np.bool_))
 
@@ -23,3 +23,13 @@ def test_a_union_has_the_rows_of_both(both: list[tuple[bool, bool]]) -> None:
     one, other = (np.array([each[side] for each in both], np.bool_) for side in (0, 1))
 
     assert (RowSet.of_mask(one) | RowSet.of_mask(other)).mask().tolist() == [a or b for a, b in both]
+
+
+@given(st.lists(st.sets(st.integers(0, 40))))
+def test_marks_are_the_rows_that_were_marked(batches: list[set[int]]) -> None:
+    marks = Marks(41)
+    for each in batches:
+        marks.add(np.array([*each], np.int64))
+
+    rows = marks.row_set()
+    assert rows == RowSet.of_positions(np.array(sorted(set().union(*batches)), np.int64), 41)

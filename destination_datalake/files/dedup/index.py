@@ -1,0 +1,204 @@
+"""The index of winners: Arrow files that tasks map into memory, and look keys up in.
+
+Rows are in the order of their keys' hashes, so that a directory by the first bits of a hash, which is made when the
+file is opened, leads to a row at once.
+"""
+
+from __future__ import annotations
+
+import mmap
+import secrets
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from botocore.exceptions import BotoCoreError
+from numpy.typing import NDArray
+
+from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.retries import retry_on
+from destination_datalake.aws.upload import Upload
+from destination_datalake.aws.withdrawal import undone_on_failure
+from destination_datalake.files.dedup.keys import key_hashes, mask, one_array
+from destination_datalake.files.dedup.tasks import IndexPart, KeyBounds
+from destination_datalake.files.dedup.versions.latest import is_as_late
+
+if TYPE_CHECKING:
+    from destination_datalake.aws.access import AwsAccess
+
+_INLINE_BYTES = 256 * 1024
+"""An index up to this size travels with the tasks."""
+
+_RANGE_BYTES = 16 * 1024 * 1024
+_KEPT_BYTES = 1024 * 1024 * 1024
+"""How much of what a Python worker has downloaded it keeps on its disk."""
+
+
+class Index:
+    """Winners by their keys. Arrays have an element for each row of the index.
+
+    `files` and `positions` say where a winner lies among the pending files; `is_tombstone` whether it deletes its key.
+    """
+
+    def __init__(self, table: pa.Table) -> None:
+        """`table` has the columns that `write_index` gives it."""
+        columns: dict[str, Any] = {name: one_array(table.column(name)) for name in table.column_names}
+        self._keys = columns["key"]
+        self._order: list[pa.Array[Any]] = [columns[name] for name in ("cursor", "extracted_at") if name in columns]
+        self._hashes: NDArray[np.uint64] = columns["hash"].to_numpy()
+        self.files: NDArray[np.int32] = columns["file"].to_numpy()
+        self.positions: NDArray[np.int64] = columns["position"].to_numpy()
+        self.is_tombstone: NDArray[np.bool_] = mask(columns["is_tombstone"])
+        bits = max(1, (2 * len(self) - 1).bit_length())
+        self._shift = np.uint64(64 - bits)
+        in_bucket = np.bincount((self._hashes >> self._shift).view(np.int64), minlength=2**bits)
+        self._ends = np.concatenate((np.zeros(1, np.int32), np.cumsum(in_bucket, dtype=np.int32)))
+
+    def __len__(self) -> int:
+        return len(self._hashes)
+
+    def lookup(self, keys: pa.Array[Any], hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Return for each canonical key, given with its hash, the row of the index that has it; -1 if none has."""
+        found = np.full(len(keys), -1, np.int64)
+        buckets = (hashes >> self._shift).view(np.int64)
+        candidates, ends = self._ends[buckets], self._ends[buckets + 1]
+        rows = np.flatnonzero(candidates < ends)
+        candidates, ends = candidates[rows], ends[rows]
+        while rows.size:
+            is_like = self._hashes[candidates] == hashes[rows]
+            is_found = is_like.copy()
+            is_found[is_like] = self._has(candidates[is_like], keys, rows[is_like])
+            found[rows[is_found]] = candidates[is_found]
+            candidates += 1
+            is_open = ~is_found & (candidates < ends)
+            rows, candidates, ends = rows[is_open], candidates[is_open], ends[is_open]
+        return found
+
+    def replaces(
+        self, rows: NDArray[np.int64], cursors: pa.Array[Any] | None, extracted_at: pa.Array[Any]
+    ) -> NDArray[np.bool_]:
+        """Return a mask of the rows of the index that are later than stored rows of their keys, one for each."""
+        stored = [extracted_at] if cursors is None else [cursors, extracted_at]
+        return is_as_late([values.take(rows) for values in self._order], stored)
+
+    def _has(self, candidates: NDArray[np.int32], keys: pa.Array[Any], rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        ours, theirs = self._keys.take(candidates), keys.take(rows)
+        are_equal = cast("pa.BooleanArray", pc.equal(ours, theirs).fill_null(False))
+        if keys.null_count:
+            are_equal = pc.or_(are_equal, pc.and_(ours.is_null(), theirs.is_null()))
+        return mask(are_equal)
+
+
+def index_table(keys: pa.Array[Any], winners: pa.Table) -> pa.Table:
+    """Return the rows of an index in their order, given winners and their canonical keys.
+
+    `winners` has the columns `cursor` (if there is one), `extracted_at`, `is_tombstone`, `file` and `position`.
+    """
+    hashes = key_hashes(keys)
+    table = winners.append_column("key", keys).append_column("hash", pa.array(hashes))
+    return table.take(np.argsort(hashes)).combine_chunks()
+
+
+def write_index(
+    table: pa.Table, number: int, parts: int, bounds: tuple[KeyBounds, ...], folder: str, access: AwsAccess
+) -> IndexPart:
+    """Write an index, with one row at least, as part `number` of `parts`; its file is in `folder`, if it needs one.
+
+    The folder is as in `WinnersTask`. Raises OSError if it is on a disk that is full, and errors of AWS.
+    """
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    content = sink.getvalue()
+    rows, size = table.num_rows, content.size
+    if size <= _INLINE_BYTES:
+        return IndexPart(number, parts, rows, size, bounds, content=content.to_pybytes())
+    # Another attempt at the same part may be at work.
+    uri = f"{folder}/index-{number:05d}-{secrets.token_hex(4)}.arrow"
+    if (path := _local_path(uri)) is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with undone_on_failure(lambda: path.unlink(missing_ok=True)), path.open("wb") as file:
+            file.write(memoryview(content))
+    else:
+        address = S3Address.parse(uri)
+        upload = Upload(access.client("s3"), address.bucket, address.key, deferred=False)
+        with undone_on_failure(upload.abort):
+            upload.write(memoryview(content))
+            upload.close()
+    return IndexPart(number, parts, rows, size, bounds, uri=uri)
+
+
+def open_index(part: IndexPart, access: AwsAccess) -> Index:
+    """Return an index, mapped into memory. One in S3 is downloaded once by each process, to a file without a name.
+
+    Raises OSError if it is gone or the disk is full, and errors of AWS.
+    """
+    if part.content:
+        content: Any = part.content
+    elif (path := _local_path(part.uri)) is not None:
+        with path.open("rb") as file:
+            content = _mapped(file.fileno())
+    else:
+        content = _downloads.content(part, access)
+    return Index(pa.ipc.open_file(pa.BufferReader(pa.py_buffer(content))).read_all())
+
+
+def _local_path(uri: str) -> Path | None:
+    parts = urlsplit(uri)
+    return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
+
+def _mapped(descriptor: int) -> mmap.mmap:
+    return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+
+
+class _Downloads:
+    """What a Python worker has downloaded of an index. What is of another merge, or too much, is forgotten."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, mmap.mmap] = {}
+
+    def content(self, part: IndexPart, access: AwsAccess) -> mmap.mmap:
+        if part.uri not in self._kept:
+            self._make_room(part)
+            self._kept[part.uri] = _downloaded(part, access)
+        return self._kept[part.uri]
+
+    def _make_room(self, part: IndexPart) -> None:
+        folder = part.uri.rpartition("/")[0]
+        for uri in [uri for uri in self._kept if uri.rpartition("/")[0] != folder]:
+            del self._kept[uri]
+        while self._kept and sum(map(len, self._kept.values())) + part.size > _KEPT_BYTES:
+            del self._kept[next(iter(self._kept))]
+
+
+_downloads = _Downloads()
+
+
+def _downloaded(part: IndexPart, access: AwsAccess) -> mmap.mmap:
+    with tempfile.TemporaryFile() as file:
+        for content in _ranges(part, access):
+            file.write(content)
+        file.flush()
+        return _mapped(file.fileno())
+
+
+def _ranges(part: IndexPart, access: AwsAccess) -> Iterator[bytes]:
+    s3, address = access.client("s3"), S3Address.parse(part.uri)
+
+    def request(start: int) -> bytes:
+        end = min(start + _RANGE_BYTES, part.size) - 1
+        answer = s3.get_object(Bucket=address.bucket, Key=address.key, Range=f"bytes={start}-{end}")
+        with closing(answer["Body"]) as body:
+            return body.read()
+
+    for start in range(0, part.size, _RANGE_BYTES):
+        # botocore retries requests, but not the reading of a response's body.
+        yield retry_on(BotoCoreError, partial(request, start))

@@ -1,0 +1,116 @@
+"""The rows that may be the latest of their keys, among those that were seen so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from destination_datalake.files.dedup.keys import canonical_keys
+from destination_datalake.files.dedup.rows import Marks, RowSet
+from destination_datalake.files.dedup.tasks import KeyBounds
+from destination_datalake.files.dedup.versions.latest import latest
+from destination_datalake.files.dedup.versions.reading import key_columns, order_columns
+
+_REDUCED_BYTES = 64 * 1024 * 1024
+_PLACE = ["file", "position"]
+
+
+class Candidates:
+    """Takes rows in any order, as `read_versions` yields them. Of each key, one is kept from time to time.
+
+    Memory grows with the number of keys, and by a bit for each row of the files.
+    """
+
+    def __init__(self, reduced_bytes: int = _REDUCED_BYTES) -> None:
+        """`reduced_bytes` are the Arrow bytes of rows up to which all are kept."""
+        self._tables: list[pa.Table] = []
+        self._bytes = 0
+        self._least_bytes = self._limit = reduced_bytes
+        self._losers = _MarkedRows({})
+
+    def add(self, table: pa.Table, rows: Mapping[int, int]) -> None:
+        """Add rows of files; `rows` has for each of the files how many it has in all."""
+        if not table.num_rows:
+            return
+        self._losers.rows |= rows
+        self._tables.append(table)
+        self._bytes += table.nbytes
+        if self._bytes >= self._limit:
+            self._reduce()
+            self._limit = max(self._least_bytes, 2 * self._bytes)
+
+    def winners(self) -> tuple[pa.Array[Any], pa.Table] | None:
+        """Return the canonical key and the latest row of each key; None if there are no rows. Nothing may be added.
+
+        The table's columns are those of `read_versions`.
+        """
+        return (self._reduce(), self._tables[0]) if self._tables else None
+
+    def losers(self) -> dict[int, RowSet]:
+        """Return the rows that others replace, by file."""
+        return self._losers.row_sets()
+
+    def tombstones(self) -> dict[int, RowSet]:
+        """Return the winners that delete their keys, by file. `winners` must have been called."""
+        found = _MarkedRows(self._losers.rows)
+        for table in self._tables:
+            found.add(table.filter(table.column("is_tombstone")))
+        return found.row_sets()
+
+    def _reduce(self) -> pa.Array[Any]:
+        """Keep the latest row of each key; return the keys."""
+        table = pa.concat_tables(self._tables).combine_chunks()
+        self._tables = []
+        keys = canonical_keys(key_columns(table))
+        won = latest(keys, order_columns(table))
+        if not won.all():
+            self._losers.add(table.select(_PLACE).filter(pa.array(~won)))
+            keys, table = keys.filter(pa.array(won)), table.filter(pa.array(won)).combine_chunks()
+        self._tables = [table]
+        self._bytes = table.nbytes
+        return keys
+
+
+def key_bounds(winners: pa.Table) -> tuple[KeyBounds, ...]:
+    """Return the bounds of each part of the key."""
+    return tuple(_bounds(column) for column in key_columns(winners))
+
+
+def _bounds(column: pa.Array[Any]) -> KeyBounds:
+    has_null, has_nan = column.null_count > 0, False
+    if pa.types.is_floating(column.type):
+        is_nan = pc.is_nan(column)
+        has_nan = bool(pc.any(is_nan).as_py())
+        column = column.filter(pc.invert(is_nan))
+    lowest_and_highest = pc.min_max(column)
+    lowest, highest = lowest_and_highest["min"].as_py(), lowest_and_highest["max"].as_py()
+    return KeyBounds(lowest, highest, has_null, has_nan)
+
+
+class _MarkedRows:
+    """Rows of several files that are marked. `rows` has for each of the files how many it has in all."""
+
+    def __init__(self, rows: dict[int, int]) -> None:
+        self.rows = rows
+        self._marks: dict[int, Marks] = {}
+
+    def add(self, places: pa.Table) -> None:
+        """Mark rows by their columns `file` and `position`."""
+        if not places.num_rows:
+            return
+        files = places.column("file").to_numpy()
+        order = np.argsort(files, kind="stable")
+        positions = places.column("position").to_numpy()[order]
+        numbers, starts = np.unique(files[order], return_index=True)
+        for number, of_file in zip(numbers.tolist(), np.split(positions, starts[1:]), strict=True):
+            if number not in self._marks:
+                self._marks[number] = Marks(self.rows[number])
+            self._marks[number].add(of_file)
+
+    def row_sets(self) -> dict[int, RowSet]:
+        """Return the marked rows of each file that has any."""
+        return {number: marks.row_set() for number, marks in sorted(self._marks.items())}

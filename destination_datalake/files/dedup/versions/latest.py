@@ -1,0 +1,111 @@
+"""Which of several versions of a row is the latest. Values are ordered: null, then NaN, then all others.
+
+Texts are ordered by their bytes; -0.0 equals 0.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from destination_datalake.files.dedup.keys import canonical_keys, mask
+
+_LOWEST = np.int64(-(2**63))
+
+
+def latest(keys: pa.Array[Any], order: Sequence[pa.Array[Any]]) -> NDArray[np.bool_]:
+    """Return a mask of the rows that are the latest of their key: one for each of the canonical keys.
+
+    That is the row with the highest value in the first array of `order`; among several, the one with the highest value
+    in the second, and so on. Of rows that are equal in all of them it is the last.
+    """
+    encoded: Any = keys.dictionary_encode(null_encoding="encode")
+    won = np.zeros(len(keys), np.bool_)
+    contest = _Contest(encoded.indices.to_numpy(), len(encoded.dictionary), won)
+    for values in order:
+        if not contest.rows.size:
+            break
+        contest.decide(_ranks(values.take(contest.rows)))
+    contest.decide(iter([contest.rows]))
+    return won
+
+
+def is_as_late(values: Sequence[pa.Array[Any]], others: Sequence[pa.Array[Any]]) -> NDArray[np.bool_]:
+    """Return a mask of the rows that are as late as those of `others`, or later, column by column as in `latest`."""
+    result = np.zeros(len(values[0]), np.int8)
+    for ours, theirs in zip(values, others, strict=True):
+        result = np.where(result == 0, _compared(ours, theirs), result)
+    return result >= 0
+
+
+class _Contest:
+    """The rows that may be the latest of their keys, which are numbered by `codes`, below `keys`.
+
+    `rows` are the positions of those of which several are left for a key; `won` has those that are the only ones.
+    """
+
+    def __init__(self, codes: NDArray[np.int32], keys: int, won: NDArray[np.bool_]) -> None:
+        self._codes = codes
+        self._keys = keys
+        self._won = won
+        self.rows = np.arange(len(codes))
+        self._take(self.rows)
+
+    def decide(self, ranks: Iterator[NDArray[np.int64]]) -> None:
+        """Leave rows with the highest ranks of their key, by the first of `ranks`, then by the next."""
+        codes = self._codes[self.rows]
+        leads = np.ones(len(self.rows), np.bool_)
+        for each in ranks:
+            highest = np.full(self._keys, np.iinfo(np.int64).min)
+            np.maximum.at(highest, codes[leads], each[leads])
+            leads &= each == highest[codes]
+        self._take(self.rows[leads])
+
+    def _take(self, rows: NDArray[np.int64]) -> None:
+        codes = self._codes[rows]
+        is_alone = np.bincount(codes, minlength=self._keys)[codes] == 1
+        self._won[rows[is_alone]] = True
+        self.rows = rows[~is_alone]
+
+
+def _ranks(values: pa.Array[Any]) -> Iterator[NDArray[np.int64]]:
+    """Yield integers in the order of the values: by the first array, where these are equal by the second, and so on."""
+    if values.null_count:
+        yield mask(values.is_valid()).astype(np.int64)
+    if values.null_count == len(values):
+        return
+    if pa.types.is_decimal128(values.type):
+        words = _words(values.fill_null(Decimal(0)))
+        yield words[:, 1]
+        yield words[:, 0] ^ _LOWEST  # The lower half has no sign.
+    elif pa.types.is_floating(values.type):
+        numbers = values.cast(pa.float64()).fill_null(0).to_numpy() + 0.0  # -0.0 becomes 0.0.
+        bits = numbers.view(np.int64)
+        # Among floats with a sign, a greater integer is a lower number.
+        yield np.where(np.isnan(numbers), _LOWEST, bits ^ (bits >> 63 & ~_LOWEST))
+    elif pa.types.is_integer((canonical := canonical_keys([values])).type):
+        yield canonical.fill_null(0).to_numpy()
+    else:
+        yield pc.rank(canonical, tiebreaker="dense").to_numpy().astype(np.int64)
+
+
+def _words(decimals: pa.Array[Any]) -> NDArray[np.int64]:
+    """Return the two halves of 128-bit decimals, the lower one first."""
+    content: Any = decimals.buffers()[1]
+    words: NDArray[np.int64] = np.frombuffer(content, np.int64).reshape(-1, 2)
+    return words[decimals.offset : decimals.offset + len(decimals)]
+
+
+def _compared(ours: pa.Array[Any], theirs: pa.Array[Any]) -> NDArray[np.int8]:
+    """Return for each pair of values 1 if the first is higher, -1 if it is lower, 0 if they are equal."""
+    result = np.zeros(len(ours), np.int8)
+    for ranks in _ranks(pa.concat_arrays([ours, theirs])):
+        first, second = ranks[: len(ours)], ranks[len(ours) :]
+        result = np.where(result == 0, (first > second).view(np.int8) - (first < second).view(np.int8), result)
+    return result

@@ -1,0 +1,176 @@
+"""The first job of a merge, as it runs on executors: the latest row of each key among pending files, and their index.
+
+Keys that one task can hold need no shuffle (`winners`). Others are divided by their hashes: `produce_versions` reads
+the files, and `consume_versions` has all rows of a part of the keys.
+"""
+
+from __future__ import annotations
+
+import errno
+import pickle
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+
+from destination_datalake.aws.access import AwsAccess
+from destination_datalake.aws.errors import explain
+from destination_datalake.errors import ConnectorError, Failure
+from destination_datalake.files.dedup.index import index_table, write_index
+from destination_datalake.files.dedup.keys import canonical_keys, key_hashes, part_numbers
+from destination_datalake.files.dedup.tasks import IndexPart, Winners, WinnersTask
+from destination_datalake.files.dedup.versions.candidates import Candidates, key_bounds
+from destination_datalake.files.dedup.versions.reading import UnsuitableFile, key_columns, read_versions
+from destination_datalake.files.expiry import expiry_failure, has_expired
+
+_SENT_BYTES = 32 * 1024 * 1024
+"""Arrow bytes of rows that are divided among parts at a time: each part is sent its share of them."""
+
+
+def winners(tasks: Iterable[WinnersTask]) -> Iterator[Winners]:
+    """Find the winners of every task, whose files have all rows of their keys; yield a result for each."""
+    pa.set_cpu_count(1)  # Spark runs a task per core already.
+    for task in tasks:
+        try:
+            candidates = Candidates()
+            rows = _rows(task)
+            for table in read_versions(task):
+                candidates.add(table, rows)
+            yield _found(candidates, 0, task)
+        except Exception as error:
+            yield _failed(0, task, error)
+
+
+def produce_versions(tasks: Iterable[WinnersTask]) -> Iterator[tuple[int, bytes]]:
+    """Yield the rows of every task's files by the part that their keys belong to, for `consume_versions`.
+
+    A failure is sent to part 0, whose result has it.
+    """
+    pa.set_cpu_count(1)
+    for task in tasks:
+        try:
+            for tables in _batches(read_versions(task)):
+                yield from _divided(pa.concat_tables(tables).combine_chunks(), task)
+        except Exception as error:
+            yield 0, pickle.dumps(_Share(_for_consumers(task), failed=_failed(0, task, error)))
+
+
+def consume_versions(part: int, payloads: Iterator[bytes]) -> Iterator[Winners]:
+    """Find the winners of a part of the keys, all rows of which are in `payloads`; yield one result."""
+    pa.set_cpu_count(1)
+    candidates = Candidates()
+    failed: Winners | None = None
+    share: _Share | None = None
+    try:
+        for payload in payloads:
+            share = pickle.loads(payload)
+            assert isinstance(share, _Share)
+            failed = failed or share.failed
+            if failed is None:
+                candidates.add(pa.ipc.open_stream(share.versions).read_all(), share.rows)
+        assert share is not None
+        yield failed or _found(candidates, part, share.task)
+    except Exception as error:
+        if share is None:
+            raise
+        yield _failed(part, share.task, error)
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """What a producer sends to a part: rows of its task's files, which have so many `rows` by their numbers."""
+
+    task: WinnersTask
+    versions: bytes = b""
+    rows: Mapping[int, int] = field(default_factory=dict)
+    failed: Winners | None = None
+
+
+def _rows(task: WinnersTask) -> dict[int, int]:
+    return {number: source.rows for number, source in enumerate(task.files, task.first_file)}
+
+
+def _batches(tables: Iterable[pa.Table]) -> Iterator[list[pa.Table]]:
+    batch: list[pa.Table] = []
+    size = 0
+    for table in tables:
+        batch.append(table)
+        size += table.nbytes
+        if size >= _SENT_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _divided(table: pa.Table, task: WinnersTask) -> Iterator[tuple[int, bytes]]:
+    """Yield the rows of each part, as a payload."""
+    numbers = part_numbers(key_hashes(canonical_keys(key_columns(table))), task.parts)
+    order = np.argsort(numbers, kind="stable")
+    divided = table.take(order)
+    ends = np.cumsum(np.bincount(numbers, minlength=task.parts))
+    rows = _rows(task)
+    for part, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+        if start < end:
+            of_part = divided.slice(start, end - start)
+            files: list[int] = of_part.column("file").unique().to_numpy().tolist()
+            share = _Share(_for_consumers(task), _written(of_part), {number: rows[number] for number in files})
+            yield part, pickle.dumps(share)
+
+
+def _for_consumers(task: WinnersTask) -> WinnersTask:
+    """Return what a consumer needs of a task. Payloads wait on disks: keys of AWS are in them only if they are used."""
+    in_s3 = task.index_folder is not None and task.index_folder.startswith("s3:")
+    return replace(task, files=(), access=task.access if in_s3 else AwsAccess(task.access.region))
+
+
+def _written(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+def _found(candidates: Candidates, part: int, task: WinnersTask) -> Winners:
+    if (found := candidates.winners()) is None:
+        return Winners(part, 0, {}, {}, None)
+    keys, rows = found
+    index: IndexPart | None = None
+    if task.index_folder is not None:
+        bounds = key_bounds(rows)
+        columns = ("cursor", "extracted_at", "is_tombstone", "file", "position")
+        table = index_table(keys, rows.select([name for name in columns if name in rows.column_names]))
+        index = write_index(table, part, task.parts, bounds, task.index_folder, task.access)
+    return Winners(part, rows.num_rows, candidates.losers(), candidates.tombstones(), index)
+
+
+def _failed(part: int, task: WinnersTask, error: Exception) -> Winners:
+    failure = _failure(task, error)
+    if not has_expired(task.access, error):
+        return Winners(part, 0, {}, {}, None, failure)
+    return Winners(part, 0, {}, {}, None, expiry_failure(failure, "Rows could not be deduplicated"), task)
+
+
+def _failure(task: WinnersTask, error: Exception) -> Failure:
+    trace = "".join(traceback.format_exception(error))
+    if isinstance(error, ConnectorError):
+        return error.failure
+    folder = task.files[0].uri.rpartition("/")[0] if task.files else task.index_folder or ""
+    if (failure := explain(error, doing="deduplicate the rows of files under", resource=folder)) is not None:
+        return replace(failure, detail=f"{failure.detail}\n{trace}")
+    if isinstance(error, UnsuitableFile):
+        message = (
+            f"Rows of the table's file {error.uri} cannot be deduplicated: it {error}. Have another engine write the "
+            "table's files again (Iceberg's rewrite_data_files), or refresh the stream."
+        )
+        return Failure(message, trace, "config_error")
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        message = (
+            "The disk on which deduplication keeps an index of keys is full. Set TMPDIR (for executors of a cluster, "
+            "spark.local.dir) to a folder on a larger disk."
+        )
+        return Failure(message, trace, "transient_error")
+    message = f"Rows of files under {folder} could not be deduplicated: an unexpected {type(error).__name__}."
+    return Failure(message, trace, "system_error")

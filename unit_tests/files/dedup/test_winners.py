@@ -1,0 +1,277 @@
+"""The first job of a merge: the latest row of each key, whichever pending file it lies in, and an index of them."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from botocore.exceptions import ClientError
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from destination_datalake.aws.session.lending import SessionKeys
+from destination_datalake.files.dedup.index import open_index
+from destination_datalake.files.dedup.keys import canonical_keys, key_hashes
+from destination_datalake.files.dedup.rows import RowSet
+from destination_datalake.files.dedup.tasks import KeyBounds, Versions, Winners, WinnersTask
+from destination_datalake.files.dedup.versions.candidates import Candidates
+from destination_datalake.files.dedup.versions.reading import read_versions
+from destination_datalake.files.dedup.winners import consume_versions, produce_versions, winners
+from unit_tests.cloud import Cloud, cloud
+from unit_tests.examples import examples
+from unit_tests.files.dedup.pending import FOLDER, SCHEMA, field, of_columns, order, put, task
+from unit_tests.files.dedup.values import NAN, Column, ordered, tables
+from unit_tests.tables.jobs import InProcess
+
+
+@pytest.fixture
+def lake() -> Iterator[Cloud]:
+    with cloud() as lent:
+        yield lent
+
+
+def found(task: WinnersTask) -> Winners:
+    [result] = winners([task])
+    assert result.failure is None, result.failure
+    return result
+
+
+def positions(sets: Mapping[int, RowSet]) -> dict[int, list[int]]:
+    return {file: rows.positions().tolist() for file, rows in sets.items()}
+
+
+def test_losers_and_tombstones_are_named_by_file_and_position(lake: Cloud) -> None:
+    # Given a key in two files, one that is deleted, and one that is inserted after it was deleted
+    files = [
+        put(lake, "a", [order("x", 2), order("y", 1), order("z", 1, deleted="now")]),
+        put(lake, "b", [order("x", 1), order("y", 3, deleted="now"), order("z", 2), order("w")]),
+    ]
+
+    result = found(task(lake, *files, first=7))
+
+    assert (result.part, result.keys, result.index) == (0, 4, None)
+    assert positions(result.losers) == {7: [1, 2], 8: [0]}
+    assert positions(result.tombstones) == {8: [1]}
+    assert (result.losers[7].rows, result.losers[8].rows) == (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (order("x", None, 9), order("x", -1, 0)),
+        (order("x", 1, 1, "z"), order("x", 1, 2, "a")),
+        (order("x", None, 1), order("x", None, 2)),
+        (order("x", 1, 1, "a"), order("x", 1, 1, "b")),
+    ],
+    ids=["cursor, null lowest", "time of extraction", "no cursor", "order of arrival"],
+)
+def test_the_latest_version_wins_in_whichever_file_it_is(lake: Cloud, one: Any, other: Any) -> None:
+    for rows, loser in (([one], [other]), 0), (([other], [one]), 1):
+        result = found(task(lake, put(lake, "a", rows[0]), put(lake, "b", rows[1])))
+
+        assert positions(result.losers) == {loser: [0]}
+
+
+def test_rows_that_position_deletes_have_removed_neither_win_nor_lose(lake: Cloud) -> None:
+    files = [put(lake, "a", [order("x", 9), order("x", 1), order("y")], dead=[0, 2]), put(lake, "b", [order("x", 2)])]
+
+    result = found(task(lake, *files))
+
+    assert (result.keys, positions(result.losers)) == (1, {0: [1]})
+
+
+def test_a_file_may_be_empty_or_all_dead(lake: Cloud, tmp_path: Path) -> None:
+    files = [put(lake, "a", []), put(lake, "b", [order("x")], dead=[0])]
+
+    result = found(task(lake, *files, folder=tmp_path.as_uri()))
+
+    assert (result.keys, result.losers, result.index) == (0, {}, None)
+
+
+def test_columns_that_a_file_or_the_table_lacks_are_null(lake: Cloud) -> None:
+    # Given a file from before the cursor was added, and a deletion column that was dropped
+    old = pa.schema([each for each in SCHEMA if each.name not in ("updated", "deleted_at")])
+    table = pa.schema([each for each in SCHEMA if each.name != "deleted_at"])
+    files = [put(lake, "a", [order("x"), order("y", 0, 0)], schema=old), put(lake, "b", [order("x", -5)])]
+
+    result = found(task(lake, *files, schema=table))
+
+    assert (positions(result.losers), result.tombstones) == ({0: [0]}, {})
+
+
+def test_keys_and_cursors_are_compared_in_the_types_that_the_table_has_now(lake: Cloud) -> None:
+    narrow = SCHEMA.set(1, field(2, "updated", pa.int32())).set(0, field(1, "id", pa.int32()))
+    wide = SCHEMA.set(0, field(1, "id", pa.int64()))
+    rows = [{**order(None, 5), "id": 1}, {**order(None, 5), "id": 2}]
+    files = [put(lake, "a", rows, schema=narrow), put(lake, "b", [{**rows[0], "updated": 2**40}], schema=wide)]
+
+    assert positions(found(task(lake, *files, schema=wide)).losers) == {0: [0]}
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[list[Column], int, list[int], list[set[int]]]:
+    """Rows of any types, of how many columns the key is, where files end, and which rows of each are dead."""
+    columns = draw(tables(max_columns=3, max_rows=16))
+    rows = len(columns[0][1])
+    parts = draw(st.integers(1, len(columns)))
+    cuts = sorted(draw(st.lists(st.integers(0, rows), max_size=3)))
+    ends = [*cuts, rows]
+    sizes = np.diff([0, *ends]).tolist()
+    dead = [draw(st.sets(st.integers(0, size - 1), max_size=2)) if size else set() for size in sizes]
+    return columns, parts, ends, dead
+
+
+@given(histories(), st.integers(2, 5))
+@settings(max_examples=examples(120), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_winners_are_those_of_a_dict_with_and_without_a_shuffle(
+    lake: Cloud, tmp_path: Path, history: tuple[list[Column], int, list[int], list[set[int]]], parts: int
+) -> None:
+    # Given rows of any key and cursor in several files, some of them dead
+    columns, key, ends, dead = history
+    table = of_columns(columns)
+    starts = [0, *ends[:-1]]
+    raw_ids = pa.array([f"{row:04}" for row in range(table.num_rows)], pa.string())
+    extracted = pa.nulls(table.num_rows, pa.timestamp("us", "UTC"))
+    whole = table.append_column(field(100, "raw_id", pa.string()), raw_ids)
+    whole = whole.append_column(field(101, "extracted_at", pa.timestamp("us", "UTC")), extracted)
+    files = [
+        put(lake, f"{number}", whole.slice(start, end - start), sorted(dead[number]), row_group_size=3)
+        for number, (start, end) in enumerate(zip(starts, ends, strict=True))
+    ]
+    cursor = key + 1 if key < len(columns) else None
+    versions = Versions(tuple(range(1, key + 1)), cursor, 101, 100, None)
+    asked = task(lake, *files, folder=tmp_path.as_uri(), versions=versions, schema=whole.schema)
+
+    # When winners are found by one task, and by tasks that exchange the keys
+    alone = found(asked)
+    tasks = [replace(asked, files=(file,), first_file=number, parts=parts) for number, file in enumerate(files)]
+    divided = InProcess().exchange(produce_versions, tasks, consume_versions, parts)
+
+    # Then they are the same, and those of a dict
+    places = [
+        (file, row) for file, (start, end) in enumerate(zip(starts, ends, strict=True)) for row in range(end - start)
+    ]
+    latest: dict[Any, tuple[Any, int]] = {}
+    losers: list[tuple[int, int]] = []
+    for row, (file, position) in enumerate(places):
+        if position in dead[file]:
+            continue
+        values = [ordered(each[row]) for _, each in columns]
+        version = (values[key] if cursor else (), row)
+        of_key = tuple(values[:key])
+        loser = min(latest[of_key], version) if of_key in latest else None
+        latest[of_key] = max(latest.get(of_key, version), version)
+        losers += [places[loser[1]]] if loser else []
+    for results in ([alone], divided):
+        assert all(result.failure is None for result in results)
+        assert sum(result.keys for result in results) == len(latest)
+        lost = [(file, row) for each in results for file, rows in positions(each.losers).items() for row in rows]
+        assert sorted(lost) == sorted(losers)
+        indexed: dict[int, int] = {}
+        for part in [result.index for result in results if result.index is not None]:
+            index = open_index(part, lake.access)
+            keys = canonical_keys([each.combine_chunks() for each in whole.columns[:key]])
+            for row, at in enumerate(index.lookup(keys, key_hashes(keys)).tolist()):
+                if at >= 0:
+                    assert row not in indexed, "a key is in one part"
+                    indexed[row] = places.index((int(index.files[at]), int(index.positions[at])))
+        for row in range(len(places)):
+            of_key = tuple(ordered(each[row]) for _, each in columns[:key])
+            assert indexed.get(row) == (latest[of_key][1] if of_key in latest else None)
+
+
+def test_losers_are_the_same_if_memory_holds_few_rows(lake: Cloud) -> None:
+    rows = [order(f"{row % 7}", row * 31 % 17, raw=f"{row:04}") for row in range(400)]
+    asked = task(lake, put(lake, "a", rows[:150], row_group_size=20), put(lake, "b", rows[150:], row_group_size=20))
+    candidates = Candidates(reduced_bytes=1)
+
+    for versions in read_versions(asked):
+        for start in range(0, versions.num_rows, 13):
+            candidates.add(versions.slice(start, 13), {0: 150, 1: 250})
+
+    latest = candidates.winners()
+    assert latest is not None
+    assert latest[1].num_rows == 7
+    assert positions(candidates.losers()) == positions(found(asked).losers)
+
+
+def test_bounds_leave_null_and_nan_out(lake: Cloud, tmp_path: Path) -> None:
+    schema = SCHEMA.set(1, field(2, "updated", pa.float64()))
+    rows = [order("b", 2), order("a", NAN), order(None, 1), order("c", None)]  # type: ignore[arg-type]
+    asked = task(lake, put(lake, "a", rows, schema=schema), folder=tmp_path.as_uri(), schema=schema)
+
+    result = found(replace(asked, versions=Versions((1, 2), None, 6, 5)))
+
+    assert result.index is not None
+    assert result.index.bounds == (KeyBounds("a", "c", True, False), KeyBounds(1.0, 2.0, True, True))
+    assert (result.index.number, result.index.parts, result.index.rows) == (0, 1, 4)
+
+
+def test_an_unsuitable_file_is_the_users_to_repair(lake: Cloud) -> None:
+    source = put(lake, "a", [order("x") | {"updated": "1"}], schema=SCHEMA.set(1, field(2, "updated", pa.string())))
+    broken = replace(source, rows=5)
+
+    for file, clause in ((source, "has column updated as string"), (broken, "has 1 rows, and 5")):
+        [result] = winners([task(lake, file)])
+
+        assert result.failure is not None
+        assert result.failure.type == "config_error"
+        assert file.uri in result.failure.message
+        assert clause in result.failure.message
+
+
+def test_a_permission_that_the_index_needs_is_named(lake: Cloud) -> None:
+    rows = [order(f"{number}") for number in range(9000)]
+    file = put(lake, "a", rows)
+
+    with lake.refusing("PutObject"):
+        [result] = winners([task(lake, file, folder=f"{FOLDER}/scratch")])
+
+    assert result.failure is not None
+    assert "Allow s3:PutObject" in result.failure.message
+
+
+def test_a_failure_of_a_producer_is_the_result_of_part_0(lake: Cloud) -> None:
+    good, gone = put(lake, "a", [order("x"), order("y")]), put(lake, "b", [order("z")])
+    lake.access.client("s3").delete_object(Bucket="lake", Key="orders/data/b")
+
+    tasks = [task(lake, good, parts=3), task(lake, gone, parts=3, first=1)]
+    results = InProcess().exchange(produce_versions, tasks, consume_versions, 3)
+
+    assert [result.part for result in results if result.failure is not None] == [0]
+
+
+def test_work_whose_session_has_ended_is_to_be_done_again(lake: Cloud) -> None:
+    lent = replace(lake.access, identity=SessionKeys("ASIAEXAMPLE", "secret", "token"))
+    source = put(lake, "a", [order("x")])
+    events = lent.client("s3").meta.events
+
+    def refuse(**_: object) -> None:
+        raise ClientError({"Error": {"Code": "ExpiredToken", "Message": "The token has expired."}}, "GetObject")
+
+    events.register("before-call.s3.GetObject", refuse)
+    try:
+        asked = replace(task(lake, source), access=lent)
+        results = [*winners([asked]), *InProcess().exchange(produce_versions, [asked], consume_versions, 1)]
+    finally:
+        events.unregister("before-call.s3.GetObject", refuse)
+
+    assert [result.failure is not None and result.failure.type for result in results] == ["transient_error"] * 2
+    assert results[0].again == asked
+    assert results[1].again is not None
+
+
+def test_keys_of_aws_are_in_payloads_only_if_consumers_write_to_s3(lake: Cloud, tmp_path: Path) -> None:
+    file = put(lake, "a", [order("x")])
+
+    for folder, is_needed in ((tmp_path.as_uri(), False), (f"{FOLDER}/scratch", True)):
+        [(_, payload)] = produce_versions([task(lake, file, folder=folder, parts=1)])
+
+        assert (b"not-a-secret" in payload) == is_needed
+        assert b"x" in pickle.dumps(pickle.loads(payload))
