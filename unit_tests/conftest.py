@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -16,6 +17,14 @@ if TYPE_CHECKING:
 # How long a busy machine takes for an example says nothing.
 settings.register_profile("connector", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("connector")
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """What `write` freezes is for its process, which ends with it; this one goes on, and its garbage must not stay."""
+    yield
+    if gc.get_freeze_count():
+        gc.unfreeze()
 
 
 @pytest.fixture
