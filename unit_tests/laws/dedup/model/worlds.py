@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from unit_tests.laws.dedup.versions import Definition, Rows, Version, deduplicated, merged
+from unit_tests.laws.dedup.model.versions import Definition, Rows, Version, deduplicated, merged
 
 NOTHING: Rows = frozenset()
 

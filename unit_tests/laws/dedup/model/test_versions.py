@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from unit_tests.laws.dedup.versions import Definition, Value, Version, deduplicated, merged
+from unit_tests.laws.dedup.model.versions import Definition, Value, Version, deduplicated, merged
 
 BY = Definition(("id",), "at", "gone")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from unit_tests.laws.dedup.versions import Definition, Rows, Value, Version
-from unit_tests.laws.dedup.worlds import Sync, Worlds
+from unit_tests.laws.dedup.model.versions import Definition, Rows, Value, Version
+from unit_tests.laws.dedup.model.worlds import Sync, Worlds
 
 BY = Definition(("id",), "at", "gone")
 DEDUP, APPEND = Sync(1, False, BY), Sync(1, False, None)

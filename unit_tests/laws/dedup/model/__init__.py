@@ -1,0 +1,1 @@
+"""The model: versions of rows, and tables after syncs."""
