@@ -1,11 +1,13 @@
 """`make chaos`: rounds of stress, several at a time, until the time is over or enough have been played."""
 
 import argparse
+import itertools
 import sys
 import time
 from collections.abc import Iterator
 
 from integration_tests.chaos.play import verdicts_of
+from integration_tests.chaos.subjects import SUBJECTS
 from integration_tests.chaos.verdicts.report import summary
 
 
@@ -15,7 +17,10 @@ def _numbers(arguments: argparse.Namespace) -> Iterator[int]:
         yield from arguments.round
         return
     ended_by = time.monotonic() + arguments.seconds
-    for number in range(1, arguments.rounds + 1):
+    numbers = (
+        number for number in itertools.count(1) if arguments.about in str(SUBJECTS[(number - 1) % len(SUBJECTS)])
+    )
+    for number in itertools.islice(numbers, arguments.rounds):
         if time.monotonic() > ended_by:
             return
         yield number
@@ -26,7 +31,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make chaos")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000, help="default: another one each time")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no round after so many seconds")
-    parser.add_argument("--rounds", type=int, default=84, help="play so many rounds (84)")
+    parser.add_argument("--rounds", type=int, default=96, help="play so many rounds (96)")
+    parser.add_argument("--about", default="", help="play only those whose subject has this word, such as dedup")
     parser.add_argument("--round", type=int, action="append", help="play this one; can be given several times")
     parser.add_argument("--jobs", type=int, default=2, help="rounds at a time (2)")
     arguments = parser.parse_args()

@@ -17,6 +17,7 @@ from integration_tests.chaos.attempts.source import Sending
 from integration_tests.chaos.aws.adversary import Adversary, Blow, HostileAws, kill_spark
 from integration_tests.chaos.aws.faults import draw
 from integration_tests.chaos.subjects import SUBJECTS, swaps_in_steps
+from integration_tests.chaos.verdicts.latest import LatestOracle
 from integration_tests.chaos.verdicts.oracle import Effect, Oracle
 from integration_tests.chaos.verdicts.reader import Broken, Reader
 from integration_tests.chaos.verdicts.tally import Tally
@@ -49,9 +50,15 @@ class Round:
         self._launch = launch
         self._stage = Stage(lake, self.subject.kind, aws, launch, folder)
         self._reader = Reader(lake)
-        layouts = self.subject.layouts(Random(f"{self._seed}/layouts"))
-        self._oracle = Oracle(swaps_in_steps=any(map(swaps_in_steps, layouts)))
-        self._connection = Connection(self._seed, self.subject.overwrites, layouts)
+        layouts = [
+            {**self.subject.options, **layout} for layout in self.subject.layouts(Random(f"{self._seed}/layouts"))
+        ]
+        self._connection = Connection(self._seed, self.subject.overwrites, layouts, self.subject.source)
+        self._oracle = (
+            LatestOracle(self._connection.sent)
+            if self.subject.deletes
+            else Oracle(swaps_in_steps=any(map(swaps_in_steps, layouts)))
+        )
         self._to_be_rejected: set[Sending] = set()
 
     def play(self) -> None:
@@ -71,7 +78,7 @@ class Round:
         if left == 1 or share >= 0.94:
             return self._calm
         if share < 0.48:
-            return self._killed
+            return self._killed_at_the_end if self.subject.deletes and random.random() < 0.6 else self._killed
         if share < 0.76:
             return self._faulty
         if share < 0.78:
@@ -100,7 +107,21 @@ class Round:
     def _killed(self, random: Random) -> None:
         blow = _blow(random, "kill")
         attempt = self._one(self._connection.order(random), Adversary(blow), str(blow))
-        self.tally.kills["connector"] += attempt.adversary.killed
+        self._count_kill(attempt)
+
+    def _killed_at_the_end(self, random: Random) -> None:
+        """Killed once all has been acknowledged: while what was landed is merged and published."""
+        blow = _blow(random, "kill")
+        adversary = Adversary(blow, armed=False)
+        order = self._connection.order(random, waits=False, completes=True)
+        with self._begun(order, adversary, f"{blow}, after its last state") as attempt:
+            if attempt.land_all():
+                adversary.armed.set()
+            attempt.feed_all()
+            self._end(attempt)
+        self._oracle.after([attempt.effect()])
+        self._settle()
+        self._count_kill(attempt)
 
     def _faulty(self, random: Random) -> None:
         faults = draw(random)
@@ -173,7 +194,7 @@ class Round:
         with self._begun(self._connection.order(random), adversary, f"overtakes; {adversary.blow or 'calm'}") as new:
             new.feed_all()
             self._end(new)
-        self.tally.kills["connector"] += adversary.killed
+        self._count_kill(new)
         if new.order.completes and not adversary.killed and new.run.exit_code != 0:
             raise Broken(f"a sync that overtook another one failed\n{new.run.report()}")
         self._oracle.after([before, new.effect()])
@@ -185,6 +206,11 @@ class Round:
         self._oracle.after(*_afterwards(before, new.effect(), old.effect()))
 
     # Attempts.
+
+    def _count_kill(self, attempt: Attempt) -> None:
+        if attempt.adversary.killed:
+            is_landed = self.subject.deletes and len(attempt.run.states) == len(attempt.order.chunks)
+            self.tally.kills["connector, merging" if is_landed else "connector"] += 1
 
     def _begun(self, order: Order, adversary: Adversary, what: str, stage: Stage | None = None) -> Attempt:
         self.log.append(f"{order.attempt:>3} {order}; {what}")

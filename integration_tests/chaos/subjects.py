@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import Literal
 
-from integration_tests.chaos.attempts.source import STREAM
+from integration_tests.chaos.attempts.source import STREAM, Source
+from integration_tests.chaos.attempts.versions import VersionedSource
 from integration_tests.harness.messages import Json
 from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
 
@@ -18,10 +20,23 @@ class Subject:
     kind: TableKind
     overwrites: bool
     partitioned: bool = False
+    deletes: Literal["copy_on_write", "merge_on_read"] | None = None
+    """How rows leave a table that is deduplicated; None if it is not."""
 
     def __str__(self) -> str:
-        kind = f"{self.kind.name} partitioned" if self.partitioned else self.kind.name
-        return f"{kind} {'overwrite' if self.overwrites else 'append'}"
+        words = [self.kind.name, *(["partitioned"] if self.partitioned else [])]
+        words += ["dedup", self.deletes] if self.deletes else []
+        return " ".join([*words, "overwrite" if self.overwrites else "append"])
+
+    @property
+    def source(self) -> type[Source]:
+        """What sends the records."""
+        return VersionedSource if self.deletes else Source
+
+    @property
+    def options(self) -> Json:
+        """The options that all its attempts have, whatever the partitions."""
+        return {"dedup": {"deletes": self.deletes}} if self.deletes else {}
 
     def layouts(self, random: Random) -> Sequence[Json]:
         """Return the options of partitions that the user chooses one after the other.
@@ -31,13 +46,18 @@ class Subject:
         if not self.partitioned:
             return ({},)
         if self.kind is ICEBERG:
-            return random.sample(_ICEBERG, 3)
+            return random.sample(_ICEBERG + (_BY_KEY if self.deletes else ()), 3)
         return ({**random.choice(_HIVE), "catalog_partitions": random.choice(("register", "projection", "both"))},)
 
 
 _BY_DAY = {"partition_source": "day"}
 
-_ICEBERG: Sequence[Json] = (
+_BY_KEY: tuple[Json, ...] = (
+    {"streams": [{"stream": STREAM, "partition_by": [{"source": "item", "transform": "bucket[2]"}]}]},
+    {"streams": [{"stream": STREAM, "partition_by": [{"source": "shop"}], "sort_by": [{"source": "item"}]}]},
+)
+
+_ICEBERG: tuple[Json, ...] = (
     {},
     {"partitioning": "DATE", **_BY_DAY},
     {"partitioning": "YEAR/MONTH", **_BY_DAY},
@@ -68,16 +88,22 @@ def swaps_in_steps(layout: Json) -> bool:
     return layout.get("catalog_partitions") == "register"
 
 
-SUBJECTS = tuple(
-    Subject(kind, overwrites, partitioned)
-    for partitioned in (False, True)
-    for kind, overwrites in (
-        (ICEBERG, False),
-        (HIVE_PARQUET, True),
-        (HIVE_JSONL, False),
-        (ICEBERG, True),
-        (HIVE_PARQUET, False),
-        (HIVE_JSONL, True),
-    )
+SUBJECTS = (
+    *(
+        Subject(kind, overwrites, partitioned)
+        for partitioned in (False, True)
+        for kind, overwrites in (
+            (ICEBERG, False),
+            (HIVE_PARQUET, True),
+            (HIVE_JSONL, False),
+            (ICEBERG, True),
+            (HIVE_PARQUET, False),
+            (HIVE_JSONL, True),
+        )
+    ),
+    Subject(ICEBERG, overwrites=False, deletes="copy_on_write"),
+    Subject(ICEBERG, overwrites=True, deletes="merge_on_read"),
+    Subject(ICEBERG, overwrites=True, partitioned=True, deletes="copy_on_write"),
+    Subject(ICEBERG, overwrites=False, partitioned=True, deletes="merge_on_read"),
 )
 """Whose turn it is: round 1 is about the first, round 2 about the second, and so on, over and over."""

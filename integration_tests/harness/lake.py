@@ -6,7 +6,7 @@ field id; those of Hive tables are found through Glue's locations, as Athena fin
 
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property
 from os.path import commonpath
@@ -19,6 +19,7 @@ import duckdb
 import pyarrow as pa
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.manifest import DataFileContent
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortOrder
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from mypy_boto3_glue import GlueClient
     from mypy_boto3_glue.type_defs import ColumnOutputTypeDef, StorageDescriptorOutputTypeDef, TableTypeDef
     from mypy_boto3_s3 import S3Client
+    from pyiceberg.manifest import DataFile as IcebergFile
     from pyiceberg.table import Table as IcebergTable
 
 PREFIX = "lake"
@@ -205,7 +207,7 @@ class Lake:
         scan = self.iceberg_table(database, table).scan()
         confirmed = scan.to_arrow()
         tasks = list(scan.plan_files())
-        assert not any(task.delete_files for task in tasks), "this reader does not apply Iceberg's delete files"
+        dead = self._dead_rows({each for task in tasks for each in task.delete_files})
         with self._files([_key(task.file.file_path) for task in tasks]) as (engine, folder):
             schema = scan.projection()
             empty = engine.from_arrow(schema_to_pyarrow(schema).empty_table())
@@ -215,9 +217,25 @@ class Lake:
                 f"{field.field_id}: {{name: {_literal(field.name)}, type: {_literal(str(kind))}, default_value: NULL}}"
                 for field, kind in zip(schema.fields, empty.types, strict=True)
             )
-            rows = _arrow(engine.sql(f"FROM read_parquet({_literal(f'{folder}/*')}, schema = MAP {{{fields}}})"))
+            live = (
+                f"SELECT * EXCLUDE file_row_number FROM read_parquet({_literal(f'{folder}/{number}-*')}, "
+                f"schema = MAP {{{fields}}}, file_row_number = true) "
+                f"WHERE file_row_number NOT IN {(-1, *dead.get(task.file.file_path, ()), -1)}"
+                for number, task in enumerate(tasks)
+            )
+            whole = f"FROM read_parquet({_literal(f'{folder}/*')}, schema = MAP {{{fields}}})"
+            rows = _arrow(engine.sql(" UNION ALL ".join(live) if dead else whole))
         assert (rows.num_rows, rows.column_names) == (confirmed.num_rows, confirmed.column_names)
         return rows
+
+    def _dead_rows(self, deletes: Collection["IcebergFile"]) -> Mapping[str, Sequence[int]]:
+        """Return the positions of the rows that files of position deletes name, by the data files' URIs."""
+        kinds = {file.content for file in deletes}
+        assert kinds <= {DataFileContent.POSITION_DELETES}, "this reader does not apply equality deletes"
+        if not deletes:
+            return {}
+        with self._files([_key(file.file_path) for file in deletes]) as (engine, folder):
+            return dict(engine.sql(f"SELECT file_path, list(pos) FROM '{folder}/*' GROUP BY file_path").fetchall())
 
     def _read_hive(self, entry: "TableTypeDef") -> pa.Table:
         return self.read_hive_files([*self._hive_files(entry)], entry["StorageDescriptor"])

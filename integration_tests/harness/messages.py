@@ -50,15 +50,18 @@ def configured_stream(
     json_schema: Json,
     *,
     namespace: str | None = None,
-    mode: Literal["append", "overwrite"] = "append",
+    mode: Literal["append", "overwrite", "append_dedup"] = "append",
     generation: int | None = 0,
     minimum: int | None = 0,
     sync_id: int | None = 1,
+    primary_key: Sequence[str] = (),
+    cursor: str | None = None,
 ) -> dict[str, object]:
     """Return one stream of a configured catalog.
 
     A truncate refresh, which is how the platform asks for an overwrite, is `mode="append"` with `generation` and
     `minimum` equal and above zero. None for the three ids leaves them out, as platforms without refreshes do.
+    `primary_key` and `cursor` are fields of the records.
     """
     stream: dict[str, object] = {
         "name": name,
@@ -68,10 +71,10 @@ def configured_stream(
     ids = {"generation_id": generation, "minimum_generation_id": minimum, "sync_id": sync_id}
     return {
         "stream": _with_namespace(stream, namespace),
-        "sync_mode": "incremental" if mode == "append" and not minimum else "full_refresh",
+        "sync_mode": "incremental" if mode != "overwrite" and not minimum else "full_refresh",
         "destination_sync_mode": mode,
-        "cursor_field": [],
-        "primary_key": [],
+        "cursor_field": [] if cursor is None else [cursor],
+        "primary_key": [[name] for name in primary_key],
         **{key: value for key, value in ids.items() if value is not None},
     }
 

@@ -10,6 +10,7 @@ from typing import Self
 
 from integration_tests.aws.server import SECRET_ACCESS_KEY
 from integration_tests.chaos.attempts.source import CONFIDENTIAL, STREAM, Chunk, Sending
+from integration_tests.chaos.attempts.versions import CURSOR, KEY
 from integration_tests.chaos.aws.adversary import Adversary, HostileAws
 from integration_tests.chaos.verdicts.oracle import Effect
 from integration_tests.chaos.verdicts.reader import Broken
@@ -39,16 +40,29 @@ class Order:
     completes: bool
     layout: Json
     """The options of the table's partitions that its configuration has."""
+    dedup: bool = False
+    """Whether the records are versions of rows, of which the table is to keep the latest."""
 
     def stream(self) -> dict[str, object]:
         """Return the stream as the attempt's catalog has it."""
+        if self.dedup:
+            return configured_stream(
+                STREAM,
+                self.schema,
+                mode="append_dedup",
+                generation=self.generation,
+                minimum=self.generation if self.overwrites else 0,
+                sync_id=self.attempt,
+                primary_key=KEY,
+                cursor=CURSOR,
+            )
         if self.generation is None:
             return configured_stream(STREAM, self.schema, mode="overwrite", generation=None, minimum=None, sync_id=None)
         minimum = self.generation if self.overwrites else 0
         return configured_stream(STREAM, self.schema, generation=self.generation, minimum=minimum, sync_id=self.attempt)
 
     def __str__(self) -> str:
-        verb = "overwrites with" if self.overwrites else "appends to"
+        verb = "overwrites with" if self.overwrites else "merges into" if self.dedup else "appends to"
         first, last = self.chunks[0].records[0].sending.position, self.chunks[-1].cursor - 1
         how = f"in {len(self.chunks)} chunks" + ", waiting for each state" * self.waits
         layout = f", {dict(self.layout)}" if self.layout else ""
@@ -118,6 +132,11 @@ class Attempt:
     def wait_for_state(self) -> None:
         """Wait until the first state has come back, or the connector has ended."""
         self._wait_for_states(1)
+
+    def land_all(self) -> bool:
+        """Send what is left, and wait for its states. False if the connector has ended before."""
+        self.feed(len(self.order.chunks))
+        return self._fed == len(self.order.chunks) and self._wait_for_states(self._fed)
 
     def feed_all(self) -> None:
         """Send what is left, say that the stream is complete, and end the input. Stops as `feed` does."""

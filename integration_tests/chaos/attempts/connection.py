@@ -5,6 +5,7 @@ from random import Random
 
 from integration_tests.chaos.attempts.attempt import Attempt, Order
 from integration_tests.chaos.attempts.source import Sending, Sent, Source
+from integration_tests.chaos.attempts.versions import VersionedSource
 from integration_tests.harness.messages import Json
 
 
@@ -13,16 +14,20 @@ class Connection:
 
     With `overwrites` the user has chosen an overwrite: refreshes that are resumed, started over, or cancelled, and
     appends between them. Of the rounds with it, one in five is of a platform that sends no ids.
+    Of a `VersionedSource`, syncs are deduplicated.
     `layouts` are options of the table's partitions, of which the user chooses the next one every three attempts.
     """
 
-    def __init__(self, seed: str, overwrites: bool, layouts: Sequence[Json] = ({},)) -> None:
+    def __init__(
+        self, seed: str, overwrites: bool, layouts: Sequence[Json] = ({},), source: type[Source] = Source
+    ) -> None:
         self.sent: dict[Sending, Sent] = {}
         self.attempts = 0
-        self._source = Source.of(seed)
+        self._source = source.of(seed)
         self._layouts = layouts
         self._overwrites = overwrites
-        self._has_ids = not overwrites or Random(f"{seed}/ids").random() < 0.8
+        # Deduplication has no overwrite without ids: the platform sends a plain one then.
+        self._has_ids = not overwrites or source is VersionedSource or Random(f"{seed}/ids").random() < 0.8
         self._generation = 1 if overwrites else 0
         self._overwriting = overwrites
         self._cursor = 0
@@ -46,6 +51,7 @@ class Connection:
             random.random() < 0.4 if waits is None else waits,
             random.random() < 0.85 if completes is None else completes,
             self._layout(),
+            isinstance(self._source, VersionedSource),
         )
 
     def _layout(self) -> Json:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from integration_tests.harness.messages import EMITTED_AT, record, state
 from integration_tests.harness.warehouse import INTEGER, NUMBER, STRING, object_schema
@@ -75,7 +75,7 @@ class Source:
     more_columns: int
 
     @classmethod
-    def of(cls, seed: str) -> "Source":
+    def of(cls, seed: str) -> Self:
         random = Random(f"{seed}/source")
         return cls(seed, random.randint(2, 9), random.randint(2, 9), random.randint(2, 9))
 
@@ -111,6 +111,7 @@ class Source:
             "amount": random.random() if exact else random.randrange(1 << 20) / 64,
             "note": f"{CONFIDENTIAL} {random.getrandbits(64):x}" + " and so on" * random.randrange(20),
         }
+        row.update(self._more_values(sending.position))
         if sending.attempt >= self.more_columns:
             row["extra"] = f"{CONFIDENTIAL} {random.getrandbits(32):x}"
         day = random.choice(DAYS)
@@ -118,3 +119,7 @@ class Source:
         data = {**row, "day": day, **({"count": MISFIT} if misfit else {})}
         line = record(STREAM, data, emitted_at=TOO_LATE if refused else EMITTED_AT)
         return Sent(sending, line, None if refused else row, misfit)
+
+    def _more_values(self, _position: int) -> Mapping[str, object]:
+        """Return what records of another source have besides."""
+        return {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import count
@@ -37,6 +38,7 @@ class RunningSync:
         self._access = access
         self._folder = folder
         self._batches = count()
+        self._started = int(time.time() * 1000)
         self._history, self._step, self._asked, self._name = history, step, asked, stream
         self._table: Table | None = None
 
@@ -105,8 +107,14 @@ class RunningSync:
     def _encoded(self, segment: Path, number: int) -> list[DataFile]:
         assert self._table is not None
         rejects = RejectLocation(f"s3://{BUCKET}/_errors", f"sync{self._number}", "2026-11-21", *self.name)
+        plan = self._table.plan()
         staged = StagedBatch(
-            self.stream.id, f"sync{self._number}-{number:06d}", (on_disk(segment),), self._table.plan(), rejects
+            self.stream.id,
+            f"sync{self._number}-{number:06d}",
+            (on_disk(segment),),
+            plan,
+            rejects,
+            arrived=self._started + number if plan.dedup is not None else None,
         )
         tasks = pickle.loads(pickle.dumps(split_into_tasks([staged], 2, self._access)))
         files: list[DataFile] = []
