@@ -95,11 +95,16 @@ class Engine:
     def exchange(
         self, produce: Produce[Task], tasks: Sequence[Task], consume: Consume[Result], partitions: int
     ) -> list[Result]:
-        """Run a job with a shuffle: see `Backend.exchange`. Waits for Spark's start."""
+        """Run a job with a shuffle: see `Backend.exchange`. Waits for Spark's start.
+
+        The whole job is run again if credentials have expired: see `ExecutorAccess.run_as_a_whole`.
+        """
+
+        def job(given: Sequence[Task]) -> list[Result]:
+            return self._backend.exchange(produce, given, consume, partitions)
+
         self._started.result()
-        if self._executor_access is not None:
-            tasks = self._executor_access.given(tasks)
-        return self._backend.exchange(produce, tasks, consume, partitions)
+        return job(tasks) if self._executor_access is None else self._executor_access.run_as_a_whole(job, tasks)
 
     def encode(self, tasks: Sequence[EncodeTask]) -> list[UnitResult]:
         """Run the tasks on the executors, as one Spark job. Raises SparkFailed if Spark cannot run any.

@@ -29,6 +29,7 @@ from destination_datalake.aws.withdrawal import undone_on_failure
 from destination_datalake.files.dedup.keys import key_hashes, mask, one_array
 from destination_datalake.files.dedup.tasks import IndexPart, KeyBounds
 from destination_datalake.files.dedup.versions.latest import is_as_late
+from destination_datalake.files.writing.spill import spark_directory
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -183,7 +184,7 @@ _downloads = _Downloads()
 
 
 def _downloaded(part: IndexPart, access: AwsAccess) -> mmap.mmap:
-    with tempfile.TemporaryFile() as file:
+    with tempfile.TemporaryFile(dir=spark_directory()) as file:
         for content in _ranges(part, access):
             file.write(content)
         file.flush()

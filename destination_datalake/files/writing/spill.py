@@ -47,7 +47,7 @@ class Spill:
 
     def __init__(self, directory: Path | None = None) -> None:
         """Write nothing yet. Without a directory, Spark's own is taken, or that for temporary files."""
-        self._directory = directory or _spark_directory() or Path(tempfile.gettempdir())
+        self._directory = directory or spark_directory() or Path(tempfile.gettempdir())
         self._partitions: dict[str, _Partition] = {}
         self._runs: list[pa.RecordBatchFileReader] = []
         self._file: Any = None  # Its type is private to `tempfile`.
@@ -128,7 +128,7 @@ class Spill:
             raise SpillFailed(Failure(message, str(error), "transient_error")) from error
 
 
-def _spark_directory() -> Path | None:
+def spark_directory() -> Path | None:
     """Return one of the folders that Spark gives its Python workers (`spark.local.dir`), or None elsewhere."""
     folders = [folder for folder in os.environ.get("SPARK_LOCAL_DIRS", "").split(",") if folder]
     return Path(folders[os.getpid() % len(folders)]) if folders else None

@@ -55,6 +55,23 @@ class ExecutorAccess:
             results = [result if _again(result) is None else next(repeated) for result in results]
         return results
 
+    def run_as_a_whole(
+        self, job: Callable[[Sequence[_Task]], Sequence[_Result]], tasks: Sequence[_Task]
+    ) -> list[_Result]:
+        """Run the job on the tasks, and again on all of them if the session of one had ended; return its results.
+
+        That is for jobs with results of several tasks together. Results have a field `again` as in `run`.
+        """
+        results = [*job(self.given(tasks))]
+        for _ in range(_RENEWALS):
+            expired = [again for result in results if (again := _again(result)) is not None]
+            if not expired:
+                break
+            _logger.warning("The session of %d tasks ended before they had; all of a job are done again.", len(expired))
+            self._replace(expired[-1].access)
+            results = [*job(self.given(tasks))]
+        return results
+
     def current(self) -> AwsAccess:
         """Return the access that executors are to have now.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
 from collections.abc import Callable, Iterator, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 import boto3
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.compat import HTTPHeaders
@@ -21,6 +23,8 @@ from destination_datalake.aws.secrets import known_secrets
 from destination_datalake.aws.session.assumed_role import Role
 from destination_datalake.aws.session.lending import SessionKeys
 from destination_datalake.files.compact import compact
+from destination_datalake.files.dedup.tasks import Versions, Winners, WinnersTask
+from destination_datalake.files.dedup.winners import consume_versions, produce_versions
 from destination_datalake.files.encode import encode
 from destination_datalake.files.plan import CompactTask, FilePlan, NotCompacted, NotRewritten, RewriteTask, SourceFile
 from destination_datalake.files.rewrite import rewrite
@@ -30,6 +34,7 @@ from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.location import RejectLocation
 from destination_datalake.schema.types import Field, Int64
 from destination_datalake.spark.executors.credentials import ExecutorAccess
+from unit_tests.tables.jobs import InProcess
 
 ROLE = Role("arn:aws:iam::123456789012:role/airbyte", session_duration_seconds=900)
 USER = AccessKeys("AKIAIOSFODNN7EXAMPLE", "not-a-secret-of-anybody")
@@ -199,6 +204,38 @@ def test_files_are_rewritten_and_compacted_again_with_another_session(work: Any,
     assert result.failure is not None
     assert result.failure.detail.startswith("NoSuchKey")
     assert len(job.given) == 2
+
+
+def test_a_job_with_a_shuffle_is_done_again_as_a_whole() -> None:
+    # Given a session that ends while the second of two tasks reads its files
+    lender = ExecutorAccess("session", access(ROLE))
+    lent = lender.current()
+    given: list[Identity] = []
+    id_, raw, at = (pa.field(name, pa.string(), metadata={"PARQUET:field_id": str(n)}) for n, name in enumerate("abc"))
+    body = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist([{"a": "x", "b": "1"}], pa.schema([id_, raw, at])), body)
+    boto3.client("s3", "us-east-1").put_object(Bucket="lake", Key="file", Body=body.getvalue())
+    source = SourceFile("s3://lake/file", len(body.getvalue()), 1)
+    asked = [
+        WinnersTask((source,), number, pa.schema([id_, raw, at]), Versions((0,), None, 2, 1), 1, None, access(ROLE))
+        for number in range(2)
+    ]
+
+    def produce(tasks: Any) -> Iterator[tuple[int, bytes]]:
+        given.append(tasks[0].access.identity)
+        yield from produce_versions(tasks)
+        expire(lent)
+
+    def job(tasks: Sequence[WinnersTask]) -> list[Winners]:
+        return InProcess().exchange(produce, tasks, consume_versions, 1)
+
+    # When it runs
+    [winners] = lender.run_as_a_whole(job, asked)
+
+    # Then all of its tasks run again with another session
+    assert winners.failure is None
+    assert (winners.keys, [*winners.losers]) == (1, [0])
+    assert [identity == lent.identity for identity in given] == [True, True, False, False]
 
 
 def test_a_unit_that_every_session_is_too_short_for_can_be_tried_by_the_next_sync(tmp_path: Path) -> None:
