@@ -16,7 +16,7 @@ _LEVEL = 1
 
 @dataclass(frozen=True, slots=True)
 class RowSet:
-    """Some of the rows of a file that has `rows`. `bits` are packed and compressed."""
+    """Some of the first `rows` rows of a file. `bits` are packed and compressed."""
 
     rows: int
     count: int
@@ -24,7 +24,7 @@ class RowSet:
 
     @classmethod
     def of_mask(cls, mask: NDArray[np.bool_]) -> Self:
-        """Return the rows for which the mask is true; it is as long as the file."""
+        """Return the rows for which the mask is true."""
         return cls(len(mask), int(np.count_nonzero(mask)), zlib.compress(np.packbits(mask).tobytes(), _LEVEL))
 
     @classmethod
@@ -35,7 +35,7 @@ class RowSet:
         return cls.of_mask(mask)
 
     def mask(self) -> NDArray[np.bool_]:
-        """Return a mask of the file's rows, true for those in the set."""
+        """Return a mask of the first `rows` rows, true for those in the set."""
         packed = np.frombuffer(zlib.decompress(self.bits), np.uint8)
         return np.unpackbits(packed, count=self.rows).view(np.bool_)
 
@@ -44,7 +44,10 @@ class RowSet:
         return np.flatnonzero(self.mask())
 
     def __or__(self, other: RowSet) -> RowSet:
-        return RowSet.of_mask(self.mask() | other.mask())
+        longer, shorter = (self, other) if self.rows >= other.rows else (other, self)
+        mask = longer.mask().copy()
+        mask[: shorter.rows] |= shorter.mask()
+        return RowSet.of_mask(mask)
 
 
 class Marks:

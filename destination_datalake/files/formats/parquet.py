@@ -80,9 +80,7 @@ class ParquetFileWriter:
             self._write_buffered()
         assert self._writer is not None
         self._writer.close()
-        footer = io.BytesIO()
-        self._writer.writer.metadata.write_metadata_file(footer)
-        return footer.getvalue()
+        return footer_of(self._writer)
 
     def _write_buffered(self) -> None:
         table = pa.concat_tables(self._buffered) if self._buffered else self._schema.empty_table()
@@ -106,6 +104,13 @@ class ParquetFileWriter:
         if table.num_rows:
             self._writer.write_table(table, row_group_size=table.num_rows)
             self.metadata_bytes += CHUNK_METADATA_BYTES * sum(len(_paths(field)) for field in self._schema)
+
+
+def footer_of(closed: pq.ParquetWriter) -> bytes:
+    """Return the footer of the file that a writer has written, as a Parquet file without rows."""
+    footer = io.BytesIO()
+    closed.writer.metadata.write_metadata_file(footer)
+    return footer.getvalue()
 
 
 def _repetitive_columns(table: pa.Table) -> list[str]:

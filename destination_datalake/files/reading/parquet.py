@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from botocore.exceptions import BotoCoreError
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.retries import retry_on
-from destination_datalake.files.reading.projection import Projection, Unsuitable
+from destination_datalake.files.reading.projection import Projection, Unsuitable, readable
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -75,18 +76,54 @@ def parquet_file(stored: StoredFile, dictionaries: Sequence[str] = ()) -> pq.Par
 def read_rows(stored: StoredFile, target: pa.Schema) -> Iterator[pa.Table]:
     """Yield the rows of a file, in order, in the columns of `target`, which has field ids at every level.
 
-    Raises Unsuitable before the first rows, or at values that do not fit; errors of AWS; Arrow's for what is no Parquet
-    file.
+    Raises Unsuitable before the first rows, or at values that do not fit, and errors of AWS.
     """
-    file = parquet_file(stored)
-    if file.metadata.num_rows != stored.source.rows:
-        raise Unsuitable(f"has {file.metadata.num_rows} rows, and {stored.source.rows} by the table's metadata")
-    project = Projection(file.schema_arrow, target, stored.source.required_ids)
-    for index in range(file.num_row_groups):
-        group = file.metadata.row_group(index)
-        if group.num_rows:
-            stored.hold(extents(group, project.columns))
-            for batch in file.iter_batches(_batch_rows(group), [index], project.columns, use_threads=False):
+    file = OpenedFile(stored)
+    project = file.projection(target)
+    for group in file.groups:
+        yield from file.read(group, project)
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """Rows that a Parquet file stores together, of which the first is the file's row `first`, counted from 0."""
+
+    number: int
+    first: int
+    rows: int
+    metadata: pq.RowGroupMetaData
+
+
+class OpenedFile:
+    """A Parquet file whose footer is read. Its rows can be read by row group, in the columns that are needed."""
+
+    def __init__(self, stored: StoredFile) -> None:
+        """Raise Unsuitable, also for what is no Parquet file, and errors of AWS."""
+        self._stored = stored
+        with readable():
+            self._file = parquet_file(stored)
+        metadata = self._file.metadata
+        if metadata.num_rows != stored.source.rows:
+            raise Unsuitable(f"has {metadata.num_rows} rows, and {stored.source.rows} by the table's metadata")
+        self.groups: list[RowGroup] = []
+        """The row groups that are not empty."""
+        first = 0
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
+            if group.num_rows:
+                self.groups.append(RowGroup(number, first, group.num_rows, group))
+            first += group.num_rows
+
+    def projection(self, target: pa.Schema) -> Projection:
+        """Return how the columns of `target`, which has field ids at every level, are read. Raises Unsuitable."""
+        return Projection(self._file.schema_arrow, target, self._stored.source.required_ids)
+
+    def read(self, group: RowGroup, project: Projection) -> Iterator[pa.Table]:
+        """Yield the rows of a row group, a few at a time. Raises as `read_rows` does."""
+        self._stored.hold(extents(group.metadata, project.columns))
+        rows = _batch_rows(group.metadata)
+        with readable():
+            for batch in self._file.iter_batches(rows, [group.number], project.columns, use_threads=False):
                 yield project(batch)
 
 

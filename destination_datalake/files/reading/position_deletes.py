@@ -10,17 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from destination_datalake.files.formats.position_deletes import PATH_ID, POSITION_ID
 from destination_datalake.files.plan import SourceFile
 from destination_datalake.files.reading.parquet import StoredFile, extents, opened, parquet_file
-from destination_datalake.files.reading.projection import Unsuitable
+from destination_datalake.files.reading.projection import Unsuitable, readable
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from numpy.typing import NDArray
-
-PATH_ID = 2147483546
-POSITION_ID = 2147483545
-"""The field ids of the columns `file_path` and `pos` (Iceberg spec: Reserved Field IDs)."""
 
 _BATCH_ROWS = 65_536
 
@@ -34,14 +31,10 @@ def deleted_rows(source: SourceFile, s3: S3Client) -> NDArray[np.bool_] | None:
         return None
     dead = np.zeros(source.rows, np.bool_)
     for stored in opened(source.position_deletes, s3):
-        try:
+        with readable("has position deletes that cannot be read as Parquet"):
             for positions in _positions(stored, source.uri):
                 # Others may have written positions that the file does not have: they delete nothing.
                 dead[positions[(positions >= 0) & (positions < source.rows)]] = True
-        except (pa.ArrowException, OSError) as error:
-            if isinstance(error, MemoryError):
-                raise
-            raise Unsuitable("has position deletes that cannot be read as Parquet") from error
     return dead if dead.any() else None
 
 

@@ -6,7 +6,8 @@ since the file was written. No value changes; a file for which that cannot be ha
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 import pyarrow as pa
@@ -16,6 +17,17 @@ _FIELD_ID = b"PARQUET:field_id"
 
 class Unsuitable(Exception):
     """A file whose rows cannot be written with the table's columns. The text is a clause about the file."""
+
+
+@contextmanager
+def readable(otherwise: str = "cannot be read as Parquet") -> Iterator[None]:
+    """Raise Unsuitable with the text `otherwise` where Arrow fails to read a file, for whatever reason but memory."""
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, MemoryError):
+            raise
+        raise Unsuitable(otherwise) from error
 
 
 class Projection:
@@ -29,7 +41,9 @@ class Projection:
         if missing := _ids(target) & set(required_ids) - _ids(source):
             raise Unsuitable(f"does not have the columns of its partition (field ids {sorted(missing)})")
         self._positions = [positions.get(_id(field)) for field in target]
-        self.columns = [source.field(position).name for position in self._positions if position is not None]
+        self.sources = [None if position is None else source.field(position).name for position in self._positions]
+        """For each column of `target` the name of the file's column, None if it has none."""
+        self.columns = [name for name in self.sources if name is not None]
         """The names of the file's columns that are needed."""
         if len(set(source.names)) < len(source.names):
             raise Unsuitable("has two columns of one name")

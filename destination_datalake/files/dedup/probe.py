@@ -1,0 +1,193 @@
+"""The rows of a stored file, looked up in an index of winners: those that a pending row replaces, or loses to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from destination_datalake.files.dedup.bounds import may_have_keys
+from destination_datalake.files.dedup.index import Index, open_index
+from destination_datalake.files.dedup.keys import canonical_keys, key_hashes, part_numbers
+from destination_datalake.files.dedup.rows import RowSet
+from destination_datalake.files.dedup.tasks import IndexPart, Versions
+from destination_datalake.files.reading.parquet import OpenedFile, RowGroup
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from destination_datalake.aws.access import AwsAccess
+
+_KEY_BYTES = 32 * 1024 * 1024
+"""Arrow bytes of the keys that are looked up at a time: an index is faster at many."""
+
+_HITS = 1024 * 1024
+"""So many hits wait at most, but for those of one row group, before their versions are read and compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """What an index says of a file: `replaced` and `deleted` are masks of its rows, dead by upserts and tombstones.
+
+    `beaten` are the pending rows that lose to rows of the file, by the number of their file.
+    """
+
+    replaced: NDArray[np.bool_]
+    deleted: NDArray[np.bool_]
+    beaten: Mapping[int, RowSet]
+
+
+def probe(
+    file: OpenedFile,
+    dead: NDArray[np.bool_],
+    index: Iterable[IndexPart],
+    schema: pa.Schema,
+    versions: Versions,
+    access: AwsAccess,
+) -> Probed:
+    """Look up all rows of a file but those that are `dead`. Columns of `versions` have the types of `schema`.
+
+    Raises Unsuitable, errors of AWS, and OSError if the index is gone from the disk.
+    """
+    search = _Search(file, dead, tuple(part for part in index if part.rows), schema, versions, access)
+    for group in file.groups:
+        search.read(group)
+    return search.result()
+
+
+@dataclass(frozen=True, slots=True)
+class _Hits:
+    """Rows of the file, by position, ascending, and the rows of one part of the index that have their keys."""
+
+    part: int
+    positions: NDArray[np.int64]
+    rows: NDArray[np.int64]
+
+
+class _Search:
+    def __init__(
+        self,
+        file: OpenedFile,
+        dead: NDArray[np.bool_],
+        parts: tuple[IndexPart, ...],
+        schema: pa.Schema,
+        versions: Versions,
+        access: AwsAccess,
+    ) -> None:
+        self._file = file
+        self._dead = dead
+        self._parts = parts
+        self._access = access
+        self._key = file.projection(_columns(schema, versions.key))
+        order = (versions.extracted_at,) if versions.cursor is None else (versions.extracted_at, versions.cursor)
+        self._order = file.projection(_columns(schema, order))
+        self._keys: list[pa.Table] = []
+        self._positions: list[NDArray[np.int64]] = []
+        self._key_bytes = 0
+        self._groups: list[RowGroup] = []
+        self._hits: list[_Hits] = []
+        self._replaced = np.zeros(len(dead), np.bool_)
+        self._deleted = np.zeros(len(dead), np.bool_)
+        self._beaten: dict[int, list[NDArray[np.int64]]] = {}
+
+    def read(self, group: RowGroup) -> None:
+        """Look up the rows of a row group, now or later."""
+        if not may_have_keys(group.metadata, self._key.sources, [part.bounds for part in self._parts]):
+            return
+        first = group.first
+        for table in self._file.read(group, self._key):
+            alive = ~self._dead[first : first + table.num_rows]
+            positions = np.flatnonzero(alive) + first
+            first += table.num_rows
+            if len(positions):
+                self._keys.append(table if len(positions) == table.num_rows else table.filter(pa.array(alive)))
+                self._positions.append(positions)
+                self._key_bytes += self._keys[-1].nbytes
+            if self._key_bytes >= _KEY_BYTES:
+                self._look_up()
+        self._groups.append(group)
+        if sum(len(hits.rows) for hits in self._hits) >= _HITS:
+            self._look_up()
+            self._compare()
+
+    def result(self) -> Probed:
+        self._look_up()
+        self._compare()
+        beaten = {file: np.concatenate(positions) for file, positions in self._beaten.items()}
+        sets = {file: RowSet.of_positions(each, int(each.max()) + 1) for file, each in beaten.items()}
+        return Probed(self._replaced, self._deleted, sets)
+
+    def _look_up(self) -> None:
+        """Find the keys that were read in the index."""
+        if not self._keys:
+            return
+        table, positions = pa.concat_tables(self._keys), np.concatenate(self._positions)
+        self._keys, self._positions, self._key_bytes = [], [], 0
+        keys = canonical_keys(table.columns)
+        hashes = key_hashes(keys)
+        numbers = part_numbers(hashes, self._parts[0].parts) if self._parts[0].parts > 1 else None
+        for place, part in enumerate(self._parts):
+            if numbers is None:
+                found = self._open(place).lookup(keys, hashes)
+                of_part = positions
+            else:
+                chosen = np.flatnonzero(numbers == part.number)
+                if not len(chosen):
+                    continue
+                found = self._open(place).lookup(keys.take(pa.array(chosen, pa.int64())), hashes[chosen])
+                of_part = positions[chosen]
+            is_hit = found >= 0
+            if is_hit.any():
+                self._hits.append(_Hits(place, of_part[is_hit], found[is_hit]))
+
+    def _open(self, place: int) -> Index:
+        return open_index(self._parts[place], self._access)
+
+    def _compare(self) -> None:
+        """Decide between the rows that were found and those of the index."""
+        for group in self._groups:
+            hits = [within for each in self._hits if len((within := _within(each, group)).rows)]
+            if hits:
+                self._decide(group, hits)
+        self._groups, self._hits = [], []
+
+    def _decide(self, group: RowGroup, hits: Sequence[_Hits]) -> None:
+        wanted = np.unique(np.concatenate([each.positions for each in hits]))
+        order = self._rows_at(group, wanted)
+        for each in hits:
+            stored = order.take(pa.array(np.searchsorted(wanted, each.positions), pa.int64()))
+            extracted_at, *cursors = (column.combine_chunks() for column in stored.columns)
+            index = self._open(each.part)
+            replaces = index.replaces(each.rows, cursors[0] if cursors else None, extracted_at)
+            deletes = index.is_tombstone[each.rows]
+            self._replaced[each.positions[replaces & ~deletes]] = True
+            self._deleted[each.positions[replaces & deletes]] = True
+            beaten = each.rows[~replaces]
+            for file in np.unique(index.files[beaten]):
+                of_file = beaten[index.files[beaten] == file]
+                self._beaten.setdefault(int(file), []).append(index.positions[of_file])
+
+    def _rows_at(self, group: RowGroup, positions: NDArray[np.int64]) -> pa.Table:
+        """Return what decides between versions, of the rows at these positions of the file, which ascend."""
+        taken, first = [], group.first
+        for table in self._file.read(group, self._order):
+            start, end = np.searchsorted(positions, [first, first + table.num_rows])
+            if start < end:
+                taken.append(table.take(pa.array(positions[start:end] - first, pa.int64())))
+            first += table.num_rows
+        return pa.concat_tables(taken)
+
+
+def _within(hits: _Hits, group: RowGroup) -> _Hits:
+    """Return the hits in a row group."""
+    start, end = np.searchsorted(hits.positions, [group.first, group.first + group.rows])
+    return _Hits(hits.part, hits.positions[start:end], hits.rows[start:end])
+
+
+def _columns(schema: pa.Schema, ids: Sequence[int]) -> pa.Schema:
+    """Return a schema of the top-level columns with these field ids, in their order."""
+    by_id = {int((field.metadata or {})[b"PARQUET:field_id"]): field for field in schema}
+    return pa.schema([by_id[id_] for id_ in ids])

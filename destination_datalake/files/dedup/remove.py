@@ -1,0 +1,150 @@
+"""The removal job of a merge, as it runs on executors: files without the rows that have lost.
+
+A file is read a few rows at a time and the new one is sent in parts while it is encoded, as in compaction: memory
+depends neither on the file's size nor on the index's, but on one row group, and has one byte for each of the file's
+rows.
+"""
+
+from __future__ import annotations
+
+import secrets
+import traceback
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.errors import explain
+from destination_datalake.aws.upload import Upload
+from destination_datalake.aws.withdrawal import undone_on_failure
+from destination_datalake.errors import ConnectorError, Failure
+from destination_datalake.files.dedup.probe import Probed, probe
+from destination_datalake.files.dedup.tasks import NewFile, Removed, RemoveTask
+from destination_datalake.files.expiry import expiry_failure, has_expired
+from destination_datalake.files.formats.parquet import ParquetFileWriter
+from destination_datalake.files.formats.position_deletes import write_position_deletes
+from destination_datalake.files.reading.parquet import OpenedFile, StoredFile
+from destination_datalake.files.reading.position_deletes import deleted_rows
+from destination_datalake.files.reading.projection import Unsuitable
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from numpy.typing import NDArray
+
+_MOST_DEAD = 0.5
+"""A file with a larger share of dead rows is written again: readers would read more dead rows than others."""
+
+
+def remove(tasks: Iterable[RemoveTask]) -> Iterator[Removed]:
+    """Remove the rows of every task; yield a result for each. A failure does not stop the others."""
+    pa.set_cpu_count(1)  # Spark runs a task per core already.
+    for task in tasks:
+        try:
+            yield _removed(task)
+        except Exception as error:
+            failure = _failure(task, error)
+            if has_expired(task.access, error):
+                expired = expiry_failure(failure, f"Rows of {task.source.uri} could not be replaced")
+                yield Removed(task.name, failure=expired, again=task)
+            else:
+                yield Removed(task.name, failure=failure)
+
+
+def _failure(task: RemoveTask, error: Exception) -> Failure:
+    trace = "".join(traceback.format_exception(error))
+    uri = task.source.uri
+    if isinstance(error, ConnectorError):
+        return error.failure
+    if isinstance(error, Unsuitable):
+        message = (
+            f"Rows of {uri} cannot be replaced: the file {error}. Another program has written it. Let that program "
+            "write the table's files again (Spark: CALL system.rewrite_data_files with the option rewrite-all), then "
+            "run the sync again; acknowledged rows are in the table's metadata and are not lost."
+        )
+        return Failure(message, trace, "config_error")
+    if (failure := explain(error, doing="replace rows of", resource=uri)) is not None:
+        return replace(failure, detail=f"{failure.detail}\n{trace}")
+    message = f"Rows of {uri} could not be replaced: an unexpected {type(error).__name__}."
+    return Failure(message, trace, "system_error")
+
+
+def _removed(task: RemoveTask) -> Removed:
+    s3 = task.access.client("s3")
+    source = task.source
+    file = OpenedFile(StoredFile(source, s3))
+    before = _mask(source.rows) if (deleted := deleted_rows(source, s3)) is None else deleted
+    dead = before.copy()
+    if task.dead is not None:
+        dead[: task.dead.rows] |= task.dead.mask()
+    probed = _probed(task, file, dead)
+    result = Removed(
+        task.name,
+        replaced=int(np.count_nonzero(probed.replaced)),
+        deleted=int(np.count_nonzero(probed.deleted)),
+        beaten=probed.beaten,
+    )
+    dead |= probed.replaced | probed.deleted
+    count = int(np.count_nonzero(dead))
+    if count == int(np.count_nonzero(before)):
+        return result
+    if count == source.rows:
+        return replace(result, emptied=True)
+    if task.deletes == "merge_on_read" and count <= source.rows * _MOST_DEAD:
+        return replace(result, position_deletes=_with_position_deletes(task, dead, s3))
+    return replace(result, rewritten=_rewritten(task, file, ~dead, s3))
+
+
+def _probed(task: RemoveTask, file: OpenedFile, dead: NDArray[np.bool_]) -> Probed:
+    if not task.index:
+        return Probed(_mask(len(dead)), _mask(len(dead)), {})
+    return probe(file, dead, task.index, task.schema, task.versions, task.access)
+
+
+def _rewritten(task: RemoveTask, file: OpenedFile, alive: NDArray[np.bool_], s3: S3Client) -> NewFile:
+    """Write the rows that are alive to a new file, in their order."""
+    upload = _upload(task, s3, "parquet")
+    with undone_on_failure(upload.abort):
+        writer = ParquetFileWriter(task.codec, task.schema, upload)
+        for table in _rows(file, task.schema, alive):
+            writer.write(table)
+        footer = writer.close()
+        upload.close()
+    return NewFile(upload.uri, upload.written, int(np.count_nonzero(alive)), footer)
+
+
+def _rows(file: OpenedFile, schema: pa.Schema, alive: NDArray[np.bool_]) -> Iterator[pa.Table]:
+    project = file.projection(schema)
+    for group in file.groups:
+        first = group.first
+        if not alive[first : first + group.rows].any():
+            continue
+        for table in file.read(group, project):
+            wanted = alive[first : first + table.num_rows]
+            first += table.num_rows
+            if wanted.all():
+                yield table
+            elif wanted.any():
+                yield table.filter(pa.array(wanted))
+
+
+def _with_position_deletes(task: RemoveTask, dead: NDArray[np.bool_], s3: S3Client) -> NewFile:
+    """Write a file that names all dead rows."""
+    upload = _upload(task, s3, "deletes.parquet")
+    positions = np.flatnonzero(dead)
+    with undone_on_failure(upload.abort):
+        footer = write_position_deletes(task.source.uri, positions, upload)
+        upload.close()
+    return NewFile(upload.uri, upload.written, len(positions), footer)
+
+
+def _upload(task: RemoveTask, s3: S3Client, ending: str) -> Upload:
+    # An attempt that Spark has given up may still run: its file has a name of its own.
+    address = S3Address.parse(f"{task.folder}/{task.name}-{secrets.token_hex(4)}.{ending}")
+    return Upload(s3, address.bucket, address.key, deferred=False)
+
+
+def _mask(rows: int) -> NDArray[np.bool_]:
+    return np.zeros(rows, np.bool_)

@@ -1,0 +1,280 @@
+"""Stored files against an index of pending rows: what is replaced, deleted, and beaten, as a dict would have it."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from destination_datalake.files.dedup.remove import remove
+from destination_datalake.files.dedup.rows import RowSet
+from destination_datalake.files.dedup.tasks import IndexPart, Removed, RemoveTask, Versions, WinnersTask
+from destination_datalake.files.dedup.winners import consume_versions, produce_versions, winners
+from destination_datalake.files.plan import SourceFile
+from unit_tests.cloud import BUCKET, Cloud, cloud
+from unit_tests.files.reading.stored import FOLDER, dead, field, put, put_deletes, with_deletes
+from unit_tests.tables.jobs import InProcess
+
+VERSIONS = Versions((1,), 2, 3, 4, 5)
+NAMES = ("id", "cursor", "at", "raw_id", "deleted")
+
+
+def schema(key: pa.DataType | None = None) -> pa.Schema:
+    types: list[pa.DataType] = [key or pa.int64(), pa.int64(), pa.int64(), pa.int64(), pa.string()]
+    return pa.schema([field(id_, name, type_) for id_, (name, type_) in enumerate(zip(NAMES, types, strict=True), 1)])
+
+
+@pytest.fixture
+def lake() -> Iterator[Cloud]:
+    with cloud() as lent:
+        yield lent
+
+
+@dataclass(frozen=True)
+class Row:
+    key: Any
+    cursor: Any = 0
+    at: int = 0
+    deleted: str | None = None
+
+
+def table(rows: Sequence[Row], of: pa.Schema) -> pa.Table:
+    named = [(row.key, row.cursor, row.at, number, row.deleted) for number, row in enumerate(rows)]
+    return pa.Table.from_pylist([dict(zip(NAMES, row, strict=True)) for row in named], of)
+
+
+def index(
+    lake: Cloud, pending: Sequence[Sequence[Row]], of: pa.Schema, versions: Versions = VERSIONS, parts: int = 1
+) -> tuple[IndexPart, ...]:
+    """Of the latest rows among these pending files."""
+    files = [put(lake, f"pending-{number}", table(rows, of)) for number, rows in enumerate(pending)]
+    task = WinnersTask(tuple(files), 0, of, versions, parts, f"s3://{BUCKET}/scratch", lake.access)
+    found = (
+        [*winners([task])] if parts == 1 else InProcess().exchange(produce_versions, [task], consume_versions, parts)
+    )
+    assert [each.failure for each in found] == [None] * len(found)
+    return tuple(each.index for each in found if each.index is not None)
+
+
+def probed(
+    lake: Cloud,
+    file: SourceFile,
+    parts: tuple[IndexPart, ...],
+    of: pa.Schema,
+    versions: Versions = VERSIONS,
+    gone: RowSet | None = None,
+) -> tuple[Removed, list[int]]:
+    """The result, and the positions of the rows that are dead then."""
+    task = RemoveTask("merge", file, gone, parts, versions, of, FOLDER, "ZSTD", "merge_on_read", lake.access)
+    [result] = remove([replace(task, deletes="copy_on_write")])
+    assert result.failure is None, result.failure
+    if result.emptied:
+        return result, [*range(file.rows)]
+    if result.rewritten is None:
+        return result, []
+    written = lake.arrow(result.rewritten.uri.removeprefix(f"s3://{BUCKET}/"))
+    left = pq.read_table(written).column("raw_id").to_pylist()
+    result.withdraw(lake.access.client("s3"))
+    return result, [position for position in range(file.rows) if position not in left]
+
+
+def beaten(result: Removed) -> dict[int, list[int]]:
+    return {file: rows.positions().tolist() for file, rows in result.beaten.items()}
+
+
+@pytest.mark.parametrize(
+    ("stored", "pending", "outcome"),
+    [
+        (Row(1, cursor=1), Row(1, cursor=2), "replaced"),
+        (Row(1, cursor=2), Row(1, cursor=1), "beaten"),
+        (Row(1, cursor=1, at=5), Row(1, cursor=2, at=4), "replaced"),
+        (Row(1, cursor=1, at=5), Row(1, cursor=1, at=4), "beaten"),
+        (Row(1, cursor=1, at=5), Row(1, cursor=1, at=5), "replaced"),
+        (Row(1, cursor=None, at=5), Row(1, cursor=0, at=4), "replaced"),
+        (Row(1, cursor=0, at=4), Row(1, cursor=None, at=5), "beaten"),
+        (Row(1, cursor=None, at=4), Row(1, cursor=None, at=4), "replaced"),
+        (Row(1, cursor=None, at=5), Row(1, cursor=None, at=4), "beaten"),
+        (Row(1, cursor=1), Row(1, cursor=2, deleted="now"), "deleted"),
+        (Row(1, cursor=2), Row(1, cursor=1, deleted="now"), "beaten"),
+        (Row(None), Row(None, cursor=1), "replaced"),
+        (Row(None), Row(0, cursor=1), "untouched"),
+        (Row(0), Row(None, cursor=1), "untouched"),
+    ],
+)
+def test_of_a_stored_and_a_pending_row_of_one_key_the_latest_stays(
+    lake: Cloud, stored: Row, pending: Row, outcome: str
+) -> None:
+    file = put(lake, "stored", table([stored, Row(7)], schema()))
+
+    result, gone = probed(lake, file, index(lake, [[Row(8)], [Row(9), pending]], schema()), schema())
+
+    assert (result.replaced, result.deleted) == (int(outcome == "replaced"), int(outcome == "deleted"))
+    assert beaten(result) == ({1: [1]} if outcome == "beaten" else {})
+    assert gone == ([0] if outcome in ("replaced", "deleted") else [])
+
+
+def test_rows_that_are_dead_already_neither_die_again_nor_beat_others(lake: Cloud) -> None:
+    file = put(lake, "stored", table([Row(1, cursor=9), Row(2, cursor=9), Row(3)], schema()))
+    file = with_deletes(file, put_deletes(lake, "old", dead(file, [0])))
+    parts = index(lake, [[Row(1, cursor=1), Row(2, cursor=1), Row(3)]], schema())
+
+    result, gone = probed(lake, file, parts, schema(), gone=RowSet.of_positions(np.array([1]), 3))
+
+    assert (result.replaced, beaten(result), gone) == (1, {}, [0, 1, 2])
+
+
+KEYS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
+    "int": (pa.int64(), st.integers(-3, 3)),
+    "string": (pa.string(), st.sampled_from(["", "a", "a\0", "\0a", "é", "z" * 40, "\U0001f600", "\uffff"])),
+    "float": (pa.float64(), st.sampled_from([-math.inf, -1.5, -0.0, 0.0, 1.5, math.inf, math.nan])),
+    "decimal": (pa.decimal128(38, 9), st.sampled_from([Decimal("-1.5"), Decimal(0), Decimal("1E+28"), Decimal(7)])),
+    "boolean": (pa.bool_(), st.booleans()),
+    "timestamp": (
+        pa.timestamp("us", tz="UTC"),
+        st.sampled_from([datetime(year, 1, 1, tzinfo=UTC) for year in (1, 1969, 1970, 2026, 9999)]),
+    ),
+}
+
+
+def identity(key: Any) -> Any:
+    """A value that equals another one if they are one key."""
+    return "NaN" if isinstance(key, float) and math.isnan(key) else key
+
+
+def rank(row: Row) -> tuple[bool, Any, int]:
+    return row.cursor is not None, row.cursor or 0, row.at
+
+
+def test_a_probe_finds_what_a_dict_would(lake: Cloud) -> None:
+    @settings(max_examples=40)
+    @given(data=st.data(), kind=st.sampled_from(sorted(KEYS)))
+    def law(data: st.DataObject, kind: str) -> None:
+        type_, values = KEYS[kind]
+        keys = st.one_of(st.none(), values)
+        ranks = {"cursor": st.one_of(st.none(), st.integers(0, 2)), "at": st.integers(0, 2)}
+        deleted = st.one_of(st.none(), st.none(), st.just("now"))
+        stored = data.draw(st.lists(st.builds(Row, keys, **ranks), min_size=1, unique_by=lambda row: identity(row.key)))
+        pending = data.draw(st.lists(st.builds(Row, keys, deleted=deleted, **ranks), max_size=8))
+        split, parts = data.draw(st.integers(0, len(pending))), data.draw(st.integers(1, 3))
+        of = schema(type_)
+        file = put(lake, "stored", table(stored, of), row_group_size=data.draw(st.integers(1, len(stored))))
+        # Ids ascend in the order of arrival.
+        arrived = table(pending, of)
+        files = [put(lake, "pending-0", arrived.slice(0, split)), put(lake, "pending-1", arrived.slice(split))]
+        task = WinnersTask(tuple(files), 0, of, VERSIONS, parts, f"s3://{BUCKET}/scratch", lake.access)
+        found = InProcess().exchange(produce_versions, [task], consume_versions, parts)
+
+        result, gone = probed(lake, file, tuple(each.index for each in found if each.index is not None), of)
+
+        latest: dict[Any, int] = {}
+        for number, row in enumerate(pending):
+            best = latest.get(identity(row.key))
+            if best is None or rank(row) >= rank(pending[best]):
+                latest[identity(row.key)] = number
+        meets = [(position, row, latest.get(identity(row.key))) for position, row in enumerate(stored)]
+        dies = [(position, hit) for position, row, hit in meets if hit is not None and rank(pending[hit]) >= rank(row)]
+        loses = [hit for _, row, hit in meets if hit is not None and rank(pending[hit]) < rank(row)]
+        assert gone == [position for position, _ in dies]
+        assert result.deleted == sum(pending[hit].deleted is not None for _, hit in dies)
+        assert result.replaced == len(dies) - result.deleted
+        numbers = [[hit for hit in loses if hit < split], [hit - split for hit in loses if hit >= split]]
+        assert beaten(result) == {file: sorted(each) for file, each in enumerate(numbers) if each}
+
+    law()
+
+
+def test_a_key_of_several_columns_is_equal_in_all_of_them(lake: Cloud) -> None:
+    of = pa.schema([*schema(pa.string()), field(6, "region", pa.string())])
+    versions = replace(VERSIONS, key=(6, 1))
+    stored = [("a", "b"), ("ab", ""), ("", "ab"), (None, "ab"), ("ab", None), (None, None)]
+    rows = table([Row(id_) for id_, _ in stored], schema(pa.string()))
+    file = put(lake, "stored", pa.Table.from_arrays([*rows.columns, pa.array([r for _, r in stored])], schema=of))
+    for position, (id_, region) in enumerate(stored):
+        one = table([Row(id_)], schema(pa.string()))
+        pending = put(lake, "one", pa.Table.from_arrays([*one.columns, pa.array([region], pa.string())], schema=of))
+        [found] = winners([WinnersTask((pending,), 0, of, versions, 1, f"s3://{BUCKET}/scratch", lake.access)])
+        assert found.index is not None
+
+        assert probed(lake, file, (found.index,), of, versions)[1] == [position]
+
+
+def test_columns_are_read_as_the_table_has_them_now(lake: Cloud) -> None:
+    """Keys were promoted, the cursor came later, and names have changed."""
+    old = pa.schema([field(4, "raw_id", pa.int64()), field(3, "t", pa.int64()), field(1, "key", pa.int32())])
+    file = put(lake, "stored", pa.table([[0, 1, 2], [5, 5, 5], [7, 8, None]], schema=old))
+    parts = index(lake, [[Row(7, cursor=None, at=4), Row(8, cursor=1, at=4), Row(None, at=9)]], schema())
+
+    result, gone = probed(lake, file, parts, schema())
+
+    assert (gone, beaten(result)) == ([1, 2], {0: [0]})
+
+
+def test_a_file_without_the_key_s_column_has_null_in_it(lake: Cloud) -> None:
+    old = pa.schema([field(4, "raw_id", pa.int64()), field(3, "at", pa.int64())])
+    file = put(lake, "stored", pa.table([[0], [0]], schema=old))
+
+    assert probed(lake, file, index(lake, [[Row(0, at=1)]], schema()), schema())[1] == []
+    assert probed(lake, file, index(lake, [[Row(None, at=1)]], schema()), schema())[1] == [0]
+
+
+def test_only_row_groups_that_may_have_keys_of_the_index_are_read(lake: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    import destination_datalake.files.reading.parquet as reading
+
+    monkeypatch.setattr(reading, "_WHOLE_BYTES", 0)
+    monkeypatch.setattr(reading, "_FOOTER_BYTES", 70_000)
+    monkeypatch.setattr(reading, "_GAP_BYTES", 0)
+    rows = [Row(f"{number:032}", at=number) for number in range(16_000)]
+    of = schema(pa.string())
+    file = put(lake, "stored", table(rows, of), row_group_size=4000, compression="none", use_dictionary=False)
+    newer = index(lake, [[Row(f"{number:032}", at=99_999) for number in (4500, 4600)]], of)
+    older = index(lake, [[Row("a"), Row(None)]], of)
+    ranges: list[str] = []
+
+    def notice(params: Any, **_: Any) -> None:
+        if params["url_path"].endswith("/stored") and "Range" in params["headers"]:  # Not the test's own.
+            ranges.append(params["headers"]["Range"])
+
+    events = lake.access.client("s3").meta.events
+    events.register("before-call.s3.GetObject", notice)
+    assert probed(lake, file, older, of) == (Removed("merge"), [])
+    footer_only = len(ranges)
+    result, gone = probed(lake, file, newer, of)
+    events.unregister("before-call.s3.GetObject", notice)
+
+    assert footer_only == 1
+    # The footer, a group's keys, what decides, and four groups that are written again.
+    assert len(ranges) - footer_only == 1 + 1 + 1 + 4
+    assert (gone, result.replaced) == ([4500, 4600], 2)
+
+
+@pytest.mark.parametrize("parts", [1, 5])
+def test_small_and_large_pieces_find_the_same(lake: Cloud, monkeypatch: pytest.MonkeyPatch, parts: int) -> None:
+    import destination_datalake.files.dedup.probe as probing
+
+    numbers = random.Random(1).sample(range(10_000), 3000)
+    of = schema(pa.string())
+    file = put(lake, "stored", table([Row(str(number), at=number % 3) for number in numbers], of), row_group_size=500)
+    wanted = range(0, 10_000, 3)
+    found = index(lake, [[Row(str(number), at=1) for number in wanted]], of, parts=parts)
+    assert len(found) == parts
+
+    whole = probed(lake, file, found, of)
+    monkeypatch.setattr(probing, "_KEY_BYTES", 3000)
+    monkeypatch.setattr(probing, "_HITS", 100)
+    pieces = probed(lake, file, found, of)
+
+    hits = [(position, number) for position, number in enumerate(numbers) if number % 3 == 0]
+    assert whole[1] == pieces[1] == [position for position, number in hits]
+    assert len(whole[1]) == whole[0].replaced == pieces[0].replaced
+    assert beaten(whole[0]) == beaten(pieces[0])

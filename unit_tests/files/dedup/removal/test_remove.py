@@ -1,0 +1,254 @@
+"""The removal job: a file without its dead rows, written again or with a file of position deletes beside it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from destination_datalake.files.dedup.remove import remove
+from destination_datalake.files.dedup.rows import RowSet
+from destination_datalake.files.dedup.tasks import Deletes, NewFile, Removed, RemoveTask, Versions
+from destination_datalake.files.plan import SourceFile
+from unit_tests.cloud import BUCKET, Cloud, cloud
+from unit_tests.files.reading.stored import DELETES, FOLDER, dead, field, put, put_deletes, with_deletes
+
+SCHEMA = pa.schema([field(1, "id", pa.int64()), field(2, "name", pa.string()), field(3, "at", pa.int64())])
+VERSIONS = Versions((1,), None, 3, 3)
+
+
+@pytest.fixture
+def lake() -> Iterator[Cloud]:
+    with cloud() as lent:
+        yield lent
+
+
+def rows(*numbers: int) -> list[dict[str, Any]]:
+    return [{"id": number, "name": f"name {number}", "at": 0} for number in numbers]
+
+
+def stored(lake: Cloud, count: int = 6, **options: Any) -> SourceFile:
+    return put(lake, "a.parquet", pa.Table.from_pylist([*rows(*range(count))], SCHEMA), **options)
+
+
+def task(
+    lake: Cloud, file: SourceFile, positions: Iterable[int] | None, deletes: Deletes = "copy_on_write"
+) -> RemoveTask:
+    gone = None if positions is None else RowSet.of_positions(np.array([*positions], np.int64), file.rows)
+    return RemoveTask("merge-1", file, gone, (), VERSIONS, SCHEMA, FOLDER, "ZSTD", deletes, lake.access)
+
+
+def removed(task: RemoveTask) -> Removed:
+    [result] = remove([task])
+    assert result.failure is None, result.failure
+    return result
+
+
+def parquet(lake: Cloud, file: NewFile | None) -> pq.ParquetFile:
+    assert file is not None
+    body = lake.objects()[file.uri.removeprefix(f"s3://{BUCKET}/")]
+    assert len(body) == file.size
+    opened = pq.ParquetFile(pa.BufferReader(body))
+    assert opened.metadata.num_rows == file.rows == pq.read_metadata(io.BytesIO(file.footer)).num_rows
+    return opened
+
+
+def written(lake: Cloud) -> list[str]:
+    return [key for key in lake.objects() if "/merge-1" in key]
+
+
+def test_a_file_is_written_again_without_its_dead_rows_in_their_order(lake: Cloud) -> None:
+    result = removed(task(lake, stored(lake, row_group_size=2), [1, 2, 3]))
+
+    file = parquet(lake, result.rewritten)
+    assert file.read().to_pylist() == rows(0, 4, 5)
+    assert file.schema_arrow.equals(SCHEMA, check_metadata=True)
+    assert file.num_row_groups == 1
+    assert file.metadata.row_group(0).column(0).compression == "ZSTD"
+    statistics = file.metadata.row_group(0).column(0).statistics
+    assert statistics is not None
+    assert (statistics.min, statistics.max) == (0, 5)
+    assert result == Removed("merge-1", rewritten=result.rewritten)
+
+
+def test_a_file_of_position_deletes_has_the_form_that_readers_expect(lake: Cloud) -> None:
+    file = stored(lake)
+
+    result = removed(task(lake, file, [4, 1], "merge_on_read"))
+
+    deletes = parquet(lake, result.position_deletes)
+    assert deletes.read().to_pylist() == [{"file_path": file.uri, "pos": 1}, {"file_path": file.uri, "pos": 4}]
+    declared = [each.with_nullable(False) for each in DELETES]
+    assert deletes.schema_arrow.equals(pa.schema(declared), check_metadata=True)
+    assert deletes.metadata.row_group(0).column(0).compression == "ZSTD"
+    path = deletes.metadata.row_group(0).column(0).statistics
+    assert path is not None
+    assert (path.min, path.max) == (file.uri, file.uri)
+    assert result == Removed("merge-1", position_deletes=result.position_deletes)
+
+
+@pytest.mark.parametrize("deletes", ["copy_on_write", "merge_on_read"])
+@pytest.mark.parametrize("positions", [None, [], [2]])
+def test_a_file_without_newly_dead_rows_stays(lake: Cloud, deletes: Deletes, positions: list[int] | None) -> None:
+    file = stored(lake)
+    file = with_deletes(file, put_deletes(lake, "old", dead(file, [2])))
+
+    assert removed(task(lake, file, positions, deletes)) == Removed("merge-1")
+    assert written(lake) == []
+
+
+@pytest.mark.parametrize("deletes", ["copy_on_write", "merge_on_read"])
+def test_a_file_whose_rows_are_all_dead_is_emptied(lake: Cloud, deletes: Deletes) -> None:
+    file = stored(lake)
+    file = with_deletes(file, put_deletes(lake, "old", dead(file, [0, 2])))
+
+    assert removed(task(lake, file, [1, 3, 4, 5], deletes)) == Removed("merge-1", emptied=True)
+    assert written(lake) == []
+
+
+def test_rows_that_position_deletes_have_removed_do_not_come_back(lake: Cloud) -> None:
+    file = stored(lake)
+    file = with_deletes(file, put_deletes(lake, "old", dead(file, [0])), put_deletes(lake, "older", dead(file, [3])))
+
+    again = removed(task(lake, file, [1]))
+    beside = removed(task(lake, file, [1], "merge_on_read"))
+
+    assert parquet(lake, again.rewritten).read().to_pylist() == rows(2, 4, 5)
+    assert parquet(lake, beside.position_deletes).read(["pos"]).to_pylist() == [{"pos": each} for each in (0, 1, 3)]
+
+
+def test_a_file_that_is_dead_for_the_most_part_is_written_again(lake: Cloud) -> None:
+    file = stored(lake)
+
+    half = removed(task(lake, file, [0, 1, 2], "merge_on_read"))
+    more = removed(task(lake, file, [0, 1, 2, 3], "merge_on_read"))
+
+    assert (half.rewritten, more.position_deletes) == (None, None)
+    assert parquet(lake, more.rewritten).read().to_pylist() == rows(4, 5)
+
+
+def test_rows_beyond_a_set_are_alive(lake: Cloud) -> None:
+    short = RowSet.of_positions(np.array([1]), 2)
+
+    result = removed(replace(task(lake, stored(lake), None), dead=short))
+
+    assert parquet(lake, result.rewritten).read().to_pylist() == rows(0, 2, 3, 4, 5)
+
+
+def test_a_file_is_written_in_the_columns_that_the_table_has_now(lake: Cloud) -> None:
+    old = pa.schema([field(9, "dropped", pa.int64()), field(2, "label", pa.string()), field(1, "id", pa.int32())])
+    file = put(lake, "a", pa.table([[0, 0, 0], ["x", "y", "z"], [1, 2, 3]], schema=old))
+
+    result = removed(task(lake, file, [1]))
+
+    assert parquet(lake, result.rewritten).read().to_pylist() == [
+        {"id": 1, "name": "x", "at": None},
+        {"id": 3, "name": "z", "at": None},
+    ]
+
+
+def test_every_attempt_writes_a_file_of_its_own(lake: Cloud) -> None:
+    """An attempt that Spark has given up may still run when the file of the next one is in the table."""
+    file = stored(lake)
+    for deletes in ("copy_on_write", "merge_on_read"):
+        removed(task(lake, file, [1], deletes))
+        removed(task(lake, file, [1], deletes))
+
+    assert len(written(lake)) == 4
+
+
+@pytest.mark.parametrize("deletes", ["copy_on_write", "merge_on_read"])
+def test_an_unwanted_result_can_be_withdrawn(lake: Cloud, deletes: Deletes) -> None:
+    removed(task(lake, stored(lake), [1], deletes)).withdraw(lake.access.client("s3"))
+
+    assert written(lake) == []
+
+
+FOREIGN = pa.schema([pa.field("id", pa.int64())])
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        pytest.param(pa.table([[1, 2]], schema=FOREIGN), "has columns without field ids", id="foreign"),
+        pytest.param(
+            pa.table([[1.5, 2.5]], schema=pa.schema([field(1, "id", pa.float64())])),
+            "has column id as double, which is int64 in the table",
+            id="another type",
+        ),
+        pytest.param(b"no Parquet", "cannot be read as Parquet", id="no Parquet"),
+    ],
+)
+def test_a_file_that_cannot_be_read_as_the_table_s_is_a_matter_of_its_writer(
+    lake: Cloud, content: pa.Table | bytes, reason: str
+) -> None:
+    if isinstance(content, pa.Table):
+        file = put(lake, "a", content)
+    else:
+        lake.access.client("s3").put_object(Bucket=BUCKET, Key="orders/data/a", Body=content)
+        file = SourceFile(f"{FOLDER}/a", len(content), 2)
+
+    [result] = remove([task(lake, file, [0])])
+
+    assert result.failure is not None
+    assert result.failure.type == "config_error"
+    assert f"Rows of {FOLDER}/a cannot be replaced: the file {reason}." in result.failure.message
+    assert written(lake) == []
+
+
+def test_a_failure_leaves_nothing_and_does_not_stop_the_others(lake: Cloud) -> None:
+    gone = SourceFile(f"{FOLDER}/gone", 100, 6)
+
+    failed, done = remove([task(lake, gone, [0]), task(lake, stored(lake), [0])])
+
+    assert failed.failure is not None
+    assert failed.again is None
+    assert parquet(lake, done.rewritten).num_row_groups == 1
+    assert len(written(lake)) == 1
+
+
+@pytest.mark.parametrize("deletes", ["copy_on_write", "merge_on_read"])
+def test_a_missing_permission_is_named(lake: Cloud, deletes: Deletes) -> None:
+    file = stored(lake)
+
+    with lake.refusing("PutObject"):
+        [failed] = remove([task(lake, file, [0], deletes)])
+
+    assert failed.failure is not None
+    assert failed.failure.type == "config_error"
+    assert "Allow s3:PutObject" in failed.failure.message
+
+
+def test_the_rows_afterwards_are_those_before_but_for_the_dead(lake: Cloud) -> None:
+    @settings(max_examples=40)
+    @given(data=st.data(), deletes=st.sampled_from(["copy_on_write", "merge_on_read"]))
+    def law(data: st.DataObject, deletes: Deletes) -> None:
+        count = data.draw(st.integers(1, 40))
+        some = st.lists(st.integers(0, count - 1), max_size=count)
+        old, new = data.draw(some), data.draw(some)
+        file = stored(lake, count, row_group_size=data.draw(st.integers(1, count)))
+        if old:
+            file = with_deletes(file, put_deletes(lake, "old", dead(file, sorted(old))))
+
+        result = removed(task(lake, file, new, deletes))
+
+        left = [number for number in range(count) if number not in {*old, *new}]
+        if result.position_deletes is not None:
+            named = parquet(lake, result.position_deletes).read(["pos"]).column(0).to_pylist()
+            assert named == [number for number in range(count) if number not in left]
+        elif result.rewritten is not None:
+            assert parquet(lake, result.rewritten).read().to_pylist() == rows(*left)
+        else:
+            assert result.emptied == (not left and bool({*new} - {*old}))
+            assert result.emptied or {*new} <= {*old}
+        result.withdraw(lake.access.client("s3"))
+
+    law()
