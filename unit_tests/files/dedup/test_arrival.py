@@ -15,17 +15,35 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from destination_datalake.aws.access import AwsAccess
+from destination_datalake.buffer.batching.batches import Batch
+from destination_datalake.buffer.segments import Segment
+from destination_datalake.buffer.staging.staging import LocalStaging
 from destination_datalake.files.encode import encode
 from destination_datalake.files.plan import Arrival, Deduplication, FilePlan
 from destination_datalake.files.segments import LocalFile, StagedSegment
-from destination_datalake.files.tasks import MIN_TASK_BYTES, Encoded, StagedBatch, split_into_tasks
+from destination_datalake.files.tasks import (
+    MIN_TASK_BYTES,
+    Encoded,
+    EncodeTask,
+    EncodeUnit,
+    StagedBatch,
+    UnitResult,
+    split_into_tasks,
+)
 from destination_datalake.files.writing.metadata import OrderedIds
 from destination_datalake.partitioning.spec import SortField, SortOrder
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.records.reader import FEW_LINES, BlockDecoder
+from destination_datalake.rejects.limit import RejectLimit
 from destination_datalake.rejects.location import RejectLocation
 from destination_datalake.schema.types import Field, Int64
+from destination_datalake.sync.landing import Landing
+from destination_datalake.sync.report import ActiveStages
+from destination_datalake.tables.table import TableName
 from unit_tests.cloud import BUCKET, Cloud, on_disk
+from unit_tests.sync.fakes.executors import FakeExecutors
+from unit_tests.sync.fakes.sync import ACCESS, new_rejects
+from unit_tests.sync.fakes.table import FakeTable
 
 STARTED = 1_700_000_000_000
 COLUMNS = (Field("number", "number", Int64()), Field("value", "value", Int64()))
@@ -123,6 +141,44 @@ def test_each_part_of_a_batch_has_its_place_if_the_order_is_asked_for(arrived: i
 
     expected = [None if arrived is None else Arrival(arrived, part) for part in range(3)]
     assert [unit.arrival for task in tasks for unit in task.units] == expected
+
+
+@pytest.mark.parametrize("dedup", [None, Deduplication(("number",))])
+def test_the_batches_of_a_sync_have_their_places_if_its_rows_are_deduplicated(
+    tmp_path: Path, dedup: Deduplication | None
+) -> None:
+    stream, table, seen = StreamId(None, "orders"), FakeTable(TableName("shop", "orders")), list[EncodeUnit]()
+    executors = FakeExecutors()
+    executors.encode = lambda tasks: _noted(tasks, seen, executors)  # type: ignore[method-assign]
+    table.plan = lambda: replace(PLAN, dedup=dedup)  # type: ignore[method-assign]
+    path = tmp_path / "segment.jsonl"
+    path.write_bytes(line(1, "regular"))
+    segment = Segment(stream, path, 0, 1, path.stat().st_size, 0.0)
+    landing = Landing(
+        {stream: lambda: table},
+        executors,
+        LocalStaging(),
+        ACCESS,
+        "sync",
+        new_rejects(RejectLimit()),
+        lambda _: None,
+        lambda _: True,
+        ActiveStages(),
+        clock=lambda: STARTED / 1000,
+    )
+
+    for number in (1, 7):
+        landing.land([Batch(stream, number, (segment,))])
+    landing.close(lambda: False)
+
+    arrivals = [Arrival(STARTED + 1, 0), Arrival(STARTED + 7, 0)]
+    assert [unit.arrival for unit in seen] == (arrivals if dedup is not None else [None, None])
+
+
+def _noted(tasks: Sequence[EncodeTask], seen: list[EncodeUnit], executors: FakeExecutors) -> list[UnitResult]:
+    units = [unit for task in tasks for unit in task.units]
+    seen += units
+    return [executors.encode_unit(unit) for unit in units]
 
 
 @pytest.mark.parametrize("sorted_by", [None, SortOrder((SortField(("value",)),), 1)])
