@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 _KEY_BYTES = 32 * 1024 * 1024
 """Arrow bytes of the keys that are looked up at a time: an index is faster at many."""
 
+_OPEN_BYTES = 96 * 1024 * 1024
+"""Parts of the index up to this size in all stay open: what leads to a row by its hash is made when one is opened."""
+
 _HITS = 1024 * 1024
 """So many hits wait at most, but for those of one row group, before their versions are read and compared."""
 
@@ -84,6 +87,7 @@ class _Search:
         self._key = file.projection(_columns(schema, versions.key))
         order = (versions.extracted_at,) if versions.cursor is None else (versions.extracted_at, versions.cursor)
         self._order = file.projection(_columns(schema, order))
+        self._open_parts: dict[int, Index] = {}
         self._keys: list[pa.Table] = []
         self._positions: list[NDArray[np.int64]] = []
         self._key_bytes = 0
@@ -144,7 +148,14 @@ class _Search:
                 self._hits.append(_Hits(place, of_part[is_hit], found[is_hit]))
 
     def _open(self, place: int) -> Index:
-        return open_index(self._parts[place], self._access)
+        if place not in self._open_parts:
+            while self._open_parts and self._size((*self._open_parts, place)) > _OPEN_BYTES:
+                del self._open_parts[next(iter(self._open_parts))]
+            self._open_parts[place] = open_index(self._parts[place], self._access)
+        return self._open_parts[place]
+
+    def _size(self, places: Iterable[int]) -> int:
+        return sum(self._parts[place].size for place in places)
 
     def _compare(self) -> None:
         """Decide between the rows that were found and those of the index."""

@@ -98,3 +98,13 @@ def test_the_key_of_one_column_of_integers_or_texts_is_no_copy() -> None:
 def test_nested_columns_cannot_be_keys() -> None:
     with pytest.raises(TypeError, match="struct"):
         canonical_keys([pa.array([{"a": 1}])])
+
+
+@pytest.mark.parametrize("width", [0, 1, 7, 8, 9, 16, 32, 512, 520])
+def test_a_key_has_one_hash_whether_or_not_others_have_its_length(width: int) -> None:
+    keys: list[bytes] = [os.urandom(width) for _ in range(20)]
+
+    alike = key_hashes(pa.array(keys, pa.binary()))
+    among_others = key_hashes(pa.array([*keys, b"another length"], pa.binary()))
+
+    assert among_others[:-1].tolist() == alike.tolist()
