@@ -64,7 +64,7 @@ class TableFactory:
             from destination_datalake.tables.iceberg.table import IcebergTable
 
             return IcebergTable(
-                name, stream, columns, layout, plan, access, owner, conflicts, self.sync, self.databases
+                name, stream, columns, layout, plan, access, owner, conflicts, self.sync, self.databases, self.jobs
             )
         from destination_datalake.tables.hive.table import HiveTable
 

@@ -12,8 +12,10 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 
 from destination_datalake.files.plan import DataFile
 from destination_datalake.partitioning.spec import parse_transform
+from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.evolution import AddColumn, SchemaChange
 from destination_datalake.tables.iceberg.layout.partitions import source_paths
+from destination_datalake.tables.table import TableConflict, TableName, table_conflict
 
 _NEWEST_FORMAT = 2
 
@@ -76,6 +78,27 @@ def required_column_with_nulls(file: DataFile, schema: Schema) -> str | None:
     """Return a required column of a primitive type that is null in a row of the file, or None."""
     required = {field.name for field in schema.fields if field.required and field.field_type.is_primitive}
     return min(required & file.with_nulls, default=None)
+
+
+def required_conflict(stream: StreamId, table: TableName, column: str, why: str) -> TableConflict:
+    """Return the conflict that a column is required; `why` is a clause that says what is missing."""
+    return table_conflict(
+        stream,
+        table,
+        f"its column {column} is required, and {why}. "
+        f"Make the column optional (ALTER TABLE ... ALTER COLUMN {column} DROP NOT NULL)",
+    )
+
+
+def too_wide_conflict(stream: StreamId, table: TableName, field: str) -> TableConflict:
+    """Return the conflict that a partition field cannot hold a value."""
+    return table_conflict(
+        stream,
+        table,
+        f"a value below zero, rounded down for its partition field {field}, has more digits than its type. "
+        "Partition by another transform, such as bucket[16] (partition_by, or ALTER TABLE ... REPLACE PARTITION "
+        f"FIELD {field} WITH ...)",
+    )
 
 
 def _unknown(field: PartitionField, schema: Schema) -> str | None:

@@ -1,7 +1,7 @@
 """Promotion of float columns to double: every live data file that holds them as float is rewritten.
 
 The Iceberg spec permits such files to stay, but Trino fails on them when a predicate meets their float statistics
-(trinodb/trino#30544). Branches share the table's schema, so files of pending overwrites are rewritten too.
+(trinodb/trino#30544). Branches share the table's schema, so files of pending rows are rewritten too.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from destination_datalake.files.plan import RewriteFailed, RewriteTask, Rewritten
+from destination_datalake.tables.iceberg.branches import unpublished_branches
 from destination_datalake.tables.iceberg.snapshots.entries import rewritten_entry
 from destination_datalake.tables.iceberg.snapshots.manifests import has_row_level_deletes, live_files
 from destination_datalake.tables.iceberg.snapshots.replacing import replace_files
-from destination_datalake.tables.iceberg.write_modes import pending_branches
 from destination_datalake.tables.table import Rewrite, TableConflict, TableName
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Promotion:
         names = [table.schema().find_column_name(id_) or "" for id_ in to_double]
         self._columns = ", ".join(sorted(names))
         branches = [
-            branch for branch in (MAIN_BRANCH, *pending_branches(table.metadata)) if branch in table.metadata.refs
+            branch for branch in (MAIN_BRANCH, *unpublished_branches(table.metadata)) if branch in table.metadata.refs
         ]
         live = {branch: self._parquet_files(table, branch) for branch in branches}
         self._write({file.file_path for files in live.values() for file in files}, to_double)

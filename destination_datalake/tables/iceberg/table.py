@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchPropertyException, NoSuchTableError
 from pyiceberg.schema import Schema, index_by_name
@@ -20,7 +21,7 @@ from pyiceberg.table import Transaction
 
 from destination_datalake.aws.withdrawal import Withdrawable, withdraw_all
 from destination_datalake.errors import ConnectorError
-from destination_datalake.files.plan import DataFile, FilePlan, RewriteFailed
+from destination_datalake.files.plan import DataFile, Deduplication, FilePlan, RewriteFailed
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.evolution import AddColumn, SchemaChange, Widen, evolve
 from destination_datalake.schema.iceberg import iceberg_field
@@ -32,8 +33,14 @@ from destination_datalake.tables.iceberg.compatibility import (
     partition_field_named_like_one_of,
     required_column_besides,
     required_column_with_nulls,
+    required_conflict,
     required_field_within,
+    too_wide_conflict,
 )
+from destination_datalake.tables.iceberg.dedup.definition import Definition, deduplication
+from destination_datalake.tables.iceberg.dedup.due import is_merge_due
+from destination_datalake.tables.iceberg.dedup.merges import Merges
+from destination_datalake.tables.iceberg.governed import GovernedCommits, Ungoverned
 from destination_datalake.tables.iceberg.layout.evolution import WantedLayout
 from destination_datalake.tables.iceberg.layout.partitions import partitioning, too_wide
 from destination_datalake.tables.iceberg.layout.sorting import sort_order, sort_order_id
@@ -42,17 +49,16 @@ from destination_datalake.tables.iceberg.metadata.operations import TableOperati
 from destination_datalake.tables.iceberg.promotion import Promotion
 from destination_datalake.tables.iceberg.schema import apply_changes, column_types
 from destination_datalake.tables.iceberg.snapshots.entries import Entries, promoted_to_double
-from destination_datalake.tables.iceberg.write_modes import (
-    Append,
-    WriteMode,
-    properties_of_new_table,
-    write_mode,
-)
+from destination_datalake.tables.iceberg.write_modes.append import Append
+from destination_datalake.tables.iceberg.write_modes.choice import write_mode
+from destination_datalake.tables.iceberg.write_modes.generations import properties_of_new_table
+from destination_datalake.tables.iceberg.write_modes.mode import WriteMode
 from destination_datalake.tables.limits import ColumnLimits
 from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.reconcile import Reconciliation, reconcile
 from destination_datalake.tables.table import (
     Committed,
+    Jobs,
     Reencode,
     Rewrite,
     TableBusy,
@@ -73,7 +79,8 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-_Result = TypeVar("_Result")
+_MOST_SETTLEMENTS = 4
+"""How often a sync merges what others have left pending before it can write."""
 
 _PROPERTIES: Mapping[str, str] = {
     "format-version": "2",
@@ -82,13 +89,6 @@ _PROPERTIES: Mapping[str, str] = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Ungoverned:
-    """No row may be committed yet: the table, or columns that are new to this sync, are not governed."""
-
-    new: frozenset[str]
 
 
 class IcebergTable:
@@ -106,6 +106,7 @@ class IcebergTable:
         conflicts: SchemaConflicts,
         sync: str,
         databases: Databases,
+        jobs: Jobs,
     ) -> None:
         self.name = name
         self._stream = stream
@@ -117,11 +118,12 @@ class IcebergTable:
         self._access = access
         self._owner = owner
         self._databases = databases
-        self._governance = databases.governance
-        self._governed_fields: frozenset[int] = frozenset()
         self._sync = sync
         self._operations = TableOperations(name, access)
+        self._commits = GovernedCommits(name, self._operations, databases.governance)
+        self._merges = Merges(name, self._operations, jobs, access, layout.config.dedup.deletes)
         self._mode: WriteMode = Append(name, stream)
+        self._metadata: TableMetadata
         self._wanted: tuple[tuple[Field, ...], WantedLayout] | None = None
 
     def prepare(self) -> None:
@@ -139,10 +141,9 @@ class IcebergTable:
             table, created = self._create(), True
         self._location.accept(self._stream.id, self.name, "Iceberg", table.location(), created=created)
         self._databases.govern(self.name.database)
-        table, (self._mode, columns) = self._commit(self._begin, table)
+        table, columns = self._begin(table)
         if not self._is_ours(table):
             self._wanted_layout(columns).warn_of_difference(table.metadata, self.name)
-        self._use_schema(table.metadata, columns)
         # Files in a former sort order are as good: unlike the partition spec, it is not followed during a sync.
         self._plan = replace(self._plan, sort_order=sort_order(table.metadata, self._plan.columns))
         self._plan = replace(self._plan, folder=f"{table.location().rstrip('/')}/data")
@@ -157,6 +158,7 @@ class IcebergTable:
         Files with int and with long may coexist (Iceberg spec: type promotion). Where a column becomes double, the
         files that hold it as float are rewritten in the same commit.
         """
+        self._settle()
         promotion = Promotion(self.name, self._plan.folder, self._access, rewrite)
         # The files of a unit share their columns: a table of many partitions has a thousand files, and few such.
         written = dict.fromkeys({id(file.columns): file.columns for file in files}.values())
@@ -168,16 +170,16 @@ class IcebergTable:
                 apply_changes(
                     [each for each in _changes(columns, transaction) if isinstance(each, AddColumn)], transaction
                 )
-            if (ungoverned := self._ungoverned(transaction.table_metadata)) is not None:
+            if (ungoverned := self._commits.ungoverned(transaction.table_metadata)) is not None:
                 return ungoverned
             for columns in written:
                 apply_changes(_changes(columns, transaction), transaction)
             metadata = transaction.table_metadata
             for file in files:
                 if (column := required_column_with_nulls(file, metadata.schema())) is not None:
-                    raise self._required(column, "records have no value for it")
+                    raise required_conflict(self._stream.id, self.name, column, "records have no value for it")
                 if (field := too_wide(file, metadata)) is not None:
-                    raise self._too_wide(field.name)
+                    raise too_wide_conflict(self._stream.id, self.name, field.name)
             promotion.rewrite_files(table, transaction, promoted_to_double(table.schema(), metadata.schema()))
             if files:
                 added = Entries(metadata)
@@ -189,7 +191,7 @@ class IcebergTable:
             return None
 
         try:
-            table, reason = self._commit(build)
+            table, reason = self._commits.commit(build)
         except (TableConflict, TableBusy, RewriteFailed, ConnectorError):
             self._delete([*files, *promotion.written()])
             raise
@@ -201,10 +203,25 @@ class IcebergTable:
         self._delete(promotion.orphans())
         return Committed()
 
+    def merge_is_due(self) -> bool:
+        """Whether more is pending than should wait for the end of the stream."""
+        scope = self._mode.to_merge
+        return scope is not None and scope.pending is not None and is_merge_due(self._metadata, datetime.now(UTC))
+
+    def merge(self) -> None:
+        """Merge pending rows into the content. They stay pending if others are faster every time, unless published."""
+        self._settle()
+        if (scope := self._mode.to_merge) is not None:
+            run = self._merges.run if scope.pending is None else self._merges.try_run
+            run(scope, self._plan, self._mode.require, self._mode.properties)
+
     def publish(self, _rewrite: Rewrite) -> None:
-        """Make an overwrite's branch the table's content, empty if no batch was committed. Only once."""
-        self._mode.publish(self._operations)
-        self._mode = Append(self.name, self._stream)
+        """Make an overwrite's branch the table's content, empty if no batch was committed. Only once.
+
+        What is to be deduplicated is merged first.
+        """
+        self.merge()
+        self._mode = self._mode.publish(self._operations)
 
     def discard(self, files: Sequence[DataFile]) -> None:
         """Delete the objects."""
@@ -225,31 +242,22 @@ class IcebergTable:
         self._databases.ensure(self.name.database)
         return self._operations.create(schema, self._location.folder, spec, order, properties)
 
-    def _commit(
-        self,
-        build: Callable[[PyIcebergTable, Transaction], _Result | Ungoverned],
-        table: PyIcebergTable | None = None,
-    ) -> tuple[PyIcebergTable, _Result]:
-        """Commit as TableOperations does; a new schema alone, if `build` asks for that, and then what else it builds.
+    def _begin(self, table: PyIcebergTable | None = None) -> tuple[PyIcebergTable, tuple[Field, ...]]:
+        """Reconcile the schema and make the write mode ready; return the table, and the columns to write."""
+        table, (self._mode, columns) = self._commits.commit(self._reconcile, table)
+        self._use_schema(table.metadata, columns)
+        return table, columns
 
-        So the columns have LF-Tags and grants before rows in them become visible.
-        """
-        while True:
-            table, result = self._operations.commit(build, table)
-            if not isinstance(result, Ungoverned):
-                return table, result
-            self._governance.govern_table(
-                *self.name, column_types(table.metadata), result.new, table.metadata.table_uuid
-            )
-            self._governed_fields = frozenset(field.field_id for field in table.metadata.schema().fields)
+    def _settle(self) -> None:
+        """Merge what earlier syncs have left for this one to merge before it writes anything."""
+        for _ in range(_MOST_SETTLEMENTS):
+            if (scope := self._mode.to_settle) is None:
+                return
+            self._merges.run(scope, self._plan, self._mode.require, self._mode.properties)
+            self._begin()
+        raise TableBusy(f"Cannot write to table {self.name}: another sync of the stream adds rows all the time.")
 
-    def _ungoverned(self, metadata: TableMetadata) -> Ungoverned | None:
-        # A column that was dropped and added again, by whomever, has another field id.
-        new = frozenset(each.name for each in metadata.schema().fields if each.field_id not in self._governed_fields)
-        governed = self._governance.is_governed(*self.name, column_types(metadata), new, metadata.table_uuid)
-        return None if governed else Ungoverned(new)
-
-    def _begin(
+    def _reconcile(
         self, table: PyIcebergTable, transaction: Transaction
     ) -> tuple[WriteMode, tuple[Field, ...]] | Ungoverned:
         """Reconcile the schema and make the write mode's branch ready; return the mode and the columns to write."""
@@ -263,9 +271,10 @@ class IcebergTable:
         )
         written = [column.name for column in (*METADATA_COLUMNS, *reconciled.columns)]
         if column := required_column_besides(table.schema(), written):
-            raise self._required(column, "the stream has no such field")
+            raise required_conflict(self._stream.id, self.name, column, "the stream has no such field")
         if column := required_field_within(table.schema(), written):
-            raise self._required(column, "whether nested records have a value for it would not be noticed")
+            why = "whether nested records have a value for it would not be noticed"
+            raise required_conflict(self._stream.id, self.name, column, why)
         if name := partition_field_named_like_one_of(reconciled.changes, table.metadata):
             raise table_conflict(
                 self._stream.id,
@@ -280,32 +289,21 @@ class IcebergTable:
             self._add_comment(reconciled, transaction)
         if self._is_ours(table):
             self._wanted_layout(reconciled.columns).apply(transaction)
-        if (ungoverned := self._ungoverned(transaction.table_metadata)) is not None:
+        if (ungoverned := self._commits.ungoverned(transaction.table_metadata)) is not None:
             return ungoverned
-        mode = write_mode(self.name, self._stream, self._sync, table.metadata.properties)
+        names = self._deduplication(reconciled.columns)
+        definition = Definition.named(names, transaction.table_metadata.schema()) if names is not None else None
+        mode = write_mode(self.name, self._stream, self._sync, table.metadata.properties, definition)
         mode.begin(table, transaction)
         return mode, reconciled.columns
+
+    def _deduplication(self, columns: Sequence[Field]) -> Deduplication | None:
+        deletes_hard = self._layout.config.dedup.cdc_deletion == "hard"
+        return deduplication(self._stream, self.name, columns, deletes_hard=deletes_hard)
 
     def _require_compatible(self, metadata: TableMetadata) -> None:
         if reason := incompatibility(metadata):
             raise table_conflict(self._stream.id, self.name, reason)
-
-    def _required(self, column: str, why: str) -> TableConflict:
-        return table_conflict(
-            self._stream.id,
-            self.name,
-            f"its column {column} is required, and {why}. "
-            f"Make the column optional (ALTER TABLE ... ALTER COLUMN {column} DROP NOT NULL)",
-        )
-
-    def _too_wide(self, field: str) -> TableConflict:
-        return table_conflict(
-            self._stream.id,
-            self.name,
-            f"a value below zero, rounded down for its partition field {field}, has more digits than its type. "
-            "Partition by another transform, such as bucket[16] (partition_by, or ALTER TABLE ... REPLACE PARTITION "
-            f"FIELD {field} WITH ...)",
-        )
 
     def _add_comment(self, reconciled: Reconciliation, transaction: Transaction) -> None:
         """Add the type conflicts to the table's comment, after existing text in Glue, in Iceberg, or in both."""
@@ -334,7 +332,9 @@ class IcebergTable:
         written = evolve(column_types(metadata), columns).columns
         assigned = partitioning(metadata, written, self._layout.config.max_open_partitions)
         ids = index_by_name(metadata.schema())
-        self._plan = replace(self._plan, columns=written, field_ids=ids, partitioning=assigned)
+        names = self._deduplication(written)
+        self._plan = replace(self._plan, columns=written, field_ids=ids, partitioning=assigned, dedup=names)
+        self._metadata = metadata
 
     def _delete(self, objects: Sequence[Withdrawable]) -> None:
         """Delete objects that the table does not refer to. A failure is logged and changes no outcome."""

@@ -45,6 +45,7 @@ from destination_datalake.tables.table import Committed, TableName
 from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from unit_tests.cloud import at_the_next_update, ungoverned
 from unit_tests.config.examples import options
+from unit_tests.tables.jobs import in_process
 
 STREAM = StreamId("shop", "Orders")
 COLUMNS = (Field("id", "id", Int64()),)
@@ -59,6 +60,7 @@ class Lake:
 
     def __init__(self, access: AwsAccess) -> None:
         self.access = access
+        self.jobs = in_process()
         self.bucket = f"lake-{uuid4().hex[:12]}"
         self.name = TableName(f"shop_{uuid4().hex[:12]}", "orders")
         access.client("s3").create_bucket(Bucket=self.bucket)
@@ -97,6 +99,7 @@ class Lake:
             "new_column",
             uuid4().hex,
             ungoverned(self.access),
+            self.jobs,
         )
         opened.prepare()
         return opened

@@ -12,7 +12,7 @@ from pyiceberg.manifest import FileFormat, ManifestContent, ManifestEntry, Manif
 from pyiceberg.table import Table
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from destination_datalake.tables.iceberg.maintenance.deletes import Deletes, PartitionKey, partition_key
+from destination_datalake.tables.iceberg.snapshots.deletes import Deletes, PartitionKey, partition_key
 from destination_datalake.tables.iceberg.snapshots.manifests import live_entries, live_manifests
 
 

@@ -20,13 +20,13 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from destination_datalake.aws.withdrawal import withdraw_all
 from destination_datalake.errors import ConnectorError
 from destination_datalake.files.plan import Compacted, CompactResult, CompactTask, NotCompacted
+from destination_datalake.tables.iceberg.arrow_schema import arrow_schema
 from destination_datalake.tables.iceberg.compatibility import incompatibility
-from destination_datalake.tables.iceberg.maintenance.arrow_schema import arrow_schema
 from destination_datalake.tables.iceberg.maintenance.bins import bins
 from destination_datalake.tables.iceberg.maintenance.candidates import Candidate, Manifests
-from destination_datalake.tables.iceberg.maintenance.deletes import PartitionKey
 from destination_datalake.tables.iceberg.maintenance.rounds import Round
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+from destination_datalake.tables.iceberg.snapshots.deletes import PartitionKey
 from destination_datalake.tables.iceberg.snapshots.replacing import Compaction, compact_files
 from destination_datalake.tables.table import TableBusy, TableName
 

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.transforms import IdentityTransform
 
 from destination_datalake.files.plan import Compacted, CompactTask, SourceFile
 from destination_datalake.schema.types import Field
+from destination_datalake.tables.iceberg.arrow_schema import arrow_schema
 from destination_datalake.tables.iceberg.layout.partitions import is_written, source_paths
 from destination_datalake.tables.iceberg.layout.sorting import sort_order
-from destination_datalake.tables.iceberg.maintenance.arrow_schema import arrow_schema
 from destination_datalake.tables.iceberg.maintenance.candidates import Candidate, Manifests
 from destination_datalake.tables.iceberg.schema import column_types
-from destination_datalake.tables.iceberg.snapshots.entries import Entries
+from destination_datalake.tables.iceberg.snapshots.entries import Entries, identity_sources
 from destination_datalake.tables.iceberg.snapshots.replacing import Compaction
 
 if TYPE_CHECKING:
@@ -84,13 +83,7 @@ class Round:
 
 def _source(candidate: Candidate, metadata: TableMetadata) -> SourceFile:
     file = candidate.file
-    fields = metadata.specs()[file.spec_id].fields
-    identities = frozenset(
-        field.source_id
-        for position, field in enumerate(fields)
-        if isinstance(field.transform, IdentityTransform) and file.partition[position] is not None
-    )
-    return SourceFile(file.file_path, file.file_size_in_bytes, file.record_count, identities)
+    return SourceFile(file.file_path, file.file_size_in_bytes, file.record_count, identity_sources(file, metadata))
 
 
 def _sort_order(metadata: TableMetadata) -> SortOrder | None:

@@ -21,6 +21,7 @@ from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.schema import Schema, index_by_id, index_by_name
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, FloatType
 
@@ -111,6 +112,18 @@ class Entries:
         )
         entry.spec_id = spec_id
         return entry
+
+
+def identity_sources(file: IcebergFile, metadata: TableMetadata) -> frozenset[int]:
+    """Return the columns whose values a file may lack, because they are those of its partition.
+
+    Iceberg spec: Column Projection.
+    """
+    return frozenset(
+        field.source_id
+        for position, field in enumerate(metadata.specs()[file.spec_id].fields)
+        if isinstance(field.transform, IdentityTransform) and file.partition[position] is not None
+    )
 
 
 def position_deletes_entry(file: NewFile, of: IcebergFile) -> IcebergFile:

@@ -14,17 +14,14 @@ from typing import TYPE_CHECKING, Self
 
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
 
+from destination_datalake.tables.iceberg.branches import UNPUBLISHED
 from destination_datalake.tables.iceberg.maintenance.removal.guard import Unmaintained
-from destination_datalake.tables.iceberg.write_modes import BRANCH_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.snapshots import Snapshot
-
-UNPUBLISHED = (BRANCH_PREFIX, "airbyte_pending")
-"""Beginnings of the names of branches and tags that hold rows of unfinished syncs. They never expire."""
 
 _MAX_AGE = "history.expire.max-snapshot-age-ms"
 _MIN_SNAPSHOTS = "history.expire.min-snapshots-to-keep"

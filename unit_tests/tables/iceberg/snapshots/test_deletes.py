@@ -8,7 +8,7 @@ import pytest
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntry, ManifestEntryStatus
 from pyiceberg.typedef import Record
 
-from destination_datalake.tables.iceberg.maintenance.deletes import Deletes
+from destination_datalake.tables.iceberg.snapshots.deletes import Deletes
 
 PATH = "s3://lake/orders/data/b.parquet"
 POSITION, EQUALITY = DataFileContent.POSITION_DELETES, DataFileContent.EQUALITY_DELETES

@@ -1,0 +1,123 @@
+"""By which columns a table's rows are unique, kept in its properties by field id, so that it survives renaming."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Transaction
+from pyiceberg.table.metadata import TableMetadata
+
+from destination_datalake.files.dedup.tasks import Versions
+from destination_datalake.files.plan import Deduplication
+from destination_datalake.schema.types import Field, List, Struct
+from destination_datalake.tables.table import TableName, table_conflict
+
+if TYPE_CHECKING:
+    from destination_datalake.protocol.catalog import Stream
+
+UNIQUE_BY = "airbyte.dedup"
+"""The table property of the definition by which the content is unique. Whoever adds rows without regard to it removes
+it."""
+
+PENDING_BY = "airbyte.dedup-pending"
+"""The table property of the definition by which the rows on the pending branch are to be merged."""
+
+DELETED_AT = "_ab_cdc_deleted_at"
+"""The field of a record by which sources of change data capture say that its row was deleted (Airbyte CDC docs)."""
+
+_EXTRACTED_AT = "_airbyte_extracted_at"
+_RAW_ID = "_airbyte_raw_id"
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """`Deduplication`, by the ids of top-level columns."""
+
+    key: tuple[int, ...]
+    cursor: int | None = None
+    deleted_at: int | None = None
+
+    @classmethod
+    def named(cls, names: Deduplication, schema: Schema) -> Definition:
+        """Return the definition by columns of these names, which the schema has."""
+        ids = {field.name: field.field_id for field in schema.fields}
+        return cls(
+            tuple(sorted(ids[name] for name in names.key)),
+            ids[names.cursor] if names.cursor is not None else None,
+            ids[names.deleted_at] if names.deleted_at is not None else None,
+        )
+
+    @classmethod
+    def of(cls, name: str, metadata: TableMetadata) -> Definition | None:
+        """Return what a property has; None if the table has none that this connector has written."""
+        try:
+            return msgspec.json.decode(metadata.properties.get(name, ""), type=cls)
+        except msgspec.DecodeError:
+            return None
+
+    def write_to(self, name: str, transaction: Transaction) -> None:
+        """Set a property, unless it is so already."""
+        text = msgspec.json.encode(self).decode()
+        if transaction.table_metadata.properties.get(name) != text:
+            transaction.set_properties({name: text})
+
+    def key_names(self, schema: Schema) -> str:
+        """Return the names of the key's columns, as texts for users have them."""
+        return ", ".join(schema.find_column_name(id_) or "a column that was dropped" for id_ in self.key)
+
+    def versions(self, schema: Schema) -> Versions | None:
+        """Return what the jobs need to know; None if a column of the key was dropped.
+
+        Without the column of the cursor, the time of extraction decides; without the other, nothing is deleted.
+        """
+        ids = {field.field_id: field.name for field in schema.fields}
+        names = {field.name: field.field_id for field in schema.fields}
+        if not all(id_ in ids for id_ in self.key):
+            return None
+        return Versions(
+            self.key,
+            self.cursor if self.cursor in ids else None,
+            names[_EXTRACTED_AT],
+            names[_RAW_ID],
+            self.deleted_at if self.deleted_at in ids else None,
+        )
+
+
+def remove_definition(name: str, transaction: Transaction) -> None:
+    """Remove a property, if the table has it."""
+    if name in transaction.table_metadata.properties:
+        transaction.remove_properties(name)
+
+
+def deduplication(
+    stream: Stream, table: TableName, columns: Sequence[Field], *, deletes_hard: bool
+) -> Deduplication | None:
+    """Return by which columns of its table a stream is deduplicated; None if it is not.
+
+    Raises TableConflict if a field of the primary key or the cursor has no column of its own.
+    """
+    if not stream.dedup:
+        return None
+    named = {column.path: column for column in columns}
+
+    def column_of(field: str, role: str) -> str:
+        found = named.get((field,))
+        if found is None or isinstance(found.type, Struct | List):
+            what = "has no column of its own" if found is None else "is an object or an array"
+            problem = (
+                f"its {role} is the field {field}, which {what}, and rows can only be compared by single values. "
+                f"Choose another {role} in the connection's settings, or a sync mode without deduplication"
+            )
+            raise table_conflict(stream.id, table, problem)
+        return found.name
+
+    cursor = stream.cursor_field[0] if stream.cursor_field else None
+    return Deduplication(
+        tuple(column_of(field, "primary key") for field in stream.primary_key),
+        column_of(cursor, "cursor") if cursor is not None else None,
+        named[DELETED_AT,].name if deletes_hard and (DELETED_AT,) in named else None,
+    )

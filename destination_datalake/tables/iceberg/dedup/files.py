@@ -1,0 +1,127 @@
+"""The files that take part in a merge, as manifests list them, with the bounds of the key's columns and no others.
+
+Manifests are immutable: what was read of one is kept while a merge is planned again and again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.utils.concurrent import ExecutorFactory
+
+from destination_datalake.files.plan import SourceFile
+from destination_datalake.tables.iceberg.snapshots.deletes import Deletes
+from destination_datalake.tables.iceberg.snapshots.entries import identity_sources
+from destination_datalake.tables.iceberg.snapshots.manifests import live_entries, live_manifests
+
+_Value = TypeVar("_Value")
+
+
+class EqualityDeletes(Exception):
+    """A branch has equality deletes, which no merge applies."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A live data file, and the files of position deletes that may apply to it.
+
+    `entry` has the metrics of the key's columns only. `sequence` is its data sequence number, None in tables of format
+    version 1; `manifest` lists it.
+    """
+
+    entry: IcebergFile
+    sequence: int | None
+    manifest: str
+    deletes: tuple[IcebergFile, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """The file's URI."""
+        return self.entry.file_path
+
+    @property
+    def state(self) -> tuple[str, ...]:
+        """What a result for this file depends on: its path, and those of its deletes."""
+        return (self.path, *sorted(each.file_path for each in self.deletes))
+
+    def source(self, metadata: TableMetadata) -> SourceFile:
+        """Return the file as jobs read it."""
+        file = self.entry
+        deletes = tuple(SourceFile(each.file_path, each.file_size_in_bytes, each.record_count) for each in self.deletes)
+        identities = identity_sources(file, metadata)
+        return SourceFile(file.file_path, file.file_size_in_bytes, file.record_count, identities, deletes)
+
+
+class LiveFiles:
+    """Reads the live files of branches, several manifests at a time."""
+
+    def __init__(self, columns: Collection[int]) -> None:
+        """`columns` are the field ids whose metrics are kept."""
+        self._columns = frozenset(columns)
+        self._data: dict[str, Sequence[LiveFile]] = {}
+        self._deletes: dict[str, Sequence[ManifestEntry]] = {}
+
+    def of(self, table: Table, branch: str) -> list[LiveFile]:
+        """Return the live files of a branch, none if there is no such branch. Raises EqualityDeletes."""
+        ref = table.metadata.refs.get(branch)
+        manifests = live_manifests(table, ref.snapshot_id) if ref is not None else []
+        data = self._read(ManifestContent.DATA, manifests, self._data, self._data_files, table.io)
+        deletes = self._read(ManifestContent.DELETES, manifests, self._deletes, live_entries, table.io)
+        found = Deletes(deletes)
+        if found.with_equality:
+            raise EqualityDeletes
+        if not deletes:
+            return data
+        return [
+            LiveFile(each.entry, each.sequence, each.manifest, found.applying(each.entry, each.sequence))
+            for each in data
+        ]
+
+    def _read(
+        self,
+        content: ManifestContent,
+        manifests: Sequence[ManifestFile],
+        known: dict[str, Sequence[_Value]],
+        read: Callable[[ManifestFile, FileIO], Sequence[_Value]],
+        io: FileIO,
+    ) -> list[_Value]:
+        wanted = [each for each in manifests if each.content == content]
+        missing = [each for each in wanted if each.manifest_path not in known]
+        results = ExecutorFactory.get_or_create().map(lambda each: read(each, io), missing)
+        known |= dict(zip((each.manifest_path for each in missing), results, strict=True))
+        return [file for each in wanted for file in known[each.manifest_path]]
+
+    def _data_files(self, manifest: ManifestFile, io: FileIO) -> tuple[LiveFile, ...]:
+        return tuple(
+            LiveFile(self._lean(entry.data_file), entry.sequence_number, manifest.manifest_path)
+            for entry in live_entries(manifest, io)
+        )
+
+    def _lean(self, file: IcebergFile) -> IcebergFile:
+        lean = IcebergFile.from_args(
+            content=file.content,
+            file_path=file.file_path,
+            file_format=file.file_format,
+            partition=file.partition,
+            record_count=file.record_count,
+            file_size_in_bytes=file.file_size_in_bytes,
+            sort_order_id=file.sort_order_id,
+            column_sizes=self._of_columns(file.column_sizes),
+            value_counts=self._of_columns(file.value_counts),
+            null_value_counts=self._of_columns(file.null_value_counts),
+            nan_value_counts=self._of_columns(file.nan_value_counts),
+            lower_bounds=self._of_columns(file.lower_bounds),
+            upper_bounds=self._of_columns(file.upper_bounds),
+        )
+        lean.spec_id = file.spec_id
+        return lean
+
+    def _of_columns(self, values: Mapping[int, _Value] | None) -> dict[int, _Value]:
+        return {id_: value for id_, value in (values or {}).items() if id_ in self._columns}

@@ -1,0 +1,205 @@
+"""The jobs of one merge, and what came of them, for as long as the files that they have looked at are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+from uuid import uuid4
+
+from destination_datalake.aws.address import S3Address
+from destination_datalake.errors import ConnectorError
+from destination_datalake.files.dedup.remove import remove
+from destination_datalake.files.dedup.rows import RowSet
+from destination_datalake.files.dedup.tasks import Deletes, IndexPart, Removed, RemoveTask, Winners, WinnersTask
+from destination_datalake.files.dedup.winners import consume_versions, produce_versions, winners
+from destination_datalake.tables.iceberg.dedup.files import LiveFile
+from destination_datalake.tables.iceberg.dedup.plan import MergePlan
+
+if TYPE_CHECKING:
+    from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.errors import Failure
+    from destination_datalake.tables.table import Jobs
+
+_Evidence = tuple[object, ...]
+"""What a result depends on: it is valid as long as that is the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundWinners:
+    """The winners of all parts. `name` is their index's."""
+
+    name: str
+    parts: tuple[Winners, ...]
+
+    @property
+    def index(self) -> tuple[IndexPart, ...]:
+        """The parts of the index."""
+        return tuple(part.index for part in self.parts if part.index is not None)
+
+    @property
+    def keys(self) -> int:
+        """How many keys there are."""
+        return sum(part.keys for part in self.parts)
+
+    def losers(self) -> dict[int, RowSet]:
+        """Return the rows that another pending row replaces, by the number of their file."""
+        return united(part.losers for part in self.parts)
+
+    def tombstones(self) -> dict[int, RowSet]:
+        """Return the rows that delete their key, by the number of their file."""
+        return united(part.tombstones for part in self.parts)
+
+
+class MergeJobs:
+    """Runs what a plan needs and is not known yet."""
+
+    def __init__(self, jobs: Jobs, access: AwsAccess, folder: str, codec: str, deletes: Deletes) -> None:
+        """New files lie in `folder`, an S3 URI without a slash at its end, or in the folder of those they replace."""
+        self._executors = jobs.executors
+        self._scratch = jobs.scratch
+        self._access = access
+        self._folder = folder
+        self._codec = codec
+        self._deletes = deletes
+        self._winners: tuple[_Evidence, FoundWinners] | None = None
+        self._removed: dict[_Evidence, Removed] = {}
+        self._all: list[Removed] = []
+        self._indexes: list[IndexPart] = []
+
+    def run(self, plan: MergePlan) -> None:
+        """Run the jobs that the plan needs. Raises ConnectorError if one has failed."""
+        while (job := self._next(plan)) is not None:
+            job()
+
+    def is_done(self, plan: MergePlan) -> bool:
+        """Whether all results that the plan needs are there."""
+        return self._next(plan) is None
+
+    def winners(self, plan: MergePlan) -> FoundWinners:
+        """Return the winners among the pending rows of a plan whose jobs are done."""
+        assert self._winners is not None
+        assert self._winners[0] == _evidence_of_winners(plan)
+        return self._winners[1]
+
+    def from_stored(self, plan: MergePlan) -> list[tuple[LiveFile, Removed]]:
+        """Return what became of the stored files that were looked at."""
+        found = self.winners(plan)
+        return [(file, self._removed[_probed(file, plan, found)]) for file, _ in plan.touched(found.index)]
+
+    def from_pending(self, plan: MergePlan) -> dict[int, Removed]:
+        """Return what became of pending files from which rows had to be removed, by their number."""
+        dead = self._dead(plan)
+        return {number: self._removed[_stripped(plan.pending[number], plan, rows)] for number, rows in dead.items()}
+
+    def beaten(self, plan: MergePlan) -> dict[int, RowSet]:
+        """Return the pending rows that lose to stored ones, by the number of their file."""
+        return united(result.beaten for _, result in self.from_stored(plan))
+
+    def written(self) -> list[Removed]:
+        """Return all results, whether or not a plan has use for them."""
+        return self._all
+
+    def delete_indexes(self) -> None:
+        """Delete the indexes, which nobody will look at any more. Raises errors of S3 and of the disk."""
+        for part in self._indexes:
+            if part.uri.startswith("file:"):
+                Path(unquote(urlsplit(part.uri).path)).unlink(missing_ok=True)
+            elif part.uri:
+                address = S3Address.parse(part.uri)
+                self._access.client("s3").delete_object(Bucket=address.bucket, Key=address.key)
+        self._indexes = []
+
+    def _next(self, plan: MergePlan) -> Callable[[], None] | None:
+        if self._winners is None or self._winners[0] != _evidence_of_winners(plan):
+            return lambda: self._find_winners(plan)
+        found = self._winners[1]
+        stored = [
+            (evidence, self._task(file, None, parts, plan))
+            for file, parts in plan.touched(found.index)
+            if (evidence := _probed(file, plan, found)) not in self._removed
+        ]
+        if stored:
+            return lambda: self._remove(stored)
+        pending = [
+            (evidence, self._task(plan.pending[number], rows, (), plan))
+            for number, rows in self._dead(plan).items()
+            if (evidence := _stripped(plan.pending[number], plan, rows)) not in self._removed
+        ]
+        return (lambda: self._remove(pending)) if pending else None
+
+    def _find_winners(self, plan: MergePlan) -> None:
+        name, parts = uuid4().hex, plan.parts()
+        folder = f"{self._scratch}/{name}" if plan.stored else None
+        sources = [each.source(plan.metadata) for each in plan.pending]
+        # Without a shuffle, one task reads them all.
+        count = 1 if parts == 1 else max(1, min(len(sources), self._executors.parallelism()))
+        tasks = []
+        for number in range(count):
+            begin, end = (len(sources) * each // count for each in (number, number + 1))
+            files = tuple(sources[begin:end])
+            tasks.append(WinnersTask(files, begin, plan.columns, plan.versions, parts, folder, self._access))
+        if parts == 1:
+            results = self._executors.run(winners, tasks)
+        else:
+            results = self._executors.exchange(produce_versions, tasks, consume_versions, parts)
+        self._indexes += [each.index for each in results if each.index is not None]
+        _raise_for(each.failure for each in results)
+        self._winners = _evidence_of_winners(plan), FoundWinners(name, tuple(results))
+
+    def _remove(self, tasks: Sequence[tuple[_Evidence, RemoveTask]]) -> None:
+        results = {each.name: each for each in self._executors.run(remove, [task for _, task in tasks])}
+        self._all += results.values()
+        _raise_for(each.failure for each in results.values())
+        self._removed |= {evidence: results[task.name] for evidence, task in tasks}
+
+    def _dead(self, plan: MergePlan) -> dict[int, RowSet]:
+        """Return the pending rows that do not come into the table."""
+        found = self.winners(plan)
+        return united((found.losers(), found.tombstones(), self.beaten(plan)))
+
+    def _task(self, file: LiveFile, dead: RowSet | None, index: tuple[IndexPart, ...], plan: MergePlan) -> RemoveTask:
+        folder = file.path.rpartition("/")[0]
+        return RemoveTask(
+            uuid4().hex,
+            file.source(plan.metadata),
+            dead,
+            index,
+            plan.versions,
+            plan.schema,
+            folder if f"{folder}/".startswith(f"{self._folder}/") else self._folder,
+            self._codec,
+            self._deletes,
+            self._access,
+        )
+
+
+def united(sets: Iterator[Mapping[int, RowSet]] | Sequence[Mapping[int, RowSet]]) -> dict[int, RowSet]:
+    """Return the rows that are in any of some sets, by the number of their file, in the order of these."""
+    found: dict[int, RowSet] = {}
+    for by_file in sets:
+        for number, rows in by_file.items():
+            if rows.count:
+                found[number] = found[number] | rows if number in found else rows
+    return dict(sorted(found.items()))
+
+
+def _evidence_of_winners(plan: MergePlan) -> _Evidence:
+    files = tuple(each.state for each in plan.pending)
+    return files, plan.versions, plan.metadata.current_schema_id, bool(plan.stored)
+
+
+def _probed(file: LiveFile, plan: MergePlan, found: FoundWinners) -> _Evidence:
+    return file.state, found.name, plan.metadata.current_schema_id
+
+
+def _stripped(file: LiveFile, plan: MergePlan, dead: RowSet) -> _Evidence:
+    return file.state, dead, plan.metadata.current_schema_id
+
+
+def _raise_for(failures: Iterator[Failure | None]) -> None:
+    failure = next((each for each in failures if each is not None), None)
+    if failure is not None:
+        raise ConnectorError(failure)

@@ -1,0 +1,147 @@
+"""A merge: rows that are pending become part of the table's content, one for each key, in one commit.
+
+Readers see the content of before, or that of after. A merge that dies leaves what is pending as it was, for the next
+sync, and files that no table has, for the removal of orphans.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+
+from destination_datalake.aws.withdrawal import withdraw_all
+from destination_datalake.errors import ConnectorError
+from destination_datalake.tables.iceberg.dedup.definition import PENDING_BY, UNIQUE_BY, remove_definition
+from destination_datalake.tables.iceberg.dedup.files import LiveFiles
+from destination_datalake.tables.iceberg.dedup.jobs import MergeJobs
+from destination_datalake.tables.iceberg.dedup.outcome import Outcome, outcome, unused
+from destination_datalake.tables.iceberg.dedup.plan import MergePlan, Unmergeable, plan_merge
+from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+from destination_datalake.tables.iceberg.snapshots.replacing import merge_files
+from destination_datalake.tables.table import TableBusy, TableConflict, TableName
+
+if TYPE_CHECKING:
+    from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.files.dedup.tasks import Deletes
+    from destination_datalake.tables.iceberg.dedup.scope import MergeScope
+    from destination_datalake.tables.table import Jobs
+
+_logger = logging.getLogger(__name__)
+
+_ATTEMPTS = 8
+
+
+class _Outdated(Exception):
+    """The table has changed, so that more has to be looked at before there can be a commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeSettings:
+    """How new files are written: where, and which."""
+
+    folder: str
+    codec: str
+    deletes: Deletes
+
+
+class Merge:
+    """One merge of a table."""
+
+    def __init__(
+        self,
+        table: TableName,
+        scope: MergeScope,
+        operations: TableOperations,
+        jobs: Jobs,
+        access: AwsAccess,
+        settings: MergeSettings,
+        require: Callable[[TableMetadata], None],
+        properties: Mapping[str, str],
+    ) -> None:
+        """`require` raises if the table must not be written to any more; `properties` are the snapshot's."""
+        self._table = table
+        self._scope = scope
+        self._operations = operations
+        self._access = access
+        self._settings = settings
+        self._require = require
+        self._properties = properties
+        definition = scope.definition
+        columns = (*definition.key, definition.cursor, definition.deleted_at)
+        self._files = LiveFiles([id_ for id_ in columns if id_ is not None])
+        self._jobs = MergeJobs(jobs, access, settings.folder, settings.codec, settings.deletes)
+
+    def run(self) -> Outcome | None:
+        """Merge what is pending; return None if nothing is.
+
+        Raises TableBusy if other writers were faster every time: what is pending stays so. Raises TableConflict,
+        ConnectorError, CommitStateUnknown and errors of AWS.
+        """
+        try:
+            done = self._attempts()
+        except (TableBusy, TableConflict, ConnectorError):
+            self._clean_up(set())
+            raise
+        self._clean_up(done.used if done is not None else set())
+        if done is not None:
+            key = self._scope.definition.key_names(self._operations.load().schema())
+            copy_on_write = self._settings.deletes == "copy_on_write"
+            _logger.info("Table %s: %s", self._table, done.describe(key, copy_on_write=copy_on_write))
+        return done
+
+    def _attempts(self) -> Outcome | None:
+        for _ in range(_ATTEMPTS):
+            table = self._operations.load()
+            try:
+                plan = self._plan(table)
+                if plan is None:
+                    return None
+                self._jobs.run(plan)
+            except (ConnectorError, FileNotFoundError):
+                # A file may be gone because another engine has compacted the table, and removed what it replaced.
+                if self._operations.load().metadata_location == table.metadata_location:
+                    raise
+                continue
+            try:
+                return self._operations.commit(self._build, table)[1]
+            except _Outdated:
+                continue
+        raise TableBusy(
+            f"Cannot merge what is pending in table {self._table}: other writers have changed its files at every "
+            "attempt. Nothing was changed, and nothing that was acknowledged is lost: the next sync merges it."
+        )
+
+    def _plan(self, table: Table) -> MergePlan | None:
+        self._require(table.metadata)
+        try:
+            return plan_merge(table, self._scope, self._files)
+        except Unmergeable as error:
+            raise TableConflict(f"Cannot merge what is pending in table {self._table}: {error}.") from error
+
+    def _build(self, table: Table, transaction: Transaction) -> Outcome | None:
+        plan = self._plan(table)
+        if plan is None:
+            return None  # Another sync has merged it.
+        if not self._jobs.is_done(plan):
+            raise _Outdated
+        found = outcome(plan, self._jobs)
+        branch = self._scope.pending if self._scope.pending in table.metadata.refs else None
+        merge_files(found.change, self._scope.target, table, transaction, self._properties, branch)
+        if self._scope.target == MAIN_BRANCH:
+            self._scope.definition.write_to(UNIQUE_BY, transaction)
+            remove_definition(PENDING_BY, transaction)
+        return found
+
+    def _clean_up(self, used: set[str]) -> None:
+        """Delete the indexes, and the new files that the table does not have. A failure is logged, and no more."""
+        try:
+            withdraw_all(unused(self._jobs.written(), used), self._access.client("s3"))
+            self._jobs.delete_indexes()
+        except Exception:
+            _logger.warning("Unused files of table %s could not be deleted.", self._table, exc_info=True)

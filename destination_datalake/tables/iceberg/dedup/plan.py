@@ -1,0 +1,160 @@
+"""What a merge has to do with a table as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.manifest import FileFormat
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import VoidTransform
+from pyiceberg.types import BinaryType, DecimalType, DoubleType, FixedType, FloatType, StringType
+
+from destination_datalake.files.dedup.tasks import IndexPart, Versions
+from destination_datalake.tables.iceberg.arrow_schema import arrow_schema
+from destination_datalake.tables.iceberg.dedup.bounds import KeyColumns
+from destination_datalake.tables.iceberg.dedup.files import EqualityDeletes, LiveFile, LiveFiles
+from destination_datalake.tables.iceberg.dedup.scope import MergeScope
+from destination_datalake.tables.iceberg.snapshots.deletes import partition_key
+
+_INDEX_BYTES = 64 * 1024 * 1024
+"""The largest index that a task looks rows up in."""
+
+_BYTES_OF_AN_ENTRY = 24
+"""What an index has for each key besides the values of its columns: where the row is, and offsets."""
+
+_BYTES_OF_A_VALUE = 8
+_DECOMPRESSION = 2
+"""How much larger texts are in memory than in files: keys hardly compress."""
+
+
+class Unmergeable(Exception):
+    """The table cannot be merged. The text is a clause about it, followed by the remedy, without a full stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergePlan:
+    """The files of a merge, as `table` has them.
+
+    The rows in `pending` are merged among themselves, and into those in `stored`. The last `arriving` of the pending
+    files are on another branch than the stored ones; the others stay in the table unless rows are removed from them.
+    """
+
+    table: Table
+    scope: MergeScope
+    versions: Versions
+    schema: pa.Schema
+    pending: tuple[LiveFile, ...]
+    arriving: int
+    stored: tuple[LiveFile, ...]
+
+    @property
+    def metadata(self) -> TableMetadata:
+        """The table's metadata."""
+        return self.table.metadata
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The columns of the versions, in the types that the table has now."""
+        wanted = {str(id_).encode() for id_ in self.versions.columns}
+        return pa.schema([field for field in self.schema if (field.metadata or {})[b"PARQUET:field_id"] in wanted])
+
+    def arrives(self, number: int) -> bool:
+        """Whether a pending file, by its number, is on another branch than the stored files."""
+        return number >= len(self.pending) - self.arriving
+
+    def parts(self) -> int:
+        """Return into how many parts to divide the keys, so that an index of one is not too large."""
+        schema = self.metadata.schema()
+        size = sum(
+            each.entry.record_count * _BYTES_OF_AN_ENTRY
+            + sum(_size(each.entry, id_, schema) for id_ in self.versions.columns if id_ != self.versions.raw_id)
+            for each in self.pending
+        )
+        return max(1, -(-size // _INDEX_BYTES))
+
+    def touched(self, index: Sequence[IndexPart]) -> Iterator[tuple[LiveFile, tuple[IndexPart, ...]]]:
+        """Yield the stored files that may have rows of the keys in an index, and its parts that have those keys."""
+        key = KeyColumns.of(self.versions.key, self.metadata.schema())
+        partitions = self._partitions()
+        for file in self.stored:
+            if partitions is not None and partition_key(file.entry) not in partitions:
+                continue
+            if parts := tuple(part for part in index if key.may_have(file.entry, part)):
+                yield file, parts
+
+    def _partitions(self) -> set[tuple[int, str]] | None:
+        """Return the partitions of all rows of the keys that are pending; None if they may be in any.
+
+        Rows with the same key are in the same partition if this is made of nothing but the key.
+        """
+        metadata = self.metadata
+        specs = {each.entry.spec_id for each in (*self.pending, *self.stored)}
+        if len(specs) != 1:
+            return None
+        fields = metadata.specs()[specs.pop()].fields
+        for field in fields:
+            if isinstance(field.transform, VoidTransform):
+                continue
+            # As values 0.0 and -0.0 are the same key, and they are different partitions.
+            is_exact = not isinstance(_type(field.source_id, metadata.schema()), FloatType | DoubleType)
+            if field.source_id not in self.versions.key or not is_exact:
+                return None
+        return {partition_key(each.entry) for each in self.pending}
+
+
+def plan_merge(table: Table, scope: MergeScope, files: LiveFiles) -> MergePlan | None:
+    """Return what to do; None if no rows are pending. Raises Unmergeable."""
+    if scope.is_of_others(table.metadata):
+        return None
+    schema, versions = table.schema(), scope.definition.versions(table.schema())
+    if versions is None:
+        raise Unmergeable(
+            f"its rows are to be unique by ({scope.definition.key_names(schema)}). Refresh the stream with the "
+            "primary key that it has now"
+        )
+    if (arrow := arrow_schema(schema)) is None:
+        raise Unmergeable(
+            "it has columns of types that this connector does not write, so its files cannot be written again. Drop "
+            "those columns"
+        )
+    try:
+        arriving = files.of(table, scope.pending) if scope.pending is not None else []
+        content = files.of(table, scope.target)
+    except EqualityDeletes as error:
+        raise Unmergeable(
+            "another engine has deleted rows from it by equality deletes, which this connector does not apply. "
+            "Compact the table (in Athena OPTIMIZE, in Spark rewrite_data_files with delete-file-threshold 1), and "
+            "sync again"
+        ) from error
+    if any(each.entry.file_format != FileFormat.PARQUET for each in (*arriving, *content)):
+        raise Unmergeable(
+            "some of its files are no Parquet files. Set its property write.format.default to parquet and rewrite them "
+            "(in Spark rewrite_data_files with rewrite-all)"
+        )
+    if scope.is_unique(table.metadata):
+        pending, stored = arriving, content
+    else:
+        pending, stored = [*content, *arriving], []
+    if not pending:
+        return None
+    return MergePlan(table, scope, versions, arrow, tuple(pending), len(arriving), tuple(stored))
+
+
+def _size(file: IcebergFile, id_: int, schema: Schema) -> int:
+    """Return about how many bytes the values of a column take in memory."""
+    match _type(id_, schema):
+        case StringType() | BinaryType() | FixedType():
+            known: Mapping[int, int] = file.column_sizes or {}
+            return known.get(id_, file.file_size_in_bytes) * _DECOMPRESSION
+        case DecimalType():
+            return file.record_count * 2 * _BYTES_OF_A_VALUE
+    return file.record_count * _BYTES_OF_A_VALUE
+
+
+def _type(id_: int, schema: Schema) -> object:
+    return schema.find_type(id_) if schema.find_column_name(id_) is not None else None

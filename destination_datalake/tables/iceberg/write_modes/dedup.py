@@ -1,0 +1,78 @@
+"""Append with deduplication: rows are committed to a branch, and merged into the table's content from there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+
+from destination_datalake.protocol.catalog import Stream
+from destination_datalake.tables.iceberg.branches import PENDING_BRANCH, keep_for_ever
+from destination_datalake.tables.iceberg.dedup.definition import PENDING_BY, UNIQUE_BY, Definition
+from destination_datalake.tables.iceberg.dedup.scope import MergeScope, pending_scope
+from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+from destination_datalake.tables.iceberg.write_modes.mode import WriteMode, release_token
+from destination_datalake.tables.table import TableName, table_conflict
+
+
+class AppendDedup(WriteMode):
+    """Writes to the branch of rows that are not deduplicated yet. Any number of syncs may do so at the same time."""
+
+    def __init__(self, table: TableName, stream: Stream, definition: Definition) -> None:
+        super().__init__(table, stream, PENDING_BRANCH)
+        self._definition = definition
+        self._to_settle: MergeScope | None = None
+
+    def begin(self, table: Table, transaction: Transaction) -> None:
+        """Adopt the rows of pending overwrites; remove their branches and the fencing token of their writer."""
+        self.require(table.metadata)
+        pending, unique = pending_scope(table.metadata), Definition.of(UNIQUE_BY, table.metadata)
+        self._to_settle = None
+        if pending is not None and pending.definition != self._definition:
+            # If the content is unique by their key, rows that came by another cursor are compared by that.
+            self._to_settle = pending if unique is not None and unique.key == pending.definition.key else None
+        if self._to_settle is not None:
+            release_token(transaction)
+            return
+        if pending is not None:
+            # The content is not unique by what they came with, and nothing was compared by it: another will do.
+            self._definition.write_to(PENDING_BY, transaction)
+        self._take_over(table, transaction)
+
+    def require(self, metadata: TableMetadata) -> None:
+        """Raise TableConflict if the content is unique by another key."""
+        unique = Definition.of(UNIQUE_BY, metadata)
+        if unique is not None and unique.key != self._definition.key:
+            schema = metadata.schema()
+            problem = (
+                f"its rows are unique by the primary key ({unique.key_names(schema)}), and that of the stream is "
+                f"({self._definition.key_names(schema)}) now. Refresh the stream, so that all its records are sent "
+                "again, or set the primary key back"
+            )
+            raise table_conflict(self._stream.id, self._table, problem)
+
+    @property
+    def to_settle(self) -> MergeScope | None:
+        """Rows of earlier syncs with another cursor."""
+        return self._to_settle
+
+    @property
+    def to_merge(self) -> MergeScope | None:
+        """All rows that are pending."""
+        return MergeScope(self._definition, MAIN_BRANCH, PENDING_BRANCH)
+
+    def append_files(self, files: Iterable[IcebergFile], table: Table, transaction: Transaction) -> None:
+        """Add the files to the branch, in one snapshot; create it if there is none."""
+        if MAIN_BRANCH not in transaction.table_metadata.refs:
+            # PyIceberg cannot create a branch in a table without snapshots.
+            self._add_snapshot((), MAIN_BRANCH, table, transaction)
+        super().append_files(files, table, transaction)
+        keep_for_ever(PENDING_BRANCH, transaction)
+        self._definition.write_to(PENDING_BY, transaction)
+
+    def publish(self, operations: TableOperations) -> WriteMode:  # noqa: ARG002
+        """Do nothing: a merge has made the rows part of the content."""
+        return self

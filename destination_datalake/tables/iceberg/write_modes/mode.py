@@ -1,0 +1,100 @@
+"""What differs between the ways of writing to a table."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+
+from destination_datalake.protocol.catalog import Stream
+from destination_datalake.tables.fencing import TOKEN_PROPERTY, FencingToken
+from destination_datalake.tables.iceberg.branches import generation_branches, remove_branches
+from destination_datalake.tables.iceberg.dedup.scope import MergeScope
+from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+from destination_datalake.tables.iceberg.snapshots.manifests import has_row_level_deletes, live_files
+from destination_datalake.tables.iceberg.snapshots.producers import add_files
+from destination_datalake.tables.iceberg.write_modes.generations import lowest_generation_with, set_lowest_generation
+from destination_datalake.tables.table import TableConflict, TableName, cannot_write
+
+_GENERATION = "airbyte.generation-id"
+_SYNC = "airbyte.sync-id"
+
+
+class WriteMode(ABC):
+    """How one sync writes. Writes to one branch."""
+
+    def __init__(self, table: TableName, stream: Stream, branch: str) -> None:
+        self._table = table
+        self._stream = stream
+        self._branch = branch
+
+    @abstractmethod
+    def begin(self, table: Table, transaction: Transaction) -> None:
+        """Make the branch ready, and settle what earlier syncs left, unless something `to_settle` comes first."""
+
+    @abstractmethod
+    def require(self, metadata: TableMetadata) -> None:
+        """Raise Fenced if another sync has taken the branch over, TableConflict if it cannot be written to any more."""
+
+    @abstractmethod
+    def publish(self, operations: TableOperations) -> WriteMode:
+        """Make the branch's rows the table's content, unless they are already; return how to write on after that."""
+
+    @property
+    def to_settle(self) -> MergeScope | None:
+        """What has to be merged after `begin`, before anything is written; then `begin` again."""
+        return None
+
+    @property
+    def to_merge(self) -> MergeScope | None:
+        """What has to be merged before `publish`."""
+        return None
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Those of its snapshots.
+
+        They are for people who read the table's history only: other engines may expire snapshots at any time.
+        """
+        values = {_SYNC: self._stream.sync_id, _GENERATION: self._stream.generation}
+        return {key: str(value) for key, value in values.items() if value is not None}
+
+    def append_files(self, files: Iterable[IcebergFile], table: Table, transaction: Transaction) -> None:
+        """Add the files to the branch, in one snapshot."""
+        self._add_snapshot(files, self._branch, table, transaction)
+
+    def _add_snapshot(self, files: Iterable[IcebergFile], branch: str, table: Table, transaction: Transaction) -> None:
+        add_files(files, branch, table, transaction, self.properties)
+
+    def _take_over(self, table: Table, transaction: Transaction) -> None:
+        """Adopt the rows of pending overwrites; remove their branches and the fencing token of their writer."""
+        branches = generation_branches(table.metadata)
+        lowest = lowest_generation_with(self._stream, branches, table)
+        self._adopt(branches, table, transaction)
+        release_token(transaction)
+        if lowest is not None:
+            set_lowest_generation(lowest, transaction)
+
+    def _adopt(self, branches: Sequence[str], table: Table, transaction: Transaction) -> None:
+        for branch in branches:
+            head = table.metadata.refs[branch].snapshot_id
+            if has_row_level_deletes(table, head):
+                problem = (
+                    f"its branch {branch}, which an unpublished overwrite has left, has rows deleted by delete files, "
+                    "which cannot be adopted. Compact the branch (rewrite_data_files with delete-file-threshold 1), or "
+                    "let the overwrite be finished by a sync of its generation, or give its rows up (ALTER TABLE ... "
+                    f"DROP BRANCH {branch})."
+                )
+                raise TableConflict(cannot_write(self._stream.id, self._table, problem))
+            if files := live_files(table, head):
+                self.append_files(files, table, transaction)
+        remove_branches(branches, transaction)
+
+
+def release_token(transaction: Transaction) -> None:
+    """Remove the fencing token, whoever holds it."""
+    if FencingToken.held(transaction.table_metadata.properties) is not None:
+        transaction.remove_properties(TOKEN_PROPERTY)

@@ -1,0 +1,84 @@
+"""Overwrite: rows are collected on a branch, which publishing makes the table's content."""
+
+from __future__ import annotations
+
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.update.snapshot import ManageSnapshots
+
+from destination_datalake.protocol.catalog import Stream
+from destination_datalake.tables.fencing import TOKEN_PROPERTY, Fenced, FencingToken
+from destination_datalake.tables.iceberg.branches import (
+    GENERATION_PREFIX,
+    PENDING_BRANCH,
+    generation_branches,
+    remove_branches,
+)
+from destination_datalake.tables.iceberg.dedup.definition import PENDING_BY, UNIQUE_BY, Definition, remove_definition
+from destination_datalake.tables.iceberg.dedup.scope import MergeScope
+from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+from destination_datalake.tables.iceberg.write_modes.append import Append
+from destination_datalake.tables.iceberg.write_modes.dedup import AppendDedup
+from destination_datalake.tables.iceberg.write_modes.generations import set_lowest_generation
+from destination_datalake.tables.iceberg.write_modes.mode import WriteMode
+from destination_datalake.tables.table import TableName
+
+
+class Overwrite(WriteMode):
+    """Writes to a branch of its own, which publishing makes the table's content. Holds the table's fencing token.
+
+    With a `definition` the branch is deduplicated before it is published.
+    """
+
+    def __init__(self, table: TableName, stream: Stream, token: FencingToken, definition: Definition | None) -> None:
+        generation = stream.overwrite_generation
+        super().__init__(table, stream, f"{GENERATION_PREFIX}{generation if generation is not None else 'none'}")
+        self._token = token
+        self._definition = definition
+
+    def begin(self, table: Table, transaction: Transaction) -> None:
+        """Take the fencing token; continue the branch of the same generation, or create it; remove all others."""
+        transaction.set_properties({TOKEN_PROPERTY: str(self._token)})
+        obsolete = generation_branches(table.metadata)
+        if self._stream.overwrite_generation is not None and self._branch in obsolete:
+            obsolete.remove(self._branch)
+        remove_branches(obsolete, transaction)
+        if table.current_snapshot() is None:
+            # PyIceberg cannot create a branch in a table without snapshots.
+            self._add_snapshot((), MAIN_BRANCH, table, transaction)
+        if self._branch not in transaction.table_metadata.refs:
+            self._add_snapshot((), self._branch, table, transaction)
+
+    def require(self, metadata: TableMetadata) -> None:
+        """Raise Fenced if another sync has taken the token over, or removed the branch."""
+        self._token.require(metadata.properties, self._table)
+        if self._branch not in metadata.refs:
+            raise Fenced(self._table)
+
+    @property
+    def to_merge(self) -> MergeScope | None:
+        """The branch itself: nothing of the present content stays."""
+        return None if self._definition is None else MergeScope(self._definition, self._branch, None)
+
+    def publish(self, operations: TableOperations) -> WriteMode:
+        """Make the branch's head the current snapshot of main; remove branch and token. Raises Fenced."""
+        operations.commit(self._set_current)
+        if self._definition is not None:
+            return AppendDedup(self._table, self._stream, self._definition)
+        return Append(self._table, self._stream)
+
+    def _set_current(self, table: Table, transaction: Transaction) -> None:
+        self.require(table.metadata)
+        with ManageSnapshots(transaction) as snapshots:
+            head = table.metadata.refs[self._branch].snapshot_id
+            snapshots.set_current_snapshot(head).remove_branch(self._branch)
+        # What waits for its deduplication belongs to the former content.
+        remove_branches([PENDING_BRANCH], transaction)
+        remove_definition(PENDING_BY, transaction)
+        if self._definition is None:
+            remove_definition(UNIQUE_BY, transaction)
+        else:
+            self._definition.write_to(UNIQUE_BY, transaction)
+        set_lowest_generation(self._stream.generation, transaction)
+        transaction.remove_properties(TOKEN_PROPERTY)
