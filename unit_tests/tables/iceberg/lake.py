@@ -73,17 +73,20 @@ class Lake:
         columns: Sequence[Field] = COLUMNS,
         stream: StreamId = STREAM,
         cursor: str = "",
+        key: Sequence[str] = (),
         partition_by: Sequence[Mapping[str, str]] | None = None,
         sort_by: Sequence[Mapping[str, str]] | None = None,
         **more: Any,
     ) -> IcebergTable:
         """Return the prepared table. Without a generation an overwrite is that of a platform without refreshes.
 
-        `partition_by` and `sort_by` are options of the stream, `more` are options of all.
+        With a `key` the stream is deduplicated by these fields. `partition_by` and `sort_by` are options of the stream,
+        `more` are options of all.
         """
         minimum = None if generation is None else generation if overwrite else 0
         keys = (cursor,) if cursor else ()
-        configured = Stream(stream, {}, overwrite and generation is None, generation, minimum, None, keys)
+        replaces = overwrite and generation is None
+        configured = Stream(stream, {}, replaces, generation, minimum, None, keys, bool(key), tuple(key))
         own = {"stream": stream.name, "namespace": stream.namespace, "partition_by": partition_by, "sort_by": sort_by}
         chosen = options(bucket_name=self.bucket, table_type="ICEBERG", streams=[own], **more)
         plan = FilePlan("parquet", "SNAPPY", tuple(columns), {}, "", False, 1, generation, None)

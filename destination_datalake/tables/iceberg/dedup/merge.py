@@ -29,7 +29,7 @@ from destination_datalake.tables.table import TableBusy, TableConflict, TableNam
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.files.dedup.tasks import Deletes
-    from destination_datalake.tables.iceberg.dedup.scope import MergeScope
+    from destination_datalake.tables.iceberg.dedup.definition import MergeScope
     from destination_datalake.tables.table import Jobs
 
 _logger = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.files.dedup.tasks import Deletes
     from destination_datalake.files.plan import FilePlan
-    from destination_datalake.tables.iceberg.dedup.scope import MergeScope
+    from destination_datalake.tables.iceberg.dedup.definition import MergeScope
     from destination_datalake.tables.iceberg.metadata.operations import TableOperations
     from destination_datalake.tables.table import Jobs, TableName
 

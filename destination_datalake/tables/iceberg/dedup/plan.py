@@ -17,8 +17,8 @@ from pyiceberg.types import BinaryType, DecimalType, DoubleType, FixedType, Floa
 from destination_datalake.files.dedup.tasks import IndexPart, Versions
 from destination_datalake.tables.iceberg.arrow_schema import arrow_schema
 from destination_datalake.tables.iceberg.dedup.bounds import KeyColumns
+from destination_datalake.tables.iceberg.dedup.definition import MergeScope
 from destination_datalake.tables.iceberg.dedup.files import EqualityDeletes, LiveFile, LiveFiles
-from destination_datalake.tables.iceberg.dedup.scope import MergeScope
 from destination_datalake.tables.iceberg.snapshots.deletes import partition_key
 
 _INDEX_BYTES = 64 * 1024 * 1024

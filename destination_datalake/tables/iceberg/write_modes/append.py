@@ -10,8 +10,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from destination_datalake.protocol.catalog import Stream
-from destination_datalake.tables.iceberg.dedup.definition import UNIQUE_BY, remove_definition
-from destination_datalake.tables.iceberg.dedup.scope import MergeScope, pending_scope
+from destination_datalake.tables.iceberg.dedup.definition import UNIQUE_BY, MergeScope, pending_scope, remove_definition
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from destination_datalake.tables.iceberg.write_modes.mode import WriteMode, release_token
 from destination_datalake.tables.table import TableName

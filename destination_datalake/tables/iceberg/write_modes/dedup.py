@@ -11,8 +11,13 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from destination_datalake.protocol.catalog import Stream
 from destination_datalake.tables.iceberg.branches import PENDING_BRANCH, keep_for_ever
-from destination_datalake.tables.iceberg.dedup.definition import PENDING_BY, UNIQUE_BY, Definition
-from destination_datalake.tables.iceberg.dedup.scope import MergeScope, pending_scope
+from destination_datalake.tables.iceberg.dedup.definition import (
+    PENDING_BY,
+    UNIQUE_BY,
+    Definition,
+    MergeScope,
+    pending_scope,
+)
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from destination_datalake.tables.iceberg.write_modes.mode import WriteMode, release_token
 from destination_datalake.tables.table import TableName, table_conflict

@@ -12,7 +12,7 @@ from pyiceberg.table.metadata import TableMetadata
 from destination_datalake.protocol.catalog import Stream
 from destination_datalake.tables.fencing import TOKEN_PROPERTY, FencingToken
 from destination_datalake.tables.iceberg.branches import generation_branches, remove_branches
-from destination_datalake.tables.iceberg.dedup.scope import MergeScope
+from destination_datalake.tables.iceberg.dedup.definition import MergeScope
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from destination_datalake.tables.iceberg.snapshots.manifests import has_row_level_deletes, live_files
 from destination_datalake.tables.iceberg.snapshots.producers import add_files

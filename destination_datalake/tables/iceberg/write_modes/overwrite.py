@@ -15,8 +15,13 @@ from destination_datalake.tables.iceberg.branches import (
     generation_branches,
     remove_branches,
 )
-from destination_datalake.tables.iceberg.dedup.definition import PENDING_BY, UNIQUE_BY, Definition, remove_definition
-from destination_datalake.tables.iceberg.dedup.scope import MergeScope
+from destination_datalake.tables.iceberg.dedup.definition import (
+    PENDING_BY,
+    UNIQUE_BY,
+    Definition,
+    MergeScope,
+    remove_definition,
+)
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from destination_datalake.tables.iceberg.write_modes.append import Append
 from destination_datalake.tables.iceberg.write_modes.dedup import AppendDedup
