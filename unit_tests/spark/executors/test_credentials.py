@@ -23,7 +23,8 @@ from destination_datalake.aws.secrets import known_secrets
 from destination_datalake.aws.session.assumed_role import Role
 from destination_datalake.aws.session.lending import SessionKeys
 from destination_datalake.files.compact import compact
-from destination_datalake.files.dedup.tasks import Versions, Winners, WinnersTask
+from destination_datalake.files.dedup.remove import remove
+from destination_datalake.files.dedup.tasks import Removed, RemoveTask, Versions, Winners, WinnersTask
 from destination_datalake.files.dedup.winners import consume_versions, produce_versions
 from destination_datalake.files.encode import encode
 from destination_datalake.files.plan import CompactTask, FilePlan, NotCompacted, NotRewritten, RewriteTask, SourceFile
@@ -184,6 +185,18 @@ def test_only_units_that_failed_are_encoded_again(tmp_path: Path) -> None:
     assert objects == 3, "a unit that was refused has left nothing"
 
 
+REMOVAL = RemoveTask(
+    "new",
+    SourceFile("s3://lake/missing", 1, 1),
+    None,
+    (),
+    Versions((), None, 1, 2),
+    pa.schema([]),
+    "s3://lake",
+    "ZSTD",
+    "copy_on_write",
+    access(ROLE),
+)
 SOURCES = (SourceFile("s3://lake/missing", 1, 1), SourceFile("s3://lake/lost", 1, 1))
 
 
@@ -192,6 +205,7 @@ SOURCES = (SourceFile("s3://lake/missing", 1, 1), SourceFile("s3://lake/lost", 1
     [
         (rewrite, RewriteTask("s3://lake/missing", "s3://lake/new", {}, access(ROLE))),
         (compact, CompactTask("new", SOURCES, pa.schema([]), "s3://lake", "ZSTD", None, access(ROLE))),
+        (remove, REMOVAL),
     ],
 )
 def test_files_are_rewritten_and_compacted_again_with_another_session(work: Any, task: Any) -> None:
@@ -200,7 +214,7 @@ def test_files_are_rewritten_and_compacted_again_with_another_session(work: Any,
 
     [result] = lender.run(job, [task])
 
-    assert isinstance(result, NotRewritten | NotCompacted)
+    assert isinstance(result, NotRewritten | NotCompacted | Removed)
     assert result.failure is not None
     assert result.failure.detail.startswith("NoSuchKey")
     assert len(job.given) == 2
