@@ -139,15 +139,27 @@ def write_index(
 def open_index(part: IndexPart, access: AwsAccess) -> Index:
     """Return an index, mapped into memory. One in S3 is downloaded once by each process, to a file without a name.
 
-    Raises OSError if it is gone or the disk is full, and errors of AWS.
+    The one that was opened last stays open. Raises OSError if it is gone or the disk is full, and errors of AWS.
     """
     if part.content:
-        content: Any = part.content
-    elif (path := _local_path(part.uri)) is not None:
+        return _index(part.content)
+    if (last := _last_opened.get(part.uri)) is not None:
+        return last
+    if (path := _local_path(part.uri)) is not None:
         with path.open("rb") as file:
             content = _mapped(file.fileno())
     else:
         content = _downloads.content(part, access)
+    index = _index(content)
+    _last_opened.clear()
+    _last_opened[part.uri] = index
+    return index
+
+
+_last_opened: dict[str, Index] = {}
+
+
+def _index(content: bytes | mmap.mmap) -> Index:
     return Index(pa.ipc.open_file(pa.BufferReader(pa.py_buffer(content))).read_all())
 
 
