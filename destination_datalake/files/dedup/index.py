@@ -6,6 +6,7 @@ file is opened, leads to a row at once.
 
 from __future__ import annotations
 
+import io
 import mmap
 import secrets
 import tempfile
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 _INLINE_BYTES = 256 * 1024
 """An index up to this size travels with the tasks."""
+
+_WINNERS = ("cursor", "extracted_at", "is_tombstone", "file", "position")
 
 _RANGE_BYTES = 16 * 1024 * 1024
 _KEPT_BYTES = 1024 * 1024 * 1024
@@ -103,8 +106,9 @@ def index_table(keys: pa.Array[Any], winners: pa.Table) -> pa.Table:
     `winners` has the columns `cursor` (if there is one), `extracted_at`, `is_tombstone`, `file` and `position`.
     """
     hashes = key_hashes(keys)
-    table = winners.append_column("key", keys).append_column("hash", pa.array(hashes))
-    return table.take(np.argsort(hashes)).combine_chunks()
+    order = np.argsort(hashes)
+    columns = {name: one_array(winners.column(name)).take(order) for name in _WINNERS if name in winners.column_names}
+    return pa.table({"key": keys.take(order), "hash": hashes[order]} | columns)
 
 
 def write_index(
@@ -114,26 +118,30 @@ def write_index(
 
     The folder is as in `WinnersTask`. Raises OSError if it is on a disk that is full, and errors of AWS.
     """
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
-    content = sink.getvalue()
-    rows, size = table.num_rows, content.size
-    if size <= _INLINE_BYTES:
-        return IndexPart(number, parts, rows, size, bounds, content=content.to_pybytes())
+    if table.nbytes <= _INLINE_BYTES:
+        content = io.BytesIO()
+        size = _write(table, content)
+        return IndexPart(number, parts, table.num_rows, size, bounds, content=content.getvalue())
     # Another attempt at the same part may be at work.
     uri = f"{folder}/index-{number:05d}-{secrets.token_hex(4)}.arrow"
     if (path := _local_path(uri)) is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with undone_on_failure(lambda: path.unlink(missing_ok=True)), path.open("wb") as file:
-            file.write(memoryview(content))
+            size = _write(table, file)
     else:
         address = S3Address.parse(uri)
         upload = Upload(access.client("s3"), address.bucket, address.key, deferred=False)
         with undone_on_failure(upload.abort):
-            upload.write(memoryview(content))
+            size = _write(table, upload)
             upload.close()
-    return IndexPart(number, parts, rows, size, bounds, uri=uri)
+    return IndexPart(number, parts, table.num_rows, size, bounds, uri=uri)
+
+
+def _write(table: pa.Table, file: Any) -> int:
+    """Write the table to a file object; return how many bytes that took."""
+    with pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    return int(file.tell())
 
 
 def open_index(part: IndexPart, access: AwsAccess) -> Index:

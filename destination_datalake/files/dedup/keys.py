@@ -18,6 +18,9 @@ _WORD = 8
 _LONG_BYTES = 512
 """Longer keys are hashed one by one, shorter ones all at the same time."""
 
+_BLOCK_ROWS = 65_536
+"""Hashing takes memory for so many keys at a time."""
+
 _LOW_HALF = np.uint64(2**32 - 1)
 _NULL_HASH = np.uint64(0x5851F42D4C957F2D)
 _MULTIPLIERS = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
@@ -36,11 +39,14 @@ def canonical_keys(columns: Sequence[pa.Array[Any] | pa.ChunkedArray[Any]]) -> p
 
 def key_hashes(keys: pa.Array[Any]) -> NDArray[np.uint64]:
     """Return a hash of each of the canonical keys: the same for equal ones, however their array was made."""
-    if pa.types.is_integer(keys.type):
-        words = keys.fill_null(0).to_numpy().view(np.uint64)
-        hashes = _finished(words * _MULTIPLIERS[0])
-    else:
-        hashes = _hashes_of_bytes(keys)
+    hashes = np.empty(len(keys), np.uint64)
+    for start in range(0, len(keys), _BLOCK_ROWS):
+        block = keys.slice(start, _BLOCK_ROWS)
+        if pa.types.is_integer(keys.type):
+            words = block.fill_null(0).to_numpy().view(np.uint64)
+            hashes[start : start + _BLOCK_ROWS] = _finished(words * _MULTIPLIERS[0])
+        else:
+            hashes[start : start + _BLOCK_ROWS] = _hashes_of_bytes(block)
     if keys.null_count:
         hashes[mask(keys.is_null())] = _NULL_HASH
     return hashes
@@ -116,11 +122,8 @@ def mask(array: pa.BooleanArray) -> NDArray[np.bool_]:
 
 def _hashes_of_bytes(keys: pa.Array[Any]) -> NDArray[np.uint64]:
     """Hash words of eight bytes. The last word of a key ends with it, and so may begin before its turn."""
-    rows = len(keys)
-    if not rows:
-        return np.zeros(0, np.uint64)
     _, offset_buffer, data_buffer = cast("list[Any]", keys.buffers())
-    offsets: NDArray[np.int64] = np.frombuffer(offset_buffer, np.int32)[keys.offset :][: rows + 1].astype(np.int64)
+    offsets: NDArray[np.int64] = np.frombuffer(offset_buffer, np.int32)[keys.offset :][: len(keys) + 1].astype(np.int64)
     data = b"" if data_buffer is None else memoryview(data_buffer)[offsets[0] : offsets[-1]]
     # The only word of a key that is shorter begins before it.
     content = np.concatenate((np.zeros(_WORD, np.uint8), np.frombuffer(data, np.uint8)))

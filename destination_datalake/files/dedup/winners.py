@@ -134,15 +134,12 @@ def _written(table: pa.Table) -> bytes:
 
 
 def _found(candidates: Candidates, part: int, task: WinnersTask) -> Winners:
-    if (found := candidates.winners()) is None:
+    if (rows := candidates.winners()) is None:
         return Winners(part, 0, {}, {}, None)
-    keys, rows = found
     index: IndexPart | None = None
     if task.index_folder is not None:
-        bounds = key_bounds(rows)
-        columns = ("cursor", "extracted_at", "is_tombstone", "file", "position")
-        table = index_table(keys, rows.select([name for name in columns if name in rows.column_names]))
-        index = write_index(table, part, task.parts, bounds, task.index_folder, task.access)
+        table = index_table(canonical_keys(key_columns(rows)), rows)
+        index = write_index(table, part, task.parts, key_bounds(rows), task.index_folder, task.access)
     return Winners(part, rows.num_rows, candidates.losers(), candidates.tombstones(), index)
 
 

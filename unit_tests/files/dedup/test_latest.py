@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from destination_datalake.files.dedup.keys import canonical_keys
+from destination_datalake.files.dedup.keys import canonical_keys, key_hashes
 from destination_datalake.files.dedup.versions.latest import is_as_late, latest
 from unit_tests.examples import examples
 from unit_tests.files.dedup.values import Column, arrays, rows_of, tables
 
 
-@given(tables(max_columns=4, max_rows=20), st.integers(1, 3))
+@given(tables(max_columns=4, max_rows=20), st.integers(1, 3), st.sampled_from([1, 2, 2**63]))
 @settings(max_examples=examples(1000))
-def test_the_latest_of_a_key_is_that_of_a_dict(columns: list[Column], parts: int) -> None:
-    # Given a key of some columns, and an order by the others
+def test_the_latest_of_a_key_is_that_of_a_dict(columns: list[Column], parts: int, hashes: int) -> None:
+    # Given a key of some columns, an order by the others, and hashes of which there may be few
     key, order = columns[:parts], columns[parts:]
     keys = rows_of(key)
     versions = rows_of(order) if order else [()] * len(keys)
 
-    won = latest(canonical_keys(arrays(key)), arrays(order))
+    canonical = canonical_keys(arrays(key))
+    won = latest(canonical, key_hashes(canonical) % np.uint64(hashes), arrays(order))
 
     expected: dict[Any, int] = {}
     for row, (of_key, version) in enumerate(zip(keys, versions, strict=True)):

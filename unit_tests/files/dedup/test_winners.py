@@ -197,7 +197,7 @@ def test_losers_are_the_same_if_memory_holds_few_rows(lake: Cloud) -> None:
 
     latest = candidates.winners()
     assert latest is not None
-    assert latest[1].num_rows == 7
+    assert latest.num_rows == 7
     assert positions(candidates.losers()) == positions(found(asked).losers)
 
 

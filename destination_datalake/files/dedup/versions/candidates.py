@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from destination_datalake.files.dedup.keys import canonical_keys
+from destination_datalake.files.dedup.keys import canonical_keys, key_hashes, one_array
 from destination_datalake.files.dedup.rows import Marks, RowSet
 from destination_datalake.files.dedup.tasks import KeyBounds
 from destination_datalake.files.dedup.versions.latest import latest
@@ -43,12 +43,11 @@ class Candidates:
             self._reduce()
             self._limit = max(self._least_bytes, 2 * self._bytes)
 
-    def winners(self) -> tuple[pa.Array[Any], pa.Table] | None:
-        """Return the canonical key and the latest row of each key; None if there are no rows. Nothing may be added.
-
-        The table's columns are those of `read_versions`.
-        """
-        return (self._reduce(), self._tables[0]) if self._tables else None
+    def winners(self) -> pa.Table | None:
+        """Return the latest row of each key, as `read_versions` has it; None if there are no rows."""
+        if self._tables:
+            self._reduce()
+        return self._tables[0] if self._tables else None
 
     def losers(self) -> dict[int, RowSet]:
         """Return the rows that others replace, by file."""
@@ -61,23 +60,34 @@ class Candidates:
             found.add(table.filter(table.column("is_tombstone")))
         return found.row_sets()
 
-    def _reduce(self) -> pa.Array[Any]:
-        """Keep the latest row of each key; return the keys."""
-        table = pa.concat_tables(self._tables).combine_chunks()
-        self._tables = []
+    def _reduce(self) -> None:
+        """Keep the latest row of each key."""
+        tables, self._tables = self._tables, []
+        table = _combined(tables)
         keys = canonical_keys(key_columns(table))
-        won = latest(keys, order_columns(table))
+        won = latest(keys, key_hashes(keys), order_columns(table))
         if not won.all():
             self._losers.add(table.select(_PLACE).filter(pa.array(~won)))
-            keys, table = keys.filter(pa.array(won)), table.filter(pa.array(won)).combine_chunks()
+            table = table.filter(pa.array(won))
         self._tables = [table]
         self._bytes = table.nbytes
-        return keys
 
 
 def key_bounds(winners: pa.Table) -> tuple[KeyBounds, ...]:
     """Return the bounds of each part of the key."""
     return tuple(_bounds(column) for column in key_columns(winners))
+
+
+def _combined(tables: list[pa.Table]) -> pa.Table:
+    """Return the rows of all tables in one, and empty the list: memory has one column twice, not all."""
+    schema = tables[0].schema
+    chunks = [[one_array(table.column(name)) for table in tables] for name in schema.names]
+    tables.clear()
+    columns = []
+    for of_column in chunks:
+        columns.append(of_column[0] if len(of_column) == 1 else pa.concat_arrays(of_column))
+        of_column.clear()
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _bounds(column: pa.Array[Any]) -> KeyBounds:

@@ -19,20 +19,23 @@ from destination_datalake.files.dedup.keys import canonical_keys, mask
 _LOWEST = np.int64(-(2**63))
 
 
-def latest(keys: pa.Array[Any], order: Sequence[pa.Array[Any]]) -> NDArray[np.bool_]:
+def latest(keys: pa.Array[Any], hashes: NDArray[np.uint64], order: Sequence[pa.Array[Any]]) -> NDArray[np.bool_]:
     """Return a mask of the rows that are the latest of their key: one for each of the canonical keys.
 
     That is the row with the highest value in the first array of `order`; among several, the one with the highest value
     in the second, and so on. Of rows that are equal in all of them it is the last.
     """
-    encoded: Any = keys.dictionary_encode(null_encoding="encode")
-    won = np.zeros(len(keys), np.bool_)
-    contest = _Contest(encoded.indices.to_numpy(), len(encoded.dictionary), won)
-    for values in order:
-        if not contest.rows.size:
-            break
-        contest.decide(_ranks(values.take(contest.rows)))
-    contest.decide(iter([contest.rows]))
+    won = np.ones(len(keys), np.bool_)
+    # Most keys have one row. Arrow's table of distinct keys has to hold the others only.
+    rows = _with_equal_hashes(hashes)
+    if rows.size:
+        encoded: Any = keys.take(rows).dictionary_encode(null_encoding="encode")
+        contest = _Contest(rows, encoded.indices.to_numpy(), len(encoded.dictionary), won)
+        for values in order:
+            if not contest.rows.size:
+                break
+            contest.decide(_ranks(values.take(contest.rows)))
+        contest.decide(iter([contest.rows]))
     return won
 
 
@@ -44,34 +47,40 @@ def is_as_late(values: Sequence[pa.Array[Any]], others: Sequence[pa.Array[Any]])
     return result >= 0
 
 
-class _Contest:
-    """The rows that may be the latest of their keys, which are numbered by `codes`, below `keys`.
+def _with_equal_hashes(hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return the rows whose hash another row has too."""
+    order = np.argsort(hashes)
+    in_order = hashes[order]
+    is_same = np.zeros(len(hashes) + 1, np.bool_)
+    np.equal(in_order[1:], in_order[:-1], out=is_same[1:-1])
+    return np.sort(order[is_same[1:] | is_same[:-1]])
 
-    `rows` are the positions of those of which several are left for a key; `won` has those that are the only ones.
+
+class _Contest:
+    """Rows that may be the latest of their keys, which are numbered by `codes`, below `keys`.
+
+    `rows` are those that are left, several for a key; `won` is made false for those that are not.
     """
 
-    def __init__(self, codes: NDArray[np.int32], keys: int, won: NDArray[np.bool_]) -> None:
-        self._codes = codes
+    def __init__(self, rows: NDArray[np.int64], codes: NDArray[np.int32], keys: int, won: NDArray[np.bool_]) -> None:
         self._keys = keys
         self._won = won
-        self.rows = np.arange(len(codes))
-        self._take(self.rows)
+        self._leave(rows, codes)
+        won[self.rows] = False
 
     def decide(self, ranks: Iterator[NDArray[np.int64]]) -> None:
         """Leave rows with the highest ranks of their key, by the first of `ranks`, then by the next."""
-        codes = self._codes[self.rows]
         leads = np.ones(len(self.rows), np.bool_)
         for each in ranks:
-            highest = np.full(self._keys, np.iinfo(np.int64).min)
-            np.maximum.at(highest, codes[leads], each[leads])
-            leads &= each == highest[codes]
-        self._take(self.rows[leads])
+            highest = np.full(self._keys, _LOWEST)
+            np.maximum.at(highest, self._codes[leads], each[leads])
+            leads &= each == highest[self._codes]
+        self._leave(self.rows[leads], self._codes[leads])
 
-    def _take(self, rows: NDArray[np.int64]) -> None:
-        codes = self._codes[rows]
+    def _leave(self, rows: NDArray[np.int64], codes: NDArray[np.int32]) -> None:
         is_alone = np.bincount(codes, minlength=self._keys)[codes] == 1
         self._won[rows[is_alone]] = True
-        self.rows = rows[~is_alone]
+        self.rows, self._codes = rows[~is_alone], codes[~is_alone]
 
 
 def _ranks(values: pa.Array[Any]) -> Iterator[NDArray[np.int64]]:
