@@ -131,7 +131,7 @@ def _hashes_of_bytes(keys: pa.Array[Any]) -> NDArray[np.uint64]:
     starts, lengths = offsets[:-1] - offsets[0] + _WORD, np.diff(offsets)
     hashes = lengths.astype(np.uint64) * _MULTIPLIERS[1]
     if (width := int(lengths[0])) == lengths.min() == lengths.max() and 0 < width <= _LONG_BYTES and not width % _WORD:
-        for word in content[_WORD:].view("<u8").reshape(rows, -1).T:  # As below, and several times as fast.
+        for word in content[_WORD:].view("<u8").reshape(len(keys), -1).T:  # As below, and several times as fast.
             hashes = _mixed(hashes, word)
         return _finished(hashes)
     shifts = (np.maximum(_WORD - lengths, 0) * _WORD).astype(np.uint64) if lengths.min() < _WORD else None
