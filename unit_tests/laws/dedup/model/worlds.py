@@ -6,7 +6,7 @@ landed and not merged are merged by the next sync that is not killed, whatever i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -39,14 +39,15 @@ class Outcome(NamedTuple):
 class World:
     """A table. `main` is what readers find; it is unique by the key of `by`, or was appended to if that is None.
 
-    `pending` are rows that were landed, by the definition that they are to be merged by, the older first.
-    `unpublished` are rows of an overwrite of `generation`. `lowest` is the lowest generation in main.
+    `pending` are rows that were landed, to be merged by `pending_by`. `unpublished` are rows of an overwrite of
+    `generation`. `lowest` is the lowest generation in main.
     """
 
     main: Rows = NOTHING
     by: Definition | None = None
     lowest: int | None = None
-    pending: tuple[tuple[Definition, Rows], ...] = ()
+    pending: Rows = NOTHING
+    pending_by: Definition | None = None
     generation: int | None = None
     unpublished: Rows = NOTHING
 
@@ -57,66 +58,62 @@ class World:
     def begun(self, sync: Sync) -> World:
         """Return the table once a sync has begun. Raises Conflict."""
         if self.replaced_by(sync):
-            return replace(
-                self,
-                generation=sync.generation,
-                unpublished=self.unpublished if self.generation == sync.generation else NOTHING,
-            )
+            resumed = self.unpublished if self.generation == sync.generation else NOTHING
+            return replace(self, generation=sync.generation, unpublished=resumed)
+        if sync.by is not None and self.by is not None and sync.by.key != self.by.key:
+            raise Conflict
+        if self._is_first_to_merge(sync):
+            return self
         lowest = self.lowest
         if lowest is not None or not self.main:
             known = (lowest, sync.generation, self.generation)
             lowest = min(each for each in known if each is not None)
-        world, adopted = replace(self, lowest=lowest, generation=None, unpublished=NOTHING), self.unpublished
-        if sync.by is None:
-            # As rows that were appended, after all that were landed before.
-            settled = world.settled() if adopted or not world.pending else world
-            return replace(settled, main=settled.main | adopted, by=settled.by if settled.pending else None)
-        keys = {by.key for by in (self.by, *(by for by, _ in self.pending)) if by is not None}
-        if keys - {sync.by.key}:
-            raise Conflict
-        return world._with_pending(sync.by, adopted)
+        adopted, world = self.unpublished, replace(self, lowest=lowest, generation=None, unpublished=NOTHING)
+        if sync.by is not None:
+            pending = world.pending | adopted
+            return replace(world, pending=pending, pending_by=sync.by if pending else None)
+        return replace(world, main=world.main | adopted, by=None) if adopted else world
 
     def landed(self, sync: Sync, rows: Rows) -> Outcome:
         """Return the table after a batch was committed."""
         if self.replaced_by(sync):
             return Outcome({replace(self, unpublished=self.unpublished | rows)})
-        merges = [*self._settling()]
+        steps = self._until_ready(sync)
+        world = steps[-1]
         if sync.by is None:
-            settled = merges[-1] if merges else self
-            return Outcome({replace(settled, main=settled.main | rows, by=None)}, frozenset(merges))
-        # Rows of another cursor are merged before the sync's own; whether now or at its end shows in nothing else.
-        is_other = any(by != sync.by for by, _ in self.pending)
-        begun = [self, *merges] if is_other else [self]
-        return Outcome({world._with_pending(sync.by, rows) for world in begun}, frozenset(begun))
+            return Outcome({replace(world, main=world.main | rows, by=None)}, frozenset(steps))
+        return Outcome({replace(world, pending=world.pending | rows, pending_by=sync.by)}, frozenset(steps))
 
     def ended(self, sync: Sync) -> Outcome:
         """Return the table after the sync has published what it has landed."""
         if self.replaced_by(sync):
             rows = self.unpublished if sync.by is None else deduplicated(self.unpublished, sync.by)
-            return Outcome({World(rows, sync.by, sync.generation)})
-        merges = [*self._settling()]
-        return Outcome({merges[-1] if merges else self}, frozenset(merges))
+            return Outcome({World(rows, sync.by, sync.generation)}, frozenset([replace(self, unpublished=rows)]))
+        steps = self._until_ready(sync)
+        return Outcome({steps[-1].settled()}, frozenset(steps))
 
     def settled(self) -> World:
         """Return the table with all that is pending merged."""
-        *_, last = (self, *self._settling())
-        return last
-
-    def _settling(self) -> Iterator[World]:
-        world = self
-        while world.pending:
-            (by, rows), *others = world.pending
-            stored = deduplicated(world.main | rows, by) if world.by is None else merged(world.main, rows, by)
-            world = replace(world, main=stored, by=by, pending=tuple(others))
-            yield world
-
-    def _with_pending(self, by: Definition, rows: Rows) -> World:
-        if not rows:
+        if self.pending_by is None:
             return self
-        *others, (last, landed) = self.pending or ((by, NOTHING),)
-        if last == by:
-            return replace(self, pending=(*others, (by, landed | rows)))
-        return replace(self, pending=(*self.pending, (by, rows)))
+        rows, by = self.pending, self.pending_by
+        main = deduplicated(self.main | rows, by) if self.by is None else merged(self.main, rows, by)
+        return replace(self, main=main, by=by, pending=NOTHING, pending_by=None)
+
+    def _is_first_to_merge(self, sync: Sync) -> bool:
+        """Whether what is pending is merged before the sync lands anything.
+
+        Rows that came by another cursor are compared by it, if there are rows that others were compared with by it.
+        """
+        if self.pending_by is None:
+            return False
+        return sync.by is None or (self.by is not None and sync.by != self.pending_by)
+
+    def _until_ready(self, sync: Sync) -> list[World]:
+        """Return the table, and what it is after each step until the sync can land rows."""
+        if not self._is_first_to_merge(sync):
+            return [self]
+        return [self, self.settled(), self.settled().begun(sync)]
 
 
 class Worlds:

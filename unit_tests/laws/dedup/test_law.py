@@ -1,0 +1,93 @@
+"""The law: whatever syncs are asked for, and wherever they are killed, readers find what the model has."""
+
+from __future__ import annotations
+
+import tempfile
+from itertools import count
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+from pyiceberg.exceptions import NoSuchTableError
+
+from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+from unit_tests.cloud import another_client
+from unit_tests.examples import examples
+from unit_tests.laws.dedup.histories import History, Step, histories
+from unit_tests.laws.dedup.judges import by_duckdb, by_pyiceberg, versions_of
+from unit_tests.laws.dedup.kills import Killed, watched
+from unit_tests.laws.dedup.model.versions import Version
+from unit_tests.laws.dedup.model.worlds import Sync, Worlds
+from unit_tests.laws.dedup.syncs import RunningSync
+
+_streams = count()
+_CONNECTOR, _READER = another_client(), another_client()
+"""Kills concern the connector's clients alone."""
+
+
+class Play:
+    """One history, played and judged after every sync."""
+
+    def __init__(self, history: History, folder: Path) -> None:
+        self._history = history
+        self._folder = folder
+        self._stream = f"orders_{next(_streams)}"
+        self._worlds = Worlds()
+        self._sent: list[Version] = []
+        self._generation, self._overwrites = 1, False
+
+    def sync(self, number: int, step: Step) -> None:
+        """Run a sync, until it ends or is killed."""
+        if step.asks == "refresh":
+            self._generation += 1
+        self._overwrites = step.asks == "refresh" or (step.asks == "resume" and self._overwrites)
+        asked = Sync(self._generation, self._overwrites, self._history.definition(step))
+        sync = RunningSync(self._history, step, asked, number, self._stream, _CONNECTOR, self._folder)
+        worlds, operation = self._worlds, "begin"
+        try:
+            with watched(_CONNECTOR, step.killed):
+                sync.begin()
+                worlds.begin(asked)
+                for drafts in step.batches:
+                    operation = "land"
+                    batch = [*self._history.versions(step, drafts, len(self._sent))]
+                    self._sent += [version for version, _ in batch]
+                    rows = frozenset(version for version, _ in batch)
+                    sync.land([line for _, line in batch])
+                    worlds.land(asked, rows)
+                operation = "end"
+                sync.end()
+                worlds.end(asked)
+        except Killed:
+            match operation:
+                case "begin":
+                    worlds.begin(asked, killed=True)
+                case "land":
+                    worlds.land(asked, rows, killed=True)
+                case _:
+                    worlds.end(asked, killed=True)
+            note(f"sync {number} was killed at {operation}")
+        self._judge(sync)
+
+    def _judge(self, sync: RunningSync) -> None:
+        try:
+            table = TableOperations(sync.name, _READER).load()
+        except NoSuchTableError:
+            assert self._worlds.see(()), "there is no table"
+            return
+        for rows in (by_pyiceberg(table), by_duckdb(table, _READER)):
+            found = versions_of(rows, self._sent)
+            assert self._worlds.see(found), f"{sorted(found, key=repr)} of {[w.main for w in self._worlds.possible]}"
+
+
+@pytest.mark.usefixtures("cloud")
+def test_a_table_has_the_rows_that_a_dict_has() -> None:
+    @settings(max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow])
+    @given(histories(steps=4))
+    def law(history: History) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            play = Play(history, Path(folder))
+            for number, step in enumerate(history.steps, start=1):
+                play.sync(number, step)
+
+    law()
