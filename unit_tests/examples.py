@@ -8,3 +8,8 @@ _SHARE = 1.0 if "EVERY_EXAMPLE" in os.environ else 0.2
 def examples(count: int) -> int:
     """Return `count` where all are wanted (`make laws`), and a fifth of it in every other run, but no less than 25."""
     return max(round(count * _SHARE), min(count, 25))
+
+
+def long_examples(count: int, few: int) -> int:
+    """Return `count` where all are wanted, and `few` in every other run: for laws whose examples take long."""
+    return count if "EVERY_EXAMPLE" in os.environ else few

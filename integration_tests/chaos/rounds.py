@@ -75,10 +75,12 @@ class Round:
 
     def _happening(self, random: Random, left: int) -> Callable[[Random], None]:
         share = random.random()
+        if self.subject.deletes and share < 0.8:
+            share *= 0.6  # Merges are killed more often than anything else.
         if left == 1 or share >= 0.94:
             return self._calm
         if share < 0.48:
-            return self._killed_at_the_end if self.subject.deletes and random.random() < 0.6 else self._killed
+            return self._killed_at_the_end if self.subject.deletes and random.random() < 0.7 else self._killed
         if share < 0.76:
             return self._faulty
         if share < 0.78:

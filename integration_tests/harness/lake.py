@@ -235,7 +235,8 @@ class Lake:
         if not deletes:
             return {}
         with self._files([_key(file.file_path) for file in deletes]) as (engine, folder):
-            return dict(engine.sql(f"SELECT file_path, list(pos) FROM '{folder}/*' GROUP BY file_path").fetchall())
+            rows = engine.read_parquet(f"{folder}/*")
+            return dict(rows.aggregate("file_path, list(pos)", "file_path").fetchall())
 
     def _read_hive(self, entry: "TableTypeDef") -> pa.Table:
         return self.read_hive_files([*self._hive_files(entry)], entry["StorageDescriptor"])

@@ -1,9 +1,9 @@
-"""Kills at a call of AWS: from then on, no call that the process makes reaches AWS."""
+"""What happens to a sync at a call of AWS: a kill, after which no call of it reaches AWS, or somebody else's work."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,18 +16,21 @@ class Killed(BaseException):
 
 
 class Watch:
-    """Counts the calls of a sync, and kills it."""
+    """Counts the calls of a sync. Kills it, or does something else before the call of a number, from 1."""
 
-    def __init__(self, kill: Kill | None) -> None:
-        self.calls: list[str] = []
+    def __init__(self, kill: Kill | None, act: tuple[int, Callable[[], object]] | None = None) -> None:
+        self.calls = 0
         self.killed = False
         self._kill = kill
+        self._act = act
         self._lock = threading.Lock()
 
-    def before(self, event_name: str, **_: object) -> None:
+    def before(self, **_: object) -> None:
         with self._lock:
             if not self.killed:
-                self.calls.append(event_name.removeprefix("before-call."))
+                self.calls += 1
+                if self._act is not None and self._act[0] == self.calls:
+                    self._act[1]()
                 self.killed = self._is_due("before")
             if self.killed:
                 raise Killed
@@ -40,19 +43,21 @@ class Watch:
 
     def _is_due(self, moment: str) -> bool:
         kill = self._kill
-        return kill is not None and kill.moment == moment and len(self.calls) == kill.call
+        return kill is not None and kill.moment == moment and self.calls == kill.call
 
 
 @contextmanager
-def watched(access: AwsAccess, kill: Kill | None) -> Iterator[Watch]:
-    """Kill what uses these clients, as long as this lasts."""
-    watch = Watch(kill)
+def watched(
+    access: AwsAccess, kill: Kill | None, act: tuple[int, Callable[[], object]] | None = None
+) -> Iterator[None]:
+    """Let this happen to whoever uses these clients, as long as this lasts."""
+    watch = Watch(kill, act)
     clients: list[Any] = [access.client("s3"), access.client("glue")]
     for client in clients:
         client.meta.events.register_first("before-call", watch.before)
         client.meta.events.register_first("after-call", watch.after)
     try:
-        yield watch
+        yield
     finally:
         for client in clients:
             client.meta.events.unregister("before-call", watch.before)

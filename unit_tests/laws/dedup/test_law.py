@@ -12,7 +12,7 @@ from pyiceberg.exceptions import NoSuchTableError
 
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from unit_tests.cloud import another_client
-from unit_tests.examples import examples
+from unit_tests.examples import long_examples
 from unit_tests.laws.dedup.histories import History, Step, histories
 from unit_tests.laws.dedup.judges import by_duckdb, by_pyiceberg, versions_of
 from unit_tests.laws.dedup.kills import Killed, watched
@@ -82,7 +82,7 @@ class Play:
 
 @pytest.mark.usefixtures("cloud")
 def test_a_table_has_the_rows_that_a_dict_has() -> None:
-    @settings(max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=long_examples(300, few=7), suppress_health_check=[HealthCheck.too_slow])
     @given(histories(steps=4))
     def law(history: History) -> None:
         with tempfile.TemporaryDirectory() as folder:
