@@ -42,7 +42,9 @@ class Merges:
         properties: Mapping[str, str],
     ) -> None:
         """Merge what is pending; files are written as the plan of the next batch says. Raises as `Merge.run`."""
-        settings = MergeSettings(plan.folder, plan.codec, self.deletes)
+        # An append may yet have to adopt an overwrite that is not published: it takes over files without deletes.
+        deletes = self.deletes if scope.pending is not None else "copy_on_write"
+        settings = MergeSettings(plan.folder, plan.codec, deletes)
         merge = Merge(self.table, scope, self.operations, self.jobs, self.access, settings, require, properties)
         try:
             merge.run()
