@@ -196,6 +196,8 @@ class Landing:
     def _publish(self, stream: StreamId) -> None:
         table = self._tables[stream].result()
         with naming_grants(*table.name, self._access):
+            with self._stages.active("merging"):
+                table.merge()
             table.publish(self._executors.rewrite)
 
     def _encode(self, staged: Sequence[StagedBatch], tasks_wanted: int | None) -> Mapping[StreamId, list[UnitResult]]:
@@ -227,6 +229,19 @@ class Landing:
                 outcome = BatchFailed(batch, failure_of(error, batch.stream, doing))
             # Under the lock: after a failure the stream's next batch must not be committed.
             self._settle(outcome)
+            if isinstance(outcome, BatchCommitted):
+                self._merge_if_due(table, batch.stream)
+
+    def _merge_if_due(self, table: Table, stream: StreamId) -> None:
+        """Merge what waits for it, if it is much. What fails now is tried again later: the batch is committed."""
+        try:
+            if table.merge_is_due():
+                with self._stages.active("merging"), naming_grants(*table.name, self._access):
+                    table.merge()
+        except Exception as error:
+            failure = failure_of(error, stream, "deduplicate the committed records of")
+            _logger.warning("%s They are deduplicated later.", failure.message)
+            _logger.debug("%s", failure.detail)
 
     def _commit_encoded(self, table: Table, encoded: _EncodedBatch) -> BatchOutcome:
         batch = encoded.batch

@@ -31,7 +31,7 @@ BUSIEST = 10
 class ActiveStages:
     """The stages that are at work on some thread. Thread-safe."""
 
-    ALL = ("reading", "encoding", "committing", "publishing")
+    ALL = ("reading", "encoding", "committing", "merging", "publishing")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -123,11 +123,20 @@ class Table(Protocol):
         Reencode if the files do not fit the table any more.
         """
 
+    def merge_is_due(self) -> bool:
+        """Whether so many committed rows wait for their deduplication that `merge` should not wait for the end."""
+
+    def merge(self) -> None:
+        """Deduplicate the committed rows that wait for it, with those of the table. Nothing if there are none.
+
+        What cannot be merged waits on, and is as safe as before.
+        """
+
     def publish(self, rewrite: Rewrite) -> None:
         """Finish a stream that is complete, whether or not it had records.
 
-        An overwrite becomes visible in place of the old content, in one step. An append finishes what `prepare` left
-        for the first batch, if there was none.
+        Rows that wait for their deduplication are merged first. An overwrite becomes visible in place of the old
+        content, in one step. An append finishes what `prepare` left for the first batch, if there was none.
         """
 
     def discard(self, files: Sequence[DataFile]) -> None:

@@ -159,6 +159,13 @@ class HiveTable:
         self._replan()
         return Reencode("another writer moved its files, or changed its columns, while the batch was committed")
 
+    def merge_is_due(self) -> bool:
+        """Return False: rows of Hive tables are not deduplicated."""
+        return False
+
+    def merge(self) -> None:
+        """Do nothing."""
+
     def publish(self, rewrite: Rewrite) -> None:
         """Let readers see a pending overwrite. The folder that it replaces is deleted by the next sync."""
         self._mode.adopt_pending(rewrite)

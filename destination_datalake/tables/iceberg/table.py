@@ -79,9 +79,6 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-_MOST_SETTLEMENTS = 4
-"""How often a sync merges what others have left pending before it can write."""
-
 _PROPERTIES: Mapping[str, str] = {
     "format-version": "2",
     "write.format.default": "parquet",
@@ -123,6 +120,7 @@ class IcebergTable:
         self._commits = GovernedCommits(name, self._operations, databases.governance)
         self._merges = Merges(name, self._operations, jobs, access, layout.config.dedup.deletes)
         self._mode: WriteMode = Append(name, stream)
+        self._has_merged = False
         self._metadata: TableMetadata
         self._wanted: tuple[tuple[Field, ...], WantedLayout] | None = None
 
@@ -159,6 +157,7 @@ class IcebergTable:
         files that hold it as float are rewritten in the same commit.
         """
         self._settle()
+        self._has_merged = False
         promotion = Promotion(self.name, self._plan.folder, self._access, rewrite)
         # The files of a unit share their columns: a table of many partitions has a thousand files, and few such.
         written = dict.fromkeys({id(file.columns): file.columns for file in files}.values())
@@ -214,13 +213,15 @@ class IcebergTable:
         if (scope := self._mode.to_merge) is not None:
             run = self._merges.run if scope.pending is None else self._merges.try_run
             run(scope, self._plan, self._mode.require, self._mode.properties)
+        self._has_merged = True
 
     def publish(self, _rewrite: Rewrite) -> None:
         """Make an overwrite's branch the table's content, empty if no batch was committed. Only once.
 
         What is to be deduplicated is merged first.
         """
-        self.merge()
+        if not self._has_merged:
+            self.merge()
         self._mode = self._mode.publish(self._operations)
 
     def discard(self, files: Sequence[DataFile]) -> None:
@@ -250,7 +251,7 @@ class IcebergTable:
 
     def _settle(self) -> None:
         """Merge what earlier syncs have left for this one to merge before it writes anything."""
-        for _ in range(_MOST_SETTLEMENTS):
+        for _ in range(4):
             if (scope := self._mode.to_settle) is None:
                 return
             self._merges.run(scope, self._plan, self._mode.require, self._mode.properties)

@@ -41,6 +41,12 @@ class FakeTable:
             self.discarded += [file.uri for file in files]
         return answer
 
+    def merge_is_due(self) -> bool:
+        return False
+
+    def merge(self) -> None:
+        pass
+
     def publish(self, _rewrite: Rewrite) -> None:
         self.on_publish()
         self.published = True
