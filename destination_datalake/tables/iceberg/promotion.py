@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from pyiceberg.manifest import FileFormat
+from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from destination_datalake.files.plan import RewriteFailed, RewriteTask, Rewritten
 from destination_datalake.tables.iceberg.branches import unpublished_branches
+from destination_datalake.tables.iceberg.snapshots.deletes import DeletesInUse, as_sources, live_files_with_deletes
 from destination_datalake.tables.iceberg.snapshots.entries import rewritten_entry
-from destination_datalake.tables.iceberg.snapshots.manifests import has_row_level_deletes, live_files
-from destination_datalake.tables.iceberg.snapshots.replacing import replace_files
+from destination_datalake.tables.iceberg.snapshots.replacing import Change, merge_files
 from destination_datalake.tables.table import Rewrite, TableConflict, TableName
 
 if TYPE_CHECKING:
@@ -28,6 +30,21 @@ if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
 
 _logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    entry: IcebergFile
+    deletes: tuple[IcebergFile, ...]
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What its rewriting depends on: the paths of the file and of its delete files."""
+        return (self.entry.file_path, *sorted(each.file_path for each in self.deletes))
+
+    @property
+    def has_equality_deletes(self) -> bool:
+        return any(each.content == DataFileContent.EQUALITY_DELETES for each in self.deletes)
 
 
 class Promotion:
@@ -41,7 +58,7 @@ class Promotion:
         self._folder = folder
         self._access = access
         self._rewrite = rewrite
-        self._rewritten: dict[tuple[str, frozenset[int]], Rewritten] = {}
+        self._rewritten: dict[tuple[tuple[str, ...], frozenset[int]], Rewritten] = {}
         self._added: list[Rewritten] = []
         self._without_field_ids = 0
         self._columns = ""
@@ -50,8 +67,8 @@ class Promotion:
     def rewrite_files(self, table: Table, transaction: Transaction, to_double: frozenset[int]) -> None:
         """Rewrite the files of each branch and replace them by the new ones in one overwrite snapshot.
 
-        `to_double` are the ids of the promoted fields; none if another writer has promoted them. Raises TableConflict
-        if rows that delete files have deleted would come back.
+        `to_double` are the ids of the promoted fields; none if another writer has promoted them. Rows that position
+        deletes remove are not in the new files. Raises TableConflict if those of equality deletes would come back.
         """
         self._added, self._without_field_ids = [], 0
         if not to_double:
@@ -61,19 +78,23 @@ class Promotion:
         branches = [
             branch for branch in (MAIN_BRANCH, *unpublished_branches(table.metadata)) if branch in table.metadata.refs
         ]
-        live = {branch: self._parquet_files(table, branch) for branch in branches}
-        self._write({file.file_path for files in live.values() for file in files}, to_double)
-        for branch, files in live.items():
-            pairs = [(file, self._rewritten[file.file_path, to_double]) for file in files]
-            changed = [(old, new) for old, new in pairs if new.target != old.file_path]
-            # A file has value counts for its columns, so one with counts that was not rewritten lacks field ids.
-            self._without_field_ids += sum(
-                not to_double.isdisjoint(old.value_counts or ()) for old, new in pairs if new.target == old.file_path
-            )
-            if changed:
-                self._added += [new for _, new in changed]
-                entries = [(old, rewritten_entry(old, new, to_double)) for old, new in changed]
-                replace_files(entries, branch, table, transaction)
+        live = {branch: self._files(table, branch) for branch in branches}
+        self._write([file for files, _ in live.values() for file in files], to_double)
+        for branch, (files, deletes_in_use) in live.items():
+            replaced = []
+            added = []
+            for file in files:
+                new = self._rewritten[file.key, to_double]
+                if new.target == file.entry.file_path:
+                    # It has value counts for its columns, so with counts of these it lacks field ids.
+                    self._without_field_ids += not to_double.isdisjoint(file.entry.value_counts or ())
+                    continue
+                replaced.append(file)
+                if new.rows:
+                    self._added.append(new)
+                    added.append(rewritten_entry(file.entry, new, to_double))
+            unneeded = deletes_in_use.without(file.deletes for file in replaced)
+            merge_files(Change(added, [*(file.entry for file in replaced), *unneeded]), branch, table, transaction)
 
     def log(self) -> None:
         """Log the promotion, once it is committed."""
@@ -105,32 +126,38 @@ class Promotion:
         """Return all rewritten files of all attempts, partly written ones included."""
         return [file for file in self._rewritten.values() if file.target != file.source]
 
-    def _parquet_files(self, table: Table, branch: str) -> list[IcebergFile]:
-        head = table.metadata.refs[branch].snapshot_id
-        files = [file for file in live_files(table, head) if file.file_format == FileFormat.PARQUET]
-        if files and has_row_level_deletes(table, head):
+    def _files(self, table: Table, branch: str) -> tuple[list[_File], DeletesInUse]:
+        """Return the Parquet files of a branch. Raises TableConflict if equality deletes apply to some."""
+        found, in_use = live_files_with_deletes(table, table.metadata.refs[branch].snapshot_id)
+        files = [_File(file, deletes) for file, deletes in found if file.file_format == FileFormat.PARQUET]
+        if any(file.has_equality_deletes for file in files):
             raise TableConflict(
                 f"Cannot write to table {self._table}: its column {self._columns} must become double, for which the "
                 f"files that hold it as float must be rewritten, and on branch {branch} rows of such files are "
-                "deleted by delete files, which would no longer apply. Compact the table (in Athena OPTIMIZE, in Spark "
-                "rewrite_data_files with delete-file-threshold 1), or make the column double, and sync again."
+                "deleted by equality deletes, which would no longer apply. Compact the table (in Athena OPTIMIZE, in "
+                "Spark rewrite_data_files with delete-file-threshold 1), or make the column double, and sync again."
             )
-        return files
+        return files, in_use
 
-    def _write(self, paths: set[str], to_double: frozenset[int]) -> None:
-        missing = sorted(path for path in paths if (path, to_double) not in self._rewritten)
-        tasks = [
-            RewriteTask(path, f"{self._folder_of(path)}/{uuid4().hex}.parquet", {}, self._access, to_double)
-            for path in missing
-        ]
+    def _write(self, files: Iterable[_File], to_double: frozenset[int]) -> None:
+        missing = {file.key: file for file in files if (file.key, to_double) not in self._rewritten}
+        tasks = {key: self._task(file, to_double) for key, file in sorted(missing.items())}
         if not tasks:
             return
         try:
-            self._rewritten |= {(file.source, to_double): file for file in self._rewrite(tasks)}
+            done = {file.target: file for file in self._rewrite([*tasks.values()])}
         except RewriteFailed:
             # Which of the targets were written is unknown.
-            self._rewritten |= {(task.source, to_double): Rewritten(task.source, task.target, 0, 0) for task in tasks}
+            for key, task in tasks.items():
+                self._rewritten[key, to_double] = Rewritten(task.source, task.target, 0, 0)
             raise
+        for key, task in tasks.items():
+            self._rewritten[key, to_double] = done.get(task.target) or done[task.source]
+
+    def _task(self, file: _File, to_double: frozenset[int]) -> RewriteTask:
+        path = file.entry.file_path
+        target = f"{self._folder_of(path)}/{uuid4().hex}.parquet"
+        return RewriteTask(path, target, {}, self._access, to_double, as_sources(file.deletes))
 
     def _folder_of(self, path: str) -> str:
         """Return the folder for the new file: that of the file at `path`, its partition's, if that is in ours."""

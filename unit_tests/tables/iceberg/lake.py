@@ -206,15 +206,27 @@ class Lake:
         pq.write_table(
             pa.Table.from_pylist([{"file_path": first.file.file_path, "pos": 0}], pa.schema([_PATH, _POSITION])), body
         )
+        self.add_deletes(body.getvalue(), branch, content=DataFileContent.POSITION_DELETES)
+
+    def delete_by_equality(self, branch: str = MAIN_BRANCH) -> None:
+        """Delete rows of a branch by their ids, as engines do that do not read first. PyIceberg cannot read it."""
+        body = io.BytesIO()
+        id_: pa.Field[Any] = pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})
+        pq.write_table(pa.Table.from_pylist([{"id": 0}], pa.schema([id_])), body)
+        self.add_deletes(body.getvalue(), branch, content=DataFileContent.EQUALITY_DELETES, equality_ids=[1])
+
+    def add_deletes(self, body: bytes, branch: str, **more: Any) -> None:
+        """Add a delete file of one row that applies to all files, as its entry says nothing of them."""
         file = IcebergFile.from_args(
-            content=DataFileContent.POSITION_DELETES,
-            file_path=self.put(body.getvalue()),
+            file_path=self.put(body),
             file_format=FileFormat.PARQUET,
             partition=Record(),
             record_count=1,
-            file_size_in_bytes=len(body.getvalue()),
+            file_size_in_bytes=len(body),
+            **more,
         )
         file.spec_id = 0
+        table = self.load()
         with table.transaction() as transaction:
             merge_files(Change([file]), branch, table, transaction)
 

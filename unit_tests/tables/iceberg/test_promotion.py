@@ -231,20 +231,51 @@ def test_rewritten_files_are_deleted_when_another_writer_promotes_the_column_fir
 
 
 @pytest.mark.parametrize("branch", [MAIN_BRANCH, "airbyte_generation_2"])
-def test_a_promotion_is_refused_where_delete_files_apply(lake: Lake, branch: str) -> None:
-    """Delete files refer to data files by path: deleted rows would come back."""
+def test_a_promotion_is_refused_where_equality_deletes_apply(lake: Lake, branch: str) -> None:
+    """They apply to older files only: deleted rows would come back."""
     lake.commit(lake.open(columns=columns()), 1, 2, price=TENTH)
     opened = lake.open(2, overwrite=True, columns=columns())
     lake.commit(opened, 3, 4, price=TENTH)
-    lake.delete_first_row(branch)
+    lake.delete_by_equality(branch)
     before = lake.objects()
 
     with pytest.raises(TableConflict, match=f"column price must become double, .* on branch {branch} rows"):
         promote(lake, opened, Executors(), 5)
 
     assert lake.load().schema().find_type("price") == FloatType()
-    assert rows(lake) == ([(2, TENTH)] if branch == MAIN_BRANCH else [(1, TENTH), (2, TENTH)])
     assert lake.objects() == before
+
+
+@pytest.mark.parametrize("branch", [MAIN_BRANCH, "airbyte_generation_2"])
+def test_rows_that_position_deletes_remove_stay_deleted(lake: Lake, branch: str) -> None:
+    """They name data files by path, which a promotion changes."""
+    first = lake.open(columns=columns())
+    lake.commit(first, 1, 2, price=TENTH)
+    opened = lake.open(2, overwrite=True, columns=columns())
+    lake.commit(opened, 3, 4, price=TENTH)
+    lake.delete_first_row(branch)
+
+    promote(lake, opened, Executors(), 5)
+
+    kept = {MAIN_BRANCH: [1, 2], "airbyte_generation_2": [3, 4, 5]}
+    kept[branch].pop(0)
+    assert {name: lake.ids(name) for name in kept} == kept
+    assert all(not task.delete_files for task in lake.load().scan().plan_files())
+    assert [row["id"] for row in lake.load().scan("price < 0.5").to_arrow().to_pylist()] == kept[MAIN_BRANCH]
+
+
+def test_a_file_of_which_all_rows_are_deleted_goes_when_its_column_becomes_double(lake: Lake) -> None:
+    opened = lake.open(columns=columns())
+    lake.commit(opened, 1, price=TENTH)
+    lake.delete_first_row()
+    before = lake.objects()
+
+    promote(lake, opened, Executors(), 2)
+
+    assert lake.ids() == [2]
+    [live] = [task.file.file_path for task in lake.load().scan().plan_files()]
+    new = {key for key in lake.objects() - before if key.endswith(".parquet")}
+    assert {f"s3://{lake.bucket}/{key}" for key in new} == {live}
 
 
 def test_a_failed_rewrite_changes_nothing_and_leaves_no_file(lake: Lake) -> None:

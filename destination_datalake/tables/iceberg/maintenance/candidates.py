@@ -1,19 +1,27 @@
-"""The files of a snapshot that may be compacted, and those that may not because rows of theirs may be deleted."""
+"""The files of a snapshot that may be compacted, and those that may not because of equality deletes."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile as IcebergFile
-from pyiceberg.manifest import FileFormat, ManifestContent, ManifestEntry, ManifestFile
+from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from destination_datalake.tables.iceberg.snapshots.deletes import Deletes, PartitionKey, partition_key
+from destination_datalake.tables.iceberg.snapshots.deletes import (
+    Deletes,
+    DeletesInUse,
+    PartitionKey,
+    is_for_one,
+    partition_key,
+)
 from destination_datalake.tables.iceberg.snapshots.manifests import live_entries, live_manifests
+
+_MOST_DEAD = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +33,21 @@ class Candidate:
     sequence: int | None
     manifest: str
     """The manifest that lists it."""
+    deletes: tuple[IcebergFile, ...] = ()
+    """The files of position deletes that may have rows of it."""
+
+    @property
+    def is_worn(self) -> bool:
+        """Whether so many of its rows are deleted that it should be written again, however large it is.
+
+        Only delete files that are for it alone are counted: of others the share of this file is unknown.
+        """
+        dead = sum(each.record_count for each in self.deletes if is_for_one(each, self.file.file_path))
+        return dead > _MOST_DEAD * self.file.record_count
+
+    def has_same_deletes(self, other: Candidate) -> bool:
+        """Whether the same delete files may apply to both."""
+        return {each.file_path for each in self.deletes} == {each.file_path for each in other.deletes}
 
     @property
     def partition(self) -> PartitionKey:
@@ -37,11 +60,13 @@ class Candidates:
     """`files` can be compacted; so many others cannot."""
 
     files: tuple[Candidate, ...]
-    with_deletes: int
-    """Delete files may apply to them."""
+    with_equality_deletes: int
+    """Equality deletes may apply to them."""
     of_other_formats: int
     repeated: int
     """They are listed more than once, and so are their rows. A removal, which is by path, would remove all of them."""
+    deletes: DeletesInUse
+    """The delete files, by the files of the snapshot that they may apply to, candidates or not."""
 
 
 class Manifests:
@@ -60,19 +85,22 @@ class Manifests:
         self._read(live_manifests(table, ref.snapshot_id) if ref is not None else [], table.io)
         deletes = Deletes(entry for entries in self._deletes.values() for entry in entries)
         times = Counter(each.file.file_path for files in self._data.values() for each in files)
+        in_use = DeletesInUse()
         found: list[Candidate] = []
-        with_deletes = of_other_formats = repeated = 0
+        with_equality_deletes = of_other_formats = repeated = 0
         for each in (each for files in self._data.values() for each in files):
+            applying = deletes.applying(each.file, each.sequence)
+            in_use.add(applying)
             if each.file.file_format != FileFormat.PARQUET:
                 of_other_formats += 1
-            elif deletes.may_apply(each.file, each.sequence):
-                with_deletes += 1
+            elif any(delete.content == DataFileContent.EQUALITY_DELETES for delete in applying):
+                with_equality_deletes += 1
             elif times[each.file.file_path] > 1:
                 repeated += 1
             else:
-                found.append(each)
+                found.append(replace(each, deletes=applying) if applying else each)
         found.sort(key=lambda each: each.sequence or 0)
-        return Candidates(tuple(found), with_deletes, of_other_formats, repeated)
+        return Candidates(tuple(found), with_equality_deletes, of_other_formats, repeated, in_use)
 
     def _read(self, manifests: Sequence[ManifestFile], io: FileIO) -> None:
         """Read what has not been read; forget manifests that are not among these."""

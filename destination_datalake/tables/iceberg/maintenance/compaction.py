@@ -1,8 +1,11 @@
 """Compaction of an Iceberg table: small files of main are rewritten as fewer large ones. Readers see the same rows.
 
+Rows that position deletes remove are left out, and delete files that no other file needs go with the old files. Files
+of which much is deleted are rewritten whatever their size.
+
 Some bins are compacted at a time, and committed in one snapshot. A commit takes only bins whose files are all live then
-and untouched by delete files; what was compacted in vain is deleted, and planned anew. A killed compaction leaves files
-that no table has, for the removal of orphans.
+with the same delete files as before; what was compacted in vain is deleted, and planned anew. A killed compaction
+leaves files that no table has, for the removal of orphans.
 """
 
 from __future__ import annotations
@@ -95,15 +98,18 @@ def plan_compaction(
     for each in found.files:
         if each.file.file_path not in leave:
             partitions[each.partition].append(each)
-    packed = [bin_ for files in partitions.values() for bin_ in bins(files, _size, target_bytes)]
+    packed = [tuple(bin_) for files in partitions.values() for bin_ in bins(files, _size, target_bytes)]
+    in_bins = {each.file.file_path for bin_ in packed for each in bin_}
+    worn = (each for files in partitions.values() for each in files if each.is_worn)
+    packed += [(each,) for each in worn if each.file.file_path not in in_bins]
     notes = []
-    if found.with_deletes:
-        notes.append(f"delete files may apply to {found.with_deletes} of its files")
+    if found.with_equality_deletes:
+        notes.append(f"equality deletes may apply to {found.with_equality_deletes} of its files")
     if found.of_other_formats:
         notes.append(f"{found.of_other_formats} of its files are no Parquet files")
     if found.repeated:
         notes.append(f"{found.repeated} of its entries are of files that it lists more than once")
-    return CompactionPlan(tuple(map(tuple, packed)), tuple(notes))
+    return CompactionPlan(tuple(packed), tuple(notes))
 
 
 def compact(
@@ -186,10 +192,10 @@ class _TableCompaction:
     def _commit(self, done: list[Compacted], chosen: Round) -> bool:
         """Commit what is still valid; return whether anything is. Delete the files of the rest."""
 
-        def build(table: Table, transaction: Transaction) -> list[tuple[Compacted, Compaction]]:
-            valid = list(chosen.valid(done, table, self._manifests))
+        def build(table: Table, transaction: Transaction) -> dict[str, Compaction]:
+            valid, unneeded = chosen.valid(done, table, self._manifests)
             if valid:
-                compact_files([compaction for _, compaction in valid], MAIN_BRANCH, table, transaction)
+                compact_files(valid.values(), unneeded, MAIN_BRANCH, table, transaction)
             return valid
 
         try:
@@ -197,15 +203,15 @@ class _TableCompaction:
         except TableBusy:
             self._delete(done)
             raise
-        names = {file.name for file, _ in committed}
-        self._delete([file for file in done if file.name not in names])
-        for file, compaction in committed:
-            self._leave.add(file.uri)
-            self._report.files_before += len(compaction.old)
-            self._report.bytes_before += sum(old.file_size_in_bytes for old in compaction.old)
-            self._report.files_after += 1
-            self._report.bytes_after += file.size
-            self._report.rows += file.rows
+        self._delete([file for file in done if file.name not in committed or not file.rows])
+        for file in done:
+            if (compaction := committed.get(file.name)) is not None:
+                self._leave.add(file.uri)
+                self._report.files_before += len(compaction.old)
+                self._report.bytes_before += sum(old.file_size_in_bytes for old in compaction.old)
+                self._report.files_after += compaction.new is not None
+                self._report.bytes_after += file.size if compaction.new is not None else 0
+                self._report.rows += file.rows
         self._report.commits += bool(committed)
         return bool(committed)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
@@ -16,6 +17,7 @@ from destination_datalake.tables.iceberg.layout.partitions import is_written, so
 from destination_datalake.tables.iceberg.layout.sorting import sort_order
 from destination_datalake.tables.iceberg.maintenance.candidates import Candidate, Manifests
 from destination_datalake.tables.iceberg.schema import column_types
+from destination_datalake.tables.iceberg.snapshots.deletes import as_sources
 from destination_datalake.tables.iceberg.snapshots.entries import Entries, identity_sources
 from destination_datalake.tables.iceberg.snapshots.replacing import Compaction
 
@@ -59,31 +61,54 @@ class Round:
 
     def valid(
         self, done: Iterable[Compacted], table: Table, manifests: Manifests
-    ) -> Iterator[tuple[Compacted, Compaction]]:
-        """Yield the files that can take the place of others in the table as it is now.
+    ) -> tuple[dict[str, Compaction], list[IcebergFile]]:
+        """Return what can take the place of files in the table as it is now, by name, and deletes that go with them.
 
-        The others must all be live, without deleted rows, and the new file must have as many and fit the schema.
+        The old files must all be live, with the same delete files, and the new file must have the other rows and fit
+        the schema.
         """
-        live = {each.file.file_path: each for each in manifests.candidates(table, MAIN_BRANCH).files}
+        found = manifests.candidates(table, MAIN_BRANCH)
+        live = {each.file.file_path: each for each in found.files}
         entries, order = Entries(table.metadata), _sort_order(self.table.metadata)
         known = order is not None and table.metadata.sort_order_by_id(order.order_id) is not None
+        valid: dict[str, Compaction] = {}
+        replaced: list[Candidate] = []
         for file in done:
-            old = [live[path] for path in file.sources if path in live]
-            if len(old) < len(file.sources) or file.rows != sum(each.file.record_count for each in old):
+            planned = [each for each in self.bins[file.name] if each.file.file_path in file.sources]
+            old = [
+                now
+                for each in planned
+                if (now := live.get(each.file.file_path)) is not None and now.has_same_deletes(each)
+            ]
+            if len(old) < len(file.sources) or file.rows + file.dead != sum(each.file.record_count for each in old):
                 continue
             order_id = order.order_id if order is not None and known and file.is_sorted else None
-            if (new := entries.of_compacted(file, old[0].file, order_id)) is not None:
-                sequences = [each.sequence for each in old if each.sequence is not None]
-                manifests_of_old = frozenset(each.manifest for each in old)
-                yield (
-                    file,
-                    Compaction(tuple(each.file for each in old), manifests_of_old, new, max(sequences, default=None)),
+            new = entries.of_compacted(file, old[0].file, order_id)
+            if new is not None:
+                valid[file.name] = Compaction(
+                    tuple(each.file for each in old),
+                    frozenset(each.manifest for each in old),
+                    new if file.rows else None,
+                    self._sequence(old),
                 )
+                replaced += old
+        return valid, found.deletes.without(each.deletes for each in replaced)
+
+    def _sequence(self, old: Sequence[Candidate]) -> int | None:
+        """Return the data sequence number of the new file: deletes with higher ones apply to it.
+
+        The position deletes of the old files are applied already, so it is that of the snapshot that was planned on.
+        """
+        planned_on = self.table.current_snapshot()
+        if planned_on is not None and any(each.deletes for each in old):
+            return planned_on.sequence_number
+        return max((each.sequence for each in old if each.sequence is not None), default=None)
 
 
 def _source(candidate: Candidate, metadata: TableMetadata) -> SourceFile:
     file = candidate.file
-    return SourceFile(file.file_path, file.file_size_in_bytes, file.record_count, identity_sources(file, metadata))
+    identities, deletes = identity_sources(file, metadata), as_sources(candidate.deletes)
+    return SourceFile(file.file_path, file.file_size_in_bytes, file.record_count, identities, deletes)
 
 
 def _sort_order(metadata: TableMetadata) -> SortOrder | None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from pyiceberg.manifest import DataFile as IcebergFile
-from pyiceberg.manifest import DataFileContent, ManifestEntry
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry
+from pyiceberg.table import Table
 
+from destination_datalake.files.plan import SourceFile
 from destination_datalake.tables.iceberg.snapshots.entries import DELETED_PATH
+from destination_datalake.tables.iceberg.snapshots.manifests import live_entries, live_manifests
 
 PartitionKey = tuple[int, str]
 """A partition spec's id, and the values as `repr` writes them: as values 0.0 and -0.0 are equal, and NaN is not."""
@@ -70,6 +74,24 @@ class _Group:
                 yield each
 
 
+class DeletesInUse:
+    """How many data files each delete file may apply to."""
+
+    def __init__(self) -> None:
+        self._uses: Counter[str] = Counter()
+
+    def add(self, applying: Iterable[IcebergFile]) -> None:
+        """Add the delete files of a data file."""
+        self._uses.update(each.file_path for each in applying)
+
+    def without(self, removed: Iterable[Iterable[IcebergFile]]) -> list[IcebergFile]:
+        """Return the delete files that apply to nothing when some data files are removed, of which these are those."""
+        of_removed = [each for applying in removed for each in applying]
+        uses = Counter(each.file_path for each in of_removed)
+        by_path = {each.file_path: each for each in of_removed}
+        return [each for path, each in by_path.items() if uses[path] == self._uses[path]]
+
+
 class Deletes:
     """The delete files of a snapshot."""
 
@@ -101,3 +123,27 @@ class Deletes:
         yield self._everywhere
         if self._by_partition and (group := self._by_partition.get(partition_key(file))) is not None:
             yield group
+
+
+def live_files_with_deletes(
+    table: Table, snapshot_id: int
+) -> tuple[list[tuple[IcebergFile, tuple[IcebergFile, ...]]], DeletesInUse]:
+    """Return the live data files of a snapshot, each with the delete files that may apply to it."""
+    entries = [
+        (manifest.content, entry)
+        for manifest in live_manifests(table, snapshot_id)
+        for entry in live_entries(manifest, table.io)
+    ]
+    deletes = Deletes(entry for content, entry in entries if content == ManifestContent.DELETES)
+    found, in_use = [], DeletesInUse()
+    for content, entry in entries:
+        if content == ManifestContent.DATA:
+            applying = deletes.applying(entry.data_file, entry.sequence_number)
+            found.append((entry.data_file, applying))
+            in_use.add(applying)
+    return found, in_use
+
+
+def as_sources(deletes: Iterable[IcebergFile]) -> tuple[SourceFile, ...]:
+    """Return delete files as jobs read them."""
+    return tuple(SourceFile(each.file_path, each.file_size_in_bytes, each.record_count) for each in deletes)

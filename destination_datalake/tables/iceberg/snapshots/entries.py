@@ -150,24 +150,30 @@ def position_deletes_entry(file: NewFile, of: IcebergFile) -> IcebergFile:
 def rewritten_entry(old: IcebergFile, new: Rewritten, to_double: Collection[int]) -> IcebergFile:
     """Return the manifest entry of a rewritten file: the old one's partition and metrics, with bounds as doubles.
 
-    `to_double` are field ids. Column sizes and split offsets of the old file do not apply and are omitted.
+    `to_double` are field ids. Column sizes and split offsets of the old file do not apply and are omitted. If rows were
+    left out, so are counts of values, but those of none; bounds need not be tight (Iceberg spec: Data File Fields).
     """
+    has_all = new.rows == old.record_count
     entry = IcebergFile.from_args(
         content=DataFileContent.DATA,
         file_path=new.target,
         file_format=FileFormat.PARQUET,
         partition=old.partition,
-        record_count=old.record_count,
+        record_count=new.rows,
         file_size_in_bytes=new.size,
-        value_counts=old.value_counts,
-        null_value_counts=old.null_value_counts,
-        nan_value_counts=old.nan_value_counts,
+        value_counts=old.value_counts if has_all else None,
+        null_value_counts=old.null_value_counts if has_all else _zeros(old.null_value_counts),
+        nan_value_counts=old.nan_value_counts if has_all else _zeros(old.nan_value_counts),
         lower_bounds=_as_doubles(old.lower_bounds, to_double),
         upper_bounds=_as_doubles(old.upper_bounds, to_double),
         sort_order_id=old.sort_order_id,
     )
     entry.spec_id = old.spec_id
     return entry
+
+
+def _zeros(counts: Mapping[int, int] | None) -> dict[int, int] | None:
+    return None if counts is None else {id_: count for id_, count in counts.items() if count == 0}
 
 
 def promoted_to_double(before: Schema, after: Schema) -> frozenset[int]:

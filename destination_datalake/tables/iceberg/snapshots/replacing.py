@@ -24,7 +24,7 @@ from destination_datalake.tables.iceberg.snapshots.producers import Append, with
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """Live files and the manifests that list them, and the one file that has their rows now.
+    """Live files and the manifests that list them, and the one file that has their rows now, None if they have none.
 
     `sequence` is its data sequence number, None in tables of format version 1: delete files with higher ones apply to
     it (Iceberg spec: Scan Planning).
@@ -32,7 +32,7 @@ class Compaction:
 
     old: tuple[IcebergFile, ...]
     manifests: frozenset[str]
-    new: IcebergFile
+    new: IcebergFile | None
     sequence: int | None
 
 
@@ -42,7 +42,7 @@ class Change:
 
     Both may be data files and delete files. Added files get the snapshot's sequence number: added position deletes
     apply to all data files that are there afterwards, added ones too. `manifests` are those that list the removed
-    files, None if that is unknown: then all are read.
+    data files, None if that is unknown: then all are read.
     """
 
     added: Sequence[IcebergFile] = ()
@@ -82,25 +82,26 @@ def merge_files(
             snapshots.remove_branch(without_branch)
 
 
-def replace_files(
-    pairs: Iterable[tuple[IcebergFile, IcebergFile]], branch: str, table: Table, transaction: Transaction
+def compact_files(
+    compactions: Iterable[Compaction],
+    unneeded: Iterable[IcebergFile],
+    branch: str,
+    table: Table,
+    transaction: Transaction,
 ) -> None:
-    """Replace live files of a branch, the first of each pair, by others, in one snapshot."""
-    with _Replace(Operation.OVERWRITE, branch, table, transaction) as replace:
-        for old, new in pairs:
-            replace.removed.add(old)
-            replace.added.append(new)
+    """Replace files of a branch by others with the same rows, in one snapshot, which incremental readers skip.
 
-
-def compact_files(compactions: Iterable[Compaction], branch: str, table: Table, transaction: Transaction) -> None:
-    """Replace files of a branch by others with the same rows, in one snapshot, which incremental readers skip."""
+    `unneeded` are delete files, which are removed too.
+    """
     with _Replace(Operation.REPLACE, branch, table, transaction) as compact:
+        compact.removed.update(unneeded)
         listed_in: set[str] = set()
         for each in compactions:
             compact.removed.update(each.old)
-            compact.added.append(each.new)
-            compact.sequences[each.new.file_path] = each.sequence
             listed_in |= each.manifests
+            if each.new is not None:
+                compact.added.append(each.new)
+                compact.sequences[each.new.file_path] = each.sequence
         compact.listed_in = frozenset(listed_in)
 
 
@@ -143,7 +144,8 @@ class _Replace(Append):
         return [*self.by_spec(removed), *rewritten, *(super().kept(untouched) if self.merges else untouched)]
 
     def _may_list_removed(self, manifest: ManifestFile) -> bool:
-        return self.listed_in is None or manifest.manifest_path in self.listed_in
+        is_data = manifest.content == ManifestContent.DATA
+        return not is_data or self.listed_in is None or manifest.manifest_path in self.listed_in
 
 
 def _content(file: IcebergFile) -> ManifestContent:

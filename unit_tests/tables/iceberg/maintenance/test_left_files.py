@@ -33,30 +33,15 @@ SORTED = {
 }
 
 
-def test_what_delete_files_may_apply_to_is_left_with_a_note(lake: Lake) -> None:
-    filled(lake)
-    lake.delete_first_row()
-    before = lake.ids()
-
-    report = compacted(lake)
-
-    assert report.files_before == 0
-    assert report.notes == ("delete files may apply to 6 of its files",)
-    assert lake.ids() == before
-    assert len(before) == 5
-
-
-def test_files_after_the_last_delete_file_are_compacted(lake: Lake) -> None:
+def test_what_equality_deletes_may_apply_to_is_left_with_a_note(lake: Lake) -> None:
     opened = filled(lake)
-    lake.delete_first_row()
+    lake.delete_by_equality()
     commit_files(lake, opened, range(10, 16))
-    before = lake.ids()
 
     report = compacted(lake)
 
     assert (report.files_before, report.files_after) == (6, 1)
-    assert lake.ids() == before
-    assert len(before) == 11
+    assert report.notes == ("equality deletes may apply to 6 of its files",)
 
 
 def test_files_of_other_writers_without_field_ids_are_left_with_a_note(lake: Lake) -> None:

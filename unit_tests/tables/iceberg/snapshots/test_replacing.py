@@ -2,78 +2,32 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Sequence
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyiceberg.exceptions import ValidationException
 from pyiceberg.manifest import DataFile as IcebergFile
-from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
-from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
+from pyiceberg.table.snapshots import Operation
 
-from destination_datalake.files.dedup.tasks import NewFile
 from destination_datalake.schema.types import Field, Int64, String
 from destination_datalake.tables.iceberg.pyiceberg_internals import referenced_data_file
-from destination_datalake.tables.iceberg.snapshots.entries import position_deletes_entry
 from destination_datalake.tables.iceberg.snapshots.manifests import live_entries
-from destination_datalake.tables.iceberg.snapshots.replacing import Change, merge_files
+from destination_datalake.tables.iceberg.snapshots.replacing import Change
 from unit_tests.tables.iceberg.lake import Lake
+from unit_tests.tables.iceberg.snapshots.committed import (
+    deletes,
+    files,
+    live,
+    manifests,
+    merge,
+    position_deletes,
+    summary,
+)
 
 PENDING = "airbyte_generation_2"
 COLUMNS = (Field("id", "id", Int64()), Field("region", "region", String()))
 PARTITIONED: dict[str, Any] = {"columns": COLUMNS, "partition_by": [{"source": "region"}]}
-
-
-def manifests(lake: Lake, branch: str = "main") -> list[ManifestFile]:
-    table = lake.load()
-    snapshot = table.metadata.snapshot_by_id(table.metadata.refs[branch].snapshot_id)
-    assert snapshot is not None
-    return snapshot.manifests(table.io)
-
-
-def live(lake: Lake, content: ManifestContent = ManifestContent.DATA, branch: str = "main") -> list[ManifestEntry]:
-    return [
-        entry
-        for each in manifests(lake, branch)
-        if each.content == content
-        for entry in live_entries(each, lake.load().io)
-    ]
-
-
-def files(lake: Lake, branch: str = "main") -> list[IcebergFile]:
-    return [entry.data_file for entry in live(lake, branch=branch)]
-
-
-def deletes(lake: Lake) -> list[IcebergFile]:
-    return [entry.data_file for entry in live(lake, ManifestContent.DELETES)]
-
-
-def summary(lake: Lake) -> Summary:
-    snapshot = lake.load().current_snapshot()
-    assert snapshot is not None
-    assert snapshot.summary is not None
-    return snapshot.summary
-
-
-def position_deletes(lake: Lake, of: IcebergFile, positions: Sequence[int]) -> IcebergFile:
-    """Write a file of position deletes; return its entry."""
-    fields: list[pa.Field[Any]] = [
-        pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": "2147483546"}),
-        pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": "2147483545"}),
-    ]
-    body = io.BytesIO()
-    pq.write_table(pa.table({"file_path": [of.file_path] * len(positions), "pos": positions}, pa.schema(fields)), body)
-    uri = lake.put(body.getvalue(), "deletes/")
-    return position_deletes_entry(NewFile(uri, len(body.getvalue()), len(positions), b""), of)
-
-
-def merge(lake: Lake, change: Change, **more: Any) -> None:
-    table = lake.load()
-    with table.transaction() as transaction:
-        merge_files(change, "main", table, transaction, **more)
 
 
 def with_pending(lake: Lake, *rows: dict[str, Any], **more: Any) -> list[IcebergFile]:
