@@ -53,7 +53,8 @@ chaos: jdk setup ## kill, refuse and overtake syncs at random (SECONDS=600 SEED=
 	$(PYTHON) -m integration_tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 laws: setup ## try the laws of values, texts and tables on five times as many examples as `make test` does
-	EVERY_EXAMPLE=1 $(PYTEST) unit_tests/records unit_tests/files unit_tests/partitioning unit_tests/laws -n $(WORKERS)
+	$(PYTHON) -m unit_tests.laws.dedup.extension.environment
+	EVERY_EXAMPLE=1 $(PYTEST) --timeout 1800 unit_tests/records unit_tests/files unit_tests/partitioning unit_tests/laws -n $(WORKERS)
 
 coverage: setup ## run the unit tests and require the branch coverage that pyproject.toml sets
 	$(PYTEST) unit_tests -n $(WORKERS) --cov --cov-report term:skip-covered
@@ -78,5 +79,5 @@ image-test: jdk setup ## as root, with debootstrap: follow the Dockerfile in a c
 	$(PYTHON) -m image.replay
 
 clean: ## remove what the other targets made, .venv included
-	rm -rf .venv .uv .cluster .clients dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .uv .cluster .clients .judge dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

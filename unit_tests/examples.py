@@ -2,7 +2,10 @@
 
 import os
 
-_SHARE = 1.0 if "EVERY_EXAMPLE" in os.environ else 0.2
+ALL = "EVERY_EXAMPLE" in os.environ
+"""Whether laws are tried on all examples (`make laws`)."""
+
+_SHARE = 1.0 if ALL else 0.2
 
 
 def examples(count: int) -> int:
@@ -12,4 +15,4 @@ def examples(count: int) -> int:
 
 def long_examples(count: int, few: int) -> int:
     """Return `count` where all are wanted, and `few` in every other run: for laws whose examples take long."""
-    return count if "EVERY_EXAMPLE" in os.environ else few
+    return count if ALL else few

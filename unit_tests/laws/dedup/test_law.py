@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from pyiceberg.exceptions import NoSuchTableError
 
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from unit_tests.cloud import another_client
-from unit_tests.examples import long_examples
+from unit_tests.examples import ALL, long_examples
+from unit_tests.laws.dedup.extension.judge import Extension, extension
 from unit_tests.laws.dedup.histories import History, Step, histories
 from unit_tests.laws.dedup.judges import by_duckdb, by_pyiceberg, versions_of
 from unit_tests.laws.dedup.kills import Killed, watched
@@ -28,8 +30,9 @@ _CONNECTOR, _READER = another_client(), another_client()
 class Play:
     """One history, played and judged after every sync."""
 
-    def __init__(self, history: History, folder: Path) -> None:
+    def __init__(self, history: History, folder: Path, extension: Extension | None = None) -> None:
         self._history = history
+        self._extension = extension
         self._folder = folder
         self._stream = f"orders_{next(_streams)}"
         self._worlds = Worlds()
@@ -75,19 +78,26 @@ class Play:
         except NoSuchTableError:
             assert self._worlds.see(()), "there is no table"
             return
-        for rows in (by_pyiceberg(table), by_duckdb(table, _READER)):
+        readers = [by_pyiceberg(table), by_duckdb(table, _READER)]
+        if self._extension is not None:
+            readers.append([*self._extension.rows(table, _READER)])
+        for rows in readers:
             found = versions_of(rows, self._sent)
             assert self._worlds.see(found), f"{sorted(found, key=repr)} of {[w.main for w in self._worlds.possible]}"
 
 
 @pytest.mark.usefixtures("cloud")
 def test_a_table_has_the_rows_that_a_dict_has() -> None:
-    @settings(max_examples=long_examples(300, few=7), suppress_health_check=[HealthCheck.too_slow])
+    @settings(
+        max_examples=long_examples(300, few=int(__import__("os").environ.get("N", "7"))),
+        suppress_health_check=[HealthCheck.too_slow],
+    )
     @given(histories(steps=4))
     def law(history: History) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            play = Play(history, Path(folder))
+            play = Play(history, Path(folder), judge)
             for number, step in enumerate(history.steps, start=1):
                 play.sync(number, step)
 
-    law()
+    with extension() if ALL else nullcontext() as judge:
+        law()

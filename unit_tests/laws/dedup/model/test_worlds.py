@@ -75,6 +75,12 @@ def test_a_table_that_was_appended_to_is_deduplicated_with_what_is_landed(story:
     assert story.admits((1, 3), (2, 2))
 
 
+def test_it_is_deduplicated_by_a_sync_without_records_too(story: Story) -> None:
+    story.sync(APPEND, (1, 3), (1, 1))
+    story.sync(DEDUP)
+    assert story.admits((1, 3))
+
+
 def test_an_overwrite_is_deduplicated_and_takes_the_place_of_what_is_pending_too(story: Story) -> None:
     story.sync(DEDUP, (1, 9))
     story.sync(DEDUP, (2, 9), killed=True)

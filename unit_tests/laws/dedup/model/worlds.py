@@ -90,7 +90,10 @@ class World:
             rows = self.unpublished if sync.by is None else deduplicated(self.unpublished, sync.by)
             return Outcome({World(rows, sync.by, sync.generation)}, frozenset([replace(self, unpublished=rows)]))
         steps = self._until_ready(sync)
-        return Outcome({steps[-1].settled()}, frozenset(steps))
+        world = steps[-1]
+        if sync.by is not None and world.by is None and world.main:
+            world = replace(world, pending_by=sync.by)  # Rows that were appended are deduplicated with those.
+        return Outcome({world.settled()}, frozenset(steps))
 
     def settled(self) -> World:
         """Return the table with all that is pending merged."""
