@@ -99,6 +99,8 @@ class _Search:
 
     def read(self, group: RowGroup) -> None:
         """Look up the rows of a row group, now or later."""
+        if self._dead[group.first : group.first + group.rows].all():
+            return
         if not may_have_keys(group.metadata, self._key.sources, [part.bounds for part in self._parts]):
             return
         first = group.first

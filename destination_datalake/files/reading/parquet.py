@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -138,9 +139,10 @@ def extents(group: pq.RowGroupMetaData, columns: Collection[str]) -> list[tuple[
     Some writers give 0 for a dictionary that is not there.
     """
     found = []
+    names = set(columns)
     for chunk in (group.column(index) for index in range(group.num_columns)):
-        path = chunk.path_in_schema
-        if path in columns or any(path.startswith(f"{column}.") for column in columns):
+        # The path of a nested column begins with its name. Both may have dots.
+        if not names.isdisjoint(accumulate(chunk.path_in_schema.split("."), "{}.{}".format)):
             start = min(filter(None, [chunk.dictionary_page_offset or 0, chunk.data_page_offset]), default=0)
             found.append((start, start + chunk.total_compressed_size))
     joined: list[tuple[int, int]] = []

@@ -43,7 +43,7 @@ class Projection:
         self._positions = [positions.get(_id(field)) for field in target]
         self.sources = [None if position is None else source.field(position).name for position in self._positions]
         """For each column of `target` the name of the file's column, None if it has none."""
-        self.columns = [name for name in self.sources if name is not None]
+        self.columns = list(dict.fromkeys(name for name in self.sources if name is not None))
         """The names of the file's columns that are needed."""
         if len(set(source.names)) < len(source.names):
             raise Unsuitable("has two columns of one name")

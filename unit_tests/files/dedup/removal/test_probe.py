@@ -278,3 +278,12 @@ def test_small_and_large_pieces_find_the_same(lake: Cloud, monkeypatch: pytest.M
     assert whole[1] == pieces[1] == [position for position, number in hits]
     assert len(whole[1]) == whole[0].replaced == pieces[0].replaced
     assert beaten(whole[0]) == beaten(pieces[0])
+
+
+def test_the_cursor_may_be_the_key(lake: Cloud) -> None:
+    versions = replace(VERSIONS, key=(1, 1), cursor=1)
+    file = put(lake, "stored", table([Row(1), Row(2)], schema()))
+
+    parts = index(lake, [[Row(2)]], schema(), versions)
+
+    assert probed(lake, file, parts, schema(), versions)[1] == [1]
