@@ -35,8 +35,8 @@ from destination_datalake.files.writing.spill import spark_directory
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
 
-_INLINE_BYTES = 256 * 1024
-"""An index up to this size travels with the tasks."""
+_INLINE_BYTES = 8 * 1024
+"""An index up to this size travels with the tasks: one for each stored file, of which there may be 10,000."""
 
 _WINNERS = ("cursor", "extracted_at", "is_tombstone", "file", "position")
 

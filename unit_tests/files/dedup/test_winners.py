@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from destination_datalake.files.dedup.index import open_index
 from destination_datalake.files.dedup.keys import canonical_keys, key_hashes
 from destination_datalake.files.dedup.rows import RowSet
 from destination_datalake.files.dedup.tasks import KeyBounds, Versions, Winners, WinnersTask
-from destination_datalake.files.dedup.versions.candidates import Candidates
+from destination_datalake.files.dedup.versions.candidates import Candidates, key_bounds
 from destination_datalake.files.dedup.versions.reading import read_versions
 from destination_datalake.files.dedup.winners import consume_versions, produce_versions, winners
 from unit_tests.cloud import Cloud, cloud
@@ -28,6 +29,8 @@ from unit_tests.examples import examples
 from unit_tests.files.dedup.pending import FOLDER, SCHEMA, field, of_columns, order, put, task
 from unit_tests.files.dedup.values import NAN, Column, ordered, tables
 from unit_tests.tables.jobs import InProcess
+
+MOMENTS = [datetime.min, datetime.max]
 
 
 @pytest.fixture
@@ -211,6 +214,21 @@ def test_bounds_leave_null_and_nan_out(lake: Cloud, tmp_path: Path) -> None:
     assert result.index is not None
     assert result.index.bounds == (KeyBounds("a", "c", True, False), KeyBounds(1.0, 2.0, True, True))
     assert (result.index.number, result.index.parts, result.index.rows) == (0, 1, 4)
+
+
+@pytest.mark.parametrize(
+    ("far", "bounds"),
+    [
+        (pa.array([2**60], pa.timestamp("us", "UTC")), [moment.replace(tzinfo=UTC) for moment in MOMENTS]),
+        (pa.array([2**60], pa.timestamp("us")), MOMENTS),
+        (pa.array([2**31 - 1], pa.date32()), [date.min, date.max]),
+    ],
+)
+def test_bounds_of_dates_beyond_python_s_leave_none_out(far: pa.Array[Any], bounds: list[Any]) -> None:
+    """Other engines write years after 9999."""
+    [found] = key_bounds(pa.table({"key0": far}))
+
+    assert [found.lowest, found.highest] == bounds
 
 
 def test_an_unsuitable_file_is_the_users_to_repair(lake: Cloud) -> None:

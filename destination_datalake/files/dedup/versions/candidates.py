@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, date, datetime
 from typing import Any
 
 import numpy as np
@@ -96,9 +97,20 @@ def _bounds(column: pa.Array[Any]) -> KeyBounds:
         is_nan = pc.is_nan(column)
         has_nan = bool(pc.any(is_nan).as_py())
         column = column.filter(pc.invert(is_nan))
-    lowest_and_highest = pc.min_max(column)
-    lowest, highest = lowest_and_highest["min"].as_py(), lowest_and_highest["max"].as_py()
+    extremes = pc.min_max(column)
+    try:
+        lowest, highest = extremes["min"].as_py(), extremes["max"].as_py()
+    except OverflowError:  # Other writers have dates that Python has not: any may be there.
+        lowest, highest = _all_dates(column.type)
     return KeyBounds(lowest, highest, has_null, has_nan)
+
+
+def _all_dates(type_: pa.DataType) -> tuple[date, date]:
+    """Return the first and the last date, or moment, that Python has."""
+    if not isinstance(type_, pa.TimestampType):
+        return date.min, date.max
+    zone = None if type_.tz is None else UTC
+    return datetime.min.replace(tzinfo=zone), datetime.max.replace(tzinfo=zone)
 
 
 class _MarkedRows:
