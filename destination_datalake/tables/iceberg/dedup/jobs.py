@@ -162,6 +162,8 @@ class MergeJobs:
 
     def _task(self, file: LiveFile, dead: RowSet | None, index: tuple[IndexPart, ...], plan: MergePlan) -> RemoveTask:
         folder = file.path.rpartition("/")[0]
+        # Format version 1 has no delete files (Iceberg spec: Version 2).
+        deletes = self._deletes if plan.metadata.format_version > 1 else "copy_on_write"
         return RemoveTask(
             uuid4().hex,
             file.source(plan.metadata),
@@ -171,7 +173,7 @@ class MergeJobs:
             plan.schema,
             folder if f"{folder}/".startswith(f"{self._folder}/") else self._folder,
             self._codec,
-            self._deletes,
+            deletes,
             self._access,
         )
 
