@@ -136,6 +136,12 @@ def plan_merge(table: Table, scope: MergeScope, files: LiveFiles) -> MergePlan |
             "some of its files are no Parquet files. Set its property write.format.default to parquet and rewrite them "
             "(in Spark rewrite_data_files with rewrite-all)"
         )
+    # A removal, which is by path, would remove all of them, and a file's rows are looked at once for each.
+    if len({each.path for each in (*arriving, *content)}) < len(arriving) + len(content):
+        raise Unmergeable(
+            "it lists a file more than once, so that its rows are there more than once. Write its files again (in "
+            "Spark rewrite_data_files with rewrite-all), and sync again"
+        )
     if scope.is_unique(table.metadata):
         pending, stored = arriving, content
     else:

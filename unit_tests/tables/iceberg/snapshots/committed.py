@@ -62,7 +62,7 @@ def position_deletes(lake: Lake, of: IcebergFile, positions: Sequence[int]) -> I
     return position_deletes_entry(NewFile(uri, len(body.getvalue()), len(positions), b""), of)
 
 
-def merge(lake: Lake, change: Change, **more: Any) -> None:
+def merge(lake: Lake, change: Change, branch: str = "main", **more: Any) -> None:
     table = lake.load()
     with table.transaction() as transaction:
-        merge_files(change, "main", table, transaction, **more)
+        merge_files(change, branch, table, transaction, **more)
