@@ -8,14 +8,19 @@ from collections.abc import Sequence
 from pyiceberg.table import Transaction
 from pyiceberg.table.metadata import TableMetadata
 
-from destination_datalake.schema.evolution import AddColumn, SchemaChange, Widen
+from destination_datalake.schema.evolution import AddColumn, SchemaChange, Widen, evolve
 from destination_datalake.schema.iceberg import from_iceberg, iceberg_field, iceberg_type
-from destination_datalake.schema.types import ColumnType
+from destination_datalake.schema.types import ColumnType, Field
 
 
 def column_types(metadata: TableMetadata) -> dict[str, ColumnType | None]:
     """Return the types of the table's columns by name; None for a type that this connector never writes."""
     return {field.name: from_iceberg(field.field_type) for field in metadata.schema().fields}
+
+
+def missing_changes(columns: Sequence[Field], transaction: Transaction) -> tuple[SchemaChange, ...]:
+    """Return the changes that the schema needs for files of these columns, as the transaction has it now."""
+    return evolve(column_types(transaction.table_metadata), columns).changes
 
 
 def apply_changes(changes: Sequence[SchemaChange], transaction: Transaction) -> None:

@@ -23,7 +23,7 @@ from destination_datalake.aws.withdrawal import Withdrawable, withdraw_all
 from destination_datalake.errors import ConnectorError
 from destination_datalake.files.plan import DataFile, Deduplication, FilePlan, RewriteFailed
 from destination_datalake.schema.columns import METADATA_COLUMNS
-from destination_datalake.schema.evolution import AddColumn, SchemaChange, Widen, evolve
+from destination_datalake.schema.evolution import AddColumn, Widen, evolve
 from destination_datalake.schema.iceberg import iceberg_field
 from destination_datalake.schema.types import Field, Float64
 from destination_datalake.tables.aws_datalake import how_to_continue
@@ -47,7 +47,7 @@ from destination_datalake.tables.iceberg.layout.sorting import sort_order, sort_
 from destination_datalake.tables.iceberg.metadata.catalog import COMMENT
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from destination_datalake.tables.iceberg.promotion import Promotion
-from destination_datalake.tables.iceberg.schema import apply_changes, column_types
+from destination_datalake.tables.iceberg.schema import apply_changes, column_types, missing_changes
 from destination_datalake.tables.iceberg.snapshots.entries import Entries, promoted_to_double
 from destination_datalake.tables.iceberg.write_modes.append import Append
 from destination_datalake.tables.iceberg.write_modes.choice import write_mode
@@ -167,12 +167,12 @@ class IcebergTable:
             self._require_compatible(table.metadata)
             for columns in written:
                 apply_changes(
-                    [each for each in _changes(columns, transaction) if isinstance(each, AddColumn)], transaction
+                    [each for each in missing_changes(columns, transaction) if isinstance(each, AddColumn)], transaction
                 )
             if (ungoverned := self._commits.ungoverned(transaction.table_metadata)) is not None:
                 return ungoverned
             for columns in written:
-                apply_changes(_changes(columns, transaction), transaction)
+                apply_changes(missing_changes(columns, transaction), transaction)
             metadata = transaction.table_metadata
             for file in files:
                 if (column := required_column_with_nulls(file, metadata.schema())) is not None:
@@ -205,7 +205,9 @@ class IcebergTable:
     def merge_is_due(self) -> bool:
         """Whether more is pending than should wait for the end of the stream."""
         scope = self._mode.to_merge
-        return scope is not None and scope.pending is not None and is_merge_due(self._metadata, datetime.now(UTC))
+        if self._has_merged or scope is None or scope.pending is None:
+            return False
+        return is_merge_due(self._metadata, datetime.now(UTC))
 
     def merge(self) -> None:
         """Merge pending rows into the content. They stay pending if others are faster every time, unless published."""
@@ -256,7 +258,7 @@ class IcebergTable:
                 return
             self._merges.run(scope, self._plan, self._mode.require, self._mode.properties)
             self._begin()
-        raise TableBusy(f"Cannot write to table {self.name}: another sync of the stream adds rows all the time.")
+        raise TableBusy(f"Cannot write to table {self.name}: another sync adds rows to the stream all the time.")
 
     def _reconcile(
         self, table: PyIcebergTable, transaction: Transaction
@@ -343,8 +345,3 @@ class IcebergTable:
             withdraw_all(objects, self._access.client("s3"))
         except Exception:
             _logger.warning("Unused files of table %s could not be deleted.", self.name, exc_info=True)
-
-
-def _changes(columns: Sequence[Field], transaction: Transaction) -> tuple[SchemaChange, ...]:
-    """Return the changes that the schema needs for files of these columns, as the transaction has it now."""
-    return evolve(column_types(transaction.table_metadata), columns).changes

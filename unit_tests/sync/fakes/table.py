@@ -20,6 +20,8 @@ class FakeTable:
     on_commit: Callable[[], Committed | Reencode] = Committed
     on_publish: Callable[[], None] = lambda: None
     on_discard: Callable[[], None] = lambda: None
+    on_merge: Callable[[], None] = lambda: None
+    is_due: bool = False
     rows: int = 0
     published: bool = False
     committed: list[str] = field(default_factory=list)
@@ -42,10 +44,10 @@ class FakeTable:
         return answer
 
     def merge_is_due(self) -> bool:
-        return False
+        return self.is_due
 
     def merge(self) -> None:
-        pass
+        self.on_merge()
 
     def publish(self, _rewrite: Rewrite) -> None:
         self.on_publish()

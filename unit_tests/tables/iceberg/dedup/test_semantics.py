@@ -2,61 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from unit_tests.tables.iceberg.dedup.orders import Orders, Row, named
+from unit_tests.tables.iceberg.dedup.orders import Orders
+
+V = dict[str, Any]
 
 
-@pytest.mark.parametrize(
-    ("syncs", "found"),
-    [
-        ([[named(1, "a", 1), named(1, "b", 2)]], {1: "b"}),
-        ([[named(1, "a", 1)], [named(1, "b", 2), named(2, "c", 1)]], {1: "b", 2: "c"}),
-        ([[named(1, "a", 2)], [named(1, "b", 1)]], {1: "a"}),
-        ([[named(1, "a", 1)], [named(1, "b", None)]], {1: "a"}),
-        ([[named(1, "a", None)], [named(1, "b", 1)]], {1: "b"}),
-        ([[named(1, "a", 1, at=2)], [named(1, "b", 1, at=1)]], {1: "a"}),
-        ([[named(1, "a", None, at=1)], [named(1, "b", None, at=2)]], {1: "b"}),
-        ([[named(1, "a")], [named(1, "b")]], {1: "b"}),
-        ([[named(1, "a"), named(1, "b")]], {1: "b"}),
-        ([[named(None, "a")], [named(None, "b")]], {None: "b"}),
-        ([[named(1, "a", 1)], [named(1, "b", 2, deleted=True)]], {}),
-        ([[named(1, "a", 2)], [named(1, "b", 1, deleted=True)]], {1: "a"}),
-        ([[named(1, "a", 1, deleted=True)]], {}),
-        ([[named(1, "a", 1), named(1, "b", 2, deleted=True), named(1, "c", 3)]], {1: "c"}),
-        ([[named(1, "a", 1)], [named(1, "b", 2, deleted=True)], [named(1, "c", 3)]], {1: "c"}),
-        ([[named(1, "a")], []], {1: "a"}),
-        ([[]], {}),
-    ],
-    ids=[
-        "the higher cursor within a sync",
-        "a higher cursor replaces",
-        "a lower cursor does not",
-        "null is lower than any value",
-        "any value is higher than null",
-        "of equal cursors the later extraction",
-        "of null cursors the later extraction",
-        "at a tie what arrives replaces what is there",
-        "at a tie what arrived last",
-        "null is a key",
-        "a deletion deletes",
-        "an older deletion does not",
-        "a deletion of nothing inserts nothing",
-        "a key comes back in the same sync",
-        "a key comes back in a later sync",
-        "a sync without records",
-        "only a sync without records",
-    ],
-)
+def v(name: str, version: int | None = 0, **more: Any) -> V:
+    return {"name": name, "version": version, **more}
+
+
+CASES: Mapping[str, tuple[Sequence[Sequence[V]], str | None]] = {
+    "the higher cursor within a sync": ([[v("a", 1), v("b", 2)]], "b"),
+    "the higher cursor within a sync, sent first": ([[v("a", 2), v("b", 1)]], "a"),
+    "a higher cursor replaces": ([[v("a", 1)], [v("b", 2)]], "b"),
+    "a lower cursor does not": ([[v("a", 2)], [v("b", 1)]], "a"),
+    "null is lower than any value": ([[v("a", -1)], [v("b", None, at=9)]], "a"),
+    "any value is higher than null": ([[v("a", None, at=9)], [v("b", -1)]], "b"),
+    "of equal cursors the later extraction": ([[v("a", 1, at=2)], [v("b", 1, at=1)]], "a"),
+    "of null cursors the later extraction": ([[v("a", None, at=1)], [v("b", None, at=2)]], "b"),
+    "at a tie what arrives replaces what is there": ([[v("a")], [v("b")]], "b"),
+    "at a tie what arrived last": ([[v("a"), v("b")]], "b"),
+    "a row that no sync sends again stays": ([[v("a")], [], []], "a"),
+    "a deletion deletes": ([[v("a", 1)], [v("", 2, deleted=True)]], None),
+    "a deletion at a tie deletes": ([[v("a")], [v("", deleted=True)]], None),
+    "an older deletion does not": ([[v("a", 2)], [v("", 1, deleted=True)]], "a"),
+    "a deletion of nothing inserts nothing": ([[v("", deleted=True)]], None),
+    "a key that came and went in one sync": ([[v("a", 1), v("", 2, deleted=True)]], None),
+    "a key that comes back in the same sync": ([[v("a", 1), v("", 2, deleted=True), v("c", 3)]], "c"),
+    "a key that comes back in a later sync": ([[v("a", 1)], [v("", 2, deleted=True)], [v("c", 1)]], "c"),
+}
+
+
 @pytest.mark.parametrize("deletes", ["copy_on_write", "merge_on_read"])
-def test_a_table_has_the_latest_row_of_each_key(
-    orders: Orders, syncs: Sequence[Sequence[Row]], found: dict[Any, str], deletes: str
-) -> None:
-    for records in syncs:
-        orders.sync(*([records] if records else []), dedup={"deletes": deletes})
+def test_a_table_has_the_latest_row_of_each_key(orders: Orders, deletes: str) -> None:
+    """Each case is a key; all are in the same syncs. One of the keys is null."""
+    ids = {case: number or None for number, case in enumerate(CASES)}
+    for number in range(3):
+        records = [
+            {"id": ids[case], **row}
+            for case, (syncs, _) in CASES.items()
+            for row in (syncs[number] if number < len(syncs) else ())
+        ]
+        orders.sync(records, dedup={"deletes": deletes})
 
-    assert orders.names() == found
+    found = orders.names()
+    assert {case: found.get(ids[case]) for case in CASES} == {case: name for case, (_, name) in CASES.items()}
     assert orders.lake.branches() == []
+
+
+def test_soft_deletions_are_rows_as_others(orders: Orders) -> None:
+    soft = {"cdc_deletion": "soft"}
+
+    orders.sync([{"id": 1, **v("a", 1)}], dedup=soft)
+    orders.sync([{"id": 1, **v("b", 2, deleted=True)}, {"id": 2, **v("c", deleted=True)}], dedup=soft)
+
+    assert orders.names() == {1: "b", 2: "c"}
+
+
+def test_no_row_comes_of_syncs_without_records(orders: Orders) -> None:
+    orders.sync()
+    orders.sync()
+
+    assert orders.names() == {}

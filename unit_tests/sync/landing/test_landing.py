@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 from botocore.exceptions import ClientError
@@ -15,92 +13,18 @@ from botocore.exceptions import ClientError
 from destination_datalake.aws.upload import PendingUpload
 from destination_datalake.buffer.batching.batches import Batch
 from destination_datalake.buffer.segments import Segment
-from destination_datalake.buffer.staging.staging import LocalStaging, Staging
+from destination_datalake.buffer.staging.staging import LocalStaging
 from destination_datalake.files.segments import StagedSegment
 from destination_datalake.files.tasks import Encoded, EncodeTask, UnitResult
-from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.limit import RejectLimit
 from destination_datalake.rejects.location import Partition, RejectFile
-from destination_datalake.sync.landing import MAX_ENCODINGS, MAX_TASKS, Landing
+from destination_datalake.sync.landing import MAX_ENCODINGS, MAX_TASKS
 from destination_datalake.sync.outcome import BatchCommitted, BatchFailed, BatchOutcome, BatchSkipped
-from destination_datalake.sync.report import ActiveStages
-from destination_datalake.tables.table import Committed, Reencode, TableBusy, TableConflict, TableName
+from destination_datalake.tables.table import Committed, Reencode, TableBusy, TableConflict
 from unit_tests.cloud import BUCKET, cloud
 from unit_tests.sync.fakes.executors import FakeExecutors, not_encoded
-from unit_tests.sync.fakes.messages import record
-from unit_tests.sync.fakes.sync import ACCESS, new_rejects
-from unit_tests.sync.fakes.table import FakeTable, raising
-
-A, B = StreamId(None, "a"), StreamId(None, "b")
-
-
-@dataclass
-class Lake:
-    """The tables of the streams a and b, and a landing for them."""
-
-    directory: Path
-    executors: FakeExecutors = field(default_factory=FakeExecutors)
-    staging: Staging = field(default_factory=LocalStaging)
-    limit: RejectLimit = field(default_factory=RejectLimit)
-    can_acknowledge: Callable[[Batch], bool] = lambda _: True
-    on_settle: Callable[[BatchOutcome], None] = lambda _: None
-    outcomes: list[BatchOutcome] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.a, self.b = (FakeTable(TableName("raw", name)) for name in ("a", "b"))
-        self._segments = 0
-        self._landings: list[Landing] = []
-
-    def landing(self) -> Landing:
-        landing = Landing(
-            {A: partial(_same, self.a), B: partial(_same, self.b)},
-            self.executors,
-            self.staging,
-            ACCESS,
-            "sync",
-            new_rejects(self.limit),
-            self._settle,
-            lambda batch: self.can_acknowledge(batch),
-            ActiveStages(),
-        )
-        self._landings.append(landing)
-        return landing
-
-    def land(self, *batches: Batch) -> list[BatchOutcome]:
-        """Land the batches in one job; return what became of each."""
-        self.landing().land(batches)
-        return self.outcomes
-
-    def batch(self, stream: StreamId, records: int = 1, segments: int = 1) -> Batch:
-        """Return a batch of segments with so many records each."""
-        made = []
-        for _ in range(segments):
-            self._segments += 1
-            path = self.directory / str(self._segments)
-            lines = (record(stream.name) + b"\n") * records
-            path.write_bytes(lines)
-            made.append(Segment(stream, path, 0, records, len(lines), 0.0))
-        return Batch(stream, self._segments, tuple(made))
-
-    def close(self) -> None:
-        """End all threads."""
-        for landing in self._landings:
-            landing.close(lambda: False)
-
-    def _settle(self, outcome: BatchOutcome) -> None:
-        self.on_settle(outcome)
-        self.outcomes.append(outcome)
-
-
-def _same(table: FakeTable) -> FakeTable:
-    return table
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[Lake]:
-    lake = Lake(tmp_path)
-    yield lake
-    lake.close()
+from unit_tests.sync.fakes.table import raising
+from unit_tests.sync.landing.lake import A, B, Lake
 
 
 def failure_of(outcome: BatchOutcome) -> tuple[str, str]:

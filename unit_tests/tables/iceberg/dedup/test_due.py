@@ -1,0 +1,60 @@
+"""When pending rows are merged before their stream has ended."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from destination_datalake.tables.iceberg.dedup import due
+from destination_datalake.tables.iceberg.dedup.due import is_merge_due
+from unit_tests.tables.iceberg.dedup.orders import Orders, named
+
+
+def test_a_merge_is_due_half_an_hour_after_the_first_row_that_is_pending(orders: Orders) -> None:
+    opened = orders.open()
+    orders.land(opened, named(1, "a"))
+    orders.land(opened, named(2, "a"))
+    metadata = orders.lake.load().metadata
+    first, _ = sorted(each.timestamp_ms for each in metadata.snapshots if each.summary["total-records"] != "0")
+    began = datetime.fromtimestamp(first / 1000, UTC)
+
+    found = [is_merge_due(metadata, began + timedelta(minutes=minutes)) for minutes in (1, 29, 31)]
+
+    assert found == [False, False, True]
+
+
+def test_a_merge_is_due_when_too_many_bytes_are_pending(orders: Orders, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = orders.open()
+    monkeypatch.setattr(due, "MOST_BYTES", 5000)
+    orders.land(opened, named(1, "a"))
+    assert not opened.merge_is_due()
+
+    orders.land(opened, named(2, "a"))
+    orders.land(opened, named(3, "a"))
+    assert opened.merge_is_due()
+    opened.merge()
+
+    assert not opened.merge_is_due()
+    assert orders.names() == dict.fromkeys((1, 2, 3), "a")
+    orders.land(opened, named(3, "b", 1))
+    assert orders.lake.branches() == ["airbyte_pending"]
+
+
+def test_an_overwrite_is_merged_once(orders: Orders, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(due, "MOST_BYTES", 0)
+    opened = orders.open(2, overwrite=True)
+    orders.land(opened, named(1, "a"))
+
+    assert not opened.merge_is_due()
+
+
+def test_no_engine_may_expire_what_is_pending(orders: Orders) -> None:
+    """Whatever the table's owner has set: those rows were acknowledged."""
+    opened = orders.open()
+    with orders.lake.load().transaction() as transaction:
+        transaction.set_properties({"history.expire.max-ref-age-ms": "1"})
+    orders.land(opened, named(1, "a"))
+    orders.land(opened, named(2, "a"))
+
+    assert orders.lake.load().metadata.refs["airbyte_pending"].max_ref_age_ms == 2**63 - 1

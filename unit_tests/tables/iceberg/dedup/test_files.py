@@ -1,0 +1,138 @@
+"""Which files a merge writes again, adds as they are, and leaves alone."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from unit_tests.tables.iceberg.dedup.orders import Orders, named
+from unit_tests.tables.iceberg.lake import no_rewrite
+
+MERGE_ON_READ = {"deletes": "merge_on_read"}
+
+
+def test_files_without_losers_enter_the_table_as_they_are(orders: Orders) -> None:
+    orders.sync([named(1, "a")])
+    opened = orders.open()
+    orders.land(opened, named(2, "b"))
+    landed = orders.files("airbyte_pending")
+
+    before = orders.files()
+    opened.publish(no_rewrite)
+
+    assert orders.files() == before | landed
+
+
+def test_only_files_that_may_have_the_keys_are_written_again(orders: Orders) -> None:
+    orders.sync([named(1, "a"), named(2, "b")])
+    first = orders.files()
+    orders.sync([named(3, "c"), named(4, "d")])
+    second = orders.files() - first
+
+    orders.sync([named(4, "e")])
+
+    assert first < orders.files()
+    assert not second & orders.files()
+    assert orders.names() == {1: "a", 2: "b", 3: "c", 4: "e"}
+
+
+def test_position_deletes_leave_the_file_and_are_repeated_by_later_ones(orders: Orders) -> None:
+    orders.sync([named(number, "a") for number in range(10)])
+    [file] = orders.files()
+
+    orders.sync([named(3, "b")], dedup=MERGE_ON_READ)
+    orders.sync([named(4, "c")], dedup=MERGE_ON_READ)
+
+    tasks = orders.lake.load().scan().plan_files()
+    [[deletes]] = [task.delete_files for task in tasks if task.file.file_path == file]
+    assert deletes.record_count == 2
+    assert orders.names() == {**dict.fromkeys(range(10), "a"), 3: "b", 4: "c"}
+
+
+def test_a_file_with_position_deletes_is_written_again_without_them_by_copy_on_write(orders: Orders) -> None:
+    orders.sync([named(number, "a") for number in range(10)])
+    orders.sync([named(3, "b")], dedup=MERGE_ON_READ)
+
+    orders.sync([named(4, "c")])
+
+    assert not any(task.delete_files for task in orders.lake.load().scan().plan_files())
+    assert orders.names() == {**dict.fromkeys(range(10), "a"), 3: "b", 4: "c"}
+    summary = orders.lake.load().current_snapshot().summary
+    assert (summary["total-delete-files"], summary["total-position-deletes"]) == ("0", "0")
+
+
+@pytest.mark.parametrize("deletes", ["copy_on_write", "merge_on_read"])
+def test_a_file_whose_rows_are_all_replaced_is_removed(orders: Orders, deletes: str) -> None:
+    orders.sync([named(1, "a"), named(2, "b")])
+    old = orders.files()
+
+    orders.sync([named(1, "c"), named(2, "d")], dedup={"deletes": deletes})
+
+    assert not old & orders.files()
+    assert orders.names() == {1: "c", 2: "d"}
+
+
+# --- Partitions
+
+BY_NAME = [{"source": "name"}]
+BY_ID = [{"source": "id", "transform": "bucket[4]"}]
+
+
+def test_a_row_whose_partition_has_changed_moves(orders: Orders) -> None:
+    orders.sync([named(1, "a", 1), named(2, "a", 1), named(3, "b", 1)], partition_by=BY_NAME)
+
+    orders.sync([named(1, "b", 2), named(3, "b", 0)], partition_by=BY_NAME)
+
+    assert orders.names() == {1: "b", 2: "a", 3: "b"}
+    scan = orders.lake.load().scan(row_filter="name = 'a'")
+    assert [row["id"] for row in scan.to_arrow().to_pylist()] == [2]
+
+
+def test_partitions_of_the_key_say_which_files_to_look_at(orders: Orders) -> None:
+    """The files have no bounds of their columns here."""
+    orders.sync([named(number, "a", 1) for number in range(8)], partition_by=BY_ID)
+    old = orders.files()
+
+    orders.sync([named(5, "b", 2)], partition_by=BY_ID)
+
+    assert len(old - orders.files()) == 1
+    assert orders.names() == {**dict.fromkeys(range(8), "a"), 5: "b"}
+
+
+def test_rows_of_a_former_partition_spec_are_found(orders: Orders) -> None:
+    orders.sync([named(1, "a", 1), named(2, "b", 1)], partition_by=BY_ID)
+
+    orders.sync([named(1, "c", 2)], partition_by=BY_NAME)
+
+    assert orders.names() == {1: "c", 2: "b"}
+
+
+# --- The log
+
+
+def test_the_log_says_what_a_merge_has_done(orders: Orders, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    orders.sync([named(number, "a" * 5000) for number in range(3)])
+    caplog.clear()
+
+    orders.sync([named(0, "b", 1), named(7, "c"), named(1, "", 1, deleted=True), named(8, "", deleted=True)])
+
+    [line] = [each.getMessage() for each in caplog.records if "rows were merged" in each.getMessage()]
+    assert line.startswith(
+        f"Table {orders.lake.name}: 4 rows were merged by (id): 1 inserted, 1 replaced, 1 deleted. "
+        "1 files were rewritten, 0 added as they were: "
+    )
+    assert "times as much)" in line
+
+
+def test_a_high_write_amplification_is_logged_with_what_helps(
+    orders: Orders, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("destination_datalake.tables.iceberg.dedup.outcome._HIGH_AMPLIFICATION", 0.1)
+    caplog.set_level(logging.INFO)
+    orders.sync([named(1, "a"), named(2, "b")])
+
+    orders.sync([named(1, "c")])
+
+    assert "dedup.deletes merge_on_read, partitioning or sorting by the key" in caplog.text

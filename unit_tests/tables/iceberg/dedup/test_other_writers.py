@@ -1,0 +1,259 @@
+"""Other writers while a merge is under way: what they have done stays, and no key is there twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.manifest import DataFileContent, FileFormat
+from pyiceberg.typedef import Record
+from pyiceberg.types import LongType, StringType
+
+from destination_datalake.schema.types import Field, Int32
+from destination_datalake.tables.iceberg.snapshots.replacing import Change, merge_files
+from destination_datalake.tables.iceberg.table import IcebergTable
+from destination_datalake.tables.table import Jobs, TableConflict
+from unit_tests.tables.iceberg.dedup.orders import COLUMNS, DAY, Orders, named
+from unit_tests.tables.iceberg.lake import no_rewrite
+from unit_tests.tables.jobs import InProcess
+
+
+class Interrupted(InProcess):
+    """Executors that run jobs, and do something else after the first ones that remove rows."""
+
+    def __init__(self, *acts: Callable[[], object]) -> None:
+        self._acts = list(acts)
+        self.jobs: list[str] = []
+        self.tasks: list[Any] = []
+
+    def run(self, work: Callable[[Iterable[Any]], Iterable[Any]], tasks: Sequence[Any]) -> list[Any]:
+        results = super().run(work, tasks)
+        self.jobs.append(work.__name__)
+        self.tasks += tasks
+        if work.__name__ == "remove" and self._acts:
+            self._acts.pop(0)()
+        return results
+
+
+@pytest.fixture
+def executors(orders: Orders) -> Interrupted:
+    """The executors of syncs that begin after a table of two files has been made."""
+    orders.sync([named(1, "old", 1), named(2, "old", 1)])
+    orders.sync([named(3, "old", 1)])
+    found = Interrupted()
+    orders.lake.jobs = Jobs(found, orders.lake.jobs.scratch)
+    return found
+
+
+def pending(orders: Orders) -> IcebergTable:
+    opened = orders.open()
+    orders.land(opened, named(1, "new", 2), named(4, "new", 2), named(3, "older", 0))
+    return opened
+
+
+def meanwhile(executors: Interrupted, *acts: Callable[[], object]) -> None:
+    executors._acts = list(acts)
+
+
+MERGED = {1: "new", 2: "old", 3: "old", 4: "new"}
+
+
+def unused(orders: Orders) -> set[str]:
+    """Return the data files that no snapshot has."""
+    table = orders.lake.load()
+    known: set[str] = set()
+    for snapshot in table.metadata.snapshots:
+        for manifest in snapshot.manifests(table.io):
+            entries = manifest.fetch_manifest_entry(table.io, discard_deleted=False)
+            known |= {entry.data_file.file_path for entry in entries}
+    return {key for key in orders.lake.objects() if key.endswith(".parquet")} - {
+        path.removeprefix(f"s3://{orders.lake.bucket}/") for path in known
+    }
+
+
+def test_an_undisturbed_merge_runs_each_job_once(orders: Orders, executors: Interrupted) -> None:
+    pending(orders).publish(no_rewrite)
+
+    assert orders.names() == MERGED
+    assert executors.jobs == ["winners", "remove", "remove"]
+    assert unused(orders) == set()
+
+
+def test_two_merges_of_the_same_rows_are_one(orders: Orders, executors: Interrupted) -> None:
+    opened = pending(orders)
+    meanwhile(executors, lambda: orders.open().publish(no_rewrite))
+
+    opened.publish(no_rewrite)
+
+    assert orders.names() == MERGED
+    assert unused(orders) == set()
+
+
+def test_rows_that_become_pending_meanwhile_are_merged_too(orders: Orders, executors: Interrupted) -> None:
+    opened, other = pending(orders), orders.open()
+    meanwhile(executors, lambda: orders.land(other, named(1, "newest", 3), named(5, "new", 1)))
+
+    opened.publish(no_rewrite)
+
+    assert orders.names() == {**MERGED, 1: "newest", 5: "new"}
+    other.publish(no_rewrite)
+    assert orders.names() == {**MERGED, 1: "newest", 5: "new"}
+    assert unused(orders) == set()
+
+
+def test_rows_that_another_engine_appends_meanwhile_take_part(orders: Orders, executors: Interrupted) -> None:
+    opened = pending(orders)
+
+    def append() -> None:
+        table = orders.lake.load()
+        rows = [
+            {"id": 4, "name": "theirs, older", "version": 1, "_airbyte_extracted_at": DAY},
+            {"id": 6, "name": "theirs", "version": 1, "_airbyte_extracted_at": DAY},
+        ]
+        schema = table.schema().as_arrow()
+        table.append(pa.Table.from_pylist(rows, schema=schema))
+
+    meanwhile(executors, append)
+    opened.publish(no_rewrite)
+
+    assert orders.names() == {**MERGED, 6: "theirs"}
+    looked_at = [task.source.uri for task in executors.tasks if hasattr(task, "source")]
+    assert len(looked_at) == len(set(looked_at)), "a file was looked at again"
+
+
+def test_files_that_another_engine_has_compacted_meanwhile_are_looked_at_again(
+    orders: Orders, executors: Interrupted
+) -> None:
+    opened = pending(orders)
+    old = orders.files()
+    meanwhile(executors, orders.lake.compact_and_expire)
+
+    opened.publish(no_rewrite)
+
+    assert orders.names() == MERGED
+    assert unused(orders) == {path.removeprefix(f"s3://{orders.lake.bucket}/") for path in old}
+
+
+@pytest.mark.parametrize("deletes", ["copy_on_write", "merge_on_read"])
+def test_rows_that_another_engine_deletes_meanwhile_stay_deleted(
+    orders: Orders, executors: Interrupted, deletes: str
+) -> None:
+    opened = orders.open(dedup={"deletes": deletes})
+    orders.land(opened, named(1, "new", 2), named(4, "new", 2))
+    meanwhile(executors, lambda: orders.lake.load().delete("id = 2"))
+
+    opened.publish(no_rewrite)
+
+    assert orders.names() == {1: "new", 3: "old", 4: "new"}
+
+
+def test_a_column_that_is_added_meanwhile_is_in_the_files(orders: Orders, executors: Interrupted) -> None:
+    opened = pending(orders)
+
+    def add() -> None:
+        with orders.lake.load().update_schema() as update:
+            update.add_column("theirs", StringType())
+
+    meanwhile(executors, add)
+    opened.publish(no_rewrite)
+
+    assert orders.names() == MERGED
+    assert unused(orders) == set()
+
+
+def test_a_cursor_that_is_renamed_meanwhile_is_the_same_cursor(orders: Orders, executors: Interrupted) -> None:
+    opened = pending(orders)
+
+    def rename() -> None:
+        with orders.lake.load().update_schema() as update:
+            update.rename_column("version", "revision")
+
+    meanwhile(executors, rename)
+    opened.publish(no_rewrite)
+
+    assert orders.names() == MERGED
+
+
+def test_a_key_that_is_promoted_meanwhile_is_the_same_key(orders: Orders) -> None:
+    columns = (Field("id", "id", Int32()), *COLUMNS[1:])
+    orders.sync([named(1, "old", 1), named(2, "old", 1)], columns=columns)
+    executors = Interrupted()
+    orders.lake.jobs = Jobs(executors, orders.lake.jobs.scratch)
+    opened = orders.open(columns=columns)
+    orders.land(opened, named(1, "new", 2))
+
+    def promote() -> None:
+        with orders.lake.load().update_schema() as update:
+            update.update_column("id", LongType())
+
+    meanwhile(executors, promote)
+    opened.publish(no_rewrite)
+
+    assert orders.names() == {1: "new", 2: "old"}
+
+
+def test_what_others_change_all_the_time_is_left_to_the_next_sync(
+    orders: Orders, executors: Interrupted, caplog: pytest.LogCaptureFixture
+) -> None:
+    opened, other = pending(orders), orders.open()
+    meanwhile(executors, *(lambda n=n: orders.land(other, named(1, f"new {n}", 3 + n)) for n in range(20)))
+
+    opened.publish(no_rewrite)
+
+    assert orders.names() == {1: "old", 2: "old", 3: "old"}
+    assert "nothing that was acknowledged is lost: the next sync merges it" in caplog.text
+    assert unused(orders) == set()
+    meanwhile(executors)
+    orders.sync()
+    assert orders.names()[4] == "new"
+
+
+@pytest.mark.usefixtures("executors")
+def test_the_commit_of_a_merge_whose_response_is_lost_is_found(orders: Orders) -> None:
+    opened = pending(orders)
+    orders.lake.at_the_next_update(lambda: None, response_lost=True)
+
+    opened.publish(no_rewrite)
+
+    assert orders.names() == MERGED
+    assert unused(orders) == set()
+
+
+def test_equality_deletes_are_refused_and_what_is_pending_stays(orders: Orders, executors: Interrupted) -> None:
+    opened = pending(orders)
+    table = orders.lake.load()
+    file = IcebergFile.from_args(
+        content=DataFileContent.EQUALITY_DELETES,
+        file_path=orders.lake.put(b"not read"),
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=1,
+        file_size_in_bytes=8,
+        equality_ids=[table.schema().find_field("id").field_id],
+    )
+    file.spec_id = 0
+    with table.transaction() as transaction:
+        merge_files(Change([file]), "main", table, transaction)
+
+    with pytest.raises(TableConflict, match=r"by equality deletes, .* Compact the table"):
+        opened.publish(no_rewrite)
+
+    assert orders.lake.branches() == ["airbyte_pending"]
+    assert executors.jobs == []
+
+
+@pytest.mark.usefixtures("executors")
+@pytest.mark.parametrize("deletes", ["copy_on_write", "merge_on_read"])
+def test_rows_that_others_have_deleted_by_position_do_not_come_back_and_do_not_win(
+    orders: Orders, deletes: str
+) -> None:
+    """Of the file with keys 1 and 2, key 1 is deleted, which had the higher cursor."""
+    orders.lake.delete_first_row()
+    gone = next(key for key in (1, 2, 3) if key not in orders.names())
+
+    orders.sync([named(gone, "again", 0)], dedup={"deletes": deletes})
+
+    assert orders.names() == {**{1: "old", 2: "old", 3: "old"}, gone: "again"}
