@@ -42,7 +42,9 @@ def file_with(lower: Mapping[int, bytes], upper: Mapping[int, bytes], **counts: 
         file_size_in_bytes=1,
         lower_bounds=dict(lower),
         upper_bounds=dict(upper),
-        **{"value_counts": dict.fromkeys(lower, ROWS), "null_value_counts": dict.fromkeys(lower, 0), **counts},
+        value_counts=counts.get("value_counts", dict.fromkeys(lower, ROWS)),
+        null_value_counts=counts.get("null_value_counts", dict.fromkeys(lower, 0)),
+        nan_value_counts=counts.get("nan_value_counts"),
     )
 
 

@@ -58,8 +58,10 @@ def test_a_file_with_position_deletes_is_written_again_without_them_by_copy_on_w
 
     assert not any(task.delete_files for task in orders.lake.load().scan().plan_files())
     assert orders.names() == {**dict.fromkeys(range(10), "a"), 3: "b", 4: "c"}
-    summary = orders.lake.load().current_snapshot().summary
-    assert (summary["total-delete-files"], summary["total-position-deletes"]) == ("0", "0")
+    snapshot = orders.lake.load().current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    assert (snapshot.summary["total-delete-files"], snapshot.summary["total-position-deletes"]) == ("0", "0")
 
 
 @pytest.mark.parametrize("deletes", ["copy_on_write", "merge_on_read"])
