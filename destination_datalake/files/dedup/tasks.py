@@ -48,9 +48,16 @@ class Versions:
         return tuple(dict.fromkeys(id_ for id_ in all_ids if id_ is not None))
 
 
+UNKNOWN = ...
+"""A bound that Python has no value for: a time after the year 9999, or a text that is not UTF-8."""
+
+
 @dataclass(frozen=True, slots=True)
 class KeyBounds:
-    """Of one part of the keys: the lowest and highest value as Arrow's `as_py` gives them, without null and NaN."""
+    """Of one part of the keys: the lowest and highest value as Arrow's `as_py` gives them, without null and NaN.
+
+    Both are None if there are no others, and both UNKNOWN if one is.
+    """
 
     lowest: Any
     highest: Any

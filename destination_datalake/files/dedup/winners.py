@@ -28,6 +28,8 @@ from destination_datalake.files.expiry import expiry_failure, has_expired
 _SENT_BYTES = 32 * 1024 * 1024
 """Arrow bytes of rows that are divided among parts at a time: each part is sent its share of them."""
 
+_PAYLOAD_BYTES = 2 * 1024 * 1024
+
 
 def winners(tasks: Iterable[WinnersTask]) -> Iterator[Winners]:
     """Find the winners of every task, whose files have all rows of their keys; yield a result for each."""
@@ -112,11 +114,12 @@ def _divided(table: pa.Table, task: WinnersTask) -> Iterator[tuple[int, bytes]]:
     divided = table.take(order)
     ends = np.cumsum(np.bincount(numbers, minlength=task.parts))
     rows = _rows(task)
-    for part, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
-        if start < end:
-            of_part = divided.slice(start, end - start)
-            files: list[int] = of_part.column("file").unique().to_numpy().tolist()
-            share = _Share(_for_consumers(task), _written(of_part), {number: rows[number] for number in files})
+    payload_rows = max(1, divided.num_rows * _PAYLOAD_BYTES // max(1, divided.nbytes))
+    for part, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+        for start in range(begin, end, payload_rows):
+            versions = divided.slice(start, min(payload_rows, end - start))
+            files: list[int] = versions.column("file").unique().to_numpy().tolist()
+            share = _Share(_for_consumers(task), _written(versions), {number: rows[number] for number in files})
             yield part, pickle.dumps(share)
 
 

@@ -5,32 +5,34 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from botocore.exceptions import ClientError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyiceberg.manifest import DataFile
+from pyiceberg.types import TimestampType
 
 from destination_datalake.aws.session.lending import SessionKeys
+from destination_datalake.files.dedup.bounds import may_have_keys
 from destination_datalake.files.dedup.index import open_index
 from destination_datalake.files.dedup.keys import canonical_keys, key_hashes
 from destination_datalake.files.dedup.rows import RowSet
-from destination_datalake.files.dedup.tasks import KeyBounds, Versions, Winners, WinnersTask
+from destination_datalake.files.dedup.tasks import UNKNOWN, KeyBounds, Versions, Winners, WinnersTask
 from destination_datalake.files.dedup.versions.candidates import Candidates, key_bounds
 from destination_datalake.files.dedup.versions.reading import read_versions
 from destination_datalake.files.dedup.winners import consume_versions, produce_versions, winners
+from destination_datalake.tables.iceberg.dedup.bounds import KeyColumns
 from unit_tests.cloud import Cloud, cloud
 from unit_tests.examples import examples
 from unit_tests.files.dedup.pending import FOLDER, SCHEMA, field, of_columns, order, put, task
 from unit_tests.files.dedup.values import NAN, Column, ordered, tables
 from unit_tests.tables.jobs import InProcess
-
-MOMENTS = [datetime.min, datetime.max]
 
 
 @pytest.fixture
@@ -217,18 +219,17 @@ def test_bounds_leave_null_and_nan_out(lake: Cloud, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("far", "bounds"),
+    "far",
     [
-        (pa.array([2**60], pa.timestamp("us", "UTC")), [moment.replace(tzinfo=UTC) for moment in MOMENTS]),
-        (pa.array([2**60], pa.timestamp("us")), MOMENTS),
-        (pa.array([2**31 - 1], pa.date32()), [date.min, date.max]),
+        pa.array([2**60], pa.timestamp("us", "UTC")),
+        pa.array([2**60], pa.timestamp("us")),
+        pa.array([2**31 - 1], pa.date32()),
+        pa.array([b"\xff"], pa.binary()).view(pa.string()),
     ],
 )
-def test_bounds_of_dates_beyond_python_s_leave_none_out(far: pa.Array[Any], bounds: list[Any]) -> None:
-    """Other engines write years after 9999."""
-    [found] = key_bounds(pa.table({"key0": far}))
-
-    assert [found.lowest, found.highest] == bounds
+def test_bounds_that_python_has_no_values_for_are_unknown(far: pa.Array[Any]) -> None:
+    """Other engines write years after 9999. Files may have nothing but those: the last date is no bound for them."""
+    assert key_bounds(pa.table({"key0": far})) == (KeyBounds(UNKNOWN, UNKNOWN, False, False),)
 
 
 def test_an_unsuitable_file_is_the_users_to_repair(lake: Cloud) -> None:
@@ -293,3 +294,22 @@ def test_keys_of_aws_are_in_payloads_only_if_consumers_write_to_s3(lake: Cloud, 
 
         assert (b"not-a-secret" in payload) == is_needed
         assert b"x" in pickle.dumps(pickle.loads(payload))
+
+
+def test_unknown_bounds_exclude_nothing(lake: Cloud, tmp_path: Path) -> None:
+    # Given a key that is a time after the year 9999, which other writers may have
+    schema = SCHEMA.set(1, field(2, "updated", pa.timestamp("us")))
+    late = pa.array([2**62], pa.int64()).view(pa.timestamp("us"))
+    rows = pa.Table.from_pylist([order("x", None)], schema).set_column(1, schema.field(1), late)
+    asked = task(
+        lake, put(lake, "a", rows), folder=tmp_path.as_uri(), schema=schema, versions=Versions((2,), None, 6, 5)
+    )
+
+    index = found(asked).index
+
+    # Then no row group, and no file, is left out because of it
+    assert index is not None
+    group = pq.read_metadata(lake.arrow("orders/data/a")).row_group(0)
+    stored = DataFile.from_args(lower_bounds={2: bytes(8)}, upper_bounds={2: bytes(8)}, null_value_counts={2: 0})
+    assert may_have_keys(group, ["updated"], [index.bounds])
+    assert KeyColumns(((2, TimestampType()),)).may_have(stored, index)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, date, datetime
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import pyarrow.compute as pc
 
 from destination_datalake.files.dedup.keys import canonical_keys, key_hashes, one_array
 from destination_datalake.files.dedup.rows import Marks, RowSet
-from destination_datalake.files.dedup.tasks import KeyBounds
+from destination_datalake.files.dedup.tasks import UNKNOWN, KeyBounds
 from destination_datalake.files.dedup.versions.latest import latest
 from destination_datalake.files.dedup.versions.reading import key_columns, order_columns
 
@@ -97,20 +96,11 @@ def _bounds(column: pa.Array[Any]) -> KeyBounds:
         is_nan = pc.is_nan(column)
         has_nan = bool(pc.any(is_nan).as_py())
         column = column.filter(pc.invert(is_nan))
-    extremes = pc.min_max(column)
+    found = pc.min_max(column)
     try:
-        lowest, highest = extremes["min"].as_py(), extremes["max"].as_py()
-    except OverflowError:  # Other writers have dates that Python has not: any may be there.
-        lowest, highest = _all_dates(column.type)
-    return KeyBounds(lowest, highest, has_null, has_nan)
-
-
-def _all_dates(type_: pa.DataType) -> tuple[date, date]:
-    """Return the first and the last date, or moment, that Python has."""
-    if not isinstance(type_, pa.TimestampType):
-        return date.min, date.max
-    zone = None if type_.tz is None else UTC
-    return datetime.min.replace(tzinfo=zone), datetime.max.replace(tzinfo=zone)
+        return KeyBounds(found["min"].as_py(), found["max"].as_py(), has_null, has_nan)
+    except (ValueError, OverflowError):
+        return KeyBounds(UNKNOWN, UNKNOWN, has_null, has_nan)
 
 
 class _MarkedRows:

@@ -93,7 +93,7 @@ class _Outcome:
             if not plan.arrives(number):
                 if result is not None:
                     self._replace(file, result)
-            elif result is None or result.position_deletes is not None:
+            elif result is None or not (result.emptied or result.rewritten):
                 found.added.append(entries[file.path])
                 found.by_reference += 1
                 if result is not None and result.position_deletes is not None:
