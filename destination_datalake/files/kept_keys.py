@@ -1,8 +1,9 @@
-"""Records whose primary key or cursor cannot be kept as it was sent: no rows, but rejects.
+"""Records whose primary key, cursor or time of deletion cannot be kept as it was sent: no rows, but rejects.
 
 Under a key that became null rows of different keys would replace each other, and so they would under one that was cut.
 Without its cursor a record would lose to any other of its key. A cursor that is cut, such as a time with nanoseconds,
 is kept: what is left of two cursors is in the same order, or equal. A null that was sent as such is a key like others.
+A record that deletes its row has little but its key: without the time of deletion it would replace the row by nulls.
 """
 
 from __future__ import annotations
@@ -26,12 +27,16 @@ KEY_CHANGED = "DESTINATION_RECORD_KEY_CHANGED"
 
 
 class KeptKeys:
-    """Refuses records of which a key or the cursor was changed: here, or by the source, which says so in their meta."""
+    """Refuses records of which a value that deduplication needs was changed: here, or by the source, which says so in
+    their meta."""
 
-    def __init__(self, key: Sequence[str], cursor: str | None) -> None:
-        """Guard these fields, named as the changes of their values name them (`ValueChange.field`)."""
+    def __init__(self, key: Sequence[str], others: Sequence[str]) -> None:
+        """Guard these fields, named as the changes of their values name them (`ValueChange.field`).
+
+        Those of `others` may be cut.
+        """
         self._key = pa.array(key, pa.string())
-        self._all = pa.array([*key, *([] if cursor is None else [cursor])], pa.string())
+        self._all = pa.array([*key, *others], pa.string())
 
     @classmethod
     def of(cls, plan: FilePlan) -> Self | None:
@@ -40,23 +45,24 @@ class KeptKeys:
         if dedup is None:
             return None
         fields = {column.name: ".".join(map(path_step, column.path)) for column in plan.columns}
-        return cls([fields[name] for name in dedup.key], None if dedup.cursor is None else fields[dedup.cursor])
+        others = [fields[name] for name in (dedup.cursor, dedup.deleted_at) if name is not None]
+        return cls([fields[name] for name in dedup.key], others)
 
     def refuse(self, decoded: Decoded) -> Decoded:
-        """Return the records without those whose key or cursor was changed; their lines are among the refused."""
+        """Return the records without those that are refused; their lines are among the refused ones."""
         if decoded.changes is None:
             return decoded
         rows = self._changed(decoded.changes)
         if not len(rows):
             return decoded
-        message = "the primary key or the cursor cannot be kept as it was sent"
+        message = "the primary key, the cursor or the time of deletion cannot be kept as it was sent"
         refused = [RefusedLine(decoded.lines[row], KEY_CHANGED, message) for row in rows.tolist()]
         kept = np.ones(decoded.rows, np.bool_)
         kept[rows] = False
         return replace(_with_rows(decoded, kept), refused=[*decoded.refused, *refused])
 
     def _changed(self, changes: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Return the numbers of the rows whose keys or cursors are not as they were sent, ascending."""
+        """Return the numbers of the rows whose guarded values are not as they were sent, ascending."""
         entries = changes.flatten()
         field = entries.field("field")
         cut: Any = pc.equal(entries.field("change"), pa.scalar(TRUNCATED)).fill_null(False)

@@ -29,9 +29,10 @@ COLUMNS = (
     Field("code", "the.code", Decimal(38, 2)),
     Field("at", "at", Timestamp(zoned=True)),
     Field("note", "note", Int64()),
+    Field("deleted", "deleted", Timestamp(zoned=True)),
     Field("address", "the", Struct((Field("zip", "zip", Int64()),))),
 )
-DEDUP = Deduplication(("id", "code"), "at")
+DEDUP = Deduplication(("id", "code"), "at", "deleted")
 
 
 def plan(dedup: Deduplication | None = DEDUP) -> FilePlan:
@@ -59,6 +60,7 @@ KEPT = {
     "a field inside an object is nulled": line(the={"zip": "none"}),
     "a cursor is cut": line(at="2026-01-01T00:00:00.123456789Z"),
     "a cursor is cut by the source": line(reported("at", "TRUNCATED")),
+    "a time of deletion is cut": line(deleted="2026-01-01T00:00:00.123456789Z"),
     "the source has nulled another": line(reported("note")),
     "the source reports nothing of a field": line([{"change": "NULLED"}]),
 }
@@ -67,6 +69,7 @@ REFUSED = {
     "a key is out of range": line(Id=2**70),
     "a key is cut": line(code=1.234),
     "a cursor is nulled": line(at="yesterday"),
+    "a time of deletion is nulled": line(deleted="yesterday"),
     "the source has nulled a key": line(reported("the.code")),
     "the source has cut a key": line(reported("Id", "TRUNCATED")),
     "the source has nulled the cursor": line(reported("at")),
@@ -86,7 +89,7 @@ def test_a_record_is_refused_if_its_key_was_changed_or_its_cursor_lost(kind: str
 
     assert received + b"\n" == REFUSED[kind]
     assert reason == KEY_CHANGED
-    assert message == "the primary key or the cursor cannot be kept as it was sent"
+    assert message == "the primary key, the cursor or the time of deletion cannot be kept as it was sent"
 
 
 def refusals(block: bytes) -> list[tuple[bytes, str, str]]:
