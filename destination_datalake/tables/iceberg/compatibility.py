@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.schema import Schema
@@ -12,8 +13,9 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 
 from destination_datalake.files.plan import DataFile
 from destination_datalake.partitioning.spec import parse_transform
-from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.evolution import AddColumn, SchemaChange
+from destination_datalake.tables.aws_datalake import how_to_continue
 from destination_datalake.tables.iceberg.layout.partitions import source_paths
 from destination_datalake.tables.table import TableConflict, TableName, table_conflict
 
@@ -24,6 +26,18 @@ UNREADABLE = (
     "ones, such as partitions by several columns at once. Copy it to a table with the property format-version 2"
 )
 """Why a table with metadata of another version cannot be written to, as `incompatibility` says it."""
+
+
+def no_iceberg_table(glue_table: Mapping[str, Any], stream: Stream) -> str:
+    """Return why a stream cannot be written to a table of another kind, and what to do."""
+    others = "table_prefix, or another lakeformation_database_name, to begin another table"
+    if stream.dedup:
+        return (
+            f"it exists and is not an Iceberg table, and only in those rows can be deduplicated. Set {others}, or "
+            "choose a sync mode without deduplication (append, overwrite) and set table_type to HIVE to continue it."
+        )
+    remedy = how_to_continue(glue_table) or "table_type to HIVE to continue it"
+    return f"it exists and is not an Iceberg table. Set {remedy}, or {others}."
 
 
 def incompatibility(metadata: TableMetadata) -> str | None:

@@ -26,10 +26,10 @@ from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.evolution import AddColumn, Widen, evolve
 from destination_datalake.schema.iceberg import iceberg_field
 from destination_datalake.schema.types import Field, Float64
-from destination_datalake.tables.aws_datalake import how_to_continue
 from destination_datalake.tables.glue.glue_table import GlueTable
 from destination_datalake.tables.iceberg.compatibility import (
     incompatibility,
+    no_iceberg_table,
     partition_field_named_like_one_of,
     required_column_besides,
     required_column_with_nulls,
@@ -129,11 +129,7 @@ class IcebergTable:
         try:
             table, created = self._operations.load(), False
         except (NoSuchIcebergTableError, NoSuchPropertyException) as error:
-            remedy = how_to_continue(GlueTable(self.name, self._access).read()) or "table_type to HIVE to continue it"
-            problem = (
-                f"it exists and is not an Iceberg table. Set {remedy}, or table_prefix, or another "
-                "lakeformation_database_name, to begin another table."
-            )
+            problem = no_iceberg_table(GlueTable(self.name, self._access).read(), self._stream)
             raise TableConflict(cannot_write(self._stream.id, self.name, problem)) from error
         except NoSuchTableError:
             table, created = self._create(), True

@@ -52,10 +52,12 @@ class AppendDedup(WriteMode):
         unique = Definition.of(UNIQUE_BY, metadata)
         if unique is not None and unique.key != self._definition.key:
             schema = metadata.schema()
+            # A field whose type has changed may have a new column, under whose id the key is another one.
+            is_there = all(schema.find_column_name(id_) is not None for id_ in self._definition.key)
             problem = (
                 f"its rows are unique by the primary key ({unique.key_names(schema)}), and that of the stream is "
-                f"({self._definition.key_names(schema)}) now. Refresh the stream, so that all its records are sent "
-                "again, or set the primary key back"
+                f"({', '.join(self._stream.primary_key)}) now{'' if is_there else ', in a new column'}. Refresh the "
+                "stream, so that all its records are sent again, or set the primary key back"
             )
             raise table_conflict(self._stream.id, self._table, problem)
 

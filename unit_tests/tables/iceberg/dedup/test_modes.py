@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from destination_datalake.schema.types import Field, String
 from destination_datalake.tables.iceberg.dedup.definition import PENDING_BY, UNIQUE_BY
 from destination_datalake.tables.table import TableConflict
-from unit_tests.tables.iceberg.dedup.orders import Orders, named
+from unit_tests.tables.iceberg.dedup.orders import COLUMNS, Orders, named
 from unit_tests.tables.iceberg.lake import no_rewrite
 
 PENDING = "airbyte_pending"
@@ -125,6 +126,46 @@ def test_another_key_is_refused_before_anything_is_written(orders: Orders) -> No
         orders.open(key=("id", "name"))
 
     assert orders.names() == {1: "a"}
+
+
+def test_a_key_of_another_type_is_another_key(orders: Orders) -> None:
+    """Its values get a column of their own (`schema_conflicts`), in which the rows of the table have none."""
+    orders.sync([named(1, "a", 1)])
+    texts = (Field("id", "id", String()), *COLUMNS[1:])
+
+    with pytest.raises(
+        TableConflict, match=r"key \(id\), and that of the stream is \(id\) now, in a new column\. Refr"
+    ):
+        orders.open(columns=texts)
+    orders.sync([{"id__string": "x", "name": "b", "version": 1}], columns=texts, generation=2, overwrite=True)
+    orders.sync([{"id__string": "x", "name": "c", "version": 2}], columns=texts, generation=2)
+
+    rows = orders.lake.load().scan().to_arrow().to_pylist()
+    assert [(row["id"], row["id__string"], row["name"]) for row in rows] == [(None, "x", "c")]
+
+
+def test_a_cursor_of_another_type_is_another_cursor(orders: Orders) -> None:
+    """It goes on in a column of its own; rows that do not have it are older."""
+    orders.sync([named(1, "a", 9), named(2, "a", 9)])
+    texts = (*COLUMNS[:2], Field("version", "version", String()), *COLUMNS[3:])
+
+    orders.sync([{"id": 1, "name": "b", "version__string": "0"}], columns=texts)
+    orders.sync([{"id": 1, "name": "c", "version__string": ""}], columns=texts)
+
+    assert orders.names() == {1: "b", 2: "a"}
+
+
+@pytest.mark.parametrize(("key", "remedy"), [((), "Set table_type to HIVE to continue it"), (("id",), "only in those")])
+def test_a_table_of_another_kind_is_refused_with_what_helps(orders: Orders, key: tuple[str, ...], remedy: str) -> None:
+    """A Hive table cannot be continued by a stream that is deduplicated."""
+    lake = orders.lake
+    glue = lake.access.client("glue")
+    glue.create_database(DatabaseInput={"Name": lake.name.database})
+    hive = {"Name": "orders", "StorageDescriptor": {"Columns": []}, "TableType": "EXTERNAL_TABLE", "Parameters": {}}
+    glue.create_table(DatabaseName=lake.name.database, TableInput=hive)  # type: ignore[arg-type]
+
+    with pytest.raises(TableConflict, match=remedy):
+        orders.open(key=key)
 
 
 def test_a_refresh_brings_another_key(orders: Orders) -> None:
