@@ -47,7 +47,7 @@ test-cluster: jdk setup ## run syncs on clusters of processes that share no disk
 
 test-clients: jdk setup ## sync with PyAirbyte and source-faker, which it downloads, into an embedded AWS
 	$(PYTHON) -m integration_tests.clients.environments
-	$(PYTEST) integration_tests/clients -n 2 $(ARGS)
+	$(PYTEST) --timeout 600 integration_tests/clients -n 2 $(ARGS)
 
 chaos: jdk setup ## kill, refuse and overtake syncs at random (SECONDS=600 SEED=1, ARGS="--round 17")
 	$(PYTHON) -m integration_tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)

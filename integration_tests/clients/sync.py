@@ -17,5 +17,4 @@ faker = airbyte.get_source(
 lake = airbyte.get_destination(
     "destination-datalake", local_executable=destination, config=json.loads(Path(config).read_text(encoding="utf-8"))
 )
-lake.check()
 lake.write(faker.read(), write_strategy=WriteStrategy(strategy))
