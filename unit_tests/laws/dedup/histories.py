@@ -41,7 +41,8 @@ class Step:
     """One sync. `asks`: it goes on with the generation that there is, or overwrites all rows by a new one.
 
     A `resume` goes on with an overwrite that was not published. `cursor` and `layout` choose among those of the
-    history; with `more` the stream has a field more.
+    history; with `more` the stream has a field more. An `eager` sync merges after each batch. The table is
+    `maintained` afterwards: compacted, old snapshots are expired and orphans removed.
     """
 
     batches: tuple[tuple[Draft, ...], ...] = ()
@@ -52,6 +53,8 @@ class Step:
     merge_on_read: bool = False
     layout: int = 0
     more: bool = False
+    eager: bool = False
+    maintained: bool = False
     killed: Kill | None = None
 
 
@@ -133,6 +136,8 @@ _steps = st.builds(
     merge_on_read=st.booleans(),
     layout=st.sampled_from([0, 0, 1]),
     more=st.booleans(),
+    eager=st.sampled_from([False, False, False, True]),
+    maintained=st.sampled_from([False, False, False, True]),
     killed=st.none() | _kills,
 )
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from destination_datalake.aws.access import AwsAccess
+from destination_datalake.config.groups.maintenance import Retention
 from destination_datalake.config.options import Config
+from destination_datalake.files.compact import compact
 from destination_datalake.files.encode import encode
 from destination_datalake.files.plan import DataFile, RewriteTask, Rewritten
 from destination_datalake.files.rewrite import published, rewrite
 from destination_datalake.files.tasks import Encoded, StagedBatch, split_into_tasks
+from destination_datalake.maintenance.steps import Maintainer
 from destination_datalake.protocol.catalog import Stream, parse_catalog
 from destination_datalake.rejects.location import RejectLocation
 from destination_datalake.tables.factory import TableFactory
@@ -26,6 +30,20 @@ from unit_tests.config.examples import options
 from unit_tests.laws.dedup.histories import History, Step
 from unit_tests.laws.dedup.model.worlds import Sync
 from unit_tests.tables.jobs import in_process
+
+
+def maintain(table: TableName, access: AwsAccess, days: int) -> None:
+    """Maintain a table, so many days from now. Fails if a step does."""
+    maintainer = Maintainer(
+        Retention(snapshot_retention_days=2, min_snapshots_to_keep=1, orphan_retention_days=1),
+        1024 * 1024,
+        access,
+        lambda tasks: list(compact(tasks)),
+        lambda: True,
+        now=lambda: datetime.now(UTC) + timedelta(days=days),
+    )
+    for report in (maintainer.compact(table), *maintainer.remove(table)):
+        assert report.failure is None, report
 
 
 class RunningSync:
@@ -98,6 +116,11 @@ class RunningSync:
             if self._table.commit(files, self._rewrite) == Committed():
                 return
         raise AssertionError("the table has changed under each of five encodings")
+
+    def merge(self) -> None:
+        """Merge what was landed, before the end."""
+        assert self._table is not None
+        self._table.merge()
 
     def end(self) -> None:
         """Publish the table."""

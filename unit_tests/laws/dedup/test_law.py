@@ -20,7 +20,7 @@ from unit_tests.laws.dedup.judges import by_duckdb, by_pyiceberg, versions_of
 from unit_tests.laws.dedup.kills import Killed, watched
 from unit_tests.laws.dedup.model.versions import Version
 from unit_tests.laws.dedup.model.worlds import Sync, Worlds
-from unit_tests.laws.dedup.syncs import RunningSync
+from unit_tests.laws.dedup.syncs import RunningSync, maintain
 
 _streams = count()
 _CONNECTOR, _READER = another_client(), another_client()
@@ -58,6 +58,10 @@ class Play:
                     rows = frozenset(version for version, _ in batch)
                     sync.land([line for _, line in batch])
                     worlds.land(asked, rows)
+                    if step.eager:
+                        operation = "merge"
+                        sync.merge()
+                        worlds.merge(asked)
                 operation = "end"
                 sync.end()
                 worlds.end(asked)
@@ -67,17 +71,22 @@ class Play:
                     worlds.begin(asked, killed=True)
                 case "land":
                     worlds.land(asked, rows, killed=True)
+                case "merge":
+                    worlds.merge(asked, killed=True)
                 case _:
                     worlds.end(asked, killed=True)
             note(f"sync {number} was killed at {operation}")
-        self._judge(sync)
+        self._judge(sync, days=9 * number if step.maintained else 0)
 
-    def _judge(self, sync: RunningSync) -> None:
+    def _judge(self, sync: RunningSync, days: int) -> None:
         try:
             table = TableOperations(sync.name, _READER).load()
         except NoSuchTableError:
             assert self._worlds.see(()), "there is no table"
             return
+        if days:
+            maintain(sync.name, _READER, days)
+            table.refresh()
         readers = [by_pyiceberg(table), by_duckdb(table, _READER)]
         if self._extension is not None:
             readers.append([*self._extension.rows(table, _READER)])

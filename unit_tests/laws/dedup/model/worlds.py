@@ -84,6 +84,13 @@ class World:
             return Outcome({replace(world, main=world.main | rows, by=None)}, frozenset(steps))
         return Outcome({replace(world, pending=world.pending | rows, pending_by=sync.by)}, frozenset(steps))
 
+    def merged(self, sync: Sync) -> Outcome:
+        """Return the table after a merge in the middle of the sync."""
+        if not self.replaced_by(sync):
+            return self.ended(sync)
+        rows = self.unpublished if sync.by is None else deduplicated(self.unpublished, sync.by)
+        return Outcome({replace(self, unpublished=rows)})
+
     def ended(self, sync: Sync) -> Outcome:
         """Return the table after the sync has published what it has landed."""
         if self.replaced_by(sync):
@@ -137,6 +144,10 @@ class Worlds:
     def land(self, sync: Sync, rows: Rows, *, killed: bool = False) -> None:
         """Let a batch be committed."""
         self._step([world.landed(sync, rows) for world in self.possible], killed)
+
+    def merge(self, sync: Sync, *, killed: bool = False) -> None:
+        """Let a sync merge what it has landed, before its end."""
+        self._step([world.merged(sync) for world in self.possible], killed)
 
     def end(self, sync: Sync, *, killed: bool = False) -> None:
         """Let a sync publish what it has landed."""
