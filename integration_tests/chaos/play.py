@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Iterator
 from multiprocessing.queues import Queue
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from integration_tests.aws.server import AwsServer
 from integration_tests.chaos.aws.adversary import HostileAws
@@ -17,18 +18,33 @@ from integration_tests.chaos.verdicts.report import Verdict
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.runs.warm import SharedSpark, WarmLaunch
 
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
 _context = multiprocessing.get_context("spawn")
 
 
 def play(
-    aws: HostileAws, lake: Lake, launch: WarmLaunch, folder: Path, seed: int, number: int, attempts: int = ATTEMPTS
+    aws: HostileAws,
+    lake: Lake,
+    launch: WarmLaunch,
+    folder: Path,
+    seed: int,
+    number: int,
+    attempts: int = ATTEMPTS,
+    spark: "SparkContext | None" = None,
 ) -> Verdict:
-    """Play one round; whatever is raised is its verdict. `lake` is a new one, reached past the adversaries."""
+    """Play one round; whatever is raised is its verdict. `lake` is a new one, reached past the adversaries.
+
+    `spark` is one more reader, if there is one.
+    """
     started = time.monotonic()
     violation = ""
     this = Round(aws, lake, launch, folder, seed, number, attempts)
     try:
         this.play()
+        if spark is not None:
+            this.confirm(spark)
     except AssertionError as error:
         violation = str(error)
     except Exception:
@@ -47,7 +63,7 @@ def _work(seed: int, numbers: "Queue[int | None]", verdicts: "Queue[Verdict | No
             while (number := numbers.get()) is not None:
                 with tempfile.TemporaryDirectory(prefix="chaos-", ignore_cleanup_errors=True) as folder:
                     lake = Lake(server.endpoint_url)
-                    verdicts.put(play(aws, lake, launch, Path(folder), seed, number))
+                    verdicts.put(play(aws, lake, launch, Path(folder), seed, number, spark=spark.context))
     finally:
         verdicts.put(None)
 

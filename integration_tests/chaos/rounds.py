@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from integration_tests.chaos.attempts.attempt import Attempt, Order, Stage
 from integration_tests.chaos.attempts.connection import Connection
@@ -20,10 +20,14 @@ from integration_tests.chaos.subjects import SUBJECTS, swaps_in_steps
 from integration_tests.chaos.verdicts.latest import LatestOracle
 from integration_tests.chaos.verdicts.oracle import Effect, Oracle
 from integration_tests.chaos.verdicts.reader import Broken, Reader
+from integration_tests.chaos.verdicts.spark import sendings_by_spark
 from integration_tests.chaos.verdicts.tally import Tally
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.runs.launch import launch_command
 from integration_tests.harness.runs.warm import WarmLaunch
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
 
 ATTEMPTS = 10
 """Attempts in a round; nothing happens to the last one."""
@@ -70,6 +74,13 @@ class Round:
             happens(random)
         if missing := self._to_be_rejected - self._reader.rejected():
             raise Broken(f"acknowledged, rejected, and not among the rejects: {sorted(map(tuple, missing))}")
+
+    def confirm(self, spark: "SparkContext") -> None:
+        """Let Spark read what is left of a table that is deduplicated by rewriting files. Raises Broken."""
+        if self.subject.deletes == "copy_on_write":
+            found, expected = sendings_by_spark(spark, self._stage.lake), sorted(self._look())
+            if found != expected:
+                raise Broken(f"Spark finds {found}, others {expected}")
 
     # What happens.
 

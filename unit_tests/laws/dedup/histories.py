@@ -114,7 +114,7 @@ def _layouts(key: Sequence[str], cursors: Sequence[str | None]) -> list[tuple[Ma
     by_key = [
         {"source": name, "transform": "bucket[3]"} for name in key if name not in ("k_number", "k_flag")
     ]  # Iceberg has no buckets of floats.
-    by_cursor = [{"source": name} for name in cursors if name not in (None, "c_number")]
+    by_cursor = [{"source": name} for name in cursors if name is not None and name in CURSORS and name != "c_number"]
     return [(), *(tuple(each[:1]) for each in (by_key, by_cursor) if each), (*by_key[:1], *by_cursor[:1])]
 
 
@@ -146,7 +146,7 @@ _steps = st.builds(
 def histories(draw: st.DrawFn, steps: int) -> History:
     """Return histories of at most so many syncs."""
     key = draw(st.lists(st.sampled_from([*KEYS]), min_size=1, max_size=3, unique=True).map(tuple))
-    cursors = draw(st.lists(st.none() | st.sampled_from([*CURSORS]), min_size=1, max_size=2).map(tuple))
+    cursors = draw(st.lists(st.none() | st.sampled_from([*CURSORS, *key]), min_size=1, max_size=2).map(tuple))
     chosen = draw(st.lists(st.sampled_from(_layouts(key, cursors)), min_size=1, max_size=2).map(tuple))
     return History(
         key, cursors, chosen, draw(st.booleans()), draw(st.lists(_steps, min_size=1, max_size=steps).map(tuple))
