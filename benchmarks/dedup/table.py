@@ -12,20 +12,24 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.table import Table as PyIcebergTable
+from pyiceberg.table import Transaction
 
 from benchmarks.cloud import DATABASE, KEY, REGION, SECRET, Cloud
 from benchmarks.commits.factory import table_factory
 from benchmarks.dedup.rows import DAY, FIRST_CURSOR, rows
 from benchmarks.dedup.workload import Upserts
-from benchmarks.workload import cache_folder
+from benchmarks.workload import CURSOR, cache_folder
 from destination_datalake.aws.access import AccessKeys, AwsAccess
 from destination_datalake.aws.upload import Upload
 from destination_datalake.files.formats.field_ids import with_field_ids
 from destination_datalake.files.formats.parquet import ParquetFileWriter
-from destination_datalake.files.plan import DataFile, FilePlan, RewriteTask, Rewritten
+from destination_datalake.files.plan import DataFile, Deduplication, FilePlan, RewriteTask, Rewritten
 from destination_datalake.protocol.catalog import parse_catalog
 from destination_datalake.schema.arrow import arrow_field
 from destination_datalake.schema.columns import METADATA_COLUMNS
+from destination_datalake.tables.iceberg.dedup.definition import UNIQUE_BY, Definition
+from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from destination_datalake.tables.table import Committed, TableName
 
 if TYPE_CHECKING:
@@ -52,7 +56,9 @@ def fill(workload: Upserts, lake: Cloud) -> Filled:
     numbers = np.arange(workload.table_rows)
     cursors = FIRST_CURSOR + numbers * DAY // workload.table_rows
     [name] = workload.stream_names
-    return _filled(name, workload, numbers, cursors, lake)
+    filled = _filled(name, workload, numbers, cursors, lake)
+    _declare_unique(TableName(DATABASE, name), workload.key, access_of(lake))
+    return filled
 
 
 def fill_with_upserts(workload: Upserts, lake: Cloud, name: str) -> Filled:
@@ -88,6 +94,15 @@ def _filled(
     files = [_uploaded(path, plan, access) for path in paths]
     assert table.commit(files, _no_rewrite) == Committed()
     return Filled(tuple(file.uri for file in files), paths)
+
+
+def _declare_unique(table: TableName, key: str, access: AwsAccess) -> None:
+    names = Deduplication((key,), CURSOR)
+
+    def declare(table: PyIcebergTable, transaction: Transaction) -> None:
+        Definition.named(names, table.schema()).write_to(UNIQUE_BY, transaction)
+
+    TableOperations(table, access).commit(declare)
 
 
 def _kept(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from destination_datalake.aws.access import AwsAccess
 
-_KEY_BYTES = 16 * 1024 * 1024
+_KEY_BYTES = 8 * 1024 * 1024
 """Arrow bytes of the keys that are looked up at a time: an index is faster at many."""
 
 _OPEN_BYTES = 96 * 1024 * 1024

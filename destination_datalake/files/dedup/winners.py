@@ -25,7 +25,7 @@ from destination_datalake.files.dedup.versions.candidates import Candidates, key
 from destination_datalake.files.dedup.versions.reading import UnsuitableFile, key_columns, read_versions
 from destination_datalake.files.expiry import expiry_failure, has_expired
 
-_SENT_BYTES = 32 * 1024 * 1024
+_SENT_BYTES = 8 * 1024 * 1024
 """Arrow bytes of rows that are divided among parts at a time: each part is sent its share of them."""
 
 _PAYLOAD_BYTES = 2 * 1024 * 1024
