@@ -14,7 +14,7 @@ from destination_datalake.files.dedup.index import Index, open_index
 from destination_datalake.files.dedup.keys import canonical_keys, key_hashes, part_numbers
 from destination_datalake.files.dedup.rows import RowSet
 from destination_datalake.files.dedup.tasks import IndexPart, Versions
-from destination_datalake.files.reading.parquet import OpenedFile, RowGroup
+from destination_datalake.files.reading.parquet import OpenedFile, RowGroup, with_following
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,8 +56,9 @@ def probe(
     Raises Unsuitable, errors of AWS, and OSError if the index is gone from the disk.
     """
     search = _Search(file, dead, tuple(part for part in index if part.rows), schema, versions, access)
-    for group in file.groups:
-        search.read(group)
+    groups = [group for group in file.groups if search.concerns(group)]
+    for group, following in with_following(groups):
+        search.read(group, following)
     return search.result()
 
 
@@ -97,14 +98,16 @@ class _Search:
         self._deleted = np.zeros(len(dead), np.bool_)
         self._beaten: dict[int, list[NDArray[np.int64]]] = {}
 
-    def read(self, group: RowGroup) -> None:
-        """Look up the rows of a row group, now or later."""
-        if self._dead[group.first : group.first + group.rows].all():
-            return
-        if not may_have_keys(group.metadata, self._key.sources, [part.bounds for part in self._parts]):
-            return
+    def concerns(self, group: RowGroup) -> bool:
+        """Whether rows of a row group may be found."""
+        is_dead = self._dead[group.first : group.first + group.rows].all()
+        bounds = [part.bounds for part in self._parts]
+        return not is_dead and may_have_keys(group.metadata, self._key.sources, bounds)
+
+    def read(self, group: RowGroup, following: RowGroup | None) -> None:
+        """Look up the rows of a row group, now or later; `following` will be read next."""
         first = group.first
-        for table in self._file.read(group, self._key):
+        for table in self._file.read(group, self._key, following):
             alive = ~self._dead[first : first + table.num_rows]
             positions = np.flatnonzero(alive) + first
             first += table.num_rows
@@ -161,15 +164,18 @@ class _Search:
 
     def _compare(self) -> None:
         """Decide between the rows that were found and those of the index."""
-        for group in self._groups:
-            hits = [within for each in self._hits if len((within := _within(each, group)).rows)]
-            if hits:
-                self._decide(group, hits)
+        hits = {
+            group.number: [within for each in self._hits if len((within := _within(each, group)).rows)]
+            for group in self._groups
+        }
+        groups = [group for group in self._groups if hits[group.number]]
+        for group, following in with_following(groups):
+            self._decide(group, following, hits[group.number])
         self._groups, self._hits = [], []
 
-    def _decide(self, group: RowGroup, hits: Sequence[_Hits]) -> None:
+    def _decide(self, group: RowGroup, following: RowGroup | None, hits: Sequence[_Hits]) -> None:
         wanted = np.unique(np.concatenate([each.positions for each in hits]))
-        order = self._rows_at(group, wanted)
+        order = self._rows_at(group, following, wanted)
         for each in hits:
             stored = order.take(pa.array(np.searchsorted(wanted, each.positions), pa.int64()))
             extracted_at, *cursors = (column.combine_chunks() for column in stored.columns)
@@ -178,15 +184,18 @@ class _Search:
             deletes = index.is_tombstone[each.rows]
             self._replaced[each.positions[replaces & ~deletes]] = True
             self._deleted[each.positions[replaces & deletes]] = True
-            beaten = each.rows[~replaces]
-            for file in np.unique(index.files[beaten]):
-                of_file = beaten[index.files[beaten] == file]
-                self._beaten.setdefault(int(file), []).append(index.positions[of_file])
+            self._add_beaten(index, each.rows[~replaces])
 
-    def _rows_at(self, group: RowGroup, positions: NDArray[np.int64]) -> pa.Table:
+    def _add_beaten(self, index: Index, rows: NDArray[np.int64]) -> None:
+        rows = rows[np.argsort(index.files[rows])]
+        files, starts = np.unique(index.files[rows], return_index=True)
+        for file, positions in zip(files.tolist(), np.split(index.positions[rows], starts[1:]), strict=False):
+            self._beaten.setdefault(file, []).append(positions)
+
+    def _rows_at(self, group: RowGroup, following: RowGroup | None, positions: NDArray[np.int64]) -> pa.Table:
         """Return what decides between versions, of the rows at these positions of the file, which ascend."""
         taken, first = [], group.first
-        for table in self._file.read(group, self._order):
+        for table in self._file.read(group, self._order, following):
             start, end = np.searchsorted(positions, [first, first + table.num_rows])
             if start < end:
                 taken.append(table.take(pa.array(positions[start:end] - first, pa.int64())))

@@ -26,7 +26,7 @@ from destination_datalake.files.dedup.tasks import NewFile, Removed, RemoveTask
 from destination_datalake.files.expiry import expiry_failure, has_expired
 from destination_datalake.files.formats.parquet import ParquetFileWriter
 from destination_datalake.files.formats.position_deletes import write_position_deletes
-from destination_datalake.files.reading.parquet import OpenedFile, StoredFile
+from destination_datalake.files.reading.parquet import OpenedFile, StoredFile, with_following
 from destination_datalake.files.reading.position_deletes import deleted_rows
 from destination_datalake.files.reading.projection import Unsuitable
 
@@ -117,11 +117,10 @@ def _rewritten(task: RemoveTask, file: OpenedFile, alive: NDArray[np.bool_], s3:
 
 def _rows(file: OpenedFile, schema: pa.Schema, alive: NDArray[np.bool_]) -> Iterator[pa.Table]:
     project = file.projection(schema)
-    for group in file.groups:
+    groups = [group for group in file.groups if alive[group.first : group.first + group.rows].any()]
+    for group, following in with_following(groups):
         first = group.first
-        if not alive[first : first + group.rows].any():
-            continue
-        for table in file.read(group, project):
+        for table in file.read(group, project, following):
             wanted = alive[first : first + table.num_rows]
             first += table.num_rows
             if wanted.all():

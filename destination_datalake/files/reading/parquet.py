@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -81,8 +81,8 @@ def read_rows(stored: StoredFile, target: pa.Schema) -> Iterator[pa.Table]:
     """
     file = OpenedFile(stored)
     project = file.projection(target)
-    for group in file.groups:
-        yield from file.read(group, project)
+    for group, following in with_following(file.groups):
+        yield from file.read(group, project, following)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +119,22 @@ class OpenedFile:
         """Return how the columns of `target`, which has field ids at every level, are read. Raises Unsuitable."""
         return Projection(self._file.schema_arrow, target, self._stored.source.required_ids)
 
-    def read(self, group: RowGroup, project: Projection) -> Iterator[pa.Table]:
-        """Yield the rows of a row group, a few at a time. Raises as `read_rows` does."""
-        self._stored.hold(extents(group.metadata, project.columns))
+    def read(self, group: RowGroup, project: Projection, following: RowGroup | None = None) -> Iterator[pa.Table]:
+        """Yield the rows of a row group, a few at a time. Raises as `read_rows` does.
+
+        The row group `following`, whose same columns are read next, is requested in the meantime.
+        """
+        ahead = [] if following is None else extents(following.metadata, project.columns)
+        self._stored.hold(extents(group.metadata, project.columns), ahead)
         rows = _batch_rows(group.metadata)
         with readable():
             for batch in self._file.iter_batches(rows, [group.number], project.columns, use_threads=False):
                 yield project(batch)
+
+
+def with_following(groups: Sequence[RowGroup]) -> Iterator[tuple[RowGroup, RowGroup | None]]:
+    """Yield each of the row groups, and the one that follows it; None for the last."""
+    return zip_longest(groups, groups[1:])
 
 
 def _batch_rows(group: pq.RowGroupMetaData) -> int:
@@ -165,6 +174,7 @@ class StoredFile(io.RawIOBase):
     def __init__(self, source: SourceFile, s3: S3Client) -> None:
         """Read the end of the file, or all of it. Raises errors of AWS."""
         super().__init__()
+        self._pool: ThreadPoolExecutor | None = None
         self.source = source
         self._address = S3Address.parse(source.uri)
         self._s3 = s3
@@ -173,18 +183,42 @@ class StoredFile(io.RawIOBase):
         start = source.size - _at_first(source)
         self._tail = (start, self._fetch(start, source.size))
         self._held: list[tuple[int, bytes]] = []
+        self._ahead: tuple[list[tuple[int, int]], Future[list[tuple[int, bytes]]]] | None = None
 
     def whole(self) -> bytes | None:
         """Return the file's content if it is in memory as a whole."""
         start, content = self._tail
         return None if start else content
 
-    def hold(self, parts: Sequence[tuple[int, int]]) -> None:
-        """Read parts of the object, unless they are large or there already; forget those before."""
-        self._held = []
+    def hold(self, parts: Sequence[tuple[int, int]], ahead: Sequence[tuple[int, int]] = ()) -> None:
+        """Read parts of the object, unless they are large or there already; forget those before.
+
+        Parts `ahead` are requested in the background, for another call. Raises errors of AWS.
+        """
+        self._held = []  # Before others are in memory.
+        missing, following = self._missing(parts), self._missing(ahead)
+        if self._ahead is not None and self._ahead[0] == missing:
+            self._held = self._ahead[1].result()
+            self._ahead = None
+        else:
+            self._held = self._fetch_all(missing)
+        if following:
+            self._pool = self._pool or ThreadPoolExecutor(1, "row group")
+            self._ahead = (following, self._pool.submit(self._fetch_all, following))
+
+    def close(self) -> None:
+        """Forget what waits to be requested."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        super().close()
+
+    def _missing(self, parts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Return the parts that are not in memory with the file's end; none if they are large."""
         missing = [(start, end) for start, end in parts if start < self._tail[0]]
-        if sum(end - start for start, end in missing) <= _GROUP_BYTES:
-            self._held = [(start, self._fetch(start, end)) for start, end in missing]
+        return missing if sum(end - start for start, end in missing) <= _GROUP_BYTES else []
+
+    def _fetch_all(self, parts: Sequence[tuple[int, int]]) -> list[tuple[int, bytes]]:
+        return [(start, self._fetch(start, end)) for start, end in parts]
 
     def readable(self) -> bool:
         """Return True (Arrow asks)."""
