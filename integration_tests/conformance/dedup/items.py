@@ -3,8 +3,14 @@
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import pytest
+
 from integration_tests.harness.messages import Json, configured_stream, record, status
+from integration_tests.harness.table_kinds import TABLE_KINDS
 from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
+
+ONLY_ICEBERG = pytest.mark.parametrize("table_kind", TABLE_KINDS[:1], ids=lambda kind: kind.name, indirect=True)
+"""From the files of other kinds of table no rows are removed."""
 
 COMPLETE = status("items", "COMPLETE")
 TIME: Json = {"type": "string", "format": "date-time", "airbyte_type": "timestamp_with_timezone"}

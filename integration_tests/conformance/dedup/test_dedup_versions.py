@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-from integration_tests.conformance.dedup.items import COMPLETE, deleted, item, items, names
+from integration_tests.conformance.dedup.items import COMPLETE, ONLY_ICEBERG, deleted, item, items, names
 from integration_tests.harness.messages import Json, configured_stream, record, state, status
 from integration_tests.harness.runs.output import record_count
 from integration_tests.harness.warehouse import BOOLEAN, INTEGER, NUMBER, STRING, Warehouse, object_schema
+
+pytestmark = ONLY_ICEBERG
 
 EARLY, LATE = 1_600_000_000_000, 1_700_000_000_000
 
@@ -60,6 +62,19 @@ def test_of_each_key_the_latest_version_remains_from_sync_to_sync(warehouse: War
         warehouse.sync([items()], [*lines, COMPLETE], dedup={"deletes": deletes})
 
     assert names(warehouse) == EXPECTED
+
+
+def test_at_one_cursor_and_time_the_record_that_arrives_last_is_the_latest(warehouse: Warehouse) -> None:
+    """Also if it arrives in another batch, and whichever lines of its batch are irregular."""
+    with warehouse.start([items()], flush_interval_seconds=1) as running:
+        running.send([item(1, 1, "a"), item(2, 1, "a"), item(3, 1, "a"), state("items", 1)])
+        running.wait_for_state()
+        irregular = item(3, 1, "b").replace(b'"b"', rb'"\ud800"')
+        running.send([item(1, 1, "b"), item(1, 1, "c"), item(2, 1, "b"), irregular, item(3, 1, "c"), COMPLETE])
+        run = running.close()
+
+    assert run.exit_code == 0, run.report()
+    assert names(warehouse) == {1: "c", 2: "b", 3: "c"}
 
 
 def test_soft_deletions_are_the_latest_versions_of_their_keys(warehouse: Warehouse) -> None:
