@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
+from random import Random
 from typing import Any
 
 import pytest
 
-from unit_tests.tables.iceberg.dedup.orders import Orders
+from destination_datalake.files.dedup import index
+from destination_datalake.tables.iceberg.dedup import plan
+from unit_tests.tables.iceberg.dedup.orders import Orders, named
 
 V = dict[str, Any]
 
@@ -69,3 +73,26 @@ def test_no_row_comes_of_syncs_without_records(orders: Orders) -> None:
     orders.sync()
 
     assert orders.names() == {}
+
+
+@pytest.mark.parametrize("deletes", ["copy_on_write", "merge_on_read"])
+def test_many_keys_are_divided_among_tasks(orders: Orders, monkeypatch: pytest.MonkeyPatch, deletes: str) -> None:
+    # Given an index that has to be in several parts, each a file
+    monkeypatch.setattr(plan, "_INDEX_BYTES", 2048)
+    monkeypatch.setattr(index, "_INLINE_BYTES", 0)
+    random = Random(12)
+    expected: dict[int, tuple[int, str]] = {}
+
+    # When each of many keys has some versions in each of some syncs
+    for sync in range(3):
+        batches = [
+            [(random.randrange(300), f"{sync}-{batch}-{row}", random.randrange(9)) for row in range(150)]
+            for batch in range(2)
+        ]
+        orders.sync(*([named(*row) for row in rows] for rows in batches), dedup={"deletes": deletes})
+        for id_, name, version in chain.from_iterable(batches):
+            if id_ not in expected or version >= expected[id_][0]:
+                expected[id_] = (version, name)
+
+    # Then the table has the latest of each
+    assert orders.names() == {id_: name for id_, (_, name) in expected.items()}
