@@ -16,6 +16,8 @@ from destination_datalake.files.dedup.versions.latest import latest
 from destination_datalake.files.dedup.versions.reading import key_columns, order_columns
 
 _REDUCED_BYTES = 64 * 1024 * 1024
+_BOUND_LENGTH = 256
+_LAST_BEFORE_SURROGATES = "\ud7ff"
 _PLACE = ["file", "position"]
 
 
@@ -98,9 +100,23 @@ def _bounds(column: pa.Array[Any]) -> KeyBounds:
         column = column.filter(pc.invert(is_nan))
     found = pc.min_max(column)
     try:
-        return KeyBounds(found["min"].as_py(), found["max"].as_py(), has_null, has_nan)
+        return KeyBounds(_cut(found["min"].as_py()), _cut_up(found["max"].as_py()), has_null, has_nan)
     except (ValueError, OverflowError):
         return KeyBounds(UNKNOWN, UNKNOWN, has_null, has_nan)
+
+
+def _cut(lowest: Any) -> Any:
+    """Return a text without what is more than enough of it: bounds travel with each task."""
+    return lowest[:_BOUND_LENGTH] if isinstance(lowest, str | bytes) else lowest
+
+
+def _cut_up(highest: Any) -> Any:
+    """Return a short text above all that begin as a long one."""
+    if isinstance(highest, str) and len(highest) > _BOUND_LENGTH:
+        for end in range(_BOUND_LENGTH, 0, -1):
+            if (last := highest[end - 1]) < _LAST_BEFORE_SURROGATES:
+                return highest[: end - 1] + chr(ord(last) + 1)
+    return highest
 
 
 class _MarkedRows:
