@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile as IcebergFile
-from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.utils.concurrent import ExecutorFactory
@@ -25,7 +25,7 @@ _Value = TypeVar("_Value")
 
 
 class EqualityDeletes(Exception):
-    """A branch has equality deletes, which no merge applies."""
+    """Rows of a branch are deleted by equality deletes, which no merge applies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +75,22 @@ class LiveFiles:
         data = self._read(ManifestContent.DATA, manifests, self._data, self._data_files, table.io)
         deletes = self._read(ManifestContent.DELETES, manifests, self._deletes, live_entries, table.io)
         found = Deletes(deletes)
-        if found.with_equality:
-            raise EqualityDeletes
         if not deletes:
             return data
-        return [
+        files = [
             LiveFile(each.entry, each.sequence, each.manifest, found.applying(each.entry, each.sequence))
             for each in data
         ]
+        # Some may be left that apply to no file any more, as after a compaction.
+        if any(each.content == DataFileContent.EQUALITY_DELETES for file in files for each in file.deletes):
+            raise EqualityDeletes
+        return files
+
+    def manifests_of_deletes(self, table: Table, branch: str) -> frozenset[str]:
+        """Return the manifests of a branch's delete files."""
+        ref = table.metadata.refs.get(branch) if self._deletes else None
+        manifests = live_manifests(table, ref.snapshot_id) if ref is not None else []
+        return frozenset(each.manifest_path for each in manifests if each.content == ManifestContent.DELETES)
 
     def _read(
         self,

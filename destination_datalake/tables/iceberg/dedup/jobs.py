@@ -68,6 +68,7 @@ class MergeJobs:
         self._removed: dict[_Evidence, Removed] = {}
         self._all: list[Removed] = []
         self._indexes: list[IndexPart] = []
+        self._touched: tuple[MergePlan, FoundWinners, list[tuple[LiveFile, tuple[IndexPart, ...]]]] | None = None
 
     def run(self, plan: MergePlan) -> None:
         """Run the jobs that the plan needs. Raises ConnectorError if one has failed."""
@@ -87,7 +88,7 @@ class MergeJobs:
     def from_stored(self, plan: MergePlan) -> list[tuple[LiveFile, Removed]]:
         """Return what became of the stored files that were looked at."""
         found = self.winners(plan)
-        return [(file, self._removed[_probed(file, plan, found)]) for file, _ in plan.touched(found.index)]
+        return [(file, self._removed[_probed(file, plan, found)]) for file, _ in self._files_touched(plan, found)]
 
     def from_pending(self, plan: MergePlan) -> dict[int, Removed]:
         """Return what became of pending files from which rows had to be removed, by their number."""
@@ -118,7 +119,7 @@ class MergeJobs:
         found = self._winners[1]
         stored = [
             (evidence, self._task(file, None, parts, plan))
-            for file, parts in plan.touched(found.index)
+            for file, parts in self._files_touched(plan, found)
             if (evidence := _probed(file, plan, found)) not in self._removed
         ]
         if stored:
@@ -129,6 +130,12 @@ class MergeJobs:
             if (evidence := _stripped(plan.pending[number], plan, rows)) not in self._removed
         ]
         return (lambda: self._remove(pending)) if pending else None
+
+    def _files_touched(self, plan: MergePlan, found: FoundWinners) -> list[tuple[LiveFile, tuple[IndexPart, ...]]]:
+        """Return what `MergePlan.touched` yields, which is asked for again and again."""
+        if self._touched is None or self._touched[0] is not plan or self._touched[1] is not found:
+            self._touched = plan, found, [*plan.touched(found.index)]
+        return self._touched[2]
 
     def _find_winners(self, plan: MergePlan) -> None:
         name, parts = uuid4().hex, plan.parts()

@@ -75,6 +75,9 @@ class Merge:
         definition = scope.definition
         columns = (*definition.key, definition.cursor, definition.deleted_at)
         self._files = LiveFiles([id_ for id_ in columns if id_ is not None])
+        self._planned: tuple[str, MergePlan | None] | None = None
+        """The plan of the table as it was last seen, by its metadata file."""
+        self._key = ""
         self._jobs = MergeJobs(jobs, access, settings.folder, settings.codec, settings.deletes)
 
     def run(self) -> Outcome | None:
@@ -90,9 +93,8 @@ class Merge:
             raise
         self._clean_up(done.used if done is not None else set())
         if done is not None:
-            key = self._scope.definition.key_names(self._operations.load().schema())
             copy_on_write = self._settings.deletes == "copy_on_write"
-            _logger.info("Table %s: %s", self._table, done.describe(key, copy_on_write=copy_on_write))
+            _logger.info("Table %s: %s", self._table, done.describe(self._key, copy_on_write=copy_on_write))
         return done
 
     def _attempts(self) -> Outcome | None:
@@ -119,8 +121,13 @@ class Merge:
 
     def _plan(self, table: Table) -> MergePlan | None:
         self._require(table.metadata)
+        if self._planned is not None and self._planned[0] == table.metadata_location:
+            return self._planned[1]
+        self._key = self._scope.definition.key_names(table.schema())
         try:
-            return plan_merge(table, self._scope, self._files)
+            plan = plan_merge(table, self._scope, self._files)
+            self._planned = table.metadata_location, plan
+            return plan
         except Unmergeable as error:
             raise TableConflict(f"Cannot merge what is pending in table {self._table}: {error}.") from error
 

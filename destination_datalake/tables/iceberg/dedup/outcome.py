@@ -29,6 +29,8 @@ class Outcome:
 
     added: list[IcebergFile] = field(default_factory=list)
     removed: list[IcebergFile] = field(default_factory=list)
+    listed_in: set[str] = field(default_factory=set)
+    """The manifests that may list what is removed."""
     used: set[str] = field(default_factory=set)
     """The URIs of new files that the table has then."""
     pending_rows: int = 0
@@ -44,7 +46,7 @@ class Outcome:
     @property
     def change(self) -> Change:
         """What is committed."""
-        return Change(self.added, self.removed)
+        return Change(self.added, self.removed, frozenset(self.listed_in))
 
     @property
     def amplification(self) -> float:
@@ -109,11 +111,14 @@ class _Outcome:
         """Put a file's new form into the place of the one that is in the branch."""
         if not (result.emptied or result.rewritten or result.position_deletes):
             return
-        self._found.removed += [each for each in file.deletes if is_for_one(each, file.path)]
+        if deletes := [each for each in file.deletes if is_for_one(each, file.path)]:
+            self._found.removed += deletes
+            self._found.listed_in |= self._plan.manifests_of_deletes
         if result.position_deletes is not None:
             self._add_deletes(file, result.position_deletes)
             return
         self._found.removed.append(file.entry)
+        self._found.listed_in.add(file.manifest)
         self._found.rewritten += 1
         if result.rewritten is not None:
             self._add(file, result.rewritten)

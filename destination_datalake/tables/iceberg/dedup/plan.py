@@ -51,6 +51,8 @@ class MergePlan:
     pending: tuple[LiveFile, ...]
     arriving: int
     stored: tuple[LiveFile, ...]
+    manifests_of_deletes: frozenset[str]
+    """The manifests that list delete files of the stored files' branch."""
 
     @property
     def metadata(self) -> TableMetadata:
@@ -148,7 +150,8 @@ def plan_merge(table: Table, scope: MergeScope, files: LiveFiles) -> MergePlan |
         pending, stored = [*content, *arriving], []
     if not pending:
         return None
-    return MergePlan(table, scope, versions, arrow, tuple(pending), len(arriving), tuple(stored))
+    listed_in = files.manifests_of_deletes(table, scope.target)
+    return MergePlan(table, scope, versions, arrow, tuple(pending), len(arriving), tuple(stored), listed_in)
 
 
 def _size(file: IcebergFile, id_: int, schema: Schema) -> int:

@@ -61,7 +61,11 @@ class _Group:
 
     def applying(self, path: str, sequence: int) -> Iterator[ManifestEntry]:
         if self.highest >= sequence:
-            yield from (each for each in self.for_any if (each.sequence_number or 0) >= sequence)
+            for each in self.for_any:
+                # Equality deletes are for rows of earlier commits, and not for those of their own.
+                is_of_positions = each.data_file.content == DataFileContent.POSITION_DELETES
+                if (each.sequence_number or 0) + is_of_positions > sequence:
+                    yield each
         yield from self._named(path, sequence)
 
     def _named(self, path: str, sequence: int) -> Iterator[ManifestEntry]:

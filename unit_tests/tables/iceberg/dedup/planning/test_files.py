@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from destination_datalake.tables.iceberg.dedup import plan
 from unit_tests.tables.iceberg.dedup.orders import Orders, named
 from unit_tests.tables.iceberg.lake import no_rewrite
 
@@ -73,6 +74,23 @@ def test_a_file_whose_rows_are_all_replaced_is_removed(orders: Orders, deletes: 
 
     assert not old & orders.files()
     assert orders.names() == {1: "c", 2: "d"}
+
+
+def test_keys_that_do_not_fit_into_one_index_are_merged_in_parts(
+    orders: Orders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders.sync([named(number, "a") for number in range(40)])
+    monkeypatch.setattr(plan, "_INDEX_BYTES", 1000)
+    opened = orders.open()
+    for number in (0, 20):
+        orders.land(opened, *(named(each, "b", 1) for each in range(number, number + 10)))
+    orders.land(opened, *(named(each, "", 2, deleted=True) for each in range(5)), named(30, "older", -1))
+
+    opened.publish(no_rewrite)
+
+    replaced = dict.fromkeys([*range(10), *range(20, 30)], "b")
+    expected = {**dict.fromkeys(range(40), "a"), **replaced}
+    assert orders.names() == {id_: name for id_, name in expected.items() if id_ >= 5}
 
 
 # --- Partitions
