@@ -36,7 +36,7 @@ test-unit: setup ## run the tests that need no Java and no network (WORKERS=4)
 
 conformance: jdk setup ## try what the platform can send, and write docs/operating/conformance.md of it
 	$(PYTEST) integration_tests/conformance -n $(WORKERS) -p integration_tests.conformance.coverage \
-		--conformance-report docs/operating/conformance.md --all-kill-points --partitioned-kinds
+		--conformance-report docs/operating/conformance.md --all-kill-points --all-kinds
 
 test-engines: jdk setup ## compare partitions with Spark and the Iceberg runtime, which it downloads
 	$(PYTEST) integration_tests/engines $(ARGS)

@@ -32,9 +32,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="kill syncs at every point into every kind of table; else kinds that commit alike take turns",
     )
     parser.addoption(
-        "--partitioned-kinds",
+        "--all-kinds",
         action="store_true",
-        help="play all scenarios of the conformance suite with partitioned tables, too; else a few of them",
+        help="play all scenarios of the conformance suite with all kinds of table, partitioned ones too; "
+        "else those of syncs take turns with the kinds of Hive tables, and a few are with partitioned ones",
     )
 
 

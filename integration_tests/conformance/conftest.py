@@ -28,7 +28,18 @@ ALSO_PARTITIONED = ("airbyte", "records", "tables")
 """The folders whose scenarios are also played with partitioned tables."""
 
 SHARE = 16
-"""Without `--partitioned-kinds` one scenario of so many is."""
+"""Without `--all-kinds` one scenario of so many is."""
+
+TAKE_TURNS = (
+    "test_basic_functionality",
+    "test_basic_refreshes",
+    "test_failures",
+    "test_legacy_acceptance",
+    "test_refreshes",
+    "test_states",
+)
+"""Modules whose scenarios are about syncs, which end in Hive tables of either format alike; without `--all-kinds` each
+is played with one of them. Values and their types are not."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -36,14 +47,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     chosen = any("table_kind" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
     chosen |= hasattr(metafunc.module, "pytest_generate_tests")
     if "table_kind" in metafunc.fixturenames and not chosen:
-        kinds = (*TABLE_KINDS, *_partitioned(metafunc))
+        kinds = (*_kinds(metafunc), *_partitioned(metafunc))
         metafunc.parametrize("table_kind", kinds, ids=lambda kind: kind.name, indirect=True)
+
+
+def _kinds(metafunc: pytest.Metafunc) -> Sequence[TableKind]:
+    if metafunc.config.getoption("--all-kinds") or metafunc.definition.path.stem not in TAKE_TURNS:
+        return TABLE_KINDS
+    iceberg, *hive = TABLE_KINDS
+    return (iceberg, hive[crc32(metafunc.definition.nodeid.encode()) % len(hive)])
 
 
 def _partitioned(metafunc: pytest.Metafunc) -> Sequence[TableKind]:
     if metafunc.definition.path.parent.name not in ALSO_PARTITIONED:
         return ()
-    if metafunc.config.getoption("--partitioned-kinds"):
+    if metafunc.config.getoption("--all-kinds"):
         return PARTITIONED_KINDS
     drawn, number = divmod(crc32(metafunc.definition.nodeid.encode()), len(PARTITIONED_KINDS))
     return () if drawn % SHARE else (PARTITIONED_KINDS[number],)
