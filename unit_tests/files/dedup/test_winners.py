@@ -322,3 +322,13 @@ def test_unknown_bounds_exclude_nothing(lake: Cloud, tmp_path: Path) -> None:
     stored = DataFile.from_args(lower_bounds={2: bytes(8)}, upper_bounds={2: bytes(8)}, null_value_counts={2: 0})
     assert may_have_keys(group, ["updated"], [index.bounds])
     assert KeyColumns(((2, TimestampType()),)).may_have(stored, index)
+
+
+def test_what_is_no_parquet_file_is_named(lake: Cloud) -> None:
+    source = put(lake, "a", [order("x")])
+    lake.access.client("s3").put_object(Bucket="lake", Key="orders/data/a", Body=b"x" * source.size)
+
+    [result] = winners([task(lake, source)])
+
+    assert result.failure is not None
+    assert f"{source.uri} cannot be deduplicated: it cannot be read as Parquet" in result.failure.message

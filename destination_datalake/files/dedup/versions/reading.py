@@ -54,11 +54,8 @@ def read_versions(task: WinnersTask) -> Iterator[pa.Table]:
     for number, stored in enumerate(opened(task.files, s3), task.first_file):
         try:
             yield from _versions(stored, number, wanted, task.versions, s3)
-        except (Unsuitable, pa.ArrowException, OSError) as error:
-            if isinstance(error, MemoryError):
-                raise
-            reason = str(error) if isinstance(error, Unsuitable) else "cannot be read as Parquet"
-            raise UnsuitableFile(stored.source.uri, reason) from error
+        except Unsuitable as error:
+            raise UnsuitableFile(stored.source.uri, str(error)) from error
 
 
 def _versions(
