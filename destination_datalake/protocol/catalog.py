@@ -128,6 +128,9 @@ class _StreamMessage(msgspec.Struct):
 _MODES = ("overwrite", "append", "append_dedup")
 """The destination sync modes of the spec. The platform asks for overwrite_dedup by append_dedup and equal ids."""
 
+_SHOWN = 10
+"""How many streams with a problem of the same kind are named."""
+
 # Ids are written to columns of 64 bits.
 _Id = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
@@ -160,6 +163,7 @@ def parse_catalog(catalog: object) -> tuple[Stream, ...]:
             f"The configured catalog is not valid: {error}. Refresh the source schema and save the connection."
         ) from error
     streams = tuple(_stream(entry) for entry in configured)
+    _refuse_keys(configured)
     if not streams:
         raise SyncRefused("The configured catalog has no streams. Select at least one stream to sync.")
     _refuse_duplicates(streams)
@@ -190,32 +194,51 @@ def _stream(entry: _ConfiguredStreamMessage) -> Stream:
         sync_id=entry.sync_id,
         cursor_field=tuple(entry.cursor_field or ()),
         dedup=mode == "append_dedup",
-        primary_key=_primary_key(identity, entry) if mode == "append_dedup" else (),
+        primary_key=_primary_key(entry) if mode == "append_dedup" else (),
     )
 
 
-def _primary_key(stream: StreamId, entry: _ConfiguredStreamMessage) -> tuple[str, ...]:
-    """Return the fields that make up the key, each once. Raises SyncRefused if rows have no such key or cursor."""
+def _primary_key(entry: _ConfiguredStreamMessage) -> tuple[str, ...]:
+    """Return the fields that make up the key, each once."""
+    return tuple(dict.fromkeys(path[0] for path in entry.primary_key or () if path))
+
+
+def _refuse_keys(configured: Sequence[_ConfiguredStreamMessage]) -> None:
+    """Refuse streams whose rows cannot be deduplicated by what the catalog names; say it of all of them."""
+    problems = [
+        problem
+        for entry in configured
+        if entry.destination_sync_mode == "append_dedup" and (problem := _problem_of_keys(entry)) is not None
+    ]
+    if problems:
+        count = [f"{len(problems)} streams cannot be deduplicated:"] if len(problems) > 1 else []
+        more = ["…"] if len(problems) > _SHOWN else []
+        raise SyncRefused("\n".join([*count, *problems[:_SHOWN], *more]))
+
+
+def _problem_of_keys(entry: _ConfiguredStreamMessage) -> str | None:
+    """Return why rows cannot be told apart by the stream's primary key, or ordered by its cursor; None if they can."""
+    stream = StreamId(entry.stream.namespace or None, entry.stream.name)
     paths, cursor = [path for path in entry.primary_key or () if path], entry.cursor_field or []
     if not paths:
-        raise SyncRefused(
+        return (
             f"Stream {stream} has no primary key, by which the sync mode append_dedup tells rows apart. Choose one for "
             "the stream in the connection, or a sync mode without deduplication (append)."
         )
     declared = entry.stream.json_schema.get("properties")
     for kind, path in (*(("primary key", path) for path in paths), ("cursor", cursor)):
         if len(path) > 1:
-            raise SyncRefused(
+            return (
                 f"Stream {stream} has the {kind} {'.'.join(path)}, which is inside the field {path[0]}. With the sync "
                 "mode append_dedup, primary key and cursor must be fields at the top level of the records: choose "
                 "another for the stream, or a sync mode without deduplication (append)."
             )
         if path and not (isinstance(declared, Mapping) and path[0] in declared):
-            raise SyncRefused(
+            return (
                 f"Stream {stream} has the {kind} {path[0]}, a field that its schema does not declare. Refresh the "
                 f"source schema, or choose another {kind} for the stream."
             )
-    return tuple(dict.fromkeys(path[0] for path in paths))
+    return None
 
 
 def _refuse_duplicates(streams: Sequence[Stream]) -> None:

@@ -224,6 +224,17 @@ def test_a_stream_cannot_be_deduplicated_by_what_its_records_do_not_have_at_thei
     assert said in str(error)
 
 
+def test_all_streams_that_cannot_be_deduplicated_are_named_at_once() -> None:
+    """The first ten of them."""
+    streams = [configured(f"s{n}", destination_sync_mode="append_dedup", primary_key=[]) for n in range(11)]
+
+    lines = str(refused({"streams": [configured("good"), *streams]})).split("\n")
+
+    assert lines[0] == "11 streams cannot be deduplicated:"
+    assert [line.split(" ", 3)[1] for line in lines[1:-1]] == [f"s{n}" for n in range(10)]
+    assert lines[-1] == "…"
+
+
 def test_a_hybrid_refresh_is_a_system_error() -> None:
     error = refused({"streams": [configured(generation_id=3, minimum_generation_id=2)]})
 
