@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from destination_datalake.records.block import Decoded, RefusedLine, RowLines
+from destination_datalake.records.block import Decoded, RefusedLine, RowLines, numbers_of
 from destination_datalake.records.changes import TRUNCATED, path_step
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _with_rows(decoded: Decoded, kept: np.ndarray[Any, np.dtype[np.bool_]]) -> D
         [each._replace(row=int(numbers[each.row])) for each in decoded.changed if kept[each.row]],
         decoded.refused,
         _SomeLines(decoded.lines, rows),
-        np.asarray(decoded.places)[rows],
+        numbers_of(decoded.places)[rows],
     )
 
 

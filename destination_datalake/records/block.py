@@ -87,6 +87,11 @@ Places = range | np.ndarray[Any, np.dtype[np.int64]]
 """Numbers of lines, ascending, by row."""
 
 
+def numbers_of(places: Places) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return the numbers as an array; NumPy would ask a range for each of them."""
+    return np.arange(places.start, places.stop) if isinstance(places, range) else places
+
+
 class RefusedLine(NamedTuple):
     """A line whose record could not become a row. `reason` is a code; `message` quotes nothing of the line."""
 

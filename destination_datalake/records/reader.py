@@ -25,6 +25,7 @@ from destination_datalake.records.block import (
     Decoded,
     Places,
     RefusedLine,
+    numbers_of,
 )
 from destination_datalake.records.changes import Floats, change_lists
 from destination_datalake.records.envelope import RecordLine, RecordRefused, RegularRecord, timestamps
@@ -124,7 +125,7 @@ class BlockDecoder:
             return _Separated(block, places, [], places[:0])
         irregular = np.logical_or.reduce([*found.values()])
         regular = b"\n".join([*compress(lines, ~irregular), b""])
-        numbers = np.asarray(places)
+        numbers = numbers_of(places)
         return _Separated(regular, numbers[~irregular], [*compress(lines, irregular)], numbers[irregular])
 
     # --- Strategies ---
@@ -288,7 +289,7 @@ def _fitting(places: Places, rows: int) -> Places:
 
 def _placed(decoded: Decoded, lines: Sequence[bytes], places: Places, kept: Sequence[int]) -> Decoded:
     """Return the rows of these `kept` lines with their lines and places."""
-    return replace(decoded, lines=[lines[number] for number in kept], places=np.asarray(places)[np.array(kept, int)])
+    return replace(decoded, lines=[lines[number] for number in kept], places=numbers_of(places)[np.array(kept, int)])
 
 
 def _is_utf8(block: bytes | memoryview) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from destination_datalake.files.plan import Arrival
-from destination_datalake.records.block import Decoded, Places
+from destination_datalake.records.block import Decoded, Places, numbers_of
 from destination_datalake.records.changes import CHANGES_TYPE
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.columns import CHANGE, METADATA_COLUMNS
@@ -61,7 +61,7 @@ class OrderedIds:
 
     def of(self, places: Places) -> pa.StringArray:
         """Return the ids of the rows whose lines have these numbers in the unit."""
-        return _ids(self._octets, np.asarray(places))
+        return _ids(self._octets, numbers_of(places))
 
 
 def _octets(milliseconds: int, twelve_bits: int) -> bytes:
