@@ -68,16 +68,17 @@ def test_a_key_is_found_where_its_winner_is(columns: list[Column], random: Any) 
     assert [bool(index.is_tombstone[row]) for row in range(len(index))] == [at % 2 == 1 for at in index.positions]
 
 
-def test_keys_of_one_hash_are_told_apart() -> None:
-    keys = pa.array(["a", "b", "c", None])
-    index = Index(index_table(keys.cast(pa.binary()), winners_at([0, 1, 2, 3])))
-    index._hashes = np.zeros(4, np.uint64)
-    index._ends = np.array([0, 4, 4, 4, 4, 4, 4, 4, 4], np.int32)
+@pytest.mark.parametrize("rows", [4, 3000])
+def test_keys_of_one_hash_are_told_apart(rows: int) -> None:
+    keys = pa.array([*(str(number).encode() for number in range(rows - 1)), None], pa.binary())
+    index = Index(index_table(keys, winners_at([*range(rows)])))
+    index._hashes = np.zeros(rows, np.uint64)
+    index._ends = np.where(np.arange(len(index._ends)) == 0, 0, rows).astype(np.int32)
 
-    asked = pa.array([b"d", b"c", None, b"a"])
+    asked = pa.array([b"none", b"2", None, b"0"])
     found = index.lookup(asked, np.zeros(4, np.uint64))
 
-    assert [None if row < 0 else int(index.positions[row]) for row in found] == [None, 2, 3, 0]
+    assert [None if row < 0 else int(index.positions[row]) for row in found] == [None, 2, rows - 1, 0]
 
 
 @given(tables(max_columns=1, max_rows=8))
