@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from destination_datalake.errors import Failure
     from destination_datalake.tables.table import Jobs
 
+_TASKS_OF_A_JOB = 1000
+"""Spark's driver holds all tasks of a job in memory, and each has the table's schema."""
+
 _Evidence = tuple[object, ...]
 """What a result depends on: it is valid as long as that is the same."""
 
@@ -157,10 +160,11 @@ class MergeJobs:
         self._winners = _evidence_of_winners(plan), FoundWinners(name, tuple(results))
 
     def _remove(self, tasks: Sequence[tuple[_Evidence, RemoveTask]]) -> None:
-        results = {each.name: each for each in self._executors.run(remove, [task for _, task in tasks])}
-        self._all += results.values()
-        _raise_for(each.failure for each in results.values())
-        self._removed |= {evidence: results[task.name] for evidence, task in tasks}
+        for batch in (tasks[begin : begin + _TASKS_OF_A_JOB] for begin in range(0, len(tasks), _TASKS_OF_A_JOB)):
+            results = {each.name: each for each in self._executors.run(remove, [task for _, task in batch])}
+            self._all += results.values()
+            _raise_for(each.failure for each in results.values())
+            self._removed |= {evidence: results[task.name] for evidence, task in batch}
 
     def _dead(self, plan: MergePlan) -> dict[int, RowSet]:
         """Return the pending rows that do not come into the table."""
