@@ -67,6 +67,13 @@ def columns(schema: Schema) -> list[str]:
     return [identifier(name) for name in _properties(schema)]
 
 
+def single_valued(schema: Schema) -> list[str]:
+    """Return the names of the fields whose values are neither objects nor arrays with a schema, in its order."""
+    return [
+        name for name, field in _properties(schema).items() if _resolved(field).get("type") not in ("object", "array")
+    ]
+
+
 def identifier(name: str) -> str:
     """Return the name of a column, table or database: snake_case, latin letters without their diacritics."""
     plain = "".join(c for c in unicodedata.normalize("NFKD", name) if not unicodedata.combining(c))
