@@ -17,12 +17,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import destination_datalake.files.reading.parquet as reading
 from destination_datalake.files.dedup.remove import remove
 from destination_datalake.files.dedup.rows import RowSet
 from destination_datalake.files.dedup.tasks import IndexPart, Removed, RemoveTask, Versions, WinnersTask
 from destination_datalake.files.dedup.winners import consume_versions, produce_versions, winners
 from destination_datalake.files.plan import SourceFile
 from unit_tests.cloud import BUCKET, Cloud, cloud
+from unit_tests.examples import examples
 from unit_tests.files.reading.stored import FOLDER, dead, field, put, put_deletes, with_deletes
 from unit_tests.tables.jobs import InProcess
 
@@ -156,10 +158,12 @@ def rank(row: Row) -> tuple[bool, Any, int]:
     return row.cursor is not None, row.cursor or 0, row.at
 
 
-def test_a_probe_finds_what_a_dict_would(lake: Cloud) -> None:
-    @settings(max_examples=40)
+def test_a_probe_finds_what_a_dict_would(lake: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    @settings(max_examples=examples(200))
     @given(data=st.data(), kind=st.sampled_from(sorted(KEYS)))
     def law(data: st.DataObject, kind: str) -> None:
+        monkeypatch.setattr(reading, "_WHOLE_BYTES", data.draw(st.sampled_from([0, 2**20])))
+        monkeypatch.setattr(reading, "_FOOTER_BYTES", 512)
         type_, values = KEYS[kind]
         keys = st.one_of(st.none(), values)
         ranks = {"cursor": st.one_of(st.none(), st.integers(0, 2)), "at": st.integers(0, 2)}
@@ -229,15 +233,13 @@ def test_a_file_without_the_key_s_column_has_null_in_it(lake: Cloud) -> None:
 
 
 def test_only_row_groups_that_may_have_keys_of_the_index_are_read(lake: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
-    import destination_datalake.files.reading.parquet as reading
-
     monkeypatch.setattr(reading, "_WHOLE_BYTES", 0)
     monkeypatch.setattr(reading, "_FOOTER_BYTES", 70_000)
     monkeypatch.setattr(reading, "_GAP_BYTES", 0)
-    rows = [Row(f"{number:032}", at=number) for number in range(16_000)]
+    rows = [Row(f"{number:032}", at=number) for number in range(8000)]
     of = schema(pa.string())
-    file = put(lake, "stored", table(rows, of), row_group_size=4000, compression="none", use_dictionary=False)
-    newer = index(lake, [[Row(f"{number:032}", at=99_999) for number in (4500, 4600)]], of)
+    file = put(lake, "stored", table(rows, of), row_group_size=2000, compression="none", use_dictionary=False)
+    newer = index(lake, [[Row(f"{number:032}", at=99_999) for number in (2500, 2600)]], of)
     older = index(lake, [[Row("a"), Row(None)]], of)
     ranges: list[str] = []
 
@@ -255,7 +257,7 @@ def test_only_row_groups_that_may_have_keys_of_the_index_are_read(lake: Cloud, m
     assert footer_only == 1
     # The footer, a group's keys, what decides, and four groups that are written again.
     assert len(ranges) - footer_only == 1 + 1 + 1 + 4
-    assert (gone, result.replaced) == ([4500, 4600], 2)
+    assert (gone, result.replaced) == ([2500, 2600], 2)
 
 
 @pytest.mark.parametrize("parts", [1, 5])

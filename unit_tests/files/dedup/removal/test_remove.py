@@ -14,11 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import destination_datalake.files.reading.parquet as reading
 from destination_datalake.files.dedup.remove import remove
 from destination_datalake.files.dedup.rows import RowSet
 from destination_datalake.files.dedup.tasks import Deletes, NewFile, Removed, RemoveTask, Versions
 from destination_datalake.files.plan import SourceFile
 from unit_tests.cloud import BUCKET, Cloud, cloud
+from unit_tests.examples import examples
 from unit_tests.files.reading.stored import DELETES, FOLDER, dead, field, put, put_deletes, with_deletes
 
 SCHEMA = pa.schema([field(1, "id", pa.int64()), field(2, "name", pa.string()), field(3, "at", pa.int64())])
@@ -204,6 +206,20 @@ def test_a_file_that_cannot_be_read_as_the_table_s_is_a_matter_of_its_writer(
     assert written(lake) == []
 
 
+def test_a_file_that_shows_to_be_damaged_when_some_of_it_is_written_leaves_nothing(lake: Cloud) -> None:
+    file = stored(lake, 20_000, row_group_size=5000, compression="none", use_dictionary=False)
+    body = bytearray(lake.objects()["orders/data/a.parquet"])
+    start = pq.ParquetFile(io.BytesIO(body)).metadata.row_group(2).column(1).data_page_offset
+    body[start : start + 40] = bytes(40)
+    lake.access.client("s3").put_object(Bucket=BUCKET, Key="orders/data/a.parquet", Body=bytes(body))
+
+    [result] = remove([task(lake, file, [0])])
+
+    assert result.failure is not None
+    assert "cannot be read as Parquet" in result.failure.message
+    assert (written(lake), lake.unfinished_uploads()) == ([], [])
+
+
 def test_a_failure_leaves_nothing_and_does_not_stop_the_others(lake: Cloud) -> None:
     gone = SourceFile(f"{FOLDER}/gone", 100, 6)
 
@@ -227,10 +243,12 @@ def test_a_missing_permission_is_named(lake: Cloud, deletes: Deletes) -> None:
     assert "Allow s3:PutObject" in failed.failure.message
 
 
-def test_the_rows_afterwards_are_those_before_but_for_the_dead(lake: Cloud) -> None:
-    @settings(max_examples=40)
+def test_the_rows_afterwards_are_those_before_but_for_the_dead(lake: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    @settings(max_examples=examples(200))
     @given(data=st.data(), deletes=st.sampled_from(["copy_on_write", "merge_on_read"]))
     def law(data: st.DataObject, deletes: Deletes) -> None:
+        monkeypatch.setattr(reading, "_WHOLE_BYTES", data.draw(st.sampled_from([0, 2**20])))
+        monkeypatch.setattr(reading, "_FOOTER_BYTES", 512)
         count = data.draw(st.integers(1, 40))
         some = st.lists(st.integers(0, count - 1), max_size=count)
         old, new = data.draw(some), data.draw(some)
