@@ -139,7 +139,7 @@ class _ConfiguredStreamMessage(msgspec.Struct):
     stream: _StreamMessage
     destination_sync_mode: str = "append"
     cursor_field: list[str] | None = None
-    primary_key: list[list[str]] | None = None
+    primary_key: Any = None
     generation_id: _Id | None = None
     minimum_generation_id: _Id | None = None
     sync_id: _Id | None = None
@@ -162,8 +162,8 @@ def parse_catalog(catalog: object) -> tuple[Stream, ...]:
         raise SyncRefused(
             f"The configured catalog is not valid: {error}. Refresh the source schema and save the connection."
         ) from error
-    streams = tuple(_stream(entry) for entry in configured)
     _refuse_keys(configured)
+    streams = tuple(_stream(entry) for entry in configured)
     if not streams:
         raise SyncRefused("The configured catalog has no streams. Select at least one stream to sync.")
     _refuse_duplicates(streams)
@@ -200,7 +200,13 @@ def _stream(entry: _ConfiguredStreamMessage) -> Stream:
 
 def _primary_key(entry: _ConfiguredStreamMessage) -> tuple[str, ...]:
     """Return the fields that make up the key, each once."""
-    return tuple(dict.fromkeys(path[0] for path in entry.primary_key or () if path))
+    return tuple(dict.fromkeys(path[0] for path in _key_paths(entry)))
+
+
+def _key_paths(entry: _ConfiguredStreamMessage) -> Sequence[Sequence[str]]:
+    """Return the paths of the key that are not empty. Only streams that are deduplicated need it to be valid."""
+    paths = msgspec.convert(entry.primary_key, list[list[str]] | None)
+    return [path for path in paths or () if path]
 
 
 def _refuse_keys(configured: Sequence[_ConfiguredStreamMessage]) -> None:
@@ -219,7 +225,10 @@ def _refuse_keys(configured: Sequence[_ConfiguredStreamMessage]) -> None:
 def _problem_of_keys(entry: _ConfiguredStreamMessage) -> str | None:
     """Return why rows cannot be told apart by the stream's primary key, or ordered by its cursor; None if they can."""
     stream = StreamId(entry.stream.namespace or None, entry.stream.name)
-    paths, cursor = [path for path in entry.primary_key or () if path], entry.cursor_field or []
+    try:
+        paths, cursor = _key_paths(entry), entry.cursor_field or []
+    except msgspec.ValidationError as error:
+        return f"Stream {stream} has a primary key that is not a list of paths: {error}. Save the connection again."
     if not paths:
         return (
             f"Stream {stream} has no primary key, by which the sync mode append_dedup tells rows apart. Choose one for "

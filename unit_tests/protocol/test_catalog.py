@@ -195,8 +195,9 @@ def test_a_stream_that_is_deduplicated_has_a_primary_key_and_perhaps_a_cursor(
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_other_streams_keep_all_rows_whatever_keys_they_have(mode: str) -> None:
-    stream = parsed(destination_sync_mode=mode, primary_key=[["owner", "id"], ["nothing"]])
+@pytest.mark.parametrize("key", [[["owner", "id"], ["nothing"]], ["id"], "id", [[1], None], {}])
+def test_other_streams_keep_all_rows_whatever_keys_they_have(mode: str, key: object) -> None:
+    stream = parsed(destination_sync_mode=mode, primary_key=key)
 
     assert (stream.dedup, stream.primary_key) == (False, ())
 
@@ -207,6 +208,7 @@ def test_other_streams_keep_all_rows_whatever_keys_they_have(mode: str) -> None:
         ({"primary_key": None}, "Stream shop.orders has no primary key"),
         ({"primary_key": []}, "Choose one for the stream"),
         ({"primary_key": [[]]}, "has no primary key"),
+        ({"primary_key": ["id"]}, "has a primary key that is not a list of paths: Expected `array`, got `str`"),
         ({"primary_key": [["id"], ["owner", "id"]]}, "the primary key owner.id, which is inside the field owner"),
         ({"primary_key": [["Id"]]}, "the primary key Id, a field that its schema does not declare"),
         ({"cursor_field": ["owner", "since"]}, "the cursor owner.since, which is inside the field owner"),
