@@ -38,7 +38,7 @@ from destination_datalake.tables.iceberg.compatibility import (
     too_wide_conflict,
 )
 from destination_datalake.tables.iceberg.dedup.definition import Definition, deduplication
-from destination_datalake.tables.iceberg.dedup.due import is_merge_due
+from destination_datalake.tables.iceberg.dedup.due import AFTER_FAILURE, is_merge_due
 from destination_datalake.tables.iceberg.dedup.merges import Merges
 from destination_datalake.tables.iceberg.governed import GovernedCommits, Ungoverned
 from destination_datalake.tables.iceberg.layout.evolution import WantedLayout
@@ -121,6 +121,7 @@ class IcebergTable:
         self._merges = Merges(name, self._operations, jobs, access, layout.config.dedup.deletes)
         self._mode: WriteMode = Append(name, stream)
         self._has_merged = False
+        self._no_merge_before: datetime | None = None
         self._metadata: TableMetadata
         self._wanted: tuple[tuple[Field, ...], WantedLayout] | None = None
 
@@ -200,17 +201,21 @@ class IcebergTable:
 
     def merge_is_due(self) -> bool:
         """Whether more is pending than should wait for the end of the stream."""
-        scope = self._mode.to_merge
+        scope, now = self._mode.to_merge, datetime.now(UTC)
         if self._has_merged or scope is None or scope.pending is None:
             return False
-        return is_merge_due(self._metadata, datetime.now(UTC))
+        may_be = self._no_merge_before is None or now >= self._no_merge_before
+        return may_be and is_merge_due(self._metadata, now)
 
     def merge(self) -> None:
         """Merge pending rows into the content. They stay pending if others are faster every time, unless published."""
+        self._no_merge_before = datetime.now(UTC) + AFTER_FAILURE  # Unless this one succeeds.
         self._settle()
         if (scope := self._mode.to_merge) is not None:
             run = self._merges.run if scope.pending is None else self._merges.try_run
-            run(scope, self._plan, self._mode.require, self._mode.properties)
+            succeeded = run(scope, self._plan, self._mode.require, self._mode.properties)
+        if scope is None or succeeded:
+            self._no_merge_before = None
         self._has_merged = True
 
     def publish(self, _rewrite: Rewrite) -> None:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 2 * 1024**3
 LONGEST = timedelta(minutes=30)
+AFTER_FAILURE = timedelta(minutes=10)
+"""How long a merge that has failed is not due again: what it was due to is still there with each batch."""
 
 _BYTES = "total-files-size"
 

@@ -40,8 +40,11 @@ class Merges:
         plan: FilePlan,
         require: Callable[[TableMetadata], None],
         properties: Mapping[str, str],
-    ) -> None:
-        """Merge what is pending; files are written as the plan of the next batch says. Raises as `Merge.run`."""
+    ) -> bool:
+        """Merge what is pending, and return True; files are written as the plan of the next batch says.
+
+        Raises as `Merge.run`.
+        """
         # An append may yet have to adopt an overwrite that is not published: it takes over files without deletes.
         deletes = self.deletes if scope.pending is not None else "copy_on_write"
         settings = MergeSettings(plan.folder, plan.codec, deletes)
@@ -55,6 +58,7 @@ class Merges:
                 f"{self.table}, and the next sync of the stream merges it into the table."
             )
             raise ConnectorError(replace(error.failure, message=message)) from error
+        return True
 
     def try_run(
         self,
@@ -62,9 +66,10 @@ class Merges:
         plan: FilePlan,
         require: Callable[[TableMetadata], None],
         properties: Mapping[str, str],
-    ) -> None:
-        """Do the same, but leave it to the next sync if other writers are faster every time."""
+    ) -> bool:
+        """Do the same, but leave it for later, and return False, if other writers are faster every time."""
         try:
-            self.run(scope, plan, require, properties)
+            return self.run(scope, plan, require, properties)
         except TableBusy as error:
             _logger.warning("%s", error)
+            return False

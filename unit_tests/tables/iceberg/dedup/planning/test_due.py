@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
+from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.tables.iceberg.dedup import due
 from destination_datalake.tables.iceberg.dedup.due import is_merge_due
 from unit_tests.tables.iceberg.dedup.orders import Orders, named
+from unit_tests.tables.iceberg.lake import no_rewrite
+from unit_tests.tables.jobs import InProcess
 
 
 def test_a_merge_is_due_half_an_hour_after_the_first_row_that_is_pending(orders: Orders) -> None:
@@ -39,6 +44,36 @@ def test_a_merge_is_due_when_too_many_bytes_are_pending(orders: Orders, monkeypa
     assert orders.names() == dict.fromkeys((1, 2, 3), "a")
     orders.land(opened, named(3, "b", 1))
     assert orders.lake.branches() == ["airbyte_pending"]
+
+
+class Failing(InProcess):
+    """Fails once."""
+
+    def __init__(self) -> None:
+        self._fails = True
+
+    def run(self, work: Any, tasks: Any) -> Any:
+        if self._fails:
+            self._fails = False
+            raise ConnectorError(Failure("No.", "", "transient_error"))
+        return super().run(work, tasks)
+
+
+def test_a_merge_that_failed_is_not_due_with_each_batch(orders: Orders, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a merge that fails in the middle of a stream
+    monkeypatch.setattr(due, "MOST_BYTES", 0)
+    orders.lake.jobs = replace(orders.lake.jobs, executors=Failing())
+    opened = orders.open()
+    orders.land(opened, named(1, "a"))
+    assert opened.merge_is_due()
+    with pytest.raises(ConnectorError):
+        opened.merge()
+
+    # When more is committed, then it waits for the end of the stream, or some minutes
+    orders.land(opened, named(2, "a"))
+    assert not opened.merge_is_due()
+    opened.publish(no_rewrite)
+    assert orders.names() == {1: "a", 2: "a"}
 
 
 def test_an_overwrite_is_merged_once(orders: Orders, monkeypatch: pytest.MonkeyPatch) -> None:
