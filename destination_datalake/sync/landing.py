@@ -108,6 +108,7 @@ class Landing:
         self._slots: int | None = None
         self._with_undeclared: set[StreamId] = set()
         self._table_locks = {stream: threading.Lock() for stream in factories}
+        self._committed = {stream: _Committed() for stream in factories}
         self._commits = ThreadPool(MAX_COMMITS, "commit")
         self._tables: dict[StreamId, Future[Table]] = {
             stream: self._commits.submit(self._prepare, factory) for stream, factory in factories.items()
@@ -230,7 +231,11 @@ class Landing:
             # Under the lock: after a failure the stream's next batch must not be committed.
             self._settle(outcome)
             if isinstance(outcome, BatchCommitted):
-                self._merge_if_due(table, batch.stream)
+                committed = self._committed[batch.stream]
+                committed.add(batch)
+                # A deletion that was merged is forgotten: a row from before it, committed later, would come back.
+                if committed.is_contiguous:
+                    self._merge_if_due(table, batch.stream)
 
     def _merge_if_due(self, table: Table, stream: StreamId) -> None:
         """Merge what waits for it, if it is much. What fails now is tried again later: the batch is committed."""
@@ -301,6 +306,25 @@ def _too_many_encodings(table: Table, batch: Batch, reason: str) -> Failure:
         "writer changes the table."
     )
     return Failure(message, f"a batch was encoded {MAX_ENCODINGS} times", "transient_error")
+
+
+class _Committed:
+    """Which records of a stream are committed. Batches may overtake one another."""
+
+    def __init__(self) -> None:
+        self._end = 0
+        self._beyond: dict[int, int] = {}
+
+    def add(self, batch: Batch) -> None:
+        """Note a batch's records, each once."""
+        self._beyond[batch.first_record] = batch.first_record + batch.records
+        while (end := self._beyond.pop(self._end, None)) is not None:
+            self._end = end
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether no record is missing before the last."""
+        return not self._beyond
 
 
 class _EncodedBatch:

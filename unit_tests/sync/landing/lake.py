@@ -61,15 +61,15 @@ class Lake:
         self.landing().land(batches)
         return self.outcomes
 
-    def batch(self, stream: StreamId, records: int = 1, segments: int = 1) -> Batch:
-        """Return a batch of segments with so many records each."""
+    def batch(self, stream: StreamId, records: int = 1, segments: int = 1, first: int = 0) -> Batch:
+        """Return a batch of segments with so many records each; the first is number `first` of the stream."""
         made = []
-        for _ in range(segments):
+        for number in range(segments):
             self._segments += 1
             path = self.directory / str(self._segments)
             lines = (record(stream.name) + b"\n") * records
             path.write_bytes(lines)
-            made.append(Segment(stream, path, 0, records, len(lines), 0.0))
+            made.append(Segment(stream, path, first + number * records, records, len(lines), 0.0))
         return Batch(stream, self._segments, tuple(made))
 
     def close(self) -> None:

@@ -23,6 +23,21 @@ def test_a_batch_is_settled_before_a_merge_that_is_due_begins(lake: Lake) -> Non
     assert happened.count("merged") == 1
 
 
+def test_nothing_is_merged_while_an_earlier_batch_is_not_committed(lake: Lake) -> None:
+    """A deletion in the later one would be merged and forgotten, and a row in the earlier one come back."""
+    merges: list[int] = []
+    lake.a.is_due, lake.a.on_merge = True, lambda: merges.append(lake.a.rows)
+    landing = lake.landing()
+
+    landing.land([lake.batch(A, records=2)])
+    landing.land([lake.batch(A, records=4, first=3)])
+    assert merges == [2]
+
+    landing.land([lake.batch(A, first=2)])
+    landing.land([lake.batch(A, first=7)])
+    assert merges == [2, 7, 8]
+
+
 def test_a_merge_that_fails_in_the_middle_of_a_stream_fails_nothing(
     lake: Lake, caplog: pytest.LogCaptureFixture
 ) -> None:
