@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -43,11 +44,18 @@ class RowSet:
         """Return the positions, ascending."""
         return np.flatnonzero(self.mask())
 
+    @classmethod
+    def union(cls, sets: Sequence[RowSet]) -> Self:
+        """Return the rows that are in any of the sets, of which there is one at least."""
+        rows = max(each.rows for each in sets)
+        union = np.zeros((rows + 7) // 8, np.uint8)
+        for each in sets:
+            packed = np.frombuffer(zlib.decompress(each.bits), np.uint8)
+            union[: len(packed)] |= packed
+        return cls(rows, int(np.bitwise_count(union).sum()), zlib.compress(union.tobytes(), _LEVEL))
+
     def __or__(self, other: RowSet) -> RowSet:
-        longer, shorter = (self, other) if self.rows >= other.rows else (other, self)
-        mask = longer.mask().copy()
-        mask[: shorter.rows] |= shorter.mask()
-        return RowSet.of_mask(mask)
+        return RowSet.union((self, other))
 
 
 class Marks:

@@ -18,6 +18,14 @@ def test_a_set_has_the_rows_that_it_was_made_of(mask: np.ndarray[tuple[int], np.
     assert RowSet.of_positions(rows.positions(), rows.rows) == rows
 
 
+@given(st.lists(MASKS, min_size=1, max_size=4))
+def test_sets_of_different_lengths_have_a_union(masks: list[np.ndarray[tuple[int], np.dtype[np.bool_]]]) -> None:
+    union = RowSet.union([RowSet.of_mask(mask) for mask in masks])
+
+    assert union.positions().tolist() == sorted({row for mask in masks for row in np.flatnonzero(mask).tolist()})
+    assert (union.rows, union.count) == (max(map(len, masks)), len(union.positions()))
+
+
 @given(st.lists(st.tuples(st.booleans(), st.booleans())))
 def test_a_union_has_the_rows_of_both(both: list[tuple[bool, bool]]) -> None:
     one, other = (np.array([each[side] for each in both], np.bool_) for side in (0, 1))

@@ -191,12 +191,12 @@ class MergeJobs:
 
 def united(sets: Iterator[Mapping[int, RowSet]] | Sequence[Mapping[int, RowSet]]) -> dict[int, RowSet]:
     """Return the rows that are in any of some sets, by the number of their file, in the order of these."""
-    found: dict[int, RowSet] = {}
+    found: dict[int, list[RowSet]] = {}
     for by_file in sets:
         for number, rows in by_file.items():
             if rows.count:
-                found[number] = found[number] | rows if number in found else rows
-    return dict(sorted(found.items()))
+                found.setdefault(number, []).append(rows)
+    return {number: each[0] if len(each) == 1 else RowSet.union(each) for number, each in sorted(found.items())}
 
 
 def _evidence_of_winners(plan: MergePlan) -> _Evidence:
