@@ -75,13 +75,13 @@ class Definition:
         return ", ".join(schema.find_column_name(id_) or "a column that was dropped" for id_ in self.key)
 
     def versions(self, schema: Schema) -> Versions | None:
-        """Return what the jobs need to know; None if a column of the key was dropped.
+        """Return what the jobs need to know; None if a column of the key, or one of the connector's own, was dropped.
 
         Without the column of the cursor, the time of extraction decides; without the other, nothing is deleted.
         """
         ids = {field.field_id: field.name for field in schema.fields}
         names = {field.name: field.field_id for field in schema.fields}
-        if not all(id_ in ids for id_ in self.key):
+        if not (all(id_ in ids for id_ in self.key) and {_EXTRACTED_AT, _RAW_ID} <= names.keys()):
             return None
         return Versions(
             self.key,

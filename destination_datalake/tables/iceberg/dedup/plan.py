@@ -116,8 +116,8 @@ def plan_merge(table: Table, scope: MergeScope, files: LiveFiles) -> MergePlan |
     schema, versions = table.schema(), scope.definition.versions(table.schema())
     if versions is None:
         raise Unmergeable(
-            f"its rows are to be unique by ({scope.definition.key_names(schema)}). Refresh the stream with the "
-            "primary key that it has now"
+            f"its rows are to be unique by ({scope.definition.key_names(schema)}), and a column of that key or one of "
+            "the connector's own was dropped. Sync again, or refresh the stream if the primary key has changed"
         )
     if (arrow := arrow_schema(schema)) is None:
         raise Unmergeable(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
 
 from destination_datalake.tables.iceberg.snapshots.replacing import Change
 from destination_datalake.tables.table import TableConflict
@@ -27,3 +30,29 @@ def test_a_file_that_is_listed_twice_is_refused_and_keeps_its_rows(
         syncing.publish(no_rewrite)
 
     assert (orders.lake.ids(), orders.lake.ids("airbyte_pending")) == before
+
+
+@pytest.mark.parametrize("column", ["id", "_airbyte_extracted_at"])
+def test_rows_cannot_be_merged_without_the_columns_that_they_are_compared_by(orders: Orders, column: str) -> None:
+    orders.sync([named(1, "a")])
+    opened = orders.open()
+    orders.land(opened, named(1, "b"))
+    with orders.lake.load().update_schema() as update:
+        update.delete_column(column)
+
+    with pytest.raises(TableConflict, match="a column of that key or one of the connector's own was dropped"):
+        opened.publish(no_rewrite)
+
+    assert orders.lake.branches() == ["airbyte_pending"]
+
+
+def test_a_table_of_another_engine_is_deduplicated_by_its_own_spelling_of_columns(orders: Orders) -> None:
+    fields = [NestedField(1, "ID", LongType()), NestedField(2, "name", StringType())]
+    orders.lake.create(Schema(*fields))
+    rows = [{"ID": 1, "name": "theirs"}, {"ID": 2, "name": "theirs"}, {"ID": 2, "name": "theirs, twice"}]
+    orders.lake.load().append(pa.Table.from_pylist(rows))
+
+    orders.sync([{"ID": 1, "name": "ours", "version": 1}])
+
+    found = [row["name"] for row in orders.lake.load().scan().to_arrow().to_pylist() if row["ID"] == 1]
+    assert (found, len(orders.lake.load().scan().to_arrow())) == (["ours"], 2)

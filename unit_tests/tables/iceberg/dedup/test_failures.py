@@ -1,0 +1,122 @@
+"""Merges that fail: nothing that was acknowledged is lost, nothing is left behind, and the next sync merges it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from destination_datalake.aws.address import S3Address
+from destination_datalake.errors import ConnectorError, Failure
+from destination_datalake.files.dedup import index
+from destination_datalake.tables.iceberg.table import IcebergTable
+from destination_datalake.tables.table import Jobs
+from unit_tests.tables.iceberg.dedup.orders import Orders, named
+from unit_tests.tables.iceberg.lake import no_rewrite
+from unit_tests.tables.jobs import InProcess, in_process
+
+OLD = {1: "old", 2: "old"}
+
+
+class Failing(InProcess):
+    """Executors on which a job of this name fails after its tasks have run."""
+
+    def __init__(self, job: str) -> None:
+        self._job = job
+
+    def run(self, work: Callable[[Iterable[Any]], Iterable[Any]], tasks: Sequence[Any]) -> list[Any]:
+        results = super().run(work, tasks)
+        if work.__name__ == self._job:
+            raise ConnectorError(Failure("A worker has died.", "exit code 137", "transient_error"))
+        return results
+
+
+def landed(orders: Orders, executors: InProcess | None = None) -> IcebergTable:
+    """Return a sync that has landed all its rows, and merges them on these executors."""
+    orders.sync([named(1, "old", 1), named(2, "old", 1)])
+    working = orders.lake.jobs
+    orders.lake.jobs = Jobs(executors or InProcess(), working.scratch)
+    opened = orders.open()
+    orders.lake.jobs = working
+    orders.land(opened, named(1, "new", 2), named(3, "new", 2), named(3, "newer", 3))
+    return opened
+
+
+@pytest.mark.parametrize("job", ["winners", "remove"])
+def test_a_job_that_fails_fails_the_stream_and_says_that_nothing_is_lost(orders: Orders, job: str) -> None:
+    opened = landed(orders, Failing(job))
+
+    with pytest.raises(ConnectorError) as raised:
+        opened.publish(no_rewrite)
+
+    failure = raised.value.failure
+    assert failure.type == "transient_error"
+    assert failure.message == (
+        "A worker has died. Nothing that was acknowledged is lost: it is on the branch airbyte_pending of table "
+        f"{orders.lake.name}, and the next sync of the stream merges it into the table."
+    )
+    assert orders.names() == OLD
+    orders.sync()
+    assert orders.names() == {1: "new", 2: "old", 3: "newer"}
+
+
+def test_files_that_were_written_before_another_task_failed_are_deleted(orders: Orders) -> None:
+    orders.sync([named(1, "old", 1), named(2, "old", 1)])
+    first = orders.files()
+    orders.sync([named(3, "old", 1), named(4, "old", 1)])
+    [second] = orders.files() - first
+    opened = orders.open()
+    orders.land(opened, named(1, "new", 2), named(3, "new", 2))
+    s3, address = orders.lake.access.client("s3"), S3Address.parse(second)
+    lost = s3.get_object(Bucket=address.bucket, Key=address.key)["Body"].read()
+    s3.delete_object(Bucket=address.bucket, Key=address.key)
+    before = data_files(orders)
+
+    with pytest.raises(ConnectorError):
+        opened.publish(no_rewrite)
+
+    assert data_files(orders) == before
+    s3.put_object(Bucket=address.bucket, Key=address.key, Body=lost)
+    opened.publish(no_rewrite)
+    assert orders.names() == {1: "new", 2: "old", 3: "new", 4: "old"}
+
+
+def test_an_overwrite_that_cannot_be_deduplicated_is_not_published(orders: Orders) -> None:
+    working = orders.lake.jobs
+    orders.sync([named(1, "old", 1)])
+    orders.lake.jobs = Jobs(Failing("winners"), working.scratch)
+    opened = orders.open(2, overwrite=True)
+    orders.land(opened, named(2, "a", 1), named(2, "b", 2))
+
+    with pytest.raises(ConnectorError, match="it is on the branch airbyte_generation_2"):
+        opened.publish(no_rewrite)
+
+    assert orders.names() == {1: "old"}
+    orders.lake.jobs = working
+    orders.sync(generation=2, overwrite=True)
+    assert orders.names() == {2: "b"}
+
+
+def test_indexes_are_deleted_when_the_merge_has_ended(
+    orders: Orders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index, "_INLINE_BYTES", 0)
+    written: list[Path] = []
+
+    class Looking(InProcess):
+        def run(self, work: Callable[[Iterable[Any]], Iterable[Any]], tasks: Sequence[Any]) -> list[Any]:
+            results = super().run(work, tasks)
+            written.extend(path for path in tmp_path.rglob("*") if path.is_file())
+            return results
+
+    orders.lake.jobs = in_process(tmp_path)
+    landed(orders, Looking()).publish(no_rewrite)
+
+    assert written
+    assert not any(path.exists() for path in written)
+
+
+def data_files(orders: Orders) -> set[str]:
+    return {key for key in orders.lake.objects() if key.endswith(".parquet")}
