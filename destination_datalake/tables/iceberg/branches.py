@@ -10,7 +10,10 @@ from collections.abc import Iterable
 
 from pyiceberg.table import Transaction
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import RemoveSnapshotsUpdate
 from pyiceberg.table.update.snapshot import ManageSnapshots
+
+from destination_datalake.tables.iceberg.pyiceberg_internals import apply
 
 GENERATION_PREFIX = "airbyte_generation_"
 """Followed by the generation, the name of the branch of a pending overwrite."""
@@ -41,6 +44,33 @@ def remove_branches(branches: Iterable[str], transaction: Transaction) -> None:
         with ManageSnapshots(transaction) as snapshots:
             for branch in present:
                 snapshots.remove_branch(branch)
+
+
+def forget_branches(branches: Iterable[str], transaction: Transaction) -> None:
+    """Remove branches whose files another one has now, with the snapshots that no other branch or tag has.
+
+    Iceberg's library before 1.10, which other engines expire snapshots with, takes the files that such a snapshot has
+    added for nobody's: once it expires they are deleted, wherever else they are (apache/iceberg#13568).
+    """
+    heads = [transaction.table_metadata.refs[branch].snapshot_id for branch in branches]
+    remove_branches(branches, transaction)
+    metadata = transaction.table_metadata
+    gone = _with_ancestors(heads, metadata) - _with_ancestors(
+        [ref.snapshot_id for ref in metadata.refs.values()], metadata
+    )
+    if gone:
+        apply(transaction, (RemoveSnapshotsUpdate.model_validate({"snapshot-ids": sorted(gone)}),))
+
+
+def _with_ancestors(heads: Iterable[int], metadata: TableMetadata) -> set[int]:
+    parents = {each.snapshot_id: each.parent_snapshot_id for each in metadata.snapshots}
+    found: set[int] = set()
+    for head in heads:
+        id_: int | None = head
+        while id_ is not None and id_ in parents and id_ not in found:
+            found.add(id_)
+            id_ = parents[id_]
+    return found
 
 
 def keep_for_ever(branch: str, transaction: Transaction) -> None:

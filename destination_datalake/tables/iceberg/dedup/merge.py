@@ -7,7 +7,7 @@ sync, and files that no table has, for the removal of orphans.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from destination_datalake.aws.withdrawal import withdraw_all
 from destination_datalake.errors import ConnectorError
+from destination_datalake.files.dedup.tasks import NewFile
 from destination_datalake.tables.iceberg.dedup.definition import PENDING_BY, UNIQUE_BY, remove_definition
 from destination_datalake.tables.iceberg.dedup.files import LiveFiles
 from destination_datalake.tables.iceberg.dedup.jobs import MergeJobs
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _ATTEMPTS = 8
+
+_GC_ENABLED = "gc.enabled"
+"""The table property by which its owner forbids to delete files (Iceberg: table properties)."""
 
 
 class _Outdated(Exception):
@@ -91,7 +95,7 @@ class Merge:
         except (TableBusy, TableConflict, ConnectorError):
             self._clean_up(set())
             raise
-        self._clean_up(done.used if done is not None else set())
+        self._clean_up(*((done.used, done.superseded) if done is not None else (set(),)))
         if done is not None:
             copy_on_write = self._settings.deletes == "copy_on_write"
             _logger.info("Table %s: %s", self._table, done.describe(self._key, copy_on_write=copy_on_write))
@@ -143,12 +147,33 @@ class Merge:
         if self._scope.target == MAIN_BRANCH:
             self._scope.definition.write_to(UNIQUE_BY, transaction)
             remove_definition(PENDING_BY, transaction)
+        found.superseded = self._superseded(plan, found, transaction)
         return found
 
-    def _clean_up(self, used: set[str]) -> None:
-        """Delete the indexes, and the new files that the table does not have. A failure is logged, and no more."""
+    def _superseded(self, plan: MergePlan, found: Outcome, transaction: Transaction) -> tuple[str, ...]:
+        """Return the pending files that no snapshot has after the commit: their rows were written again, or are dead.
+
+        None if somebody's tag still has some, or if files of the table may be those of another one too.
+        """
+        branch = plan.scope.pending
+        ref = plan.metadata.refs.get(branch) if branch is not None else None
+        if ref is None or transaction.table_metadata.snapshot_by_id(ref.snapshot_id) is not None:
+            return ()
+        remaining = {each.snapshot_id for each in transaction.table_metadata.snapshots}
+        gone = [each for each in plan.metadata.snapshots if each.snapshot_id not in remaining]
+        is_forbidden = plan.metadata.properties.get(_GC_ENABLED, "").lower() == "false"
+        if is_forbidden or any(each.parent_snapshot_id in remaining for each in gone):
+            return ()
+        kept = {file.file_path for file in found.added}
+        pending = (file for number, file in enumerate(plan.pending) if plan.arrives(number))
+        paths = (path for file in pending for path in file.state)
+        return tuple(path for path in paths if path not in kept and path.startswith(f"{self._settings.folder}/"))
+
+    def _clean_up(self, used: set[str], superseded: Sequence[str] = ()) -> None:
+        """Delete the indexes, and the files that the table does not have. A failure is logged, and no more."""
         try:
-            withdraw_all(unused(self._jobs.written(), used), self._access.client("s3"))
+            old = (NewFile(path, 0, 0, b"") for path in superseded)
+            withdraw_all([*unused(self._jobs.written(), used), *old], self._access.client("s3"))
             self._jobs.delete_indexes()
         except Exception:
             _logger.warning("Unused files of table %s could not be deleted.", self._table, exc_info=True)

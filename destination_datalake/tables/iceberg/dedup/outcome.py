@@ -33,6 +33,8 @@ class Outcome:
     """The manifests that may list what is removed."""
     used: set[str] = field(default_factory=set)
     """The URIs of new files that the table has then."""
+    superseded: tuple[str, ...] = ()
+    """The URIs of pending files that no snapshot has then."""
     pending_rows: int = 0
     pending_bytes: int = 0
     inserted: int = 0

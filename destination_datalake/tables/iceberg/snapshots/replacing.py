@@ -15,9 +15,9 @@ from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.table.update.snapshot import ManageSnapshots
 from pyiceberg.typedef import EMPTY_DICT
 
+from destination_datalake.tables.iceberg.branches import forget_branches
 from destination_datalake.tables.iceberg.snapshots.manifests import live_entries
 from destination_datalake.tables.iceberg.snapshots.producers import Append, with_status
 
@@ -66,7 +66,7 @@ def merge_files(
     properties: Mapping[str, str] = EMPTY_DICT,
     without_branch: str | None = None,
 ) -> None:
-    """Change a branch in one snapshot, unless there is nothing to change; in the same transaction remove another one.
+    """Change a branch in one snapshot, unless there is nothing to change; in the same transaction forget another one.
 
     Delete files can be added to tables of format version 2 alone. Raises ValidationException if a file to remove is not
     live, and TableConflict as `live_entries`.
@@ -78,8 +78,7 @@ def merge_files(
             replace.listed_in = change.manifests
             replace.merges = True
     if without_branch is not None:
-        with ManageSnapshots(transaction) as snapshots:
-            snapshots.remove_branch(without_branch)
+        forget_branches([without_branch], transaction)
 
 
 def compact_files(

@@ -11,7 +11,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from destination_datalake.protocol.catalog import Stream
 from destination_datalake.tables.fencing import TOKEN_PROPERTY, FencingToken
-from destination_datalake.tables.iceberg.branches import generation_branches, remove_branches
+from destination_datalake.tables.iceberg.branches import forget_branches, generation_branches
 from destination_datalake.tables.iceberg.dedup.definition import MergeScope
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from destination_datalake.tables.iceberg.snapshots.manifests import has_row_level_deletes, live_files
@@ -91,7 +91,7 @@ class WriteMode(ABC):
                 raise TableConflict(cannot_write(self._stream.id, self._table, problem))
             if files := live_files(table, head):
                 self.append_files(files, table, transaction)
-        remove_branches(branches, transaction)
+        forget_branches(branches, transaction)
 
 
 def release_token(transaction: Transaction) -> None:
