@@ -6,12 +6,13 @@ file is opened, leads to a row at once.
 
 from __future__ import annotations
 
+import errno
 import io
 import mmap
 import secrets
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -27,6 +28,7 @@ from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.retries import retry_on
 from destination_datalake.aws.upload import Upload
 from destination_datalake.aws.withdrawal import undone_on_failure
+from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.dedup.keys import key_hashes, mask, one_array
 from destination_datalake.files.dedup.tasks import IndexPart, KeyBounds
 from destination_datalake.files.dedup.versions.latest import is_as_late
@@ -124,7 +126,7 @@ def write_index(
 ) -> IndexPart:
     """Write an index, with one row at least, as part `number` of `parts`; its file is in `folder`, if it needs one.
 
-    The folder is as in `WinnersTask`. Raises OSError if it is on a disk that is full, and errors of AWS.
+    The folder is as in `WinnersTask`. Raises ConnectorError if it is on a disk that is full, and errors of AWS.
     """
     if table.nbytes <= _INLINE_BYTES:
         content = io.BytesIO()
@@ -134,7 +136,7 @@ def write_index(
     uri = f"{folder}/index-{number:05d}-{secrets.token_hex(4)}.arrow"
     if (path := _local_path(uri)) is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with undone_on_failure(lambda: path.unlink(missing_ok=True)), path.open("wb") as file:
+        with _enough_disk(), undone_on_failure(lambda: path.unlink(missing_ok=True)), path.open("wb") as file:
             size = _write(table, file)
     else:
         address = S3Address.parse(uri)
@@ -155,7 +157,8 @@ def _write(table: pa.Table, file: Any) -> int:
 def open_index(part: IndexPart, access: AwsAccess) -> Index:
     """Return an index, mapped into memory. One in S3 is downloaded once by each process, to a file without a name.
 
-    The one that was opened last stays open. Raises OSError if it is gone or the disk is full, and errors of AWS.
+    The one that was opened last stays open. Raises OSError if it is gone, ConnectorError if the disk is full, and
+    errors of AWS.
     """
     if part.content:
         return _index(part.content)
@@ -182,6 +185,21 @@ def _index(content: bytes | mmap.mmap) -> Index:
 def _local_path(uri: str) -> Path | None:
     parts = urlsplit(uri)
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
+
+@contextmanager
+def _enough_disk() -> Iterator[None]:
+    """Raise ConnectorError where the disk is full."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        message = (
+            "The disk on which deduplication keeps an index of keys is full. Set TMPDIR (for executors of a cluster, "
+            "spark.local.dir) to a folder on a larger disk."
+        )
+        raise ConnectorError(Failure(message, str(error), "transient_error")) from error
 
 
 def _mapped(descriptor: int) -> mmap.mmap:
@@ -212,7 +230,7 @@ _downloads = _Downloads()
 
 
 def _downloaded(part: IndexPart, access: AwsAccess) -> mmap.mmap:
-    with tempfile.TemporaryFile(dir=spark_directory()) as file:
+    with _enough_disk(), tempfile.TemporaryFile(dir=spark_directory()) as file:
         for content in _ranges(part, access):
             file.write(content)
         file.flush()

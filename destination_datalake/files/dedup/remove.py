@@ -62,7 +62,7 @@ def _failure(task: RemoveTask, error: Exception) -> Failure:
         message = (
             f"Rows of {uri} cannot be replaced: the file {error}. Another program has written it. Let that program "
             "write the table's files again (Spark: CALL system.rewrite_data_files with the option rewrite-all), then "
-            "run the sync again; acknowledged rows are in the table's metadata and are not lost."
+            "run the sync again."
         )
         return Failure(message, trace, "config_error")
     if (failure := explain(error, doing="replace rows of", resource=uri)) is not None:

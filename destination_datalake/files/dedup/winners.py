@@ -6,7 +6,6 @@ the files, and `consume_versions` has all rows of a part of the keys.
 
 from __future__ import annotations
 
-import errno
 import pickle
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
@@ -166,11 +165,5 @@ def _failure(task: WinnersTask, error: Exception) -> Failure:
             "table's files again (Iceberg's rewrite_data_files), or refresh the stream."
         )
         return Failure(message, trace, "config_error")
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        message = (
-            "The disk on which deduplication keeps an index of keys is full. Set TMPDIR (for executors of a cluster, "
-            "spark.local.dir) to a folder on a larger disk."
-        )
-        return Failure(message, trace, "transient_error")
     message = f"Rows of files under {folder} could not be deduplicated: an unexpected {type(error).__name__}."
     return Failure(message, trace, "system_error")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from destination_datalake.aws.access import AwsAccess
+from destination_datalake.errors import ConnectorError
 from destination_datalake.files.dedup.index import Index, index_table, open_index, write_index
 from destination_datalake.files.dedup.keys import canonical_keys, key_hashes
 from destination_datalake.files.dedup.tasks import IndexPart
@@ -133,3 +135,17 @@ def test_an_index_in_s3_is_downloaded_once_as_long_as_its_merge_goes_on(lake: Cl
     for part, expected in ((one, 1), (other, 2), (one, 2), (other, 2), (of_another_merge, 3), (one, 4)):
         assert positions_of(open_index(part, access), pa.array([7])) == [7]
         assert len(calls) == expected
+
+
+def test_a_full_disk_is_named(lake: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = written(range(MANY), SCRATCH, lake.access)
+
+    def full(**_: object) -> BinaryIO:
+        return cast("BinaryIO", Path("/dev/full").open("r+b", buffering=0))
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+
+    with pytest.raises(ConnectorError, match="index of keys is full") as raised:
+        open_index(part, another_client())
+
+    assert raised.value.failure.type == "transient_error"
