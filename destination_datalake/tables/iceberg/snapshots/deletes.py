@@ -11,6 +11,7 @@ from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry
 from pyiceberg.table import Table
 
 from destination_datalake.files.plan import SourceFile
+from destination_datalake.tables.iceberg.pyiceberg_internals import referenced_data_file
 from destination_datalake.tables.iceberg.snapshots.entries import DELETED_PATH
 from destination_datalake.tables.iceberg.snapshots.manifests import live_entries, live_manifests
 
@@ -27,6 +28,8 @@ def path_bounds(deletes: IcebergFile) -> tuple[bytes | None, bytes | None]:
     """Return the lowest and the highest path whose rows a file of position deletes has; None if that is unknown."""
     if deletes.content != DataFileContent.POSITION_DELETES:
         return None, None
+    if (path := referenced_data_file(deletes)) is not None:
+        return path.encode(), path.encode()
     lower, upper = ((bounds or {}).get(DELETED_PATH) for bounds in (deletes.lower_bounds, deletes.upper_bounds))
     return lower, upper
 

@@ -8,7 +8,8 @@ import pytest
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntry, ManifestEntryStatus
 from pyiceberg.typedef import Record
 
-from destination_datalake.tables.iceberg.snapshots.deletes import Deletes
+from destination_datalake.tables.iceberg.pyiceberg_internals import delete_file
+from destination_datalake.tables.iceberg.snapshots.deletes import Deletes, is_for_one
 
 PATH = "s3://lake/orders/data/b.parquet"
 POSITION, EQUALITY = DataFileContent.POSITION_DELETES, DataFileContent.EQUALITY_DELETES
@@ -58,3 +59,24 @@ def test_paths_that_writers_may_order_differently_are_not_compared() -> None:
     deletes = entry(POSITION, 5, "eu", **paths("\ufffe", "\uffff"))
 
     assert Deletes([deletes]).may_apply(data.data_file, data.sequence_number)
+
+
+def test_a_delete_file_that_refers_to_one_data_file_applies_to_no_other() -> None:
+    """Of bounds that a writer has truncated nothing else follows (Iceberg spec: Data File Fields)."""
+    data = entry(DataFileContent.DATA, 4, "eu")
+    other = entry(DataFileContent.DATA, 4, "eu")
+    other.data_file[1] = f"{PATH}.other"
+    deletes = entry(POSITION, 5, "eu", **paths("s3://lake", "s3://lakf"))
+    deletes.data_file = delete_file(
+        content=POSITION,
+        partition=Record("eu"),
+        referenced_data_file=PATH,
+        lower_bounds=deletes.data_file.lower_bounds,
+        upper_bounds=deletes.data_file.upper_bounds,
+    )
+    deletes.data_file.spec_id = 0
+
+    applying = [Deletes([deletes]).may_apply(each.data_file, each.sequence_number) for each in (data, other)]
+
+    assert applying == [True, False]
+    assert is_for_one(deletes.data_file, PATH)
