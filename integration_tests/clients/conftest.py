@@ -13,7 +13,7 @@ from integration_tests.clients.environments import PYAIRBYTE, SOURCE_FAKER
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.runs.launch import COMMAND
 
-_SECONDS = 280
+_SECONDS = 500
 
 
 @dataclass(frozen=True)
