@@ -13,6 +13,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, StringType
 
 from destination_datalake.schema.types import Field, Int32
+from destination_datalake.tables.iceberg.dedup import merge
 from destination_datalake.tables.iceberg.snapshots.replacing import Change, merge_files
 from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.table import Jobs, TableConflict
@@ -196,10 +197,11 @@ def test_a_key_that_is_promoted_meanwhile_is_the_same_key(orders: Orders) -> Non
 
 
 def test_what_others_change_all_the_time_is_left_to_the_next_sync(
-    orders: Orders, executors: Interrupted, caplog: pytest.LogCaptureFixture
+    orders: Orders, executors: Interrupted, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(merge, "_ATTEMPTS", 2)
     opened, other = pending(orders), orders.open()
-    meanwhile(executors, *(lambda n=n: orders.land(other, named(1, f"new {n}", 3 + n)) for n in range(20)))
+    meanwhile(executors, *(lambda n=n: orders.land(other, named(1, f"new {n}", 3 + n)) for n in range(5)))
 
     opened.publish(no_rewrite)
 
