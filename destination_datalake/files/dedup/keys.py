@@ -21,6 +21,9 @@ _LONG_BYTES = 512
 _BLOCK_ROWS = 65_536
 """Hashing takes memory for so many keys at a time."""
 
+_MOST_BYTES = 2**31 - 1
+"""What an Arrow array of binary values holds: numpy would not notice more."""
+
 _LOW_HALF = np.uint64(2**32 - 1)
 _NULL_HASH = np.uint64(0x5851F42D4C957F2D)
 _MULTIPLIERS = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
@@ -31,7 +34,7 @@ def canonical_keys(columns: Sequence[pa.Array[Any] | pa.ChunkedArray[Any]]) -> p
 
     A column that is promoted (Iceberg spec: Schema Evolution, int to long, float to double, decimals of more digits)
     gives the same keys. A key of one column is null where that is, and shares its memory if it can; one of several
-    columns is never null. Raises TypeError for nested columns.
+    columns is never null. Raises TypeError for nested columns, and what is raised for more than 2 GiB of keys.
     """
     parts = [_canonical(one_array(column)) for column in columns]
     return parts[0] if len(parts) == 1 else _joined(parts)
@@ -109,6 +112,8 @@ def _joined(parts: Sequence[pa.Array[Any]]) -> pa.Array[Any]:
             values = pc.binary_length(texts[-1]).to_numpy()
         head.append(np.ascontiguousarray(values).view(np.uint8).reshape(rows, -1))
     content = np.concatenate(head, axis=1)
+    if content.size > _MOST_BYTES:
+        raise OverflowError(f"{rows} keys of several columns have {content.size} bytes")
     offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(content.shape[1])
     buffers = [None, pa.py_buffer(cast("Any", offsets)), pa.py_buffer(cast("Any", content))]
     fixed: Any = pa.Array.from_buffers(pa.binary(), rows, buffers)

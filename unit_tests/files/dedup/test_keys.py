@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from destination_datalake.files.dedup import keys
 from destination_datalake.files.dedup.keys import canonical_keys, key_hashes, part_numbers
 from unit_tests.examples import examples
 from unit_tests.files.dedup.values import NAN, Column, arrays, rows_of, tables
@@ -19,11 +20,11 @@ from unit_tests.files.dedup.values import NAN, Column, arrays, rows_of, tables
 @given(tables())
 @settings(max_examples=examples(500))
 def test_keys_are_equal_if_and_only_if_all_their_parts_are(columns: list[Column]) -> None:
-    keys = canonical_keys(arrays(columns)).to_pylist()
+    canonical = canonical_keys(arrays(columns)).to_pylist()
 
     by_canonical: dict[Any, set[Any]] = {}
     by_value: dict[Any, set[Any]] = {}
-    for key, row in zip(keys, rows_of(columns), strict=True):
+    for key, row in zip(canonical, rows_of(columns), strict=True):
         by_canonical.setdefault(key, set()).add(row)
         by_value.setdefault(row, set()).add(key)
     assert all(len(each) == 1 for each in (*by_canonical.values(), *by_value.values()))
@@ -93,6 +94,13 @@ def test_the_key_of_one_column_of_integers_or_texts_is_no_copy() -> None:
         addresses = [[buffer and buffer.address for buffer in each.buffers()] for each in (key, column)]
 
         assert addresses[0] == addresses[1]
+
+
+def test_more_keys_than_an_array_holds_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "_MOST_BYTES", 1000)
+
+    with pytest.raises(OverflowError, match="100 keys"):
+        canonical_keys([pa.array(range(100)), pa.array(range(100))])
 
 
 def test_nested_columns_cannot_be_keys() -> None:
