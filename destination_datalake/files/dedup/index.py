@@ -1,7 +1,6 @@
 """The index of winners: Arrow files that tasks map into memory, and look keys up in.
 
-Rows are in the order of their keys' hashes, so that a directory by the first bits of a hash, which is made when the
-file is opened, leads to a row at once.
+Rows are in the order of their keys' hashes: they are searched for, or found by a directory by the first bits.
 """
 
 from __future__ import annotations
@@ -50,6 +49,11 @@ _KEPT_BYTES = 1024 * 1024 * 1024
 """How much of what a Python worker has downloaded it keeps on its disk."""
 
 
+_FEW = 8
+"""Of fewer keys than this share of the index, each is searched for. For more, a directory by their first bits is made:
+of a merge with many parts, each is opened again and again for a few keys."""
+
+
 class Index:
     """Winners by their keys. Arrays have an element for each row of the index.
 
@@ -65,10 +69,8 @@ class Index:
         self.files: NDArray[np.int32] = columns["file"].to_numpy()
         self.positions: NDArray[np.int64] = columns["position"].to_numpy()
         self.is_tombstone: NDArray[np.bool_] = mask(columns["is_tombstone"])
-        bits = max(1, (2 * len(self) - 1).bit_length())
-        self._shift = np.uint64(64 - bits)
-        in_bucket = np.bincount((self._hashes >> self._shift).view(np.int64), minlength=2**bits)
-        self._ends = np.concatenate((np.zeros(1, np.int32), np.cumsum(in_bucket, dtype=np.int32)))
+        self._bits = max(1, (2 * len(self) - 1).bit_length())
+        self._directory: NDArray[np.int32] | None = None
 
     def __len__(self) -> int:
         return len(self._hashes)
@@ -76,8 +78,7 @@ class Index:
     def lookup(self, keys: pa.Array[Any], hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Return for each canonical key, given with its hash, the row of the index that has it; -1 if none has."""
         found = np.full(len(keys), -1, np.int64)
-        buckets = (hashes >> self._shift).view(np.int64)
-        candidates, ends = self._ends[buckets], self._ends[buckets + 1]
+        candidates, ends = self._candidates(hashes)
         rows = np.flatnonzero(candidates < ends)
         candidates, ends = candidates[rows], ends[rows]
         for _ in range(_STEPS):
@@ -102,7 +103,22 @@ class Index:
         stored = [extracted_at] if cursors is None else [cursors, extracted_at]
         return is_as_late([values.take(rows) for values in self._order], stored)
 
-    def _has(self, candidates: NDArray[np.int32], keys: pa.Array[Any], rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def _candidates(self, hashes: NDArray[np.uint64]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return for each hash where the rows begin and end that may have it."""
+        if self._directory is None and len(hashes) * _FEW < len(self):
+            starts = np.searchsorted(self._hashes, hashes)
+            ends = starts.copy()
+            is_there = self._hashes[np.minimum(starts, len(self) - 1)] == hashes
+            ends[is_there] = np.searchsorted(self._hashes, hashes[is_there], "right")
+            return starts, ends
+        shift = np.uint64(64 - self._bits)
+        if self._directory is None:
+            in_bucket = np.bincount((self._hashes >> shift).view(np.int64), minlength=2**self._bits)
+            self._directory = np.concatenate((np.zeros(1, np.int32), np.cumsum(in_bucket, dtype=np.int32)))
+        buckets = (hashes >> shift).view(np.int64)
+        return self._directory[buckets], self._directory[buckets + 1]
+
+    def _has(self, candidates: NDArray[Any], keys: pa.Array[Any], rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         ours, theirs = self._keys.take(candidates), keys.take(rows)
         are_equal = cast("pa.BooleanArray", pc.equal(ours, theirs).fill_null(False))
         if keys.null_count:

@@ -75,12 +75,26 @@ def test_keys_of_one_hash_are_told_apart(rows: int) -> None:
     keys = pa.array([*(str(number).encode() for number in range(rows - 1)), None], pa.binary())
     index = Index(index_table(keys, winners_at([*range(rows)])))
     index._hashes = np.zeros(rows, np.uint64)
-    index._ends = np.where(np.arange(len(index._ends)) == 0, 0, rows).astype(np.int32)
 
     asked = pa.array([b"none", b"2", None, b"0"])
     found = index.lookup(asked, np.zeros(4, np.uint64))
 
     assert [None if row < 0 else int(index.positions[row]) for row in found] == [None, 2, rows - 1, 0]
+
+
+@pytest.mark.parametrize("asked", [1, 10, 124, 126, 1000])
+def test_few_keys_are_found_as_many_are(asked: int) -> None:
+    # Given an index of every other key, and one whose directory is made
+    keys = canonical_keys([pa.array([f"key {number}" for number in range(2000)])])
+    of_index = np.arange(0, 2000, 2)
+    index, other = (Index(index_table(keys.take(of_index), winners_at(of_index.tolist()))) for _ in range(2))
+    other.lookup(keys, key_hashes(keys))
+    some = keys.slice(7, asked)
+
+    found = positions_of(index, some)
+
+    assert found == positions_of(other, some)
+    assert found == [None if number % 2 else number for number in range(7, 7 + asked)]
 
 
 @given(tables(max_columns=1, max_rows=8))
