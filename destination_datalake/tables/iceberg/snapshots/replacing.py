@@ -6,7 +6,7 @@ no delete files.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +16,14 @@ from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, 
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.typedef import EMPTY_DICT
+from pyiceberg.utils.concurrent import ExecutorFactory
 
 from destination_datalake.tables.iceberg.branches import forget_branches
 from destination_datalake.tables.iceberg.snapshots.manifests import live_entries
 from destination_datalake.tables.iceberg.snapshots.producers import Append, with_status
+
+_AHEAD = 8
+"""So many manifests are read at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,15 +122,12 @@ class _Replace(Append):
         return [*self.by_spec(self.added_entries()), *kept]
 
     def kept(self, previous: Sequence[ManifestFile]) -> list[ManifestFile]:
-        untouched: list[ManifestFile] = []
         rewritten: list[ManifestFile] = []
         removed: list[ManifestEntry] = []
         contents = {_content(file) for file in self.removed}
-        for manifest in previous:
-            if manifest.content not in contents or not self._may_list_removed(manifest):
-                untouched.append(manifest)
-                continue
-            entries = live_entries(manifest, self.io)
+        wanted = {each: None for each in previous if each.content in contents and self._may_list_removed(each)}
+        untouched = [each for each in previous if each not in wanted]
+        for manifest, entries in self._read([*wanted]):
             found = [entry for entry in entries if entry.data_file in self.removed]
             if not found:
                 untouched.append(manifest)
@@ -141,6 +142,13 @@ class _Replace(Append):
             paths = ", ".join(sorted(file.file_path for file in missing))
             raise ValidationException(f"Missing required files to delete: {paths}")
         return [*self.by_spec(removed), *rewritten, *(super().kept(untouched) if self.merges else untouched)]
+
+    def _read(self, manifests: Sequence[ManifestFile]) -> Iterator[tuple[ManifestFile, list[ManifestEntry]]]:
+        """Yield the live entries of manifests, a few of which are read at a time: entries take memory."""
+        for first in range(0, len(manifests), _AHEAD):
+            some = manifests[first : first + _AHEAD]
+            read = ExecutorFactory.get_or_create().map(lambda manifest: live_entries(manifest, self.io), some)
+            yield from zip(some, read, strict=True)
 
     def _may_list_removed(self, manifest: ManifestFile) -> bool:
         is_data = manifest.content == ManifestContent.DATA
