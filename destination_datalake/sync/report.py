@@ -196,6 +196,8 @@ def _tasks(progress: Progress) -> str:
         return ""
     counts = {"running": tasks.running, "waiting": tasks.waiting, "ended": tasks.ended}
     text = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    if not progress.encoding_bytes:
+        return f"; Spark's tasks: {text}"
     return f"; Spark encodes {progress.encoding_bytes / 1e6:.1f} MB, tasks: {text}"
 
 

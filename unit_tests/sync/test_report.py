@@ -56,6 +56,14 @@ def test_progress_has_the_tasks_and_bytes_that_spark_has_now() -> None:
     assert line.endswith("1 held; Spark encodes 900.0 MB, tasks: 4 running, 9 waiting.")
 
 
+def test_progress_has_the_tasks_of_a_merge() -> None:
+    busy = replace(PROGRESS, encoding_bytes=0, tasks=JobsProgress(running=2, waiting=0, ended=5))
+
+    line = next(iter(progress_lines(busy)))
+
+    assert line.endswith("1 held; Spark's tasks: 2 running, 5 ended.")
+
+
 def test_a_spark_that_does_not_answer_does_not_keep_a_sync_from_ending() -> None:
     # Given a reporter whose thread waits for a frozen Spark
     asked, thawed = threading.Event(), threading.Event()

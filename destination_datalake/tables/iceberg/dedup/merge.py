@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -103,25 +104,39 @@ class Merge:
 
     def _attempts(self) -> Outcome | None:
         for _ in range(_ATTEMPTS):
-            table = self._operations.load()
-            try:
-                plan = self._plan(table)
+            with suppress(_Outdated):
+                table, plan = self._load()
                 if plan is None:
                     return None
-                self._jobs.run(plan)
-            except (ConnectorError, FileNotFoundError):
-                # A file may be gone because another engine has compacted the table, and removed what it replaced.
-                if self._operations.load().metadata_location == table.metadata_location:
-                    raise
-                continue
-            try:
+                self._run_jobs(plan)
                 return self._operations.commit(self._build, table)[1]
-            except _Outdated:
-                continue
         raise TableBusy(
             f"Cannot merge what is pending in table {self._table}: other writers have changed its files at every "
             "attempt. Nothing was changed, and nothing that was acknowledged is lost: the next sync merges it."
         )
+
+    def _load(self) -> tuple[Table, MergePlan | None]:
+        """Return the table as it is, and its plan. Raises _Outdated if manifests have expired meanwhile."""
+        table = self._operations.load()
+        try:
+            return table, self._plan(table)
+        except FileNotFoundError as error:
+            if self._operations.load().metadata_location == table.metadata_location:
+                raise
+            raise _Outdated from error
+
+    def _run_jobs(self, plan: MergePlan) -> None:
+        """Run the plan's jobs. Raises _Outdated if they have failed, and files are not in the table any more.
+
+        Another writer may have replaced them, and removed them then.
+        """
+        try:
+            self._jobs.run(plan)
+        except ConnectorError as error:
+            _, now = self._load()
+            if now is not None and plan.paths <= now.paths:
+                raise
+            raise _Outdated from error
 
     def _plan(self, table: Table) -> MergePlan | None:
         self._require(table.metadata)

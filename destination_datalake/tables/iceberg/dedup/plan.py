@@ -60,6 +60,11 @@ class MergePlan:
         return self.table.metadata
 
     @property
+    def paths(self) -> frozenset[str]:
+        """The URIs of all files that jobs may read."""
+        return frozenset(path for each in (*self.pending, *self.stored) for path in each.state)
+
+    @property
     def columns(self) -> pa.Schema:
         """The columns of the versions, in the types that the table has now."""
         wanted = {str(id_).encode() for id_ in self.versions.columns}

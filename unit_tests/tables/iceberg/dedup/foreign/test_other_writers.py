@@ -23,10 +23,11 @@ from unit_tests.tables.jobs import InProcess
 
 
 class Interrupted(InProcess):
-    """Executors that run jobs, and do something else after the first ones that remove rows."""
+    """Executors that run jobs, and do something else after the first ones of a name."""
 
-    def __init__(self, *acts: Callable[[], object]) -> None:
-        self._acts = list(acts)
+    def __init__(self) -> None:
+        self.at = "remove"
+        self.acts: list[Callable[[], object]] = []
         self.jobs: list[str] = []
         self.tasks: list[Any] = []
 
@@ -34,8 +35,8 @@ class Interrupted(InProcess):
         results = super().run(work, tasks)
         self.jobs.append(work.__name__)
         self.tasks += tasks
-        if work.__name__ == "remove" and self._acts:
-            self._acts.pop(0)()
+        if work.__name__ == self.at and self.acts:
+            self.acts.pop(0)()
         return results
 
 
@@ -55,8 +56,8 @@ def pending(orders: Orders) -> IcebergTable:
     return opened
 
 
-def meanwhile(executors: Interrupted, *acts: Callable[[], object]) -> None:
-    executors._acts = list(acts)
+def meanwhile(executors: Interrupted, *acts: Callable[[], object], at: str = "remove") -> None:
+    executors.at, executors.acts = at, list(acts)
 
 
 MERGED = {1: "new", 2: "old", 3: "old", 4: "new"}
@@ -136,6 +137,24 @@ def test_files_that_another_engine_has_compacted_meanwhile_are_looked_at_again(
 
     assert orders.names() == MERGED
     assert unused(orders) == {path.removeprefix(f"s3://{orders.lake.bucket}/") for path in old}
+
+
+def test_files_that_are_gone_before_they_are_read_are_looked_for_again(orders: Orders, executors: Interrupted) -> None:
+    """Another engine has compacted the table after the merge was planned, and removed what it replaced."""
+    opened = pending(orders)
+
+    def replace() -> None:
+        s3 = orders.lake.access.client("s3")
+        old = orders.files()
+        orders.lake.compact_and_expire()
+        for path in old:
+            s3.delete_object(Bucket=orders.lake.bucket, Key=path.removeprefix(f"s3://{orders.lake.bucket}/"))
+
+    meanwhile(executors, replace, at="winners")
+    opened.publish(no_rewrite)
+
+    assert orders.names() == MERGED
+    assert executors.jobs.count("winners") == 1
 
 
 @pytest.mark.parametrize("deletes", ["copy_on_write", "merge_on_read"])
