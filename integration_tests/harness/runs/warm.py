@@ -24,6 +24,7 @@ from typing import IO, TYPE_CHECKING, Self
 from destination_datalake.spark.classic.backend import ClassicBackend
 from destination_datalake.spark.classic.pyspark_internals import drop_sql_converters, hand_over_without_files
 from destination_datalake.spark.classic.settings import ClassicSettings
+from destination_datalake.sync import conductor
 from integration_tests.harness.runs.kill_points import KillPoint, arm
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class WarmLaunch:
     With `stdout` they write to this descriptor, and their `stdout` is an empty pipe.
     With `descriptors` they begin with this soft and hard limit of open files (RLIMIT_NOFILE); the JVM is not theirs.
     With `shared_disk` False they take Spark's executors for those of a cluster, which do not see their disk.
+    With `patience` they end so many seconds after SIGTERM, instead of the connector's own `TERMINATION_SECONDS`.
     With `folder` they work in this folder.
     """
 
@@ -85,6 +87,7 @@ class WarmLaunch:
     descriptors: tuple[int, int] | None = None
     stdout: int | None = None
     shared_disk: bool = True
+    patience: float | None = None
     folder: str = "."
 
     def killed_at(self, point: KillPoint) -> "WarmLaunch":
@@ -98,6 +101,9 @@ class WarmLaunch:
 
     def without_shared_disk(self) -> "WarmLaunch":
         return replace(self, shared_disk=False)
+
+    def with_patience(self, seconds: float) -> "WarmLaunch":
+        return replace(self, patience=seconds)
 
     def with_stdout(self, descriptor: int) -> "WarmLaunch":
         return replace(self, stdout=descriptor)
@@ -184,6 +190,8 @@ def _run(
     ClassicBackend._new_context = _attach  # type: ignore[assignment,method-assign]
     if not launch.shared_disk:
         ClassicSettings.is_local = property(lambda _: False)  # type: ignore[assignment,method-assign]
+    if launch.patience is not None:
+        conductor.TERMINATION_SECONDS = launch.patience  # type: ignore[assignment]
     if launch.kill_point is not None:
         arm(launch.kill_point)
     if launch.file_bytes is not None:
