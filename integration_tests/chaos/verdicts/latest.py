@@ -44,11 +44,12 @@ class LatestOracle(Oracle):
             return True
         left = {world for world in self.worlds if not self.violations(world.published, seen)}
         self.worlds = left or self.worlds
+        if left:
+            self._seen = frozenset(seen)
         return bool(left)
 
     def keep(self, seen: Collection[Sending]) -> None:
         """Require that what a reader saw stays, or gives way to what is later."""
-        self._seen = frozenset(seen)
         self.worlds = {
             world
             if self.violations(world.published, seen)

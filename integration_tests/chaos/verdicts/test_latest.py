@@ -72,6 +72,16 @@ def test_a_sync_that_dies_has_merged_what_was_landed_or_nothing(oracle: LatestOr
     assert not oracle.see(rows(2, 5) | rows(1, 1, 2)), "a part of it"
 
 
+def test_what_is_acknowledged_after_another_sync_has_merged_waits_for_the_next(oracle: LatestOracle) -> None:
+    oracle.after([merged(1, range(3), acknowledged=range(1)), merged(2, range(1, 3), succeeded=True)])
+    assert oracle.see(rows(1, 0) | rows(2, 1, 2))
+
+    oracle.after([merged(1, range(1, 6), acknowledged=range(1, 6))])
+
+    assert oracle.see(rows(1, 0) | rows(2, 1, 2))
+    assert not oracle.see(rows(1, 0) | rows(2, 1))
+
+
 def test_the_next_sync_merges_what_was_landed(oracle: LatestOracle) -> None:
     oracle.after([merged(1, range(3), acknowledged=range(3))])
     oracle.after([merged(2, range(4, 5), succeeded=True)])

@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
+from pyiceberg.table.snapshots import ancestors_of
+
 from destination_datalake.schema.types import Field, Int64, String, Timestamp
 from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.table import Committed
@@ -74,3 +76,10 @@ class Orders:
 
 def named(id: int | None, name: str, version: int | None = 0, **more: Any) -> Row:
     return {"id": id, "name": name, "version": version, **more}
+
+
+def only_history_of_main(orders: Orders) -> bool:
+    """Whether all snapshots are ancestors of main's head: others take files with them when they expire."""
+    metadata = orders.lake.load().metadata
+    history = {each.snapshot_id for each in ancestors_of(metadata.current_snapshot(), metadata)}
+    return {each.snapshot_id for each in metadata.snapshots} == history

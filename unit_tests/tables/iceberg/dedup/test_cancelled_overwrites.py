@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unit_tests.tables.iceberg.dedup.orders import Orders, named
+from unit_tests.tables.iceberg.dedup.orders import Orders, named, only_history_of_main
 
 
 @pytest.mark.parametrize("deletes", ["copy_on_write", "merge_on_read"])
@@ -19,3 +19,4 @@ def test_its_rows_are_taken_over_by_the_next_append(orders: Orders, deletes: str
 
     assert orders.names() == {1: "a", 2: "c", 3: "d", 5: "f"}
     assert orders.lake.branches() == []
+    assert only_history_of_main(orders)

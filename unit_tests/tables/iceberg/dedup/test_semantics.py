@@ -11,7 +11,7 @@ import pytest
 
 from destination_datalake.files.dedup import index
 from destination_datalake.tables.iceberg.dedup import plan
-from unit_tests.tables.iceberg.dedup.orders import Orders, named
+from unit_tests.tables.iceberg.dedup.orders import Orders, named, only_history_of_main
 
 V = dict[str, Any]
 
@@ -57,6 +57,15 @@ def test_a_table_has_the_latest_row_of_each_key(orders: Orders, deletes: str) ->
     found = orders.names()
     assert {case: found.get(ids[case]) for case in CASES} == {case: name for case, (_, name) in CASES.items()}
     assert orders.lake.branches() == []
+
+
+def test_what_was_merged_leaves_no_snapshots_beside_those_of_main(orders: Orders) -> None:
+    """Iceberg's library until 1.9 would delete the files that such a snapshot has added, although main has them."""
+    orders.sync([named(1, "a", 1)], [named(2, "b", 1)])
+    orders.sync([named(1, "c", 2)], [named(3, "d", 1)])
+
+    assert orders.names() == {1: "c", 2: "b", 3: "d"}
+    assert only_history_of_main(orders)
 
 
 def test_soft_deletions_are_rows_as_others(orders: Orders) -> None:
