@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
+import pyarrow as pa
+from botocore.exceptions import BotoCoreError, ClientError
+
 from destination_datalake.aws.address import S3Address
 from destination_datalake.errors import ConnectorError
 from destination_datalake.files.dedup.remove import remove
 from destination_datalake.files.dedup.rows import RowSet
+from destination_datalake.files.dedup.sizes import expansion
 from destination_datalake.files.dedup.tasks import Deletes, IndexPart, Removed, RemoveTask, Winners, WinnersTask
 from destination_datalake.files.dedup.winners import consume_versions, produce_versions, winners
 from destination_datalake.tables.iceberg.dedup.files import LiveFile
@@ -25,6 +29,10 @@ if TYPE_CHECKING:
 
 _TASKS_OF_A_JOB = 1000
 """Spark's driver holds all tasks of a job in memory, and each has the table's schema."""
+
+_USUAL_EXPANSION = 2.0
+_FEW_BYTES = 2 * 1024 * 1024
+"""An index of the keys in so many bytes of files is not too large, however much they are alike."""
 
 _Evidence = tuple[object, ...]
 """What a result depends on: it is valid as long as that is the same."""
@@ -141,7 +149,7 @@ class MergeJobs:
         return self._touched[2]
 
     def _find_winners(self, plan: MergePlan) -> None:
-        name, parts = uuid4().hex, plan.parts()
+        name, parts = uuid4().hex, plan.parts(self._expansion(plan))
         folder = f"{self._scratch}/{name}" if plan.stored else None
         sources = [each.source(plan.metadata) for each in plan.pending]
         # Without a shuffle, one task reads them all.
@@ -159,7 +167,20 @@ class MergeJobs:
         _raise_for(each.failure for each in results)
         self._winners = _evidence_of_winners(plan), FoundWinners(name, tuple(results))
 
+    def _expansion(self, plan: MergePlan) -> float:
+        """Return how many times as large as in the pending files texts are in memory: keys may be much alike."""
+        if not plan.texts or sum(each.entry.file_size_in_bytes for each in plan.pending) < _FEW_BYTES:
+            return _USUAL_EXPANSION
+        largest = max(plan.pending, key=lambda each: each.entry.file_size_in_bytes)
+        try:
+            found = expansion(largest.source(plan.metadata), plan.texts, self._access.client("s3"))
+        except (ClientError, BotoCoreError, pa.ArrowException, OSError):
+            return _USUAL_EXPANSION  # The job that reads the file says what is wrong with it.
+        return max(_USUAL_EXPANSION, found)
+
     def _remove(self, tasks: Sequence[tuple[_Evidence, RemoveTask]]) -> None:
+        # Large files first, so that no executor is left alone with one in the end.
+        tasks = sorted(tasks, key=lambda each: each[1].source.size, reverse=True)
         for batch in (tasks[begin : begin + _TASKS_OF_A_JOB] for begin in range(0, len(tasks), _TASKS_OF_A_JOB)):
             results = {each.name: each for each in self._executors.run(remove, [task for _, task in batch])}
             self._all += results.values()

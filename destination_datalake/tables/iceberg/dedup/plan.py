@@ -28,8 +28,7 @@ _BYTES_OF_AN_ENTRY = 24
 """What an index has for each key besides the values of its columns: where the row is, and offsets."""
 
 _BYTES_OF_A_VALUE = 8
-_DECOMPRESSION = 2
-"""How much larger texts are in memory than in files: keys hardly compress."""
+_TEXTS = (StringType, BinaryType, FixedType)
 
 
 class Unmergeable(Exception):
@@ -74,12 +73,25 @@ class MergePlan:
         """Whether a pending file, by its number, is on another branch than the stored files."""
         return number >= len(self.pending) - self.arriving
 
-    def parts(self) -> int:
-        """Return into how many parts to divide the keys, so that an index of one is not too large."""
+    @property
+    def texts(self) -> frozenset[int]:
+        """The columns of the versions whose values are of any length, but for the one that is the last to decide."""
+        ids = (id_ for id_ in self.versions.columns if id_ != self.versions.raw_id)
+        return frozenset(id_ for id_ in ids if isinstance(_type(id_, self.metadata.schema()), _TEXTS))
+
+    def parts(self, expansion: float) -> int:
+        """Return into how many parts to divide the keys, so that an index of one is not too large.
+
+        `expansion` is how many times as large as in files texts are in memory.
+        """
         schema = self.metadata.schema()
         size = sum(
             each.entry.record_count * _BYTES_OF_AN_ENTRY
-            + sum(_size(each.entry, id_, schema) for id_ in self.versions.columns if id_ != self.versions.raw_id)
+            + sum(
+                _size(each.entry, id_, schema, expansion)
+                for id_ in self.versions.columns
+                if id_ != self.versions.raw_id
+            )
             for each in self.pending
         )
         return max(1, -(-size // _INDEX_BYTES))
@@ -159,12 +171,12 @@ def plan_merge(table: Table, scope: MergeScope, files: LiveFiles) -> MergePlan |
     return MergePlan(table, scope, versions, arrow, tuple(pending), len(arriving), tuple(stored), listed_in)
 
 
-def _size(file: IcebergFile, id_: int, schema: Schema) -> int:
+def _size(file: IcebergFile, id_: int, schema: Schema, expansion: float) -> int:
     """Return about how many bytes the values of a column take in memory."""
     match _type(id_, schema):
         case StringType() | BinaryType() | FixedType():
             known: Mapping[int, int] = file.column_sizes or {}
-            return known.get(id_, file.file_size_in_bytes) * _DECOMPRESSION
+            return round(known.get(id_, file.file_size_in_bytes) * expansion)
         case DecimalType():
             return file.record_count * 2 * _BYTES_OF_A_VALUE
     return file.record_count * _BYTES_OF_A_VALUE
