@@ -52,7 +52,7 @@ class RowSet:
         for each in sets:
             packed = np.frombuffer(zlib.decompress(each.bits), np.uint8)
             union[: len(packed)] |= packed
-        return cls(rows, int(np.bitwise_count(union).sum()), zlib.compress(union.tobytes(), _LEVEL))
+        return cls(rows, _count(union), zlib.compress(union.tobytes(), _LEVEL))
 
     def __or__(self, other: RowSet) -> RowSet:
         return RowSet.union((self, other))
@@ -71,5 +71,9 @@ class Marks:
 
     def row_set(self) -> RowSet:
         """Return the rows that are marked."""
-        count = int(np.bitwise_count(self._bits).sum())
-        return RowSet(self._rows, count, zlib.compress(self._bits.tobytes(), _LEVEL))
+        return RowSet(self._rows, _count(self._bits), zlib.compress(self._bits.tobytes(), _LEVEL))
+
+
+def _count(bits: NDArray[np.uint8]) -> int:
+    """Return how many bits are set. numpy counts them since its version 2 only."""
+    return int.from_bytes(bits.tobytes(), "little").bit_count()
