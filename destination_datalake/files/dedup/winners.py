@@ -156,7 +156,7 @@ def _failure(task: WinnersTask, error: Exception) -> Failure:
     trace = "".join(traceback.format_exception(error))
     if isinstance(error, ConnectorError):
         return error.failure
-    folder = task.files[0].uri.rpartition("/")[0] if task.files else task.index_folder or ""
+    folder = task.files[0].uri.rpartition("/")[0] if task.files else task.index_folder or "the table's folder"
     if (failure := explain(error, doing="deduplicate the rows of files under", resource=folder)) is not None:
         return replace(failure, detail=f"{failure.detail}\n{trace}")
     if isinstance(error, UnsuitableFile):
