@@ -101,18 +101,19 @@ class MergePlan:
         key = KeyColumns.of(self.versions.key, self.metadata.schema())
         partitions = self._partitions()
         for file in self.stored:
-            if partitions is not None and partition_key(file.entry) not in partitions:
+            is_of_their_spec = file.entry.spec_id == self.pending[0].entry.spec_id
+            if partitions is not None and is_of_their_spec and partition_key(file.entry) not in partitions:
                 continue
             if parts := tuple(part for part in index if key.may_have(file.entry, part)):
                 yield file, parts
 
     def _partitions(self) -> set[tuple[int, str]] | None:
-        """Return the partitions of all rows of the keys that are pending; None if they may be in any.
+        """Return the partitions of all rows of the pending keys, in files of their spec; None if they may be in any.
 
         Rows with the same key are in the same partition if this is made of nothing but the key.
         """
         metadata = self.metadata
-        specs = {each.entry.spec_id for each in (*self.pending, *self.stored)}
+        specs = {each.entry.spec_id for each in self.pending}
         if len(specs) != 1:
             return None
         fields = metadata.specs()[specs.pop()].fields

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import pytest
 
+from destination_datalake.files.dedup.tasks import RemoveTask
 from destination_datalake.tables.iceberg.dedup import plan
+from destination_datalake.tables.table import Jobs
 from unit_tests.tables.iceberg.dedup.orders import Orders, named
 from unit_tests.tables.iceberg.lake import no_rewrite
+from unit_tests.tables.jobs import InProcess
 
 MERGE_ON_READ = {"deletes": "merge_on_read"}
 
@@ -118,6 +123,25 @@ def test_partitions_of_the_key_say_which_files_to_look_at(orders: Orders) -> Non
 
     assert len(old - orders.files()) == 1
     assert orders.names() == {**dict.fromkeys(range(8), "a"), 5: "b"}
+
+
+def test_partitions_of_the_key_say_so_beside_files_of_a_former_spec(orders: Orders) -> None:
+    orders.sync([named(5, "former", 1)], partition_by=BY_NAME)
+    former = orders.files()
+    orders.sync([named(number, "a", 1) for number in (0, 1, 2, 3, 4, 6, 7)], partition_by=BY_ID)
+    files, probed = orders.files(), set[str]()
+
+    class Noting(InProcess):
+        def run(self, work: Callable[[Iterable[Any]], Iterable[Any]], tasks: Sequence[Any]) -> list[Any]:
+            probed.update(task.source.uri for task in tasks if isinstance(task, RemoveTask))
+            return super().run(work, tasks)
+
+    orders.lake.jobs = Jobs(Noting(), orders.lake.jobs.scratch)
+    orders.sync([named(5, "b", 2)], partition_by=BY_ID)
+
+    assert former <= probed
+    assert len(probed) <= 2 < len(files)
+    assert orders.names() == {**dict.fromkeys((0, 1, 2, 3, 4, 6, 7), "a"), 5: "b"}
 
 
 def test_rows_of_a_former_partition_spec_are_found(orders: Orders) -> None:
