@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
-from destination_datalake.files.plan import SourceFile
-from destination_datalake.files.reading.parquet import StoredFile, parquet_file
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
+TAIL_BYTES = 256 * 1024
+"""So many bytes at the end of a file mostly have its footer."""
 
 
-def expansion(source: SourceFile, ids: Collection[int], s3: S3Client) -> float:
+def expansion(tail: bytes, ids: Collection[int]) -> float:
     """Return how many times as many bytes as in a file its top-level columns with these ids have before compression.
 
-    It is 1 if the file has none of them. Raises errors of AWS, and Arrow's for what is no Parquet file.
+    `tail` are the last bytes of the file. It is 1 if it has none of the columns. Raises Arrow's errors for what is no
+    Parquet file, or has a larger footer.
     """
-    file = parquet_file(StoredFile(source, s3))
+    footer = pq.read_metadata(pa.BufferReader(tail))
     wanted = {str(id_).encode() for id_ in ids}
-    names = {field.name for field in file.schema_arrow if (field.metadata or {}).get(b"PARQUET:field_id") in wanted}
+    schema = footer.schema.to_arrow_schema()
+    names = {field.name for field in schema if (field.metadata or {}).get(b"PARQUET:field_id") in wanted}
     stored = values = 0
-    for group in map(file.metadata.row_group, range(file.num_row_groups)):
+    for group in map(footer.row_group, range(footer.num_row_groups)):
         for chunk in map(group.column, range(group.num_columns)):
             if chunk.path_in_schema in names:
                 stored += chunk.total_compressed_size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from destination_datalake.aws.address import S3Address
 from destination_datalake.errors import ConnectorError
 from destination_datalake.files.dedup.remove import remove
 from destination_datalake.files.dedup.rows import RowSet
-from destination_datalake.files.dedup.sizes import expansion
+from destination_datalake.files.dedup.sizes import TAIL_BYTES, expansion
 from destination_datalake.files.dedup.tasks import Deletes, IndexPart, Removed, RemoveTask, Winners, WinnersTask
 from destination_datalake.files.dedup.winners import consume_versions, produce_versions, winners
 from destination_datalake.tables.iceberg.dedup.files import LiveFile
@@ -172,8 +173,13 @@ class MergeJobs:
         if not plan.texts or sum(each.entry.file_size_in_bytes for each in plan.pending) < _FEW_BYTES:
             return _USUAL_EXPANSION
         largest = max(plan.pending, key=lambda each: each.entry.file_size_in_bytes)
+        address = S3Address.parse(largest.path)
         try:
-            found = expansion(largest.source(plan.metadata), plan.texts, self._access.client("s3"))
+            answer = self._access.client("s3").get_object(
+                Bucket=address.bucket, Key=address.key, Range=f"bytes=-{TAIL_BYTES}"
+            )
+            with closing(answer["Body"]) as body:
+                found = expansion(body.read(), plan.texts)
         except (ClientError, BotoCoreError, pa.ArrowException, OSError):
             return _USUAL_EXPANSION  # The job that reads the file says what is wrong with it.
         return max(_USUAL_EXPANSION, found)
