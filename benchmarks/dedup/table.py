@@ -114,7 +114,7 @@ def _kept(
     version = zlib.crc32(text + numbers.data + b"".join(path.read_bytes() for path in sources))
     folder = cache_folder() / f"{name.replace(' ', '_')}-{version:08x}"
     folder.mkdir(exist_ok=True)
-    per_file = min(FILE_ROWS, -(-len(numbers) // 2))
+    per_file = min(FILE_ROWS, -(-len(numbers) // 3))  # As many files as tasks at a time, with 2 cores.
     paths = []
     for begin in range(0, len(numbers), per_file):
         path = folder / f"{begin // per_file:05}.parquet"
