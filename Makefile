@@ -55,7 +55,7 @@ chaos: jdk setup $(ARCHIVE) ## kill, refuse and overtake syncs at random (SECOND
 
 laws: setup ## try the laws of values, texts and tables on five times as many examples as `make test` does
 	$(PYTHON) -m unit_tests.laws.dedup.extension.environment
-	EVERY_EXAMPLE=1 $(PYTEST) --timeout 1800 unit_tests/records unit_tests/files unit_tests/partitioning unit_tests/laws -n $(WORKERS)
+	EVERY_EXAMPLE=1 $(PYTEST) --timeout 1800 unit_tests/records unit_tests/files unit_tests/partitioning unit_tests/maintenance unit_tests/laws -n $(WORKERS)
 
 coverage: setup ## run the unit tests and require the branch coverage that pyproject.toml sets
 	$(PYTEST) unit_tests -n $(WORKERS) --cov --cov-report term:skip-covered

@@ -15,7 +15,7 @@ from destination_datalake.maintenance.steps import Maintainer
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from unit_tests.cloud import Cloud
-from unit_tests.examples import examples
+from unit_tests.examples import long_examples
 from unit_tests.maintenance.lake import Shop, no_rewrite
 
 _MiB = 1024 * 1024
@@ -116,7 +116,7 @@ EVENTS: list[Callable[[History], None]] = [
 def test_maintenance_changes_nothing_that_readers_find(cloud: Cloud) -> None:
     shop, numbers = Shop(cloud), iter(range(1000))
 
-    @settings(max_examples=examples(8))
+    @settings(max_examples=long_examples(8, 4))
     @given(st.lists(st.sampled_from(EVENTS), min_size=3, max_size=9), st.integers(2, 40))
     def law(events: list[Callable[[History], None]], days: int) -> None:
         history = History(shop, StreamId("shop", f"orders_{next(numbers)}"))
