@@ -1,8 +1,10 @@
-"""Segments that killed syncs have left. Nothing is deleted that is not known to be ours, of a sync that is dead.
+"""What killed syncs have staged: segments, and indexes of merges.
+
+Nothing is deleted that is not known to be ours, of a sync that is dead.
 
 A folder is ours if it has a lease that says so. Its sync is dead if neither the lease nor any other object of the
-folder was written within LEASE_SECONDS, by S3's own clock: those of the machines of two syncs may differ. Segments go
-first and the lease last, so that a removal that is interrupted is continued by a later sync.
+folder was written within LEASE_SECONDS, by S3's own clock: those of the machines of two syncs may differ. The lease is
+deleted last, so that a removal that is interrupted is continued by a later sync.
 """
 
 from __future__ import annotations
@@ -25,20 +27,24 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _SYNC = re.compile(r"[0-9a-f]{12}")
-_SEGMENT = re.compile(r"\d{8}\.jsonl")
+_STAGED = re.compile(r"\d{8}\.jsonl|scratch/[0-9a-f]{32}/index-\d{5,}-[0-9a-f]{8}\.arrow")
+"""The keys of a sync's segments and indexes, below its folder."""
 
 
 class _Folder(NamedTuple):
-    """A sync's folder as it was listed at `now`, a time of S3's: its segments, and when the last object was written."""
+    """A sync's folder as it was listed at `now`, a time of S3's.
+
+    It has what the sync has staged, and when the last object was written.
+    """
 
     prefix: str
-    segments: list[str]
+    staged: list[str]
     written: datetime | None
     now: datetime | None
 
 
 def remove_leftovers(root: str, own: str, access: AwsAccess) -> None:
-    """Delete the segments and leases of dead syncs under `root`, an S3 URI; `own` is the sync that is running.
+    """Delete what is staged, and the leases, of dead syncs under `root`, an S3 URI; `own` is the sync that is running.
 
     Raises what S3's client raises.
     """
@@ -54,21 +60,21 @@ def _remove_dead(folder: _Folder, sync: str, bucket: str, s3: S3Client) -> None:
     lease = f"{folder.prefix}{LEASE_NAME}"
     if not (_is_old(folder.written, folder.now) and _has_expired(bucket, lease, sync, folder.now, s3)):
         return
-    for key in (*folder.segments, lease):
+    for key in (*folder.staged, lease):
         s3.delete_object(Bucket=bucket, Key=key)
-    _logger.info("%d segments that sync %s left behind were removed.", len(folder.segments), sync)
+    _logger.info("%d segments and indexes that sync %s left behind were removed.", len(folder.staged), sync)
 
 
 def _listed(s3: S3Client, bucket: str, prefix: str) -> _Folder:
-    segments: list[str] = []
+    staged: list[str] = []
     written = now = None
     for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
         now = now or _time_of(page)
         for entry in page.get("Contents", []):
             written = max(written or entry["LastModified"], entry["LastModified"])
-            if _SEGMENT.fullmatch(entry["Key"].removeprefix(prefix)):
-                segments.append(entry["Key"])
-    return _Folder(prefix, segments, written, now)
+            if _STAGED.fullmatch(entry["Key"].removeprefix(prefix)):
+                staged.append(entry["Key"])
+    return _Folder(prefix, staged, written, now)
 
 
 def _has_expired(bucket: str, lease: str, sync: str, now: datetime | None, s3: S3Client) -> bool:

@@ -16,6 +16,7 @@ from unit_tests.cloud import BUCKET, Cloud, another_client, before
 
 DEAD = timedelta(seconds=LEASE_SECONDS + 5)
 ALIVE = timedelta(seconds=LEASE_SECONDS - 60)
+INDEX = f"lake/_staging/{SYNC}/scratch/{'0' * 32}/index-00001-0123abcd.arrow"
 LEASE = f"lake/_staging/{SYNC}/{LEASE_NAME}"
 
 
@@ -35,6 +36,7 @@ def leave(cloud: Cloud, sync: str = SYNC, segments: int = 2, by: timedelta = DEA
 def test_what_a_dead_sync_has_left_is_deleted(cloud: Cloud) -> None:
     leave(cloud, segments=3)
     leave(cloud, sync="a" * 12, segments=0)
+    put(cloud.access, INDEX)
 
     remove_leftovers(ROOT, OTHER, cloud.access)
 
@@ -58,6 +60,7 @@ def test_more_objects_than_one_listing_has_are_deleted(cloud: Cloud) -> None:
         pytest.param(lambda cloud: leave(cloud, by=ALIVE), id="its lease was renewed within the hour"),
         pytest.param(lambda cloud: leave(cloud, sync=OTHER), id="it is the sync that looks"),
         pytest.param(lambda cloud: leave(cloud)[:0] or put(cloud.access, _segment(9), by=ALIVE), id="it has uploaded"),
+        pytest.param(lambda cloud: leave(cloud)[:0] or put(cloud.access, INDEX, by=ALIVE), id="it merges"),
         pytest.param(lambda cloud: put(cloud.access, _segment(1)), id="it has no lease"),
         pytest.param(
             lambda cloud: [put(cloud.access, _segment(1)), put(cloud.access, LEASE, b"{}")], id="the lease is not ours"
