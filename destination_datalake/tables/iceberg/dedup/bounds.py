@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time
@@ -52,8 +53,8 @@ def _may_have(file: IcebergFile, id_: int, type_: PrimitiveType, bounds: KeyBoun
             (upper is not None and from_bytes(type_, upper) < _as_stored(bounds.lowest))
             or (lower is not None and from_bytes(type_, lower) > _as_stored(bounds.highest))
         )
-    except (TypeError, ValueError, ArithmeticError):
-        return True  # Of a type that bounds cannot be compared with.
+    except (TypeError, ValueError, ArithmeticError, struct.error):
+        return True  # Of a type that bounds cannot be compared with, or bytes that are no value of the column's.
 
 
 def _as_stored(value: Any) -> Any:

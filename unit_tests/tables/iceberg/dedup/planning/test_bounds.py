@@ -124,5 +124,12 @@ def test_bounds_that_cannot_be_compared_rule_nothing_out() -> None:
     assert key_columns(LongType()).may_have(file, index(keys("a", "b")))
 
 
+@pytest.mark.parametrize("type_", [LongType(), DoubleType(), StringType()])
+def test_bounds_that_are_no_values_of_the_column_rule_nothing_out(type_: PrimitiveType) -> None:
+    file = file_with({1: b"\xff"}, {1: b"\xff"})
+
+    assert key_columns(type_).may_have(file, index(keys(1, 2)))
+
+
 def test_an_index_without_keys_needs_no_file() -> None:
     assert not key_columns(LongType()).may_have(file_with({}, {}), IndexPart(0, 1, 0, 0, (keys(None, None),)))
