@@ -35,4 +35,4 @@ def table_factory(access: AwsAccess, url: str, options: Mapping[str, object]) ->
     )
     databases = Databases(access, Governance(Policy(f"arn:aws:s3:::{BUCKET}"), access))
     no_spark: Any = None
-    return TableFactory(config, uuid4().hex, access, databases, Jobs(no_spark, ""))
+    return TableFactory(config, uuid4().hex, access, databases, Jobs(no_spark, str))

@@ -73,14 +73,10 @@ class Executors(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """Executors, and a folder for what one job writes for the next: a URI (`file:` or `s3:`), without a slash at its
-    end.
-
-    Both disk and S3 are seen by all executors. What is left there goes with the sync's staging.
-    """
+    """Executors, and what returns a folder for what one job writes for the next: `Staging.scratch`."""
 
     executors: Executors
-    scratch: str
+    scratch: Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True)

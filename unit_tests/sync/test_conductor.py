@@ -287,4 +287,4 @@ def test_what_only_this_machine_has_is_never_for_executors_on_another(
         staging.begin(segment)
 
         assert isinstance(staging.stage(segment).location, place)
-        assert staging.scratch.startswith(tmp_path.as_uri() if is_local else f"s3://{BUCKET}/_staging/0123456789ab/")
+        assert staging.scratch().startswith(tmp_path.as_uri() if is_local else f"s3://{BUCKET}/_staging/0123456789ab/")

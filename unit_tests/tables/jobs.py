@@ -42,7 +42,7 @@ class InProcess:
 
 def in_process(folder: Path | None = None) -> Jobs:
     """Return jobs that keep what they write for one another in a folder, or in a new one."""
-    return Jobs(InProcess(), (folder or Path(tempfile.mkdtemp(prefix="scratch-"))).as_uri())
+    return Jobs(InProcess(), (folder or Path(tempfile.mkdtemp(prefix="scratch-"))).as_uri)
 
 
 def _sent(value: Any) -> Any:

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _SYNC = re.compile(r"[0-9a-f]{12}")
-_STAGED = re.compile(r"\d{8}\.jsonl|scratch/[0-9a-f]{32}/index-\d{5,}-[0-9a-f]{8}\.arrow")
+_SCRATCH = "scratch"
+_STAGED = re.compile(rf"\d{{8}}\.jsonl|{_SCRATCH}/[0-9a-f]{{32}}/index-\d{{5,}}-[0-9a-f]{{8}}\.arrow")
 """The keys of a sync's segments and indexes, below its folder."""
 
 
@@ -54,6 +55,14 @@ def remove_leftovers(root: str, own: str, access: AwsAccess) -> None:
             sync = prefix.removeprefix(address.key).rstrip("/")
             if _SYNC.fullmatch(sync) and sync != own:
                 _remove_dead(_listed(s3, address.bucket, prefix), sync, address.bucket, s3)
+
+
+def remove_indexes(folder: str, access: AwsAccess) -> None:
+    """Delete the indexes in a sync's folder, an S3 URI without a slash at its end. Raises what S3's client raises."""
+    s3, address = access.client("s3"), S3Address.parse(f"{folder}/")
+    for key in _listed(s3, address.bucket, address.key).staged:
+        if key.startswith(f"{address.key}{_SCRATCH}/"):
+            s3.delete_object(Bucket=address.bucket, Key=key)
 
 
 def _remove_dead(folder: _Folder, sync: str, bucket: str, s3: S3Client) -> None:

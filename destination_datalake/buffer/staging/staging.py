@@ -20,9 +20,11 @@ class Staging(Protocol):
     def uses_files(self) -> bool:
         """Whether executors read the segments' own files, so that these stay until the segments are released."""
 
-    @property
     def scratch(self) -> str:
-        """The URI of a folder for what jobs write for later jobs, `file:` or `s3:`, without a slash at its end."""
+        """Return the URI of a folder for what jobs write for later jobs, `file:` or `s3:`, without a slash at its end.
+
+        What is left there goes with the sync. May call S3, and raise what its client raises.
+        """
 
     def on_free_file(self, call: Callable[[Segment], None]) -> None:
         """Call this, on any thread, for each segment whose file is not needed any more, unless `uses_files`."""
@@ -46,7 +48,6 @@ class LocalStaging:
         """`directory` is the buffer's, which goes with the sync."""
         self._directory = directory or Path(tempfile.gettempdir())
 
-    @property
     def scratch(self) -> str:
         """Return a folder on the local disk. It may not be there yet."""
         return (self._directory / "scratch").as_uri()

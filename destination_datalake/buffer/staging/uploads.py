@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.buffer.staging.lease import Lease
-from destination_datalake.buffer.staging.leftovers import remove_leftovers
+from destination_datalake.buffer.staging.leftovers import remove_indexes, remove_leftovers
 from destination_datalake.files.segments import StagedObject, StagedSegment
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class RemoteStaging:
         self._deletions: set[Future[StagedSegment | None]] = set()
         self._has_ended = False
         self._is_clean = True
+        self._has_scratch = False
 
     def __enter__(self) -> RemoteStaging:
         """Begin to remove what dead syncs have left."""
@@ -85,16 +86,19 @@ class RemoteStaging:
         self.release(staged)
         with self._lock:
             deletions = [*self._deletions]
+        if self._has_scratch:
+            deletions.append(self._pool.submit(self._delete_scratch))
         _, late = wait(deletions, self._close_seconds)
         is_clean = self._is_clean and not late
         if not is_clean:
-            _logger.warning("Segments under %s/%s are left, which a later sync deletes.", self._root, self._sync)
+            _logger.warning("Objects under %s/%s are left, which a later sync deletes.", self._root, self._sync)
         # Without its lease, a segment would not be known to be ours.
         self._lease.end(delete=is_clean, seconds=max(0.0, deadline - time.monotonic()))
 
-    @property
     def scratch(self) -> str:
-        """Return a folder of the sync's own."""
+        """Return a folder of the sync's own, which has a lease from now on: what is left there is known to be ours."""
+        self._lease.begin()
+        self._has_scratch = True
         return f"{self._root}/{self._sync}/scratch"
 
     def on_free_file(self, call: Callable[[Segment], None]) -> None:
@@ -152,6 +156,14 @@ class RemoteStaging:
         except Exception:
             self._is_clean = False
             _logger.debug("Segment %s could not be deleted.", staged.uri, exc_info=True)
+
+    def _delete_scratch(self) -> None:
+        """Delete what jobs have left that failed or were given up."""
+        try:
+            remove_indexes(f"{self._root}/{self._sync}", self._access)
+        except Exception:
+            self._is_clean = False
+            _logger.debug("Indexes could not be deleted.", exc_info=True)
 
     def _remove_leftovers(self) -> None:
         try:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from destination_datalake.aws.address import S3Address
 from destination_datalake.buffer.staging.lease import LEASE_NAME
 from destination_datalake.buffer.staging.uploads import RemoteStaging
 from destination_datalake.files.segments import StagedObject
@@ -129,6 +130,20 @@ def test_the_end_of_a_sync_leaves_nothing_behind(cloud: Cloud, tmp_path: Path) -
             held = [staged.segment() for _ in range(20)]
             staging.release(held[:7])
             assert staging.stage(held[-1])
+
+        assert cloud.objects() == {}
+    finally:
+        pool.close(lambda: False)
+
+
+def test_an_index_that_a_merge_has_left_is_never_without_a_lease(cloud: Cloud) -> None:
+    """Also in a sync without records, which merges what another one has landed."""
+    pool = ThreadPool(2, "staging")
+    try:
+        with RemoteStaging(ROOT, SYNC, cloud.access, pool, 60) as staging:
+            address = S3Address.parse(f"{staging.scratch()}/{'0' * 32}/index-00000-01234567.arrow")
+            assert [*cloud.objects()] == [LEASE]
+            cloud.access.client("s3").put_object(Bucket=address.bucket, Key=address.key, Body=b"keys")
 
         assert cloud.objects() == {}
     finally:

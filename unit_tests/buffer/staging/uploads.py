@@ -13,12 +13,14 @@ class SlowUploads:
     """A staging whose uploads end when the test says so."""
 
     uses_files = False
-    scratch = "s3://lake/scratch"
 
     def __init__(self) -> None:
         self.waiting: deque[Segment] = deque()
         self.uploaded: dict[Segment, bytes] = {}
         self._free: Callable[[Segment], None] = lambda _segment: None
+
+    def scratch(self) -> str:
+        return "s3://lake/scratch"
 
     def on_free_file(self, call: Callable[[Segment], None]) -> None:
         self._free = call

@@ -151,7 +151,7 @@ class MergeJobs:
 
     def _find_winners(self, plan: MergePlan) -> None:
         name, parts = uuid4().hex, plan.parts(self._expansion(plan))
-        folder = f"{self._scratch}/{name}" if plan.stored else None
+        folder = f"{self._scratch()}/{name}" if plan.stored else None
         sources = [each.source(plan.metadata) for each in plan.pending]
         # Without a shuffle, one task reads them all.
         count = 1 if parts == 1 else max(1, min(len(sources), self._executors.parallelism()))
