@@ -21,8 +21,8 @@ from destination_datalake.tables.iceberg.dedup.definition import MergeScope
 from destination_datalake.tables.iceberg.dedup.files import EqualityDeletes, LiveFile, LiveFiles
 from destination_datalake.tables.iceberg.snapshots.deletes import partition_key
 
-_INDEX_BYTES = 64 * 1024 * 1024
-"""The largest index that a task looks rows up in."""
+_INDEX_BYTES = 32 * 1024 * 1024
+"""About the largest index of a part of the keys. The task that finds its winners takes some ten times as much."""
 
 _BYTES_OF_AN_ENTRY = 24
 """What an index has for each key besides the values of its columns: where the row is, and offsets."""
