@@ -16,14 +16,16 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.withdrawal import withdraw_all
 from destination_datalake.errors import ConnectorError
-from destination_datalake.files.dedup.tasks import NewFile
 from destination_datalake.tables.iceberg.dedup.definition import PENDING_BY, UNIQUE_BY, remove_definition
 from destination_datalake.tables.iceberg.dedup.files import LiveFiles
 from destination_datalake.tables.iceberg.dedup.jobs import MergeJobs
 from destination_datalake.tables.iceberg.dedup.outcome import Outcome, outcome, unused
 from destination_datalake.tables.iceberg.dedup.plan import MergePlan, Unmergeable, plan_merge
+from destination_datalake.tables.iceberg.maintenance.removal.deletion import Deletion
+from destination_datalake.tables.iceberg.maintenance.removal.paths import File
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from destination_datalake.tables.iceberg.snapshots.replacing import merge_files
 from destination_datalake.tables.table import TableBusy, TableConflict, TableName
@@ -166,29 +168,37 @@ class Merge:
         return found
 
     def _superseded(self, plan: MergePlan, found: Outcome, transaction: Transaction) -> tuple[str, ...]:
-        """Return the pending files that no snapshot has after the commit: their rows were written again, or are dead.
+        """Return what no snapshot has after the commit: pending files whose rows were written again, or are dead, and
+        manifests and manifest lists of the branch.
 
-        None if somebody's tag still has some, or if files of the table may be those of another one too.
+        None if somebody's tag still has some, or if files of the table may be those of another one too. Of manifests
+        that were merged while rows were landed, only the latest are found; the others are orphans.
         """
         branch = plan.scope.pending
         ref = plan.metadata.refs.get(branch) if branch is not None else None
-        if ref is None or transaction.table_metadata.snapshot_by_id(ref.snapshot_id) is not None:
+        head = plan.metadata.snapshot_by_id(ref.snapshot_id) if ref is not None else None
+        if head is None or transaction.table_metadata.snapshot_by_id(head.snapshot_id) is not None:
             return ()
         remaining = {each.snapshot_id for each in transaction.table_metadata.snapshots}
-        gone = [each for each in plan.metadata.snapshots if each.snapshot_id not in remaining]
+        gone = {each.snapshot_id: each for each in plan.metadata.snapshots if each.snapshot_id not in remaining}
         is_forbidden = plan.metadata.properties.get(_GC_ENABLED, "").lower() == "false"
-        if is_forbidden or any(each.parent_snapshot_id in remaining for each in gone):
+        if is_forbidden or any(each.parent_snapshot_id in remaining for each in gone.values()):
             return ()
         kept = {file.file_path for file in found.added}
         pending = (file for number, file in enumerate(plan.pending) if plan.arrives(number))
-        paths = (path for file in pending for path in file.state)
-        return tuple(path for path in paths if path not in kept and path.startswith(f"{self._settings.folder}/"))
+        files = [path for file in pending for path in file.state if path not in kept]
+        manifests = head.manifests(plan.table.io)
+        files += [each.manifest_path for each in manifests if each.added_snapshot_id in gone]
+        files += [each.manifest_list for each in gone.values()]
+        return tuple(files)
 
     def _clean_up(self, used: set[str], superseded: Sequence[str] = ()) -> None:
         """Delete the indexes, and the files that the table does not have. A failure is logged, and no more."""
+        s3 = self._access.client("s3")
         try:
-            old = (NewFile(path, 0, 0, b"") for path in superseded)
-            withdraw_all([*unused(self._jobs.written(), used), *old], self._access.client("s3"))
+            withdraw_all(unused(self._jobs.written(), used), s3)
+            folder = S3Address.parse(self._settings.folder.rpartition("/")[0])
+            Deletion(s3, folder, dry_run=False, goes_on=lambda: True).delete(File(path, 0) for path in superseded)
             self._jobs.delete_indexes()
         except Exception:
             _logger.warning("Unused files of table %s could not be deleted.", self._table, exc_info=True)

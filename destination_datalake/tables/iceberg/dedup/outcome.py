@@ -34,7 +34,7 @@ class Outcome:
     used: set[str] = field(default_factory=set)
     """The URIs of new files that the table has then."""
     superseded: tuple[str, ...] = ()
-    """The URIs of pending files that no snapshot has then."""
+    """The URIs of what was of the pending branch alone, and no snapshot has then."""
     pending_rows: int = 0
     pending_bytes: int = 0
     inserted: int = 0

@@ -10,10 +10,49 @@ from typing import Any
 import pytest
 
 from unit_tests.tables.iceberg.dedup.orders import Orders, named
+from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 from unit_tests.tables.iceberg.maintenance.compacting import compacted
 from unit_tests.tables.iceberg.maintenance.removal.test_expiry import expire
 from unit_tests.tables.iceberg.maintenance.removal.test_orphans import remove
 from unit_tests.tables.iceberg.snapshots.consistency import assert_consistent
+
+
+@pytest.mark.parametrize("deletes", ["copy_on_write", "merge_on_read"])
+def test_nothing_is_left_of_the_branch_that_no_snapshot_has(orders: Orders, deletes: str) -> None:
+    """Its snapshots leave the table's metadata with it, so no expiry would find what they had."""
+    options: dict[str, Any] = {"dedup": {"deletes": deletes}}
+    orders.sync([named(1, "a"), named(2, "a")], **options)
+    orders.sync(
+        [named(1, "b"), named(3, "b"), named(4, "b")], [named(3, "c")], [named(5, "c", deleted=True)], **options
+    )
+
+    assert orders.names() == {1: "b", 2: "a", 3: "c", 4: "b"}
+    assert orders.lake.objects() - referred_to(orders.lake) == set()
+
+
+def test_what_a_tag_of_somebody_still_has_stays(orders: Orders) -> None:
+    opened = orders.open()
+    orders.land(opened, named(1, "a"))
+    table = orders.lake.load()
+    table.manage_snapshots().create_tag(table.metadata.refs["airbyte_pending"].snapshot_id, "mine").commit()
+    orders.land(opened, named(1, "b"))
+
+    opened.publish(no_rewrite)
+
+    assert orders.names() == {1: "b"}
+    assert orders.names("mine") == {1: "a"}
+
+
+def referred_to(lake: Lake) -> set[str]:
+    """Return the keys of what the table's metadata leads to, also by files that were removed."""
+    table = lake.load()
+    found = {table.metadata_location, *(each.metadata_file for each in table.metadata.metadata_log)}
+    for snapshot in table.metadata.snapshots:
+        manifests = snapshot.manifests(table.io)
+        found |= {snapshot.manifest_list, *(each.manifest_path for each in manifests)}
+        for manifest in manifests:
+            found |= {each.data_file.file_path for each in manifest.fetch_manifest_entry(table.io, False)}
+    return {uri.removeprefix(f"s3://{lake.bucket}/") for uri in found}
 
 
 @pytest.mark.parametrize("seed", [3])
