@@ -208,13 +208,14 @@ class IcebergTable:
         return may_be and is_merge_due(self._metadata, now)
 
     def merge(self) -> None:
-        """Merge pending rows into the content. They stay pending if others are faster every time, unless published."""
+        """Merge pending rows into the content. They stay pending if others are faster every time.
+
+        Those of an overwrite are merged when it is published.
+        """
         self._no_merge_before = datetime.now(UTC) + AFTER_FAILURE  # Unless this one succeeds.
         self._settle()
-        if (scope := self._mode.to_merge) is not None:
-            run = self._merges.run if scope.pending is None else self._merges.try_run
-            succeeded = run(scope, self._plan, self._mode.require, self._mode.properties)
-        if scope is None or succeeded:
+        scope = self._mode.to_merge
+        if scope is None or scope.pending is None or self._merges.try_run(scope, self._plan, self._mode):
             self._no_merge_before = None
         self._has_merged = True
 
@@ -225,7 +226,10 @@ class IcebergTable:
         """
         if not self._has_merged:
             self.merge()
-        self._mode = self._mode.publish(self._operations)
+        scope = self._mode.to_merge
+        if scope is None or scope.pending is not None or not self._merges.run(scope, self._plan, self._mode):
+            self._mode.publish(self._operations)
+        self._mode = self._mode.published()
 
     def discard(self, files: Sequence[DataFile]) -> None:
         """Delete the objects."""
@@ -257,7 +261,7 @@ class IcebergTable:
         for _ in range(4):
             if (scope := self._mode.to_settle) is None:
                 return
-            self._merges.run(scope, self._plan, self._mode.require, self._mode.properties)
+            self._merges.run(scope, self._plan, self._mode)
             self._begin()
         raise TableBusy(f"Cannot write to table {self.name}: another sync adds rows to the stream all the time.")
 

@@ -7,10 +7,10 @@ sync, and files that no table has, for the removal of orphans.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
@@ -57,6 +57,20 @@ class MergeSettings:
     deletes: Deletes
 
 
+class Writer(Protocol):
+    """What a merge asks of the sync that merges."""
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties of its snapshots."""
+
+    def require(self, metadata: TableMetadata) -> None:
+        """Raise if the sync must not write to the table any more."""
+
+    def end_merge(self, table: Table, transaction: Transaction) -> None:
+        """Add what belongs to the commit."""
+
+
 class Merge:
     """One merge of a table."""
 
@@ -68,17 +82,14 @@ class Merge:
         jobs: Jobs,
         access: AwsAccess,
         settings: MergeSettings,
-        require: Callable[[TableMetadata], None],
-        properties: Mapping[str, str],
+        writer: Writer,
     ) -> None:
-        """`require` raises if the table must not be written to any more; `properties` are the snapshot's."""
         self._table = table
         self._scope = scope
         self._operations = operations
         self._access = access
         self._settings = settings
-        self._require = require
-        self._properties = properties
+        self._writer = writer
         definition = scope.definition
         columns = (*definition.key, definition.cursor, definition.deleted_at)
         self._files = LiveFiles([id_ for id_ in columns if id_ is not None])
@@ -141,7 +152,7 @@ class Merge:
             raise _Outdated from error
 
     def _plan(self, table: Table) -> MergePlan | None:
-        self._require(table.metadata)
+        self._writer.require(table.metadata)
         if self._planned is not None and self._planned[0] == table.metadata_location:
             return self._planned[1]
         self._key = self._scope.definition.key_names(table.schema())
@@ -160,10 +171,11 @@ class Merge:
             raise _Outdated
         found = outcome(plan, self._jobs)
         branch = self._scope.pending if self._scope.pending in table.metadata.refs else None
-        merge_files(found.change, self._scope.target, table, transaction, self._properties, branch)
+        merge_files(found.change, self._scope.target, table, transaction, self._writer.properties, branch)
         if self._scope.target == MAIN_BRANCH:
             self._scope.definition.write_to(UNIQUE_BY, transaction)
             remove_definition(PENDING_BY, transaction)
+        self._writer.end_merge(table, transaction)
         found.superseded = self._superseded(plan, found, transaction)
         return found
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from destination_datalake.errors import ConnectorError
-from destination_datalake.tables.iceberg.dedup.merge import Merge, MergeSettings
+from destination_datalake.tables.iceberg.dedup.merge import Merge, MergeSettings, Writer
 from destination_datalake.tables.table import TableBusy
 
 if TYPE_CHECKING:
-    from pyiceberg.table.metadata import TableMetadata
-
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.files.dedup.tasks import Deletes
     from destination_datalake.files.plan import FilePlan
@@ -34,23 +31,15 @@ class Merges:
     access: AwsAccess
     deletes: Deletes
 
-    def run(
-        self,
-        scope: MergeScope,
-        plan: FilePlan,
-        require: Callable[[TableMetadata], None],
-        properties: Mapping[str, str],
-    ) -> bool:
-        """Merge what is pending, and return True; files are written as the plan of the next batch says.
+    def run(self, scope: MergeScope, plan: FilePlan, writer: Writer) -> bool:
+        """Merge what is pending; files are written as the plan of the next batch says. Return whether there was any.
 
         Raises as `Merge.run`.
         """
-        # An append may yet have to adopt an overwrite that is not published: it takes over files without deletes.
-        deletes = self.deletes if scope.pending is not None else "copy_on_write"
-        settings = MergeSettings(plan.folder, plan.codec, deletes)
-        merge = Merge(self.table, scope, self.operations, self.jobs, self.access, settings, require, properties)
+        settings = MergeSettings(plan.folder, plan.codec, self.deletes)
+        merge = Merge(self.table, scope, self.operations, self.jobs, self.access, settings, writer)
         try:
-            merge.run()
+            return merge.run() is not None
         except ConnectorError as error:
             where = scope.pending or scope.target
             message = (
@@ -58,18 +47,12 @@ class Merges:
                 f"{self.table}, and the next sync of the stream merges it into the table."
             )
             raise ConnectorError(replace(error.failure, message=message)) from error
-        return True
 
-    def try_run(
-        self,
-        scope: MergeScope,
-        plan: FilePlan,
-        require: Callable[[TableMetadata], None],
-        properties: Mapping[str, str],
-    ) -> bool:
+    def try_run(self, scope: MergeScope, plan: FilePlan, writer: Writer) -> bool:
         """Do the same, but leave it for later, and return False, if other writers are faster every time."""
         try:
-            return self.run(scope, plan, require, properties)
+            self.run(scope, plan, writer)
         except TableBusy as error:
             _logger.warning("%s", error)
             return False
+        return True

@@ -47,6 +47,5 @@ class Append(WriteMode):
         super().append_files(files, table, transaction)
         remove_definition(UNIQUE_BY, transaction)
 
-    def publish(self, operations: TableOperations) -> WriteMode:  # noqa: ARG002
+    def publish(self, operations: TableOperations) -> None:
         """Do nothing: the rows are on main."""
-        return self

@@ -80,6 +80,5 @@ class AppendDedup(WriteMode):
         keep_for_ever(PENDING_BRANCH, transaction)
         self._definition.write_to(PENDING_BY, transaction)
 
-    def publish(self, operations: TableOperations) -> WriteMode:  # noqa: ARG002
+    def publish(self, operations: TableOperations) -> None:
         """Do nothing: a merge has made the rows part of the content."""
-        return self

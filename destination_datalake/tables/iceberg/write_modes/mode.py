@@ -40,8 +40,15 @@ class WriteMode(ABC):
         """Raise Fenced if another sync has taken the branch over, TableConflict if it cannot be written to any more."""
 
     @abstractmethod
-    def publish(self, operations: TableOperations) -> WriteMode:
-        """Make the branch's rows the table's content, unless they are already; return how to write on after that."""
+    def publish(self, operations: TableOperations) -> None:
+        """Make the branch's rows the table's content, unless they are already."""
+
+    def published(self) -> WriteMode:
+        """Return how to write on after the branch's rows have become the table's content."""
+        return self
+
+    def end_merge(self, table: Table, transaction: Transaction) -> None:  # noqa: B027
+        """Add to the commit of a merge what belongs to it: nothing."""
 
     @property
     def to_settle(self) -> MergeScope | None:

@@ -66,17 +66,25 @@ class Overwrite(WriteMode):
         """The branch itself: nothing of the present content stays."""
         return None if self._definition is None else MergeScope(self._definition, self._branch, None)
 
-    def publish(self, operations: TableOperations) -> WriteMode:
+    def publish(self, operations: TableOperations) -> None:
         """Make the branch's head the current snapshot of main; remove branch and token. Raises Fenced."""
-        operations.commit(self._set_current)
+        operations.commit(self.end_merge)
+
+    def published(self) -> WriteMode:
+        """Return how to append to the content."""
         if self._definition is not None:
             return AppendDedup(self._table, self._stream, self._definition)
         return Append(self._table, self._stream)
 
-    def _set_current(self, table: Table, transaction: Transaction) -> None:
+    def end_merge(self, table: Table, transaction: Transaction) -> None:
+        """Publish in the same commit.
+
+        A branch that was merged has forgotten which keys were deleted: rows of these keys that the content has would
+        stay if it was adopted.
+        """
         self.require(table.metadata)
         with ManageSnapshots(transaction) as snapshots:
-            head = table.metadata.refs[self._branch].snapshot_id
+            head = transaction.table_metadata.refs[self._branch].snapshot_id
             snapshots.set_current_snapshot(head).remove_branch(self._branch)
         # What waits for its deduplication belongs to the former content.
         remove_branches([PENDING_BRANCH], transaction)
