@@ -36,7 +36,7 @@ CONDUCTOR = "destination_datalake.sync.conductor:Conductor"
 IN_FLIGHT = "destination_datalake.sync.in_flight:InFlight"
 ICEBERG = "destination_datalake.tables.iceberg.table:IcebergTable"
 PROMOTION = "destination_datalake.tables.iceberg.promotion:Promotion"
-WRITE_MODES = "destination_datalake.tables.iceberg.write_modes.mode"
+WRITE_MODES = "destination_datalake.tables.iceberg.write_modes"
 GLUE_COMMIT = "pyiceberg.catalog.glue:GlueCatalog.commit_table"
 HIVE = "destination_datalake.tables.hive.table:HiveTable"
 UPDATE = "destination_datalake.tables.glue.glue_table:GlueTable.update"
@@ -65,7 +65,7 @@ POINTS: Mapping[object, Sequence[KillPoint]] = {
         KillPoint("after", f"{ICEBERG}.prepare"),
         KillPoint("after", f"{ICEBERG}.prepare", 3),
         KillPoint("before", f"{ICEBERG}.commit"),
-        KillPoint("after", f"{WRITE_MODES}:WriteMode.append_files"),
+        KillPoint("after", f"{WRITE_MODES}.mode:WriteMode.append_files"),
         KillPoint("after", f"{ICEBERG}.commit", 2),
         KillPoint("before", f"{ICEBERG}.commit", 5),
         KillPoint("before", GLUE_COMMIT),
@@ -190,8 +190,8 @@ def last_acknowledged(run: Run, name: str) -> int:
 
 ADOPTING: Mapping[object, Sequence[KillPoint]] = {
     "ICEBERG": (
-        KillPoint("before", f"{WRITE_MODES}:Append.begin"),
-        KillPoint("after", f"{WRITE_MODES}:Append.begin"),
+        KillPoint("before", f"{WRITE_MODES}.append:Append.begin"),
+        KillPoint("after", f"{WRITE_MODES}.append:Append.begin"),
         KillPoint("before", GLUE_COMMIT),
         KillPoint("after", GLUE_COMMIT),
     ),
