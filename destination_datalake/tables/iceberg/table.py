@@ -208,10 +208,7 @@ class IcebergTable:
         return may_be and is_merge_due(self._metadata, now)
 
     def merge(self) -> None:
-        """Merge pending rows into the content. They stay pending if others are faster every time.
-
-        Those of an overwrite are merged when it is published.
-        """
+        """Merge pending rows, but for an overwrite's, into the content, unless others are faster every time."""
         self._no_merge_before = datetime.now(UTC) + AFTER_FAILURE  # Unless this one succeeds.
         self._settle()
         scope = self._mode.to_merge
