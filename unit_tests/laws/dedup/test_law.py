@@ -98,7 +98,7 @@ class Play:
 @pytest.mark.usefixtures("cloud")
 def test_a_table_has_the_rows_that_a_dict_has() -> None:
     @settings(
-        max_examples=long_examples(300, few=int(__import__("os").environ.get("N", "7"))),
+        max_examples=long_examples(300, few=7),
         suppress_health_check=[HealthCheck.too_slow],
     )
     @given(histories(steps=4))
