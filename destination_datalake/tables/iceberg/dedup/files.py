@@ -5,7 +5,7 @@ Manifests are immutable: what was read of one is kept while a merge is planned a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -19,7 +19,7 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 from destination_datalake.files.plan import SourceFile
 from destination_datalake.tables.iceberg.snapshots.deletes import Deletes
 from destination_datalake.tables.iceberg.snapshots.entries import identity_sources
-from destination_datalake.tables.iceberg.snapshots.manifests import live_entries, live_manifests
+from destination_datalake.tables.iceberg.snapshots.manifests import lean_entry, live_entries, live_manifests
 
 _Value = TypeVar("_Value")
 
@@ -108,28 +108,6 @@ class LiveFiles:
 
     def _data_files(self, manifest: ManifestFile, io: FileIO) -> tuple[LiveFile, ...]:
         return tuple(
-            LiveFile(self._lean(entry.data_file), entry.sequence_number, manifest.manifest_path)
+            LiveFile(lean_entry(entry.data_file, self._columns), entry.sequence_number, manifest.manifest_path)
             for entry in live_entries(manifest, io)
         )
-
-    def _lean(self, file: IcebergFile) -> IcebergFile:
-        lean = IcebergFile.from_args(
-            content=file.content,
-            file_path=file.file_path,
-            file_format=file.file_format,
-            partition=file.partition,
-            record_count=file.record_count,
-            file_size_in_bytes=file.file_size_in_bytes,
-            sort_order_id=file.sort_order_id,
-            column_sizes=self._of_columns(file.column_sizes),
-            value_counts=self._of_columns(file.value_counts),
-            null_value_counts=self._of_columns(file.null_value_counts),
-            nan_value_counts=self._of_columns(file.nan_value_counts),
-            lower_bounds=self._of_columns(file.lower_bounds),
-            upper_bounds=self._of_columns(file.upper_bounds),
-        )
-        lean.spec_id = file.spec_id
-        return lean
-
-    def _of_columns(self, values: Mapping[int, _Value] | None) -> dict[int, _Value]:
-        return {id_: value for id_, value in (values or {}).items() if id_ in self._columns}

@@ -19,7 +19,7 @@ from destination_datalake.tables.iceberg.snapshots.deletes import (
     is_for_one,
     partition_key,
 )
-from destination_datalake.tables.iceberg.snapshots.manifests import live_entries, live_manifests
+from destination_datalake.tables.iceberg.snapshots.manifests import lean_entry, live_entries, live_manifests
 
 _MOST_DEAD = 0.2
 
@@ -120,19 +120,6 @@ class Manifests:
 
 def _data_files(manifest: ManifestFile, io: FileIO) -> tuple[Candidate, ...]:
     return tuple(
-        Candidate(_without_metrics(entry.data_file), entry.sequence_number, manifest.manifest_path)
+        Candidate(lean_entry(entry.data_file), entry.sequence_number, manifest.manifest_path)
         for entry in live_entries(manifest, io)
     )
-
-
-def _without_metrics(file: IcebergFile) -> IcebergFile:
-    lean = IcebergFile.from_args(
-        content=file.content,
-        file_path=file.file_path,
-        file_format=file.file_format,
-        partition=file.partition,
-        record_count=file.record_count,
-        file_size_in_bytes=file.file_size_in_bytes,
-    )
-    lean.spec_id = file.spec_id
-    return lean

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from typing import TypeVar
+
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
@@ -9,6 +12,8 @@ from pyiceberg.table import Table
 
 from destination_datalake.tables.iceberg.pyiceberg_internals import manifest_entries
 from destination_datalake.tables.table import TableConflict
+
+_Value = TypeVar("_Value")
 
 
 def live_files(table: Table, snapshot_id: int) -> list[IcebergFile]:
@@ -35,6 +40,31 @@ def live_entries(manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
             "table's manifests with another engine (Spark: the procedure rewrite_manifests), or restore that object."
         )
     return live
+
+
+def lean_entry(file: IcebergFile, columns: Collection[int] = ()) -> IcebergFile:
+    """Return a data file's entry without its metrics, which are most of its memory, but for those of some field ids."""
+
+    def of_columns(values: Mapping[int, _Value] | None) -> dict[int, _Value]:
+        return {id_: value for id_, value in (values or {}).items() if id_ in columns}
+
+    lean = IcebergFile.from_args(
+        content=file.content,
+        file_path=file.file_path,
+        file_format=file.file_format,
+        partition=file.partition,
+        record_count=file.record_count,
+        file_size_in_bytes=file.file_size_in_bytes,
+        sort_order_id=file.sort_order_id,
+        column_sizes=of_columns(file.column_sizes),
+        value_counts=of_columns(file.value_counts),
+        null_value_counts=of_columns(file.null_value_counts),
+        nan_value_counts=of_columns(file.nan_value_counts),
+        lower_bounds=of_columns(file.lower_bounds),
+        upper_bounds=of_columns(file.upper_bounds),
+    )
+    lean.spec_id = file.spec_id
+    return lean
 
 
 def holds_files(table: Table, snapshot_id: int) -> bool:
