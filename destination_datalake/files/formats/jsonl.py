@@ -20,6 +20,8 @@ MEMORY_LIMIT_MB = 256
 MAX_ROWS = 1 << 20
 """The most rows that DuckDB is given at once: more than any block of records has."""
 
+_MOST_DIGITS = 38
+
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
@@ -81,7 +83,8 @@ class JsonLinesEncoder:
         self._aliases = [f"c{position}" for position in range(len(schema))]
         members = (f"{_literal(name)}, {alias}" for name, alias in zip(schema.names, self._aliases, strict=True))
         self._query = f"SELECT json_object({', '.join(members)})::VARCHAR || chr(10) FROM records"
-        self._schema = _with_temporal_types(schema, _without_zone)
+        self._schema = _with_types(schema, _for_duckdb)
+        self._is_for_duckdb = not any(map(_holds_widest_fraction, schema.types))
         self._max_rows = MAX_ROWS
 
     def encode(self, table: pa.Table) -> Iterator[memoryview | bytes]:
@@ -93,7 +96,7 @@ class JsonLinesEncoder:
         while start < table.num_rows:
             piece = zoneless.slice(start, self._max_rows)
             start += piece.num_rows
-            if piece.num_rows == 1 and piece.nbytes > self._row_by_row_bytes:
+            if not self._is_for_duckdb or (piece.num_rows == 1 and piece.nbytes > self._row_by_row_bytes):
                 yield _encode_row_by_row(piece)  # DuckDB would fail, after it has used all its memory.
                 continue
             try:
@@ -127,7 +130,7 @@ class JsonLinesEncoder:
 
 def _encode_row_by_row(zoneless: pa.Table) -> bytes:
     """Encode in Python. Temporal values are cast to text first: Python's types do not hold all that Arrow's do."""
-    return _ENCODER.encode_lines(zoneless.cast(_with_temporal_types(zoneless.schema, _as_text)).to_pylist())
+    return _ENCODER.encode_lines(zoneless.cast(_with_types(zoneless.schema, _as_text)).to_pylist())
 
 
 def _literal(text: str) -> str:
@@ -135,8 +138,8 @@ def _literal(text: str) -> str:
     return f"""'{text.replace("'", "''")}'"""
 
 
-def _with_temporal_types(schema: pa.Schema, change: Callable[[pa.DataType], pa.DataType]) -> pa.Schema:
-    """Return the schema with every timestamp and date type changed, nested ones too."""
+def _with_types(schema: pa.Schema, change: Callable[[pa.DataType], pa.DataType]) -> pa.Schema:
+    """Return the schema with every type changed that has no others inside, nested ones too."""
     return pa.schema([field.with_type(_changed(field.type, change)) for field in schema])
 
 
@@ -146,12 +149,24 @@ def _changed(type_: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -
         return pa.struct([field.with_type(_changed(field.type, change)) for field in fields])
     if pa.types.is_list(type_):
         return pa.list_(type_.value_field.with_type(_changed(type_.value_type, change)))
-    return change(type_) if pa.types.is_temporal(type_) else type_
+    return change(type_)
 
 
-def _without_zone(type_: pa.DataType) -> pa.DataType:
-    return pa.timestamp(type_.unit) if pa.types.is_timestamp(type_) else type_
+def _for_duckdb(type_: pa.DataType) -> pa.DataType:
+    """Return the type that DuckDB writes as JSON: a decimal without digits before the point would be `.5`."""
+    if isinstance(type_, pa.TimestampType):
+        return pa.timestamp(type_.unit)
+    if isinstance(type_, pa.Decimal128Type) and type_.precision == type_.scale < _MOST_DIGITS:
+        return pa.decimal128(type_.precision + 1, type_.scale)
+    return type_
 
 
-def _as_text(_: pa.DataType) -> pa.DataType:
-    return pa.string()
+def _holds_widest_fraction(type_: pa.DataType) -> bool:
+    """Whether a decimal in it has no digits before the point, and cannot have one more."""
+    if pa.types.is_nested(type_):
+        return any(_holds_widest_fraction(type_.field(i).type) for i in range(type_.num_fields))
+    return isinstance(type_, pa.Decimal128Type) and type_.scale == _MOST_DIGITS
+
+
+def _as_text(type_: pa.DataType) -> pa.DataType:
+    return pa.string() if pa.types.is_temporal(type_) else type_

@@ -80,6 +80,15 @@ def test_thousand_sparse_columns_are_written_within_the_memory_limit() -> None:
     assert written[2099] == dict.fromkeys(names)
 
 
+@pytest.mark.parametrize("digits", [1, 16, 38])
+def test_decimals_without_digits_before_the_point_are_numbers_of_json(digits: int) -> None:
+    values = [Decimal(f"0.{'5' * digits}"), Decimal(f"-0.{'5' * digits}"), Decimal(0), None]
+    array = pa.array(values, pa.decimal128(digits, digits))
+    table = pa.table({"plain": array, "nested": pa.StructArray.from_arrays([array], names=["in"])})
+
+    assert objects(table) == [{"plain": value, "nested": {"in": value}} for value in values]
+
+
 def test_encoder_takes_any_number_of_tables() -> None:
     encoder = JsonLinesEncoder(pa.schema([("id", pa.int64())]))
     table = pa.table({"id": [1]})
