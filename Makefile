@@ -53,7 +53,7 @@ test-clients: jdk setup $(ARCHIVE) ## sync with PyAirbyte and source-faker, whic
 chaos: jdk setup $(ARCHIVE) ## kill, refuse and overtake syncs at random (SECONDS=600 SEED=1, ARGS="--round 17")
 	$(PYTHON) -m integration_tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-laws: setup ## try the laws of values, texts and tables on five times as many examples as `make test` does
+laws: setup ## try the laws of values, texts and tables on many more examples than `make test` does
 	$(PYTHON) -m unit_tests.laws.dedup.extension.environment
 	EVERY_EXAMPLE=1 $(PYTEST) --timeout 1800 unit_tests/records unit_tests/files unit_tests/partitioning unit_tests/maintenance unit_tests/laws -n $(WORKERS)
 

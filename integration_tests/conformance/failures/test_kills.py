@@ -101,7 +101,8 @@ POINTS: Mapping[object, Sequence[KillPoint]] = {
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Try every point at which a sync can be killed; those that kinds of table share by turns, unless all are wanted.
 
-    Kinds of one `table_type` differ in what is in their files, and not in how these are committed.
+    Kinds of one `table_type` differ in what is in their files, and not in how these are committed; all of them share
+    what the stages of a sync do.
     """
     everything = metafunc.config.getoption("--all-kill-points")
     by_type: dict[object, list[TableKind]] = {}
@@ -113,7 +114,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         for table_type, kinds in by_type.items()
         for turn, kind in enumerate(kinds)
         for number, point in enumerate(points[table_type])
-        if everything or number % len(kinds) == turn
+        if everything
+        or (TABLE_KINDS[number % len(TABLE_KINDS)] is kind if point in EVERYWHERE else number % len(kinds) == turn)
     ]
     metafunc.parametrize(("table_kind", "point"), params)
 
