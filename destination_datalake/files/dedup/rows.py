@@ -54,9 +54,6 @@ class RowSet:
             union[: len(packed)] |= packed
         return cls(rows, _count(union), zlib.compress(union.tobytes(), _LEVEL))
 
-    def __or__(self, other: RowSet) -> RowSet:
-        return RowSet.union((self, other))
-
 
 class Marks:
     """Rows of one file that are marked one after the other: a bit for each row that the file has."""

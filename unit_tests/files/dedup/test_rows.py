@@ -30,7 +30,7 @@ def test_sets_of_different_lengths_have_a_union(masks: list[np.ndarray[tuple[int
 def test_a_union_has_the_rows_of_both(both: list[tuple[bool, bool]]) -> None:
     one, other = (np.array([each[side] for each in both], np.bool_) for side in (0, 1))
 
-    assert (RowSet.of_mask(one) | RowSet.of_mask(other)).mask().tolist() == [a or b for a, b in both]
+    assert RowSet.union([RowSet.of_mask(one), RowSet.of_mask(other)]).mask().tolist() == [a or b for a, b in both]
 
 
 @given(st.lists(st.sets(st.integers(0, 40))))
