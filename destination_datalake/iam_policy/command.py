@@ -13,7 +13,6 @@ from destination_datalake.aws.address import S3Address
 from destination_datalake.config.files import read_object, too_deep
 from destination_datalake.config.options import Config
 from destination_datalake.errors import ConfigError, ConnectorError
-from destination_datalake.iam_policy import terraform
 from destination_datalake.iam_policy.grants import LakeFormationGrant, lake_formation_grants
 from destination_datalake.iam_policy.policy import (
     MANAGED_POLICY_CHARACTERS,
@@ -78,7 +77,6 @@ def _parser() -> argparse.ArgumentParser:
         help="the configured catalog, as for write: the policy then names the databases of its streams' namespaces. "
         "Without it the policy names lakeformation_database_name only",
     )
-    parser.add_argument("--format", choices=("json", "terraform"), default="json", help="by default json")
     parser.add_argument(
         "--grants", action="store_true", help="print the Lake Formation permissions in place of the policy"
     )
@@ -132,29 +130,18 @@ class _Request:
 
     def answer(self) -> str:
         """Return what goes to standard output, without the line's end."""
-        as_terraform = self._asked.format == "terraform"
         if self._asked.grants:
             principal = self._principal()
             if principal is None:
                 raise ConfigError("No option tells who the connector is. Name its user or role with --principal.")
-            grants = self._grants()
-            if as_terraform:
-                return terraform.permissions(grants, principal, self._config)
-            return "\n".join(grant.command_line(principal, self._config) for grant in grants)
-        selected = self._selected()
-        if not as_terraform:
-            return json.dumps(document(selected), indent=2, ensure_ascii=False)
-        documents = terraform.policy_documents(self._parts if self._asked.part is None else [selected])
-        principal = self._principal()
-        if not self._is_governed() or principal is None:
-            return documents
-        return f"{documents}\n\n{terraform.permissions(self._grants(), principal, self._config)}"
+            return "\n".join(grant.command_line(principal, self._config) for grant in self._grants())
+        return json.dumps(document(self._selected()), indent=2, ensure_ascii=False)
 
     def beside(self) -> Iterator[str]:
         """Yield the lines for standard error: notes, and, unless they are the answer, the grants."""
         yield from (f"Note: {note}" for note in self._notes())
         principal = self._principal()
-        if self._is_governed() and principal and not self._asked.grants and self._asked.format == "json":
+        if self._is_governed() and principal and not self._asked.grants:
             yield "Lake Formation permissions, to be granted by a data lake administrator:"
             yield from (grant.command_line(principal, self._config) for grant in self._grants())
 
@@ -181,7 +168,7 @@ class _Request:
                 f"policies cannot hold every character of {', '.join(replaced)}: the wildcard * stands for some. "
                 "The policy allows more than it should; with other names it would not."
             )
-        if len(self._parts) > 1 and asked.part is None and asked.format == "json" and not asked.grants:
+        if len(self._parts) > 1 and asked.part is None and not asked.grants:
             yield (
                 f"the policy has {characters(self._policy):,} characters without white space; a managed policy may "
                 f"have {MANAGED_POLICY_CHARACTERS:,}. --part 1 to --part {len(self._parts)} print policies within that."

@@ -223,3 +223,18 @@ def test_the_template_is_short_enough_to_be_sent_without_a_bucket() -> None:
     """https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/cloudformation-limits.html: Template body size."""
     assert len(text(PATH).encode()) <= 51_200
     assert len(TEMPLATE.sections["Description"]) <= 1024
+
+
+def test_the_terraform_module_deploys_the_templates_that_are_there() -> None:
+    module = text("infra/terraform/main.tf")
+    choices = re.findall(r'"(\w+)"', re.findall(r"contains\((\[.*?\])", module)[0])
+
+    assert 'template_body = file("${path.module}/../cloudformation/${var.template}.yaml")' in module
+    assert sorted(choices) == sorted(path.stem for path in (ROOT / "infra/cloudformation").iterdir())
+
+
+def test_the_page_s_terraform_has_parameters_that_the_template_accepts() -> None:
+    (example,) = re.findall(r"```hcl\n(.*?)```", text("infra/README.md"), re.DOTALL)
+    (block,) = re.findall(r"parameters = \{(.*?)\}", example, re.DOTALL)
+
+    Resolved(TEMPLATE, dict(re.findall(r'(\w+) += "(.*)"', block)))
