@@ -46,8 +46,7 @@ def compact(tasks: Iterable[CompactTask]) -> Iterator[CompactResult]:
         try:
             yield _compacted(task)
         except Exception as error:
-            again = task if has_expired(task.access, error) else None
-            yield NotCompacted(task.name, (), _failure(task, error), again)
+            yield NotCompacted(task.name, (), _failure(task, error), has_expired(task.access, error))
 
 
 def _failure(task: CompactTask, error: Exception) -> Failure:

@@ -51,7 +51,7 @@ def _encode_unit(unit: EncodeUnit, access: AwsAccess) -> UnitResult:
         if not has_expired(access, error):
             return failed
         failure = expiry_failure(failed.failure, f"Stream {unit.stream} could not be written")
-        return NotEncoded(unit.stream, failure, EncodeTask((unit,), access))
+        return NotEncoded(unit.stream, failure, expired=True)
 
 
 def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:

@@ -148,11 +148,11 @@ class Rewritten:
 class NotRewritten:
     """The result of a rewriting that failed; its target does not exist.
 
-    `again` is what to do again with other credentials, if it failed because these had ended.
+    `expired` if it failed because the session that executors were lent had ended.
     """
 
     failure: Failure
-    again: RewriteTask | None = field(default=None, repr=False, compare=False)
+    expired: bool = field(default=False, compare=False)
 
 
 RewriteResult = Rewritten | NotRewritten
@@ -230,13 +230,13 @@ class Compacted:
 class NotCompacted:
     """No file was written: what was left was one file without dead rows, or none, or `failure` says why.
 
-    `again` is as in `NotRewritten`.
+    `expired` is as in `NotRewritten`.
     """
 
     name: str
     left: tuple[LeftFile, ...]
     failure: Failure | None = None
-    again: CompactTask | None = field(default=None, repr=False, compare=False)
+    expired: bool = field(default=False, compare=False)
 
 
 CompactResult = Compacted | NotCompacted

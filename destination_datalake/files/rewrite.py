@@ -63,7 +63,7 @@ def rewrite(tasks: Iterable[RewriteTask]) -> Iterator[RewriteResult]:
             failed = _not_rewritten(task, error)
             if has_expired(task.access, error):
                 failure = expiry_failure(failed.failure, f"Cannot rewrite {task.source}")
-                yield NotRewritten(failure, task)
+                yield NotRewritten(failure, expired=True)
             else:
                 yield failed
 

@@ -80,12 +80,12 @@ class Encoded:
 class NotEncoded:
     """The result of a unit that failed; none of its objects are left in S3.
 
-    `again` is what to do again with other credentials, if it failed because these had ended.
+    `expired` if it failed because the session that executors were lent had ended.
     """
 
     stream: StreamId
     failure: Failure
-    again: EncodeTask | None = field(default=None, repr=False, compare=False)
+    expired: bool = field(default=False, compare=False)
 
 
 UnitResult = Encoded | NotEncoded

@@ -48,7 +48,7 @@ def remove(tasks: Iterable[RemoveTask]) -> Iterator[Removed]:
             failure = _failure(task, error)
             if has_expired(task.access, error):
                 expired = expiry_failure(failure, f"Rows of {task.source.uri} could not be replaced")
-                yield Removed(task.name, failure=expired, again=task)
+                yield Removed(task.name, failure=expired, expired=True)
             else:
                 yield Removed(task.name, failure=failure)
 

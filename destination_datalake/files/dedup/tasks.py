@@ -115,7 +115,7 @@ class Winners:
     tombstones: Mapping[int, RowSet]
     index: IndexPart | None
     failure: Failure | None = None
-    again: WinnersTask | None = field(default=None, repr=False, compare=False)
+    expired: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class Removed:
     deleted: int = 0
     beaten: Mapping[int, RowSet] = field(default_factory=dict)
     failure: Failure | None = None
-    again: RemoveTask | None = field(default=None, repr=False, compare=False)
+    expired: bool = field(default=False, compare=False)
 
     def withdraw(self, s3: S3Client) -> None:
         """Delete the new files: no table has them."""

@@ -149,7 +149,7 @@ def _failed(part: int, task: WinnersTask, error: Exception) -> Winners:
     failure = _failure(task, error)
     if not has_expired(task.access, error):
         return Winners(part, 0, {}, {}, None, failure)
-    return Winners(part, 0, {}, {}, None, expiry_failure(failure, "Rows could not be deduplicated"), task)
+    return Winners(part, 0, {}, {}, None, expiry_failure(failure, "Rows could not be deduplicated"), expired=True)
 
 
 def _failure(task: WinnersTask, error: Exception) -> Failure:

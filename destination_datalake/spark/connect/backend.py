@@ -82,24 +82,25 @@ class ConnectBackend:
 
     def run(self, work: Work[Task, Result], tasks: Sequence[Task]) -> list[Result]:
         """Run a Spark task for each of `tasks`; in another session again if this one ends meanwhile."""
-        from destination_datalake.spark.connect.jobs import frames, rows
+        from destination_datalake.spark.connect.jobs import frames, rows, values
 
-        shipped, packed = frames.shipped(work, self._python), rows.packed(tasks)
+        shipped, packed = frames.shipped(partial(values.answers, work), self._python), rows.packed(tasks)
+        kind = values.result_type(work)
         results: list[Result] = []
         for part in rows.jobs_of(packed):
-            results += self._do(lambda session, part=part: frames.run(session, shipped, part))  # type: ignore[misc]
+            results += self._do(lambda session, part=part: frames.run(session, shipped, part, kind))  # type: ignore[misc]
         return results
 
     def exchange(
         self, produce: Produce[Task], tasks: Sequence[Task], consume: Consume[Result], partitions: int
     ) -> list[Result]:
         """Run a job of two stages with a shuffle between them."""
-        from destination_datalake.spark.connect.jobs import frames, rows
+        from destination_datalake.spark.connect.jobs import frames, rows, values
 
         producing = frames.shipped(produce, self._python)
         consuming = frames.shipped(partial(consume_partitions, consume), self._python)
-        packed = rows.packed(tasks)
-        return self._do(lambda session: frames.exchange(session, producing, packed, consuming, partitions))
+        packed, kind = rows.packed(tasks), values.result_type(consume)
+        return self._do(lambda session: frames.exchange(session, producing, packed, consuming, partitions, kind))
 
     def progress(self) -> JobsProgress:
         """Return what Spark last said of the jobs; it says so every 2 s."""

@@ -1,4 +1,4 @@
-"""A connection to a server: how it is authenticated, and how long calls are tried again."""
+"""A connection to a server: how it is authenticated, how long calls are tried again, and what is not taken from it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import contextlib
 import time
 import uuid
 from collections.abc import Callable
+from typing import Any, NoReturn
 
 import grpc
 from pyspark.errors import PySparkException
-from pyspark.sql.connect.client import DefaultChannelBuilder
+from pyspark.sql.connect.client import DefaultChannelBuilder, core
 from pyspark.sql.connect.client.retries import DefaultPolicy, RetryPolicyState
 from pyspark.sql.connect.session import SparkSession
+from pyspark.sql.types import UserDefinedType
 
 from destination_datalake.spark.connect.failure import is_final
 from destination_datalake.spark.failure import SparkFailed
@@ -26,6 +28,7 @@ _USER = "destination-datalake"
 
 def connect(endpoint: Endpoint, retry_seconds: float = RETRY_SECONDS) -> SparkSession:
     """Return a new session; nothing is sent yet. Raises SparkFailed if the address is none."""
+    take_data_alone()
     try:
         headers = endpoint.headers
         builder = DefaultChannelBuilder(endpoint.url) if headers is None else _WithHeaders(endpoint.url, headers)
@@ -60,6 +63,28 @@ def forget_at_exit(session: SparkSession) -> None:
     A server that is gone would hold the process for as long as calls are tried again.
     """
     atexit.unregister(session.client._on_exit)
+
+
+def take_data_alone() -> None:
+    """Keep PySpark from running what a server's answers name: classes of a schema, and pickles among metrics.
+
+    Nobody asks for either. Types of users are found by importing the module that the server names; updates of Python's
+    accumulators are unpickled, by PySpark before 4.3 whatever they are.
+    """
+    UserDefinedType.fromJson = _no_type_of_users  # type: ignore[assignment, method-assign]
+    core.PlanObservedMetrics = _UnreadMetrics  # type: ignore[misc]
+
+
+def _no_type_of_users(_: Any) -> NoReturn:
+    raise TypeError("the server's answer has a user-defined type, and no job of the connector has one")
+
+
+class _UnreadMetrics(core.PlanObservedMetrics):
+    """Metrics without their name, by which PySpark knows those that it unpickles."""
+
+    @property
+    def name(self) -> str:
+        return ""
 
 
 class _PatientPolicy(DefaultPolicy):

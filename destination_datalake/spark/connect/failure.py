@@ -8,7 +8,7 @@ from enum import Enum, auto
 import grpc
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
-from destination_datalake.spark.connect.jobs.rows import ResultsMissing
+from destination_datalake.spark.connect.jobs.values import InvalidResults
 from destination_datalake.spark.connect.progress import NoExecutors
 from destination_datalake.spark.failure import SparkFailed
 from destination_datalake.spark.launchers.launcher import SessionEnded
@@ -37,7 +37,7 @@ def meaning(error: BaseException) -> Meaning:
     """Return what `error` means, which PySpark has raised, or `jobs`."""
     if isinstance(error, NoExecutors):
         return Meaning.NO_EXECUTORS
-    if isinstance(error, ResultsMissing):
+    if isinstance(error, InvalidResults):
         return Meaning.JOB_FAILED
     text = str(error)
     if _SESSION_LOST.search(text):

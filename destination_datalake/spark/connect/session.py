@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from destination_datalake.files.encode import encode
 from destination_datalake.spark.connect.connection import close
 from destination_datalake.spark.connect.failure import Meaning, meaning
 from destination_datalake.spark.connect.jobs import frames
+from destination_datalake.spark.connect.jobs.values import answers
 from destination_datalake.spark.connect.progress import JobsWatch
 from destination_datalake.spark.executors.python import FOLDER, ExecutorPython
 from destination_datalake.spark.failure import SparkFailed
@@ -66,7 +68,7 @@ class RemoteSession:
                 _send(spark, packages)
             watch = JobsWatch()
             spark.registerProgressHandler(watch)  # type: ignore[arg-type]  # it takes any callable
-            cores = frames.probe(spark, frames.shipped(encode, python))
+            cores = frames.probe(spark, frames.shipped(partial(answers, encode), python))
         except BaseException:
             close(spark)
             raise

@@ -41,18 +41,22 @@ class ExecutorAccess:
     def run(self, job: Callable[[Sequence[_Task]], Sequence[_Result]], tasks: Sequence[_Task]) -> list[_Result]:
         """Run the job on the tasks, and again on those whose session had ended; return its results, in their order.
 
-        Tasks are dataclasses with a field `access`. A result's field `again` is the task to do again, which has one
-        result. Raises what `job` raises, and for `session` what STS raises, or NoCredentialsError (botocore).
+        Tasks are dataclasses with a field `access`, and have one result each, or one for each of their `units`. The
+        field `expired` of a result says that its session had ended. Raises what `job` raises, and for `session` what
+        STS raises, or NoCredentialsError (botocore).
         """
-        results = [*job(self.given(tasks))]
+        given = self.given(tasks)
+        results = [*job(given)]
         for _ in range(_RENEWALS):
-            expired = [again for result in results if (again := _again(result)) is not None]
-            if not expired:
+            ended = [number for number, result in enumerate(results) if _has_expired(result)]
+            if not ended:
                 break
-            _logger.warning("The session of %d tasks ended before they had; they are done again.", len(expired))
-            self._replace(expired[-1].access)
-            repeated = iter(job(self.given(expired)))
-            results = [result if _again(result) is None else next(repeated) for result in results]
+            _logger.warning("The session of %d tasks ended before they had; they are done again.", len(ended))
+            self._replace(given[0].access)
+            each = [one for task in tasks for one in _with_one_result(task)]
+            given = self.given([each[number] for number in ended])
+            for number, result in zip(ended, job(given), strict=True):
+                results[number] = result
         return results
 
     def run_as_a_whole(
@@ -60,16 +64,17 @@ class ExecutorAccess:
     ) -> list[_Result]:
         """Run the job on the tasks, and again on all of them if the session of one had ended; return its results.
 
-        That is for jobs with results of several tasks together. Results have a field `again` as in `run`.
+        That is for jobs with results of several tasks together. Results have a field `expired` as in `run`.
         """
-        results = [*job(self.given(tasks))]
+        given = self.given(tasks)
+        results = [*job(given)]
         for _ in range(_RENEWALS):
-            expired = [again for result in results if (again := _again(result)) is not None]
-            if not expired:
+            if not any(map(_has_expired, results)):
                 break
-            _logger.warning("The session of %d tasks ended before they had; all of a job are done again.", len(expired))
-            self._replace(expired[-1].access)
-            results = [*job(self.given(tasks))]
+            _logger.warning("The session of tasks ended before they had; all of their job are done again.")
+            self._replace(given[0].access)
+            given = self.given(tasks)
+            results = [*job(given)]
         return results
 
     def current(self) -> AwsAccess:
@@ -89,7 +94,7 @@ class ExecutorAccess:
                     return replace(self._access, identity=SessionKeys.of(self._lent))
         assert_never(self._kind)
 
-    def given(self, tasks: Sequence[_Task]) -> list[_Task]:
+    def given(self, tasks: Sequence[_Task]) -> list[Any]:
         """Return the tasks with `current` as their access. Raises as `run` does."""
         access = self.current()
         return [replace(cast("Any", task), access=access) if hasattr(task, "access") else task for task in tasks]
@@ -101,5 +106,9 @@ class ExecutorAccess:
                 self._lent = None
 
 
-def _again(result: Any) -> Any:
-    return getattr(result, "again", None)
+def _has_expired(result: Any) -> bool:
+    return getattr(result, "expired", False)
+
+
+def _with_one_result(task: Any) -> list[Any]:
+    return [replace(task, units=(unit,)) for unit in task.units] if hasattr(task, "units") else [task]

@@ -7,7 +7,7 @@ import pytest
 from pyspark.errors.exceptions.connect import SparkConnectException, SparkConnectGrpcException
 
 from destination_datalake.spark.connect.failure import Meaning, meaning, unusable
-from destination_datalake.spark.connect.jobs.rows import ResultsMissing
+from destination_datalake.spark.connect.jobs.values import InvalidResults
 from destination_datalake.spark.connect.progress import NoExecutors
 from destination_datalake.spark.launchers.launcher import SessionEnded
 
@@ -30,7 +30,7 @@ def answered(message: str, status: grpc.StatusCode = grpc.StatusCode.INTERNAL) -
         (SessionEnded("the session is TERMINATED"), Meaning.SESSION_LOST),
         (answered("Job aborted due to stage failure: Task 0 failed 4 times"), Meaning.JOB_FAILED),
         (answered("An exception was thrown from the Python worker."), Meaning.JOB_FAILED),
-        (ResultsMissing("1 of 2 parts"), Meaning.JOB_FAILED),
+        (InvalidResults("1 of 2 parts"), Meaning.JOB_FAILED),
         (NoExecutors("4 tasks have waited for 301 s"), Meaning.NO_EXECUTORS),
         (answered("no token", grpc.StatusCode.UNAUTHENTICATED), Meaning.REFUSED),
         (answered("not allowed", grpc.StatusCode.PERMISSION_DENIED), Meaning.REFUSED),

@@ -34,6 +34,8 @@ from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit, No
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.location import RejectLocation
 from destination_datalake.schema.types import Field, Int64
+from destination_datalake.spark.connect.jobs.values import decode, result_type
+from destination_datalake.spark.connect.jobs.values import encode as encoded
 from destination_datalake.spark.executors.credentials import ExecutorAccess
 from unit_tests.tables.jobs import InProcess
 
@@ -104,7 +106,7 @@ def refuse(lent: AwsAccess, code: str, status: int) -> None:
 
 
 class Job:
-    """A job as Spark runs it: tasks and results travel pickled. It notes what each task was to sign with."""
+    """A job as Spark runs it: results travel as data. It notes what each task was to sign with."""
 
     def __init__(self, work: Callable[[Any], Any]) -> None:
         self._work = work
@@ -112,7 +114,7 @@ class Job:
 
     def __call__(self, tasks: Sequence[Any]) -> list[Any]:
         self.given.append([each.access.identity for each in tasks])
-        return [pickle.loads(pickle.dumps(result)) for each in tasks for result in self._work([each])]
+        return [result for each in tasks for result in decode(encoded([*self._work([each])]), result_type(self._work))]
 
 
 @pytest.mark.parametrize("identity", [ROLE, USER, Environment()])

@@ -16,6 +16,7 @@ from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
 from destination_datalake.spark.connect.jobs import mapping, rows
 from destination_datalake.spark.connect.jobs.shipping import Shipped
+from destination_datalake.spark.connect.jobs.values import InvalidResults
 from destination_datalake.spark.executors import arrival
 from destination_datalake.spark.executors.python import ExecutorPython
 from destination_datalake.spark.executors.work import expected
@@ -48,22 +49,31 @@ def shipped(work: Callable[[Iterable[Any]], Iterable[Any]], python: ExecutorPyth
     return Shipped(arrival.arrive, pickle.dumps(work), expected(python))
 
 
-def run(session: SparkSession, work: OnExecutors, tasks: Sequence[bytes]) -> list[Any]:
-    """Run a Spark task for each of `tasks`; return the results in their order. Raises what PySpark raises."""
-    results = _collected(_numbers(session, len(tasks)).mapInArrow(Shipped(mapping.run_tasks, work, tasks), _RESULTS))
-    if len(results) != len(tasks):
-        raise rows.ResultsMissing(f"the results of {len(tasks) - len(results)} of {len(tasks)} tasks")
+def run(session: SparkSession, work: OnExecutors, tasks: Sequence[bytes], kind: Any) -> list[Any]:
+    """Run a Spark task for each of `tasks`; return the results, of the type `kind`, in their order.
+
+    `work` yields bytes (`values.answers`). Raises what PySpark raises, and InvalidResults.
+    """
+    mapper = Shipped(mapping.run_tasks, work, tasks)
+    results = rows.results(_numbers(session, len(tasks)).mapInArrow(mapper, _RESULTS).toArrow(), kind)
+    if results.keys() != set(range(len(tasks))):
+        raise InvalidResults(f"Spark's answer has the results of {len(results)} of {len(tasks)} tasks.")
     return [result for number in range(len(tasks)) for result in results[number]]
 
 
 def exchange(
-    session: SparkSession, produce: OnExecutors, tasks: Sequence[bytes], consume: OnExecutors, partitions: int
+    session: SparkSession,
+    produce: OnExecutors,
+    tasks: Sequence[bytes],
+    consume: OnExecutors,
+    partitions: int,
+    kind: Any,
 ) -> list[Any]:
-    """Run `produce` on the tasks, shuffle its payloads, and run `consume` on each partition of them."""
+    """Run `produce` on the tasks, shuffle its payloads, and run `consume` on each partition of them: see `run`."""
     mapper = Shipped(mapping.produce_rows, produce, tasks, shuffle_keys(partitions))
     payloads = _numbers(session, len(tasks)).mapInArrow(mapper, _PAYLOADS)
     shuffled = payloads.repartition(partitions, "key").sortWithinPartitions("number")
-    results = _collected(shuffled.mapInArrow(Shipped(mapping.consume_rows, consume), _RESULTS))
+    results = rows.results(shuffled.mapInArrow(Shipped(mapping.consume_rows, consume), _RESULTS).toArrow(), kind)
     return [result for number in sorted(results) for result in results[number]]
 
 
@@ -93,7 +103,3 @@ def shuffle_keys(partitions: int) -> list[int]:
 def _numbers(session: SparkSession, count: int) -> DataFrame:
     """Return the numbers below `count`, each in a partition of its own."""
     return session.range(0, count, 1, count)
-
-
-def _collected(frame: DataFrame) -> dict[int, list[Any]]:
-    return rows.results(frame.toArrow())

@@ -3,8 +3,8 @@
 This module is sent as source (`jobs.shipping`): it is there before the connector has been found. It uses Python's
 standard library and Arrow, which Spark itself needs; imports are inside of functions.
 
-A number is a task's, or that of a partition of a shuffle. A result is pickled, and cut into rows that no limit of
-gRPC's refuses, each with the number of them all.
+A number is a task's, or that of a partition of a shuffle. Its results are bytes (`jobs.values`), and cut into rows that
+no limit of gRPC's refuses, each with the number of them all.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _ROW_BYTES = 1024 * 1024
 """Servers send batches of rows in messages of 4 MiB (spark.connect.grpc.arrow.maxBatchSize), but never split a row."""
 
 
-def run_tasks(work: Callable[[Iterable[Any]], Iterable[Any]], tasks: Sequence[bytes], batches: Batches) -> Batches:
+def run_tasks(work: Callable[[Iterable[Any]], Iterable[bytes]], tasks: Sequence[bytes], batches: Batches) -> Batches:
     """Run the task of each row's number; yield the rows of its results."""
     for number in numbers(batches):
-        yield from result_rows(number, list(work(unpacked(tasks[number]))))
+        yield from result_rows(number, b"".join(work(unpacked(tasks[number]))))
 
 
-def warm_up(work: Callable[[Iterable[Any]], Iterable[Any]], batches: Batches) -> Batches:
+def warm_up(work: Callable[[Iterable[Any]], Iterable[bytes]], batches: Batches) -> Batches:
     """Run no task once for all rows of a partition; yield a row for the partition."""
     counted = sum(batch.num_rows for batch in batches)
     if counted:
-        yield from result_rows(0, list(work(())))
+        yield from result_rows(0, b"".join(work(())))
 
 
 def produce_rows(
@@ -49,14 +49,14 @@ def produce_rows(
             yield pa.record_batch([key, place, pa.array([payload], pa.binary())], names=["key", "number", "data"])
 
 
-def consume_rows(work: Callable[[Iterable[Any]], Iterable[tuple[int, list[Any]]]], batches: Batches) -> Batches:
+def consume_rows(work: Callable[[Iterable[Any]], Iterable[tuple[int, bytes]]], batches: Batches) -> Batches:
     """Run the work on the payloads of each partition; rows are sorted by it. Yield the rows of the results."""
     from itertools import groupby
 
     rows = ((n.as_py(), d.as_py()) for batch in batches for n, d in zip(batch.column(1), batch.column(2), strict=True))
     groups = ((number, (data for _, data in group)) for number, group in groupby(rows, lambda row: row[0]))
-    for number, results in work(groups):
-        yield from result_rows(number, results)
+    for number, data in work(groups):
+        yield from result_rows(number, data)
 
 
 def numbers(batches: Batches) -> Iterator[int]:
@@ -73,14 +73,11 @@ def unpacked(task: bytes) -> Iterator[Any]:
     yield pickle.loads(zlib.decompress(task))
 
 
-def result_rows(number: int, results: list[Any]) -> Batches:
-    """Yield the rows of the results, a record batch for each."""
-    import pickle
-
+def result_rows(number: int, data: bytes) -> Batches:
+    """Yield the rows of the results, a record batch for each; one row if there are none."""
     import pyarrow as pa
 
-    data = pickle.dumps(results)
-    parts = range(0, len(data), _ROW_BYTES)
+    parts = range(0, len(data) or 1, _ROW_BYTES)
     for part, start in enumerate(parts):
         place = [pa.array([value], pa.int32()) for value in (number, part, len(parts))]
         chunk = pa.array([data[start : start + _ROW_BYTES]], pa.binary())

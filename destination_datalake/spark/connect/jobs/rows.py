@@ -8,15 +8,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from destination_datalake.spark.connect.jobs.values import InvalidResults, decode
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
 JOB_BYTES = 48 * 1024 * 1024
 """The most bytes of tasks in one job: a request may have 128 MiB (spark.connect.grpc.maxInboundMessageSize)."""
-
-
-class ResultsMissing(Exception):
-    """A job has ended well, and rows of its results are missing."""
 
 
 def packed(tasks: Sequence[Any]) -> list[bytes]:
@@ -36,17 +34,15 @@ def jobs_of(tasks: Sequence[bytes], limit: int = JOB_BYTES) -> Iterator[Sequence
         yield tasks[start:]
 
 
-def results(table: pa.Table) -> dict[int, list[Any]]:
-    """Return the results by number, of the rows of a job. Raises ResultsMissing if one is not complete."""
+def results(table: pa.Table, kind: Any) -> dict[int, list[Any]]:
+    """Return the results by number, of the rows of a job, each of the type `kind`. Raises InvalidResults."""
     parts: dict[int, dict[int, bytes]] = defaultdict(dict)
     expected: dict[int, int] = {}
     for number, part, count, data in zip(*(table.column(i).to_pylist() for i in range(4)), strict=True):
         parts[number][part] = data
         expected[number] = count
     for number, found in parts.items():
-        if len(found) != expected[number]:
-            raise ResultsMissing(f"{len(found)} of {expected[number]} parts of the results of task {number}")
-    return {
-        number: pickle.loads(b"".join(found[part] for part in range(expected[number])))
-        for number, found in sorted(parts.items())
-    }
+        if found.keys() != set(range(expected[number])):
+            raise InvalidResults(f"{len(found)} of {expected[number]} parts of the results of task {number}")
+    joined = {number: b"".join(found[part] for part in sorted(found)) for number, found in sorted(parts.items())}
+    return {number: decode(data, kind) if data else [] for number, data in joined.items()}

@@ -226,7 +226,7 @@ def test_a_failure_leaves_nothing_and_does_not_stop_the_others(lake: Cloud) -> N
     failed, done = remove([task(lake, gone, [0]), task(lake, stored(lake), [0])])
 
     assert failed.failure is not None
-    assert failed.again is None
+    assert not failed.expired
     assert parquet(lake, done.rewritten).num_row_groups == 1
     assert len(written(lake)) == 1
 

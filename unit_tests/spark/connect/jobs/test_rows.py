@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.spark.connect.jobs import mapping, rows
+from destination_datalake.spark.connect.jobs import mapping, rows, values
 from destination_datalake.spark.connect.jobs.consuming import consume_partitions
 
 
@@ -35,32 +35,32 @@ def collected(batches: Iterable[pa.RecordBatch]) -> pa.Table:
 def test_results_come_back_by_the_number_of_their_task(tasks: list[tuple[str, int]]) -> None:
     packed = rows.packed(tasks)
 
-    table = collected(mapping.run_tasks(repeated, packed, range_of(range(len(tasks)))))
+    table = collected(mapping.run_tasks(partial(values.answers, repeated), packed, range_of(range(len(tasks)))))
 
-    assert rows.results(table) == {number: [text] * times for number, (text, times) in enumerate(tasks)}
+    assert rows.results(table, str) == {number: [text] * times for number, (text, times) in enumerate(tasks)}
 
 
 @pytest.mark.parametrize("size", [0, 1, mapping._ROW_BYTES - 100, mapping._ROW_BYTES, 3 * mapping._ROW_BYTES + 1])
 def test_a_result_of_any_size_travels_in_rows_of_at_most_a_mebibyte(size: int) -> None:
-    table = collected(mapping.result_rows(7, [bytes(size)]))
+    table = collected(mapping.result_rows(7, values.encode([bytes(size)])))
 
     assert max(len(data.as_py()) for data in table.column("data")) <= mapping._ROW_BYTES
-    assert rows.results(table) == {7: [bytes(size)]}
+    assert rows.results(table, bytes) == {7: [bytes(size)]}
 
 
 def test_rows_in_any_order_are_put_together() -> None:
-    table = collected(mapping.result_rows(0, [bytes(range(256)) * 10_000]))
+    table = collected(mapping.result_rows(0, values.encode([bytes(range(256)) * 10_000])))
 
     turned = table.take(list(range(table.num_rows))[::-1])
 
-    assert rows.results(turned) == rows.results(table)
+    assert rows.results(turned, bytes) == rows.results(table, bytes)
 
 
 def test_a_result_that_lacks_a_row_is_refused() -> None:
-    table = collected(mapping.result_rows(0, [bytes(2 * mapping._ROW_BYTES)]))
+    table = collected(mapping.result_rows(0, values.encode([bytes(2 * mapping._ROW_BYTES)])))
 
-    with pytest.raises(rows.ResultsMissing, match="2 of 3 parts"):
-        rows.results(table.slice(0, 2))
+    with pytest.raises(values.InvalidResults, match="2 of 3 parts"):
+        rows.results(table.slice(0, 2), bytes)
 
 
 @given(st.lists(st.binary(min_size=1, max_size=20), max_size=30), st.integers(1, 60))
@@ -91,7 +91,7 @@ def test_each_partition_of_a_shuffle_is_consumed_once_with_all_its_payloads(
     def produce(tasks: Iterable[Any]) -> Iterable[tuple[int, bytes]]:
         return [payload for task in tasks for payload in task]
 
-    def consume(partitions: Iterable[tuple[int, Iterator[bytes]]]) -> Iterable[tuple[int, list[Any]]]:
+    def consume(partitions: Iterable[tuple[int, Iterator[bytes]]]) -> Iterable[tuple[int, bytes]]:
         return consume_partitions(lambda number, found: [(number, sorted(found))], partitions)
 
     keys = [10, 11, 12, 13, 14]
@@ -113,7 +113,8 @@ def test_each_partition_of_a_shuffle_is_consumed_once_with_all_its_payloads(
     results = [result for batch in mapping.consume_rows(consume, iter(batches)) for result in batch.to_pylist()]
 
     expected = {number: sorted(data for n, data in payloads if n == number) for number, _ in payloads}
-    assert [pickle.loads(row["data"]) for row in results] == [[(n, expected[n])] for n in sorted(expected)]
+    found = [values.decode(row["data"], tuple[int, list[bytes]]) for row in results]
+    assert found == [[(n, expected[n])] for n in sorted(expected)]
 
 
 def test_a_partition_of_a_probe_has_one_row_if_it_has_any_input() -> None:

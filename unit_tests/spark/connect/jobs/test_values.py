@@ -1,0 +1,156 @@
+"""Results of the connector's jobs, as data that a server sends."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from destination_datalake.aws.upload import PendingUpload
+from destination_datalake.errors import Failure, MissingPermission
+from destination_datalake.files.compact import compact
+from destination_datalake.files.dedup.remove import remove
+from destination_datalake.files.dedup.rows import RowSet
+from destination_datalake.files.dedup.tasks import UNKNOWN, IndexPart, KeyBounds, NewFile, Removed, Winners
+from destination_datalake.files.dedup.winners import consume_versions, winners
+from destination_datalake.files.encode import encode as encode_files
+from destination_datalake.files.plan import Compacted, DataFile, LeftFile, NotCompacted, NotRewritten, Rewritten
+from destination_datalake.files.rewrite import rewrite
+from destination_datalake.files.tasks import Encoded, NotEncoded
+from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.rejects.counts import RejectCounts
+from destination_datalake.rejects.location import Partition, RejectFile
+from destination_datalake.schema import types
+from destination_datalake.spark.connect.jobs.values import InvalidResults, decode, encode, result_type
+
+_EXAMPLES = 500 if os.environ.get("EVERY_EXAMPLE") else 20
+_BOUNDS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False),
+    st.text(),
+    st.binary(),
+    st.decimals(allow_nan=False),
+    st.datetimes(timezones=st.sampled_from([None, UTC])),
+    st.dates(),
+    st.times(),
+    st.just(UNKNOWN),
+)
+_COLUMN_TYPES: st.SearchStrategy[Any] = st.recursive(
+    st.sampled_from([types.Boolean(), types.Int32(), types.Float64(), types.String(), types.Json(), types.Date()])
+    | st.builds(types.Decimal, st.integers(1, 38), st.integers(0, 38))
+    | st.builds(types.Timestamp, st.sampled_from([None, True, False])),
+    lambda inner: (
+        st.builds(types.List, inner)
+        | st.lists(st.builds(types.Field, st.text(), st.text(), inner), max_size=3).map(tuple).map(types.Struct)
+    ),
+    max_leaves=5,
+)
+
+UPLOAD = PendingUpload("lake", "shop/orders/1", "upload", ("etag-1", "etag-2"))
+FAILED = Failure("m", "d", "config_error", MissingPermission("s3:GetObject"))
+ROWS = {0: RowSet(3, 2, b"\x00\xff")}
+NEW = NewFile("s3://lake/new", 1, 2, b"PAR1")
+ORDERS = StreamId("shop", "orders")
+FILE = DataFile(
+    "s3://lake/a",
+    2**40,
+    3,
+    (types.Field("id", "id", types.Int64(), ("a", "b")),),
+    b"PAR1",
+    UPLOAD,
+    frozenset(("id", "name")),
+    (None, True, 1, 1.5, Decimal("1.50"), "京都", b"\x00"),
+    1,
+    is_sorted=True,
+)
+REJECTS = RejectFile(Partition("REASON", "shop.orders", "2026-11-22"), "s3://lake/_errors/1", UPLOAD)
+INDEX = IndexPart(0, 2, 3, 4, (KeyBounds(date(1, 1, 1), UNKNOWN, has_null=True, has_nan=False),), "", b"ARROW")
+RESULTS: list[tuple[Callable[..., Any], Any]] = [
+    (
+        encode_files,
+        Encoded(ORDERS, (FILE,), RejectCounts(5, 1, 2, {(None, "A"): 1, ("id", "B"): 2}), (REJECTS,), ("x",)),
+    ),
+    (encode_files, NotEncoded(StreamId(None, "orders"), FAILED, expired=True)),
+    (rewrite, Rewritten("s3://lake/a", "s3://lake/b", 1, 2, b"PAR1", UPLOAD)),
+    (rewrite, NotRewritten(FAILED, expired=True)),
+    (
+        compact,
+        Compacted("a", "s3://lake/a", 1, 2, b"PAR1", ("s3://lake/b",), (LeftFile("s3://lake/c", "is open"),), False, 3),
+    ),
+    (compact, NotCompacted("a", (), None)),
+    (remove, Removed("a", rewritten=NEW, position_deletes=NEW, replaced=1, deleted=2, beaten=ROWS, failure=FAILED)),
+    (winners, Winners(1, 2, ROWS, ROWS, INDEX)),
+    (consume_versions, Winners(1, 0, {}, {}, None, FAILED, expired=True)),
+]
+
+
+@pytest.mark.parametrize(("job", "result"), RESULTS, ids=lambda each: type(each).__name__)
+def test_what_a_job_answers_is_what_the_driver_reads(job: Callable[..., Any], result: Any) -> None:
+    (read,) = decode(encode([result]), result_type(job))
+
+    assert repr(read) == repr(result)
+    assert read == result
+
+
+@given(_COLUMN_TYPES)
+@settings(max_examples=_EXAMPLES)
+def test_types_of_columns_are_read_as_they_were(column: types.ColumnType) -> None:
+    assert decode(encode([column]), types.ColumnType) == [column]
+
+
+@given(st.lists(_BOUNDS))
+@settings(max_examples=_EXAMPLES)
+def test_bounds_of_keys_are_read_as_they_were(bounds: list[Any]) -> None:
+    read = decode(encode(bounds), Any)
+
+    assert read == bounds
+    assert list(map(type, read)) == list(map(type, bounds))
+
+
+@pytest.mark.parametrize("text", ["", "京都", "\ud800", "a\udfff\x00", "\ud7ff"])
+def test_a_text_is_read_as_it_was_whatever_characters_it_has(text: str) -> None:
+    assert decode(encode([text]), str) == [text]
+
+
+NOT_COMPACTED = NotCompacted("a", (LeftFile("s3://lake/a", "is open"),), Failure("m", "d", "config_error"))
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"\x80\x04K\x01.",
+        encode([Failure("m", "d", "config_error")]),
+        encode([NotEncoded(StreamId(None, "orders"), Failure("m", "d", "config_error", MissingPermission("s3:Get")))]),
+        encode([NOT_COMPACTED])[:-1],
+        msgspec.msgpack.encode([["NotCompacted", "a", [], None]]),
+        msgspec.msgpack.encode([["NotCompacted", "a", [], ["Failure", "m", "d", "error", None], False]]),
+        msgspec.msgpack.encode([["NotCompacted", 1, [], None, False]]),
+        msgspec.msgpack.encode([["NotCompacted", "a", [["os.system", "ls", ""]], None, False]]),
+        msgspec.msgpack.encode([["NotCompacted", msgspec.msgpack.Ext(1, b"one"), [], None, False]]),
+        msgspec.msgpack.encode([["NotCompacted", msgspec.msgpack.Ext(9, b""), [], None, False]]),
+        msgspec.msgpack.encode({"NotCompacted": 1}),
+        msgspec.msgpack.encode([[]]),
+    ],
+)
+def test_what_no_job_answers_is_refused(sent: bytes) -> None:
+    with pytest.raises(InvalidResults):
+        decode(sent, result_type(compact))
+
+
+def test_a_value_without_an_encoding_is_refused_where_it_arises() -> None:
+    def works(_: Any) -> Iterator[Any]:
+        return iter([object()])
+
+    with pytest.raises(TypeError, match="object cannot be a part of a result"):
+        encode([*works(None)])
+    assert decode(encode([date.max, time.max, datetime.min]), Any) == [date.max, time.max, datetime.min]
