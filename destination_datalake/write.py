@@ -63,7 +63,7 @@ def run_write(
     gc.freeze()
     catalog = read_object(catalog_path, "configured catalog")
     config = accepted(options, out, _logger)
-    if (warning := config.spark.warning_of_clear_text) is not None:
+    for warning in config.spark.warnings:
         _logger.warning("%s", warning)
     spark = spark or _start_engine(config)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from zipfile import ZipFile
 import pyspark
 from pyspark import SparkContext
 from pyspark.serializers import CPickleSerializer
+from pyspark.sql.connect.client import core
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
@@ -174,3 +176,28 @@ def test_a_spark_connect_client_warns_when_it_has_tried_often_enough() -> None:
     ended = run(RETRIES)
 
     assert ended.stdout == "['[RETRIES_EXCEEDED]']\n", ended.stderr
+
+
+USER_DEFINED = """
+import sys
+from pathlib import Path
+from pyspark.sql.connect.proto import types_pb2
+from pyspark.sql.connect.types import proto_schema_to_pyspark_data_type
+try:
+    proto_schema_to_pyspark_data_type(types_pb2.DataType(udt=types_pb2.DataType.UDT(type="udt", python_class="this.T")))
+except Exception:
+    print("this" in sys.modules)
+"""
+
+
+def test_a_spark_connect_client_imports_the_module_that_a_schema_names() -> None:
+    ended = run(USER_DEFINED)
+
+    assert ended.stdout.endswith("True\n"), ended.stderr
+
+
+def test_a_spark_connect_client_unpickles_metrics_by_their_name() -> None:
+    source = inspect.getsource(core.SparkConnectClient._execute_and_fetch_as_iterator)
+
+    assert 'observed_metrics.name == "__python_accumulator__"' in source
+    assert "specialAccumulatorSer.loads(" in source

@@ -79,7 +79,8 @@ class SparkOptions(Options):
         https://spark.apache.org/docs/latest/security.html#network-encryption
         """
         if self.remote is not None:
-            return self.token is None and "use_ssl=true" not in self.remote.lower()
+            uses_tls = self.token is not None and not _TO_LOCALHOST.match(self.remote)
+            return not uses_tls and "use_ssl=true" not in self.remote.lower()
         if self.is_local or self.is_connect:
             return False
         on = {name for name, value in self.conf.items() if value.lower() == "true"}
@@ -87,21 +88,41 @@ class SparkOptions(Options):
         return _ENCRYPTS_ALONE not in on and not encrypts
 
     @property
-    def warning_of_clear_text(self) -> str | None:
-        """What to warn of, if credentials go to executors and others on the way can read them."""
-        if not self.sends_in_clear or self.executor_credentials == "role":
-            return None
-        what = "the access key" if self.executor_credentials == "keys" else "credentials of a session"
-        encrypt = (
-            "use_ssl=true in spark.remote"
-            if self.is_connect
-            else "spark.authenticate and spark.network.crypto.enabled to true in spark.conf"
-        )
-        return (
-            f"Spark sends {what} to its executors in clear text. Set {encrypt}, or give executors a role of their own "
-            "and set spark.executor_credentials to role."
-        )
+    def warnings(self) -> tuple[str, ...]:
+        """What to warn of: others on the network can read what Spark sends, or take the place of its processes."""
+        clear = self.sends_in_clear
+        told = []
+        if self.is_connect and clear:
+            told.append(
+                "The connection to spark.remote has no TLS: who is on the way can change the data that is written. Set "
+                f"use_ssl=true in spark.remote.{_SEE}"
+            )
+        elif not self.is_local and not self.is_connect and not self._authenticates:
+            told.append(
+                "Spark authenticates nobody: who reaches the ports of its driver or executors can run code in the "
+                "connector and read its credentials. Set spark.authenticate and spark.network.crypto.enabled to true "
+                f"in spark.conf.{_SEE}"
+            )
+        if clear and self.executor_credentials != "role":
+            what = "the access key" if self.executor_credentials == "keys" else "credentials of a session"
+            encrypt = (
+                "use_ssl=true in spark.remote"
+                if self.is_connect
+                else "spark.authenticate and spark.network.crypto.enabled to true in spark.conf"
+            )
+            told.append(
+                f"Spark sends {what} to its executors in clear text. Set {encrypt}, or give executors a role of their "
+                "own and set spark.executor_credentials to role."
+            )
+        return tuple(told)
 
+    @property
+    def _authenticates(self) -> bool:
+        return self.conf.get(_AUTHENTICATES, "").lower() == "true"
+
+
+_SEE = " docs/operating/security.md says what is trusted."
+_TO_LOCALHOST = re.compile(r"sc://localhost(?:[:/;]|$)", re.IGNORECASE)
 
 _ENCRYPTS_ALONE = "spark.ssl.rpc.enabled"
 _AUTHENTICATES = "spark.authenticate"

@@ -93,26 +93,46 @@ def test_a_connect_server_is_spoken_to_in_clear_text_unless_by_tls(remote: str, 
 
 def test_a_token_is_sent_by_tls_alone() -> None:
     assert not SparkOptions(remote="sc://lake", token=SecretStr("t0k3n")).sends_in_clear
+    assert SparkOptions(remote="sc://localhost:15002", token=SecretStr("t0k3n")).sends_in_clear
 
 
 CLASSIC = {"master": "spark://lake:7077"}
+NOBODY = "Spark authenticates nobody"
+NO_TLS = "The connection to spark.remote has no TLS"
 ENCRYPTED = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
 
 
 @pytest.mark.parametrize(
     ("spark", "words"),
     [
-        (CLASSIC, None),
-        ({**CLASSIC, "executor_credentials": "keys"}, "the access key to its executors in clear text. Set spark.auth"),
-        ({**CLASSIC, "executor_credentials": "session"}, "credentials of a session to its executors in clear text"),
-        ({**CLASSIC, "executor_credentials": "keys", "conf": ENCRYPTED}, None),
-        ({"remote": "sc://lake", "executor_credentials": "session"}, "in clear text. Set use_ssl=true in spark.remote"),
-        ({"remote": "sc://lake/;use_ssl=true", "executor_credentials": "keys"}, None),
-        ({"executor_credentials": "keys"}, None),
+        (CLASSIC, [NOBODY]),
+        ({**CLASSIC, "conf": {"spark.network.crypto.enabled": "true"}}, [NOBODY]),
+        ({**CLASSIC, "conf": {"spark.authenticate": "True"}}, []),
+        ({"master": "local-cluster[1,1,1024]"}, []),
+        ({}, []),
+        (
+            {**CLASSIC, "executor_credentials": "keys"},
+            [NOBODY, "the access key to its executors in clear text. Set spark"],
+        ),
+        (
+            {**CLASSIC, "executor_credentials": "session"},
+            [NOBODY, "credentials of a session to its executors in clear"],
+        ),
+        ({**CLASSIC, "executor_credentials": "keys", "conf": ENCRYPTED}, []),
+        ({"remote": "sc://lake"}, [NO_TLS]),
+        ({"remote": "sc://localhost"}, [NO_TLS]),
+        ({"remote": "sc://localhost", "token": "t0k3n"}, [NO_TLS]),
+        ({"remote": "sc://lake", "token": "t0k3n"}, []),
+        (
+            {"remote": "sc://lake", "executor_credentials": "session"},
+            [NO_TLS, "clear text. Set use_ssl=true in spark.remote"],
+        ),
+        ({"remote": "sc://lake/;use_ssl=true", "executor_credentials": "keys"}, []),
+        ({"executor_credentials": "keys"}, []),
     ],
 )
-def test_credentials_that_others_can_read_on_the_way_are_warned_of(spark: dict[str, Any], words: str | None) -> None:
-    warning = Config.parse(options(spark=spark)).spark.warning_of_clear_text
+def test_what_others_on_the_network_can_do_is_warned_of(spark: dict[str, Any], words: list[str]) -> None:
+    warnings = Config.parse(options(spark=spark)).spark.warnings
 
-    assert (warning is None) == (words is None)
-    assert words is None or words in str(warning)
+    assert len(warnings) == len(words)
+    assert [each for each, warning in zip(words, warnings, strict=True) if each not in warning] == []
