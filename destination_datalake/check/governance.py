@@ -17,6 +17,7 @@ from destination_datalake.check.catalog import another_table, is_of_a_check
 from destination_datalake.check.step import Findings
 from destination_datalake.check.trial import Trial
 from destination_datalake.config.groups.maintenance import GlueOptimizers
+from destination_datalake.errors import Failure, MissingPermission
 from destination_datalake.iam_policy.grants import lake_formation_grants
 from destination_datalake.iam_policy.rules import GOVERNED
 from destination_datalake.lake_formation.applying import NotApplied, apply
@@ -32,7 +33,7 @@ from destination_datalake.lake_formation.messages import CommandLines, warning
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.lake_formation.reading import Held, NotRead, effective_permissions, read, tables_granted_to
 from destination_datalake.lake_formation.refusals import explained, foreseen, needed_for
-from destination_datalake.lake_formation.resources import AllTables, Database, Resource, Table
+from destination_datalake.lake_formation.resources import AllTables, Database, DataLocation, Resource, Table
 from destination_datalake.lake_formation.state import Desired, Tag
 from destination_datalake.maintenance.optimizers import ROLE_PERMISSIONS
 
@@ -65,6 +66,7 @@ def try_location(trial: Trial, findings: Findings) -> None:
         to_register = [change for change in found.changes if isinstance(change, RegisterLocation)]
         for change in to_register:
             _logger.info("The first sync changes this: %s.", change)
+            _require_access(trial, findings, change)
         if not to_register and not found.deviations:
             _require(trial, findings, found.changes)
 
@@ -209,9 +211,7 @@ def _require(trial: Trial, findings: Findings, changes: Iterable[Change]) -> Non
         # The older LF-Tag of databases needs no permission to list permissions.
         return
     principal = "" if trial.remedies is None else trial.remedies.principal
-    # Administrators may do all of this (https://docs.aws.amazon.com/lake-formation/latest/dg/implicit-permissions.html).
-    administrators = (trial.settings or {}).get("DataLakeAdmins", [])
-    if any(each["DataLakePrincipalIdentifier"] == principal for each in administrators):
+    if _administers(trial):
         return
     known: dict[Resource, Held] = {}
     for change in changes:
@@ -228,6 +228,51 @@ def _require(trial: Trial, findings: Findings, changes: Iterable[Change]) -> Non
                 findings.warn(f"Unless the caller is a data lake administrator: {failure.message}")
             else:
                 findings.failures.append(failure)
+
+
+def _administers(trial: Trial) -> bool:
+    """Whether the caller may do everything (https://docs.aws.amazon.com/lake-formation/latest/dg/implicit-permissions.html)."""
+    principal = None if trial.remedies is None else trial.remedies.principal
+    administrators = (trial.settings or {}).get("DataLakeAdmins", [])
+    return any(each["DataLakePrincipalIdentifier"] == principal for each in administrators)
+
+
+def _require_access(trial: Trial, findings: Findings, change: RegisterLocation) -> None:
+    """Add a failure if the caller will be denied tables at a location once that is registered.
+
+    Who may create tables in a database has access below the database's own location
+    (https://docs.aws.amazon.com/lake-formation/latest/dg/access-control-underlying-data.html).
+    """
+    registration, config = change.registration, trial.config
+    location, name = DataLocation(registration.arn), config.lakeformation_database_name
+    if trial.remedies is None or _administers(trial):
+        return
+    held = effective_permissions(trial.remedies.principal, location, _client(trial))
+    if not held.lacks(["DATA_LOCATION_ACCESS"], grantable=False) or _is_below_its_database(trial, name):
+        return
+    lines, principal = CommandLines.of(trial.access), trial.remedies.principal
+    granting = lines.grant(principal, ["DATA_LOCATION_ACCESS"], location, grantable=False)
+    message = (
+        f"Cannot create tables at {location}: the first sync registers it with Lake Formation, which then denies it. "
+        f"{principal} needs DATA_LOCATION_ACCESS on {location}, which can be granted once that is registered. "
+        f"Command: {lines.register(registration)} && {granting}"
+    )
+    if trial.settings is None:
+        findings.warn(f"Unless the caller is a data lake administrator: {message}")
+    else:
+        missing = MissingPermission("DATA_LOCATION_ACCESS", str(location))
+        findings.failures.append(Failure(message, message, "config_error", missing))
+
+
+def _is_below_its_database(trial: Trial, name: str) -> bool:
+    from botocore.exceptions import ClientError
+
+    try:
+        database = trial.access.client("glue").get_database(Name=name)["Database"]
+    except ClientError:
+        return False
+    location = database.get("LocationUri", "").rstrip("/")
+    return bool(location) and trial.config.table_uri(name, "table").startswith(f"{location}/")
 
 
 @contextmanager

@@ -70,9 +70,10 @@ def explained(error: NotApplied | NotRead, access: AwsAccess) -> ConnectorError:
 
 
 @contextmanager
-def naming_grants(database: str, table: str, access: AwsAccess) -> Iterator[None]:
+def naming_grants(database: str, table: str, access: AwsAccess, location: str | None = None) -> Iterator[None]:
     """Add the grant to what Lake Formation denies in the responses of other services about a table.
 
+    `location` is the ARN of the folder of all tables, on which access is granted instead of on the table's.
     Raises ConnectorError for such a denial, and every other exception as it is.
     """
     try:
@@ -84,9 +85,16 @@ def naming_grants(database: str, table: str, access: AwsAccess) -> Iterator[None
         permission = failure.missing.action
         named = failure.missing.resource
         if named is not None:
-            named = re.sub("^s3://", f"arn:{partition_of(access.region)}:s3:::", named)
+            named = re.sub("^s3://", f"arn:{partition_of(access.region)}:s3:::", named).rstrip("/")
+            if location is not None and f"{named}/".startswith(f"{location}/"):
+                named = location
         resource = _of_table(permission, named, database, table)
-        line = CommandLines.of(access).grant(_caller(access), [permission], resource, grantable=False)
+        lines, caller = CommandLines.of(access), _caller(access)
+        line = lines.grant(caller, [permission], resource, grantable=False)
+        if permission == "DESCRIBE" and resource == Database(database):
+            # Lake Formation does not tell whoever may not create databases which ones exist.
+            creation = lines.grant(caller, ["CREATE_DATABASE"], Catalog(), grantable=False)
+            line += f" Or, if there is no such database yet: {creation}"
         raise ConnectorError(replace(failure, message=f"{failure.message} Command: {line}")) from error
 
 

@@ -110,7 +110,8 @@ def run_sync(
     tables = TableNaming.of(config).tables_of(streams)
     access = aws_access(config)
     sync_name = uuid.uuid4().hex[:12]
-    governance = Governance(Policy.of(config), access)
+    policy = Policy.of(config)
+    governance = Governance(policy, access)
     governance.govern_location()
     databases = Databases(access, governance)
     root, day = config.uri(REJECTS_FOLDER), datetime.now(UTC).date().isoformat()
@@ -132,7 +133,9 @@ def run_sync(
                 sizes = BatchSizes(batch_bytes, config.target_file_size_mb * MiB, most_bytes, expected)
             flush_seconds = float(config.flush_interval_seconds)
             backlog = Backlog(directory, batch_bytes, buffer_bytes, flush_seconds, sizes, staging)
-            new_landing = partial(Landing, factories, engine, staging, access, sync_name, rejects)
+            new_landing = partial(
+                Landing, factories, engine, staging, access, sync_name, rejects, location=policy.location_arn
+            )
             jobs = MAX_JOBS if sizes is None else MAX_JOBS_OF_SHARES
             conductor = Conductor(streams, backlog, new_landing, out, termination, jobs=jobs)
             exit_code = conductor.run(stdin)

@@ -94,12 +94,17 @@ class Landing:
         can_acknowledge: Callable[[Batch], bool],
         stages: ActiveStages,
         clock: Callable[[], float] = time.time,
+        location: str | None = None,
     ) -> None:
-        """Begin to prepare the tables. The names of all data files and rejects begin with `file_prefix`."""
+        """Begin to prepare the tables. The names of all data files and rejects begin with `file_prefix`.
+
+        `location` is the ARN that Lake Formation's refusals are mended on: see `naming_grants`.
+        """
         self._started = int(clock() * 1000)
         self._executors = executors
         self._staging = staging
         self._access = access
+        self._location = location
         self._file_prefix = file_prefix
         self._rejects = rejects
         self._settle = settle
@@ -190,13 +195,13 @@ class Landing:
     def _prepare(self, factory: Callable[[], Table]) -> Table:
         """Open a table and prepare it, on a pool's thread: that may import libraries for seconds."""
         table = factory()
-        with naming_grants(*table.name, self._access):
+        with naming_grants(*table.name, self._access, self._location):
             table.prepare()
         return table
 
     def _publish(self, stream: StreamId) -> None:
         table = self._tables[stream].result()
-        with naming_grants(*table.name, self._access):
+        with naming_grants(*table.name, self._access, self._location):
             with self._stages.active("merging"):
                 table.merge()
             table.publish(self._executors.rewrite)
@@ -241,7 +246,7 @@ class Landing:
         """Merge what waits for it, if it is much. What fails now is tried again later: the batch is committed."""
         try:
             if table.merge_is_due():
-                with self._stages.active("merging"), naming_grants(*table.name, self._access):
+                with self._stages.active("merging"), naming_grants(*table.name, self._access, self._location):
                     table.merge()
         except Exception as error:
             failure = failure_of(error, stream, "deduplicate the committed records of")
@@ -265,7 +270,7 @@ class Landing:
             if not attempt and (exceeded := self._rejects.add(batch.stream, encoded.counts)) is not None:
                 self._discard(table, encoded.files, ())  # The rejects stay: they are the evidence.
                 return BatchFailed(batch, Failure(exceeded, "the limit of rejects is exceeded", "config_error"))
-            with naming_grants(*table.name, self._access):
+            with naming_grants(*table.name, self._access, self._location):
                 answer = table.commit(encoded.files, self._executors.rewrite)
             match answer:
                 case Committed():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -122,8 +123,34 @@ def test_a_location_that_is_not_as_asked_for_is_a_warning(
     assert len(found.notes) == (warning is not None)
 
 
+def test_access_to_a_location_that_the_first_sync_registers_is_asked_for_before_it_is_needed(cloud: Cloud) -> None:
+    # Given a location that nobody has registered, so that any caller may create tables there as yet
+    lab = Lab(cloud, registration_role_arn=ROLE)
+
+    said = only_failure(lab.findings(try_location))
+
+    # Then the command can be run as it is printed: access is granted on a location that is registered
+    first, second = said.partition(" Command: ")[2].split(" && ")
+    assert f"{USER} needs DATA_LOCATION_ACCESS on data location {LOCATION}" in said
+    options = dict(pairwise(shlex.split(first)))
+    assert first.startswith("aws lakeformation register-resource ")
+    lab.lf.register_resource(ResourceArn=options["--resource-arn"], RoleArn=options["--role-arn"])
+    words = dict(pairwise(shlex.split(second)))
+    assert json.loads(words["--resource"]) == to_request(DataLocation(LOCATION))
+    lab.grant(DataLocation(LOCATION), words["--permissions"])
+    found = lab.findings(try_location)
+    assert (found.failures, found.notes) == ([], [])
+
+
+def test_tables_below_the_location_of_their_database_need_no_other_access(cloud: Cloud) -> None:
+    lab = Lab(cloud, registration_role_arn=ROLE)
+    lab.glue.update_database(Name="raw", DatabaseInput={"Name": "raw", "LocationUri": lab.trial.config.uri("raw")})
+
+    assert lab.findings(try_location).failures == []
+
+
 def test_a_location_that_the_first_sync_registers_is_registered_by_no_check(cloud: Cloud) -> None:
-    lab = Lab(cloud, registration_role_arn=ROLE, grants=GRANTS)
+    lab = Lab(cloud, admin=True, registration_role_arn=ROLE, grants=GRANTS)
 
     found = lab.findings(try_location)
 

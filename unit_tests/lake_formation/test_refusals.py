@@ -189,7 +189,7 @@ def test_what_lake_formation_denies_in_glue_comes_with_the_grant(
         raise ClientError(response, operation)
 
     failure = raised.value.failure
-    words = shlex.split(failure.message.partition("Command: ")[2])
+    words = shlex.split(failure.message.partition("Command: ")[2].partition(" Or, ")[0])
     assert failure.type == "config_error"
     assert failure.error_class == "insufficient_permissions"
     assert words[:3] == ["aws", "lakeformation", "grant-permissions"]
@@ -197,15 +197,42 @@ def test_what_lake_formation_denies_in_glue_comes_with_the_grant(
     assert json.loads(words[words.index("--resource") + 1]) == resource
 
 
-def test_a_location_that_lake_formation_denies_is_the_one_that_it_names(cloud: Cloud) -> None:
-    text = f"{INSUFFICIENT} on s3://lake/raw/shop/orders"
-    response: Any = {"Error": {"Code": "AccessDeniedException", "Message": text}}
+@pytest.mark.parametrize(
+    ("named", "granted"),
+    [
+        ("lake/raw/shop/orders", "lake/raw"),
+        ("lake/raw/", "lake/raw"),
+        ("lake/raw", "lake/raw"),
+        ("lake/raw_2/shop/orders", "lake/raw_2/shop/orders"),
+        ("other/shop/orders", "other/shop/orders"),
+    ],
+)
+def test_access_is_granted_on_the_location_of_all_tables_whichever_lake_formation_denies(
+    cloud: Cloud, named: str, granted: str
+) -> None:
+    response: Any = {"Error": {"Code": "AccessDeniedException", "Message": f"{INSUFFICIENT} on s3://{named}"}}
 
-    with pytest.raises(ConnectorError) as raised, naming_grants("shop", "orders", cloud.access):
+    with (
+        pytest.raises(ConnectorError) as raised,
+        naming_grants("shop", "orders", cloud.access, location="arn:aws:s3:::lake/raw"),
+    ):
         raise ClientError(response, "CreateTable")
 
     assert "--permissions DATA_LOCATION_ACCESS" in raised.value.failure.message
-    assert '{"DataLocation": {"ResourceArn": "arn:aws:s3:::lake/raw/shop/orders"}}' in raised.value.failure.message
+    assert f'{{"DataLocation": {{"ResourceArn": "arn:aws:s3:::{granted}"}}}}' in raised.value.failure.message
+
+
+def test_a_database_that_may_be_missing_is_one_to_create(cloud: Cloud) -> None:
+    text = f"{INSUFFICIENT}: Required Describe on shop"
+    response: Any = {"Error": {"Code": "AccessDeniedException", "Message": text}}
+
+    with pytest.raises(ConnectorError) as raised, naming_grants("shop", "orders", cloud.access):
+        raise ClientError(response, "GetDatabase")
+
+    _, _, creating = raised.value.failure.message.partition(" Or, if there is no such database yet: ")
+    words = shlex.split(creating)
+    assert words[words.index("--permissions") + 1] == "CREATE_DATABASE"
+    assert json.loads(words[words.index("--resource") + 1]) == {"Catalog": {}}
 
 
 def test_a_location_that_lake_formation_denies_is_in_the_region_s_partition(cloud: Cloud) -> None:
