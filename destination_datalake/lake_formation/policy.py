@@ -17,12 +17,19 @@ from destination_datalake.config.groups.governance import (
 from destination_datalake.lake_formation import state
 from destination_datalake.lake_formation.resources import AllTables, Columns, Database, DataLocation, Resource, Table
 from destination_datalake.lake_formation.state import Desired, OptIn, Registration, Tag
+from destination_datalake.rejects.location import REJECTS_TABLE
 from destination_datalake.schema.evolution import redirected_from
 
 if TYPE_CHECKING:
     from destination_datalake.config.options import Config
 
 Values = Mapping[str, Sequence[str]]
+
+ORIGINALS = frozenset({"rawdata", "column_value"})
+"""The columns of the table of rejects with records and values as they were received."""
+
+MIXED = "airbyte_mixed"
+"""The value of an LF-Tag on these columns if those of the records have different ones: no grant names it yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +110,7 @@ class Policy:
 
     def table(self, database: str, table: str, columns: Collection[str]) -> Desired:
         """Return what is desired for a table and for those of its columns that the options name, in any case."""
-        tags: list[tuple[Resource, Values]] = []
+        tags = [*self._of_originals(database, table, columns)]
         for tagged in self.options.table_tags:
             if _is_about(tagged, database, table):
                 tags += [(resource, tagged.tags) for resource in _resources(tagged, database, table, columns)]
@@ -118,6 +125,27 @@ class Policy:
             for grant in _grants(option, resource, option.permissions)
         ]
         return self._desired(tags, grants)
+
+    def _of_originals(self, database: str, table: str, columns: Collection[str]) -> Iterator[tuple[Resource, Values]]:
+        """Yield the LF-Tags of originals in the table of rejects: those of the columns that they may be values of."""
+        if table != REJECTS_TABLE:
+            return
+        about = [each for each in self.options.table_tags if each.table == table and each.columns is None]
+        own = {key for each in about if each.database in (None, database) for key in _lowered(each.tags)}
+        tags = {key: (value,) for key, value in self._record_tags().items() if key not in own}
+        for column in columns:
+            if column in ORIGINALS:
+                yield Columns(database, table, (column,)), tags
+
+    def _record_tags(self) -> dict[str, str]:
+        """Return what single tables and columns are tagged with, by key; MIXED if that is more than one value."""
+        found: dict[str, str] = {}
+        for tagged in self.options.table_tags:
+            is_default = tagged.table == ALL_TABLES and tagged.columns is None
+            if tagged.table != REJECTS_TABLE and not is_default:
+                for key, (value, *_) in _lowered(tagged.tags).items():
+                    found[key] = value if found.get(key, value) == value else MIXED
+        return found
 
     def _desired(self, tags: Iterable[tuple[Resource, Values]], grants: Iterable[state.Grant]) -> Desired:
         # Of two entries about the same resource the later one holds.
@@ -146,6 +174,8 @@ class Policy:
         for source in self._sources():
             for key, values in source.items():
                 merged[key] = tuple(dict.fromkeys((*merged.get(key, ()), *values)))
+        for key, value in self._record_tags().items():
+            merged[key] = tuple(dict.fromkeys((*merged[key], value)))
         return merged
 
     def _sources(self) -> list[Values]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from destination_datalake.config.options import Config
-from destination_datalake.lake_formation.policy import Policy
+from destination_datalake.lake_formation.policy import MIXED, ORIGINALS, Policy
 from destination_datalake.lake_formation.resources import (
     AllTables,
     Columns,
@@ -17,6 +17,7 @@ from destination_datalake.lake_formation.resources import (
     Table,
 )
 from destination_datalake.lake_formation.state import Desired, Grant, OptIn, Registration, Tag
+from destination_datalake.tables.glue.rejects_table import COLUMNS
 from unit_tests.config.examples import options
 from unit_tests.lake_formation.lake import ANALYST, LOCATION, REGISTRATION_ROLE, policy
 
@@ -71,6 +72,49 @@ def test_tags_are_on_tables_and_columns(tagged: dict[str, Any], resources: set[R
 
     assert found.table("shop", "orders", ["id", "name"]).tags == {Tag(each, "pii", "yes") for each in resources}
     assert found.location().tag_values == {"pii": ("yes", "no")}
+
+
+REJECTS = ["errorcode", "rawdata", "column_value"]
+EMAIL = {"table": "orders", "columns": ["email"], "tags": {"Privacy": ["Personal", "public"]}}
+
+
+@pytest.mark.parametrize(
+    ("table_tags", "tags"),
+    [
+        ([], {}),
+        ([EMAIL], {"privacy": "personal"}),
+        ([EMAIL, {"table": "staff", "tags": {"domain": ["hr"]}}], {"privacy": "personal", "domain": "hr"}),
+        ([EMAIL, {"table": "*", "columns": ["iban"], "tags": {"privacy": ["secret"]}}], {"privacy": MIXED}),
+        ([EMAIL, {"table": "*", "tags": {"privacy": ["public"]}}], {"privacy": "personal"}),
+        ([EMAIL, {**EMAIL, "database": "other"}], {"privacy": "personal"}),
+        # What the options say about the table of rejects itself holds.
+        ([EMAIL, {"table": "airbyte_rejects", "tags": {"privacy": ["secret"]}}], {}),
+        (
+            [
+                EMAIL,
+                {"table": "airbyte_rejects", "columns": ["rawdata", "column_value"], "tags": {"privacy": ["secret"]}},
+            ],
+            {"privacy": "secret"},
+        ),
+    ],
+)
+def test_originals_of_rejects_are_under_the_tags_of_all_that_they_may_hold(
+    table_tags: list[dict[str, Any]], tags: dict[str, str]
+) -> None:
+    found = policy(mode="managed", table_tags=table_tags)
+
+    columns = {
+        (tag.resource, tag.key, tag.value)
+        for tag in found.table("shop", "airbyte_rejects", REJECTS).tags
+        if isinstance(tag.resource, Columns)
+    }
+    originals = [Columns("shop", "airbyte_rejects", (name,)) for name in REJECTS[1:]]
+    assert columns == {(original, *tag) for original in originals for tag in tags.items()}
+    assert all(value in found.location().tag_values[key] for key, value in tags.items()), "each value is defined"
+
+
+def test_columns_of_rejects_that_hold_originals_are_columns_of_the_table() -> None:
+    assert set(COLUMNS) >= ORIGINALS
 
 
 def test_of_two_values_for_a_resource_the_later_holds_and_all_are_defined() -> None:
