@@ -113,13 +113,14 @@ def grants_are_narrow(found: Resolved) -> Iterator[str]:
 
 
 def roles_know_who_assumes_them(found: Resolved) -> Iterator[str]:
-    """A role is assumed with an external id, or by services that Lake Formation names."""
+    """A role is assumed with an external id, or by services that Lake Formation names, for this account alone."""
     for name, role in found.of_type("AWS::IAM::Role").items():
         (statement,) = role["AssumeRolePolicyDocument"]["Statement"]
         services = statement["Principal"].get("Service", [])
         by_lake_formation = services == ["lakeformation.amazonaws.com", "glue.amazonaws.com"]
-        if not by_lake_formation and [*statement.get("Condition", {}).get("StringEquals", {})] != ["sts:ExternalId"]:
-            yield f"{name} can be assumed without an external id"
+        needed = "aws:SourceAccount" if by_lake_formation else "sts:ExternalId"
+        if [*statement.get("Condition", {}).get("StringEquals", {})] != [needed]:
+            yield f"{name} can be assumed without {needed}"
 
 
 def times_are_of_the_calendar(found: Resolved) -> Iterator[str]:
@@ -128,6 +129,15 @@ def times_are_of_the_calendar(found: Resolved) -> Iterator[str]:
         for pattern in re.findall(r"!\{timestamp:([^}]+)\}", str(delivery)):
             if re.search("Y|D", pattern):
                 yield f"{name} has a week's year or a year's day in {pattern}"
+
+
+def deliveries_touch_nothing_of_others(found: Resolved) -> Iterator[str]:
+    """Firehose deletes and replaces files of its table alone: under `_errors/` are the connector's rejects as well."""
+    for name, statement in found.statements():
+        resources = [text for text in _texts(statement.get("Resource", ())) if "/_errors/" in text]
+        if resources and "s3:DeleteObject" in _texts(statement["Action"]):
+            yield f"{name} may delete {resources}"
+        yield from (f"{name} may write to {each}" for each in resources if "landing.events" not in each)
 
 
 def errors_lie_apart(found: Resolved) -> Iterator[str]:
@@ -153,6 +163,7 @@ RULES: Sequence[Rule] = (
     grants_are_narrow,
     roles_know_who_assumes_them,
     times_are_of_the_calendar,
+    deliveries_touch_nothing_of_others,
     errors_lie_apart,
     administrators_stay,
 )

@@ -9,13 +9,14 @@ import shlex
 import jsonschema
 import pytest
 
+from destination_datalake.config.groups.layout import TAKEN_FOLDERS
 from destination_datalake.config.options import Config
 from destination_datalake.iam_policy.grants import lake_formation_grants
 from destination_datalake.iam_policy.policy import statements
 from destination_datalake.iam_policy.scope import Scope
 from destination_datalake.lake_formation.resources import Catalog, to_request
 from destination_datalake.rejects.location import RejectLocation
-from integration_tests.infra.template import RuleBroken, Template, TemplateError
+from integration_tests.infra.template import RuleBroken, Template, TemplateError, accepts
 from unit_tests.infra.resolved import KEY_ARN, READER, Resolved, every_combination, without_catalog
 from unit_tests.infra.rules import RULES, Rule, not_retained
 from unit_tests.repository.files import ROOT, text
@@ -67,6 +68,9 @@ EVERYTHING = {
         ("grants_are_narrow", "PermissionsWithGrantOption: []", "PermissionsWithGrantOption: [DESCRIBE]"),
         ("roles_know_who_assumes_them", "            Condition: {StringEquals: {\"sts:ExternalId\": !Ref Ext", "#"),
         ("times_are_of_the_calendar", "timestamp:yyyy-MM-dd", "timestamp:YYYY-MM-dd"),
+        ("roles_know_who_assumes_them", "            Condition: {StringEquals: {\"aws:SourceAccount\": !Ref AWS", "#"),
+        ("deliveries_touch_nothing_of_others", "Action: [s3:AbortMultipartUpload, s3:GetObject, s3:PutObject]",
+         "Action: [s3:AbortMultipartUpload, s3:DeleteObject, s3:GetObject, s3:PutObject]"),
         ("errors_lie_apart", "${BucketPrefix}/_errors/!{firehose", "${BucketPrefix}/errors/!{firehose"),
     ],
 )  # fmt: skip
@@ -179,12 +183,26 @@ def test_parameters_that_contradict_each_other_are_refused(parameters: dict[str,
         Resolved(TEMPLATE, parameters)
 
 
+RESERVED = {name for name in TAKEN_FOLDERS if re.fullmatch(r"[a-z0-9_]+", name)}
+"""The databases whose folders would be others' under bucket_prefix."""
+
+
+@pytest.mark.parametrize("path", [PATH, "infra/cloudformation/namespace.yaml"])
+@pytest.mark.parametrize(
+    ("name", "accepted"), [*((each, False) for each in sorted(RESERVED)), ("_errors2", True), ("e", True)]
+)
+def test_no_database_is_made_in_a_folder_in_which_rules_delete(path: str, name: str, accepted: bool) -> None:
+    assert accepts(Template.read(ROOT / path).sections["Parameters"]["DatabaseName"], name) is accepted
+
+
 @pytest.mark.parametrize(
     ("parameter", "value"),
     [
         ("BucketName", "Lake"),
         ("BucketPrefix", "lake/"),
         ("BucketPrefix", "_staging"),
+        ("BucketPrefix", "athena-results"),
+        ("BucketPrefix", "athena-results/lake"),
         ("DatabaseName", "Landing"),
         ("ExistingKeyArn", "arn:aws:kms:us-east-1:123456789012:alias/lake"),
         ("TrustedPrincipalArn", "*"),

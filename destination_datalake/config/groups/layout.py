@@ -167,13 +167,13 @@ def contradictory_layout(
                 )
 
 
-_RESERVED_FOLDERS = frozenset({"_staging", "_raw", "_errors", "_reports"}) | RESERVED_FOLDERS
-"""Folders under bucket_prefix that hold no tables, or those of another layout."""
+TAKEN_FOLDERS = frozenset({"_staging", "_raw", "_errors", "_reports"}) | RESERVED_FOLDERS
+"""Folders under bucket_prefix that hold no tables, or those of another layout. Lifecycle rules delete in some."""
 
 
 def database_folder(database: str) -> str:
-    """Return the folder of a database.
+    """Return the folder of a database, or whatever else has the first folder under bucket_prefix.
 
     One with the name of a folder reserved for another purpose gets a folder whose name no database can have.
     """
-    return f"{database}.db" if database in _RESERVED_FOLDERS else database
+    return f"{database}.db" if database in TAKEN_FOLDERS else database

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.config.groups.layout import database_folder
-from destination_datalake.partitioning.templates import filled, table_root
+from destination_datalake.partitioning.templates import filled, table_root, variables
 from destination_datalake.tables.table import TableConflict, TableName, cannot_write
 
 if TYPE_CHECKING:
@@ -49,7 +49,10 @@ class TableLocation:
             "table": name.table,
             "stream": naming.identifier(stream.name),
         }
-        folder = filled(table_root(config.path_layout), names)
+        root = table_root(config.path_layout)
+        for name in variables(root.split("/")[0]):
+            names[name] = database_folder(names[name])
+        folder = filled(root, names)
         return cls(config.uri(folder), config.uri(""), config.follow_table_location)
 
     def accept(self, stream: StreamId, name: TableName, kind: TableKind, location: str, *, created: bool) -> None:

@@ -238,6 +238,8 @@ def test_no_table_lies_in_another_nor_in_its_partitions(
         ("rudderstack", ORDERS, {"database_strategy": "single"}, "rudder-datalake/raw/orders"),
         ("segment", ORDERS, {"bucket_prefix": "a/b"}, "a/b/segment-data/data/shop/segment_type=orders"),
         ("{database}/{stream}/{date}", ORDERS, {}, "shop/orders"),
+        ("{table}/{database}/{date}", StreamId("shop", "_errors"), {}, "_errors.db/shop"),
+        ("{stream}/{database}/{date}", StreamId("shop", "_staging"), {}, "_staging.db/shop"),
         ("lake/{stream}/{namespace}/{table}/{date}", ORDERS, {"table_prefix": "raw_"}, "lake/orders/shop/raw_orders"),
         ("/lake/{database}/t={table}/{date}/", ORDERS, {}, "lake/shop/t=orders"),
     ],
