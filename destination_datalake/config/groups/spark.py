@@ -54,7 +54,7 @@ class SparkOptions(Options):
     )
     glue_session: Annotated[GlueSession | None, Expects("an object with role_arn")] = None
     python: Annotated[
-        str, Field(pattern=r"^(same|pack|/\S+)$"), Expects("same, pack, or the path of Python on the executors")
+        str, Field(pattern=r"^(same|pack|/\S.*)$"), Expects("same, pack, or the path of Python on the executors")
     ] = "same"
     executor_credentials: Annotated[ExecutorCredentials, Expects("role, session or keys")] = "role"
     conf: Annotated[dict[str, str], Expects("an object of Spark settings, each value a string")] = Field(
