@@ -1,18 +1,19 @@
-# Debian 12 has the headless Java 17 that Spark runs on.
+# Debian 12 has the headless Java 17 that Spark runs on. A tag can be moved, a digest cannot: docs/code/dependencies.md
+# says how it is added (@sha256:…).
 ARG BASE_IMAGE=docker.io/library/python:3.11.14-slim-bookworm
 
 # --- an environment with the packages of uv.lock ---------------------------------------------------------------------
 FROM ${BASE_IMAGE} AS environment
 
-ARG UV_VERSION=0.13.8
-RUN pip install --no-cache-dir "uv==${UV_VERSION}"
+WORKDIR /source
+COPY scripts/uv.txt ./
+RUN pip install --no-cache-dir --require-hashes -r uv.txt
 
 ENV UV_PROJECT_ENVIRONMENT=/opt/destination-datalake \
     UV_PYTHON_DOWNLOADS=never \
     UV_COMPILE_BYTECODE=1 \
     UV_LINK_MODE=copy \
     UV_NO_CACHE=1
-WORKDIR /source
 
 # Dependencies are a layer of their own, which changes of the connector's code do not rebuild.
 COPY pyproject.toml uv.lock ./
@@ -21,6 +22,11 @@ RUN uv sync --frozen --no-dev --no-install-project --compile-bytecode
 COPY README.md LICENSE ./
 COPY destination_datalake ./destination_datalake
 RUN uv sync --frozen --no-dev --no-editable --compile-bytecode
+
+# What is in it, with hashes: a software bill of materials.
+RUN mkdir -p /opt/destination-datalake/share/destination-datalake \
+    && uv export --quiet --frozen --no-dev --format cyclonedx1.5 --preview-features sbom-export \
+           --output-file /opt/destination-datalake/share/destination-datalake/sbom.cdx.json
 
 # A third of it is not needed: image/unneeded.txt lists what, and why.
 COPY image ./image

@@ -1,6 +1,5 @@
 # Everything here works in a fresh clone: a target first brings what it needs. `make` alone lists the targets.
 
-UV_VERSION := 0.13.8
 WORKERS ?= 4
 ARGS ?=
 
@@ -11,7 +10,7 @@ SYNCED := .venv/.synced
 ARCHIVE := .venv/share/destination-datalake/spark.jsa
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jdk demo test test-unit test-engines test-cluster test-clients conformance chaos laws coverage lint types bench archive image-test clean FORCE
+.PHONY: help setup jdk demo test test-unit test-engines test-cluster test-clients conformance chaos laws coverage lint types bench archive sbom image-test clean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,8 +18,8 @@ help: ## list the targets
 setup: $(SYNCED) ## create .venv: the connector, its console script and the dev tools
 
 # The stamp says that .venv is what uv.lock asks for; an environment whose Python has gone is made again.
-$(SYNCED): pyproject.toml uv.lock scripts/setup.sh $(if $(wildcard .venv/bin/python),,FORCE)
-	scripts/setup.sh $(UV_VERSION)
+$(SYNCED): pyproject.toml uv.lock scripts/setup.sh scripts/uv.txt $(if $(wildcard .venv/bin/python),,FORCE)
+	scripts/setup.sh
 	@touch $@
 
 jdk: # Spark needs a Java 17 or newer
@@ -79,6 +78,10 @@ archive: $(ARCHIVE) ## write the JVM's class-data archive, which makes Spark sta
 # A JVM that it does not fit ignores it, and one that cannot write it is as good for tests.
 $(ARCHIVE): $(SYNCED) | jdk
 	-$(PYTHON) -m destination_datalake.spark.classic.jvm_archive
+
+sbom: setup ## write build/sbom.cdx.json: the image's Python packages, with hashes (CycloneDX 1.5)
+	@mkdir -p build
+	.uv/bin/uv export --quiet --frozen --no-dev --format cyclonedx1.5 --preview-features sbom-export -o build/sbom.cdx.json
 
 image-test: jdk setup ## as root, with debootstrap: follow the Dockerfile in a chroot and run the connector there
 	$(PYTHON) -m image.replay

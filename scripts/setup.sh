@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# Usage: setup.sh UV_VERSION
-# From nothing but Python 3.11 to 3.13: uv into .uv, then exactly what uv.lock names, dev tools included, into .venv.
+# From nothing but Python 3.11 to 3.13: uv, as scripts/uv.txt has it, into .uv, then exactly what uv.lock names, dev tools included, into .venv.
 # Indexes, proxies and certificates are whatever pip and uv are set up with on this machine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-uv_version=$1
+uv_version=$(sed -n 's/^uv==\([0-9.]*\).*/\1/p' scripts/uv.txt)
 
 python=
 for candidate in python3 python3.13 python3.12 python3.11; do
@@ -30,7 +29,7 @@ if [ "$("$uv" --version 2>/dev/null | cut -d ' ' -f 2)" != "$uv_version" ]; then
         scripts/apt-package.sh "Python's venv module" python3-venv
     fi
     "$python" -m venv .uv
-    .uv/bin/python -m pip install --quiet --disable-pip-version-check "uv==$uv_version"
+    .uv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r scripts/uv.txt
 fi
 
 # A user whose home cannot be written keeps uv's cache here.

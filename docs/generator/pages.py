@@ -41,6 +41,7 @@ from destination_datalake.schema.types import (
 )
 from docs.generator import layouts, permissions
 from docs.generator.airbyte_types import airbyte_types, inherited
+from docs.generator.licences import licences
 from docs.generator.markdown import code, table
 from docs.generator.nested import nested
 from docs.generator.project import check_steps, options, sync_modes, versions
@@ -269,6 +270,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "layout_levels": layouts.table_levels,
     "layout_projections": layouts.projections,
     "layout_variables": layouts.template_variables,
+    "licences": licences,
     "nested": nested,
     "promises": promises,
     "sync_modes": sync_modes,

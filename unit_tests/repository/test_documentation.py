@@ -23,6 +23,7 @@ from destination_datalake.tables.layout.partitions import TableLayout
 from destination_datalake.tables.naming import TableNaming
 from docs.generator import pages as generator
 from docs.generator.layouts import table_level
+from docs.generator.licences import licence, packages
 from unit_tests.repository.files import PAGES, ROOT, text
 
 # The layout of a page on docs.airbyte.com (Airbyte: connector documentation guide, and its linter).
@@ -132,10 +133,18 @@ def test_the_readme_uses_the_image_of_this_version(project: dict[str, Any]) -> N
 
 
 def test_each_dependency_has_its_reason(project: dict[str, Any]) -> None:
-    explained = re.findall(r"^\| (\w[\w\[\]-]*) \| ", text("docs/code/dependencies.md"), re.MULTILINE)
+    page = text("docs/code/dependencies.md").partition("\n## ")[0]
+    explained = re.findall(r"^\| (\w[\w\[\]-]*) \| ", page, re.MULTILINE)
     needed = [re.split(r"[<>=]", dependency)[0] for dependency in project["dependencies"]]
 
     assert sorted(set(explained) - {"dependency"}) == sorted(needed)
+
+
+def test_no_package_of_the_image_is_under_the_gpl() -> None:
+    found = {name: licence(name) for name in packages()}
+
+    assert "airbyte-cdk" in found
+    assert [name for name, its in found.items() if re.search(r"GPL|General Public", its)] == []
 
 
 def test_the_readme_stays_short_enough_to_be_read() -> None:

@@ -53,7 +53,7 @@ def result_type(work: Callable[..., Any]) -> Any:
 
 
 def _encoded(value: Any) -> Any:
-    kind = type(value)
+    kind: Any = type(value)
     if kind in _PLAIN:
         return value
     if kind is str:
@@ -137,17 +137,17 @@ def _of_scalars(kinds: frozenset[type]) -> Callable[[Any], Any]:
 
 
 def _of_class(kind: type) -> Callable[[Any], Any]:
-    @cache
-    def readers() -> list[Callable[[Any], Any]]:
-        # Not before the first value: types of columns contain each other.
-        hints = get_type_hints(kind)
-        return [_reader(hints[name]) for name in _fields_of(kind) or ()]
+    name, readers = kind.__name__, list[Callable[[Any], Any]]()
+    count = len(_fields_of(kind) or ()) + 1
 
     def read(value: Any) -> Any:
-        name, *values = _array(value) or [None]
-        if name != kind.__name__ or len(values) != len(readers()):
+        if type(value) is not list or len(value) != count or value[0] != name:
             _refuse(value)
-        return kind(*(each(given) for each, given in zip(readers(), values, strict=True)))
+        if len(readers) < count:
+            # Not before the first value: types of columns contain each other.
+            hints = get_type_hints(kind)
+            readers[:] = [_refuse, *(_reader(hints[each]) for each in _fields_of(kind) or ())]
+        return kind(*[readers[place](value[place]) for place in range(1, count)])
 
     return read
 
