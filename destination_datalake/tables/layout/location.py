@@ -50,8 +50,8 @@ class TableLocation:
             "stream": naming.identifier(stream.name),
         }
         root = table_root(config.path_layout)
-        for name in variables(root.split("/")[0]):
-            names[name] = database_folder(names[name])
+        for variable in variables(root.split("/")[0]):
+            names[variable] = database_folder(names[variable])
         folder = filled(root, names)
         return cls(config.uri(folder), config.uri(""), config.follow_table_location)
 
