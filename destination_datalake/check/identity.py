@@ -22,6 +22,9 @@ def try_server(trial: Trial, findings: Findings) -> None:
     """Ask the Spark Connect server for its version. Its executors are not tried."""
     from destination_datalake.spark.connect.places import server_version
 
+    for warning in trial.config.spark.warnings:
+        findings.warn(warning)
+
     try:
         server_version(trial.config)
     except SparkFailed as error:

@@ -7,10 +7,11 @@ import pytest
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.caller import caller_arn, role_of_session
 from destination_datalake.aws.session.assumed_role import Role
-from destination_datalake.check.identity import try_identity
+from destination_datalake.check.identity import try_identity, try_server
 from destination_datalake.check.step import Findings
 from unit_tests.check.examples import a_trial
 from unit_tests.cloud import Cloud
+from unit_tests.spark.connect.server import Server
 
 ACCOUNT = "123456789012"
 
@@ -50,3 +51,13 @@ def test_a_configured_role_is_the_principal_of_remedies(cloud: Cloud) -> None:
 
     assert trial.remedies is not None
     assert trial.remedies.principal == role
+
+
+def test_a_server_without_tls_is_warned_of(cloud: Cloud) -> None:
+    findings = Findings()
+
+    with Server() as server:
+        try_server(a_trial(cloud.access, spark={"remote": server.url}), findings)
+
+    assert findings.failures == []
+    assert [note.partition(":")[0] for note in findings.notes] == ["The connection to spark.remote has no TLS"]
