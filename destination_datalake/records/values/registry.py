@@ -8,7 +8,13 @@ from typing import Any, NamedTuple
 
 from destination_datalake.records.changes import Coercer, Floats, Value, ValueChange, below, bounded, path_step
 from destination_datalake.records.values.nested import ListRules, StructRules
-from destination_datalake.records.values.numbers import DecimalRules, FloatRules, IntegerRules
+from destination_datalake.records.values.numbers import (
+    DecimalRules,
+    ExactFloat,
+    ExactFloatRules,
+    FloatRules,
+    IntegerRules,
+)
 from destination_datalake.records.values.rules import TypeRules
 from destination_datalake.records.values.temporal import DateRules, TimestampRules
 from destination_datalake.records.values.text import BooleanRules, JsonTextRules, StringRules
@@ -45,6 +51,7 @@ RULES: Mapping[type[ColumnType], Callable[[Any, Floats], TypeRules]] = {
     Int64: IntegerRules,
     Float32: FloatRules,
     Float64: FloatRules,
+    ExactFloat: ExactFloatRules,
     Decimal: DecimalRules,
     String: StringRules,
     Json: JsonTextRules,
