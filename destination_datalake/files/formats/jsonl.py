@@ -131,11 +131,12 @@ class JsonLinesEncoder:
 def _from_the_start(table: pa.Table) -> pa.Table:
     """Return the rows with the objects and lists of a slice copied: DuckDB 2.0 refuses structs in structs that begin
     behind the start of their memory."""
-    for position, column in enumerate(table.columns):
+    columns: list[Any] = table.columns
+    for position, column in enumerate(columns):
         if pa.types.is_nested(column.type) and any(_begins_later(chunk) for chunk in column.chunks):
             # One array alone would be returned as it is.
-            copied = [pa.concat_arrays([chunk, chunk.slice(0, 0)]) for chunk in column.chunks]
-            table = table.set_column(position, table.schema.field(position), pa.chunked_array(copied, column.type))
+            copied: list[Any] = [pa.concat_arrays([chunk, chunk.slice(0, 0)]) for chunk in column.chunks]
+            table = table.set_column(position, table.schema.field(position), pa.chunked_array(copied))
     return table
 
 

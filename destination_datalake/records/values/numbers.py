@@ -61,7 +61,7 @@ class IntegerRules(ScalarRules):
 class FloatRules(ScalarRules):
     """Doubles: the nearest to what was sent, null beyond their range."""
 
-    native_type = pa.float64()
+    native_type: pa.DataType = pa.float64()
     text_type = pa.string()
     shape = float
     # Exponents that neither overflow nor round to zero.
