@@ -77,7 +77,7 @@ class Landing:
 
     def files(self, folder: Path) -> Sequence[Path]:
         """Copy the data files that readers of the table find."""
-        paths = []
+        paths: list[Path] = []
         live = None if self.kind != "ICEBERG" else {each.file.file_path for each in self.iceberg().scan().plan_files()}
         for key, content in self._objects(f"{self.name.database}/{self.name.table}").items():
             uri = f"s3://{BUCKET}/{key}"
@@ -152,5 +152,4 @@ class Landing:
         s3 = self.cloud.access.client("s3")
         pages = s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix)
         keys = [entry["Key"] for page in pages for entry in page.get("Contents", [])]
-        found = {key: s3.get_object(Bucket=BUCKET, Key=key)["Body"].read() for key in keys}
-        return found
+        return {key: s3.get_object(Bucket=BUCKET, Key=key)["Body"].read() for key in keys}

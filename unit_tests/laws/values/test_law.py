@@ -26,6 +26,7 @@ EXAMPLES = 80
 VALUES = 50_000 / 9
 """The values that each of the nine are tried on by `make laws`, at least."""
 
+DATES: st.SearchStrategy[ColumnType] = st.sampled_from([Date(), Timestamp(zoned=True), Timestamp(zoned=False)])
 SCALARS = everyday_types.filter(lambda type_: not isinstance(type_, Struct | List))
 ODD_TEXTS = [
     "",
@@ -61,7 +62,7 @@ def texts(type_: ColumnType) -> st.SearchStrategy[str]:
 @st.composite
 def batches(draw: st.DrawFn, partitioned: str | None) -> tuple[tuple[Field, ...], Records]:
     """Columns, and records with few different values of each, so that partitions have several rows."""
-    of_partition = st.sampled_from([Date(), Timestamp(True), Timestamp(False)]) if partitioned == "day" else SCALARS
+    of_partition = DATES if partitioned == "day" else SCALARS
     named = [replace(column, name=f"c_{number}") for number, column in enumerate(draw(few_columns))]
     columns = (*named, Field("p", "p", draw(of_partition)), Field("t", "t", String()))
     pools = {column.source: draw(st.lists(texts(column.type), min_size=1, max_size=12)) for column in columns}

@@ -277,7 +277,7 @@ def test_a_field_that_has_the_name_of_a_partition_field_gets_a_column_with_a_suf
 def test_a_table_goes_on_without_the_field_that_it_is_partitioned_and_sorted_by(
     lake: Lake, now: tuple[Field, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
-    arranged = {"partition_by": [{"source": "at", "transform": "day"}], "sort_by": [{"source": "at"}]}
+    arranged: dict[str, Any] = {"partition_by": [{"source": "at", "transform": "day"}], "sort_by": [{"source": "at"}]}
     lake.commit_rows(opened(lake, **arranged), row(1, "2024-01-01"))
 
     table = opened(lake, columns=now, **arranged)
