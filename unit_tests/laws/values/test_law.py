@@ -28,18 +28,8 @@ VALUES = 50_000 / 9
 
 DATES: st.SearchStrategy[ColumnType] = st.sampled_from([Date(), Timestamp(zoned=True), Timestamp(zoned=False)])
 SCALARS = everyday_types.filter(lambda type_: not isinstance(type_, Struct | List))
-ODD_TEXTS = [
-    "",
-    ".",
-    "..",
-    " ",
-    "/",
-    "a/b=c%2F",
-    "null",
-    "__HIVE_DEFAULT_PARTITION__",
-    "\x00\x1f\x7f\x85",
-    "\ufffe\uffff",
-]
+ODD_TEXTS = ["", ".", "..", " ", "/", "a/b=c%2F", "null", "__HIVE_DEFAULT_PARTITION__", "\x00\x1f\x7f\x85"]
+ODD_TEXTS += ["\ufffe\uffff", "\ud7ff" * 20, "\uffff" * 20]
 LONG_TEXTS = ["x" * 900, "é" * 600, "😀" * 300, "%" * 400, "\U0010ffff" * 20, "=" * 300]
 TEXTS = st.text(max_size=40) | st.sampled_from(ODD_TEXTS) | st.sampled_from(LONG_TEXTS)
 SMALL, LARGE = [0, 0, 17, 900], [0] * 60 + [70_000, 3_000_000, 22_000_000]
