@@ -42,6 +42,8 @@ def rules_for(type_: ColumnType, floats: Floats) -> TypeRules:
 
     They are cached: decoders of nested types are costly to make.
     """
+    if isinstance(type_, ExactFloat):  # No type of columns: a way to read one.
+        return ExactFloatRules(type_, floats)
     return RULES[type(type_)](type_, floats)
 
 
@@ -51,7 +53,6 @@ RULES: Mapping[type[ColumnType], Callable[[Any, Floats], TypeRules]] = {
     Int64: IntegerRules,
     Float32: FloatRules,
     Float64: FloatRules,
-    ExactFloat: ExactFloatRules,
     Decimal: DecimalRules,
     String: StringRules,
     Json: JsonTextRules,
