@@ -17,7 +17,7 @@ from destination_datalake.aws.errors import explain
 from destination_datalake.aws.withdrawal import undone_on_failure
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.expiry import expiry_failure, has_expired
-from destination_datalake.files.kept_keys import KeptKeys
+from destination_datalake.files.kept_keys import KeptKeys, columns_to_read
 from destination_datalake.files.plan import FilePlan
 from destination_datalake.files.reading.segments import contents
 from destination_datalake.files.segments import LocalFile
@@ -57,7 +57,7 @@ def _encode_unit(unit: EncodeUnit, access: AwsAccess) -> UnitResult:
 def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
     s3 = access.client("s3")
     # JSON cannot express NaN and infinities.
-    decoder = BlockDecoder(unit.plan.columns, Floats.FINITE if unit.plan.format == "jsonl" else Floats.ANY)
+    decoder = BlockDecoder(columns_to_read(unit.plan), Floats.FINITE if unit.plan.format == "jsonl" else Floats.ANY)
     # An attempt that Spark has given up may still run, on another machine for long: its objects have names of
     # their own, or it would overwrite or delete those of the next attempt.
     attempt = f"{unit.name}-{secrets.token_hex(4)}"

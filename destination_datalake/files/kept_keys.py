@@ -18,12 +18,25 @@ import pyarrow.compute as pc
 
 from destination_datalake.records.block import Decoded, RefusedLine, RowLines, numbers_of
 from destination_datalake.records.changes import TRUNCATED, path_step
+from destination_datalake.records.values.numbers import ExactFloat
+from destination_datalake.schema.types import Field, Float32, Float64
 
 if TYPE_CHECKING:
     from destination_datalake.files.plan import FilePlan
 
 KEY_CHANGED = "DESTINATION_RECORD_KEY_CHANGED"
 """The reason of these rejects."""
+
+
+def columns_to_read(plan: FilePlan) -> tuple[Field, ...]:
+    """Return the columns of a plan as they are to be read, so that different numbers are different keys."""
+    key = plan.dedup.key if plan.dedup is not None else ()
+    return tuple(
+        replace(column, type=ExactFloat())
+        if column.name in key and isinstance(column.type, Float32 | Float64)
+        else column
+        for column in plan.columns
+    )
 
 
 class KeptKeys:

@@ -17,8 +17,18 @@ from destination_datalake.partitioning.spec import (
 )
 from destination_datalake.partitioning.templates import PathTemplate, is_key_folder, variables
 from destination_datalake.partitioning.texts import date_text, escaped, iceberg_text, unescaped, value_text
+from destination_datalake.partitioning.transforms import permits
 from destination_datalake.schema.narrowest import widest
-from destination_datalake.schema.types import ColumnType, Date, Int64, String
+from destination_datalake.schema.types import (
+    Boolean,
+    ColumnType,
+    Date,
+    Decimal,
+    Float64,
+    Int64,
+    String,
+    Timestamp,
+)
 
 MAX_KEY_BYTES = 1024
 """The longest key of an object in bytes of UTF-8 (S3 user guide: object key names)."""
@@ -27,6 +37,20 @@ _NO_TIME = {"year": "0000", "month": "00", "day": "00", "hour": "00", "date": "0
 _DATE = "-?[0-9]{4,5}-[0-9]{2}-[0-9]{2}"
 _FIRST_DAY, _LAST_DAY = ((day - date(1970, 1, 1)).days for day in (date.min, date.max))
 _VARIABLE = re.compile(r"\{([^{}]*)\}")
+_NO_LOCATION = re.compile("[\ufffe\uffff]")
+"""Characters that no location in the catalog can have (Glue API: LocationString), and that Hive does not escape."""
+
+
+_YEARS = "(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_TEXTS = {
+    Boolean: "true|false",
+    Int64: "-?[0-9]{1,19}",
+    Float64: "-?[0-9.]+(?:e[+-]?[0-9]+)?|NaN|-?Infinity",
+    Decimal: "-?[0-9]+(?:[.][0-9]+)?",
+    Date: _YEARS,
+    Timestamp: f"{_YEARS} [0-9:.]+",
+}
+"""The texts of keys of these types that engines read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +95,34 @@ class PartitionKey:
         """Its name in the catalog."""
         return self.field.name
 
+    def takes(self, source: ColumnType) -> bool:
+        """Whether all values of a column of that type can be values of the key, once transformed."""
+        if not permits(self.field.transform, source):
+            return False
+        if isinstance(self.field.transform, CalendarPart):
+            return True
+        match self.type, widest(source):
+            case (String(), _) | (Timestamp(), Timestamp()):
+                return True
+            case Decimal(digits, scale), Decimal(of_source, finer):
+                return of_source - finer <= digits - scale and finer <= scale
+            case own, other:
+                return own == other
+
+    def holds(self, text: str) -> bool:
+        """Whether a text in the catalog is a value of the key's type: engines fail on a table with any other."""
+        pattern = _TEXTS.get(type(self.type))
+        return pattern is None or text == self.null or re.fullmatch(pattern, text) is not None
+
     def text(self, value: PartitionValue) -> str:
-        """Return the value as the catalog has it."""
+        """Return the value as the catalog has it; what that cannot hold is null."""
         transform = self.field.transform
         if value is None:
             return self.null
         if not isinstance(transform, CalendarPart):
             text = value_text(value, self.source)
+            if _NO_LOCATION.search(text):
+                return self.null
             # Athena puts projected values into storage.location.template as they are, and separates them by commas.
             return escaped(text, also=",") if self.projected else text
         assert isinstance(value, int)
@@ -85,6 +130,10 @@ class PartitionKey:
             # A time zone can move a moment out of the years 1 to 9999, and engines fail on such a key of type date.
             return date_text(min(max(value, _FIRST_DAY), _LAST_DAY))
         return f"{value:0{transform.digits or 1}}"
+
+    def folder_text(self, text: str) -> str:
+        """Return a value, as the catalog has it, as it is in folders."""
+        return text if self.projected else escaped(text)
 
     @property
     def pattern(self) -> str:
@@ -128,24 +177,32 @@ class PartitionFolders:
         return cls(nulls, named, max_bytes)
 
     def folder(self, values: Sequence[PartitionValue]) -> str:
-        """Return the folder of a partition. Raises ConfigError if S3 permits no key of that length."""
-        return self.folder_of(self.texts(values))
-
-    def texts(self, values: Sequence[PartitionValue]) -> tuple[str, ...]:
-        """Return the values of a partition as the catalog has them."""
-        return tuple(key.text(value) for key, value in zip(self.keys, values, strict=True))
-
-    def folder_of(self, texts: Sequence[str]) -> str:
-        """Return the folder of a partition by its values in the catalog. Raises ConfigError as `folder` does."""
-        named = {key.name: text if key.projected else escaped(text) for key, text in zip(self.keys, texts, strict=True)}
-        folder = _VARIABLE.sub(lambda found: named[found[1]], self.template)
+        """Return the folder of a partition. Raises ConfigError if S3 permits no key of that length, even of nulls."""
+        folder = self._filled(self.texts(values))
         if len(folder.encode()) > self.max_bytes:
-            longest = max(named, key=lambda name: len(named[name]))
             raise ConfigError(
-                f"streams: a value of the partition key {longest} is too long for a folder: S3 allows keys of "
-                f"{MAX_KEY_BYTES} bytes. Choose another partition_by."
+                f"The folders of partitions have no room: S3 allows keys of {MAX_KEY_BYTES} bytes, and the table's own "
+                "folder takes nearly all of them. Choose a shorter bucket_prefix, or a partition_by of fewer fields."
             )
         return folder
+
+    def texts(self, values: Sequence[PartitionValue]) -> tuple[str, ...]:
+        """Return the values of a partition as the catalog has them.
+
+        Where they make a folder too long for S3, the longest are null: the rows have them in their column all the same.
+        """
+        texts = [key.text(value) for key, value in zip(self.keys, values, strict=True)]
+        while len(self._filled(texts).encode()) > self.max_bytes:
+            given = [n for n, key in enumerate(self.keys) if texts[n] != key.null]
+            if not given:
+                break
+            longest = max(given, key=lambda n: len(self.keys[n].folder_text(texts[n]).encode()))
+            texts[longest] = self.keys[longest].null
+        return tuple(texts)
+
+    def _filled(self, texts: Sequence[str]) -> str:
+        named = {key.name: key.folder_text(text) for key, text in zip(self.keys, texts, strict=True)}
+        return _VARIABLE.sub(lambda found: named[found[1]], self.template)
 
     def texts_of(self, folder: str) -> tuple[str, ...] | None:
         """Return the values, as the catalog has them, of the partition with this folder; None if there is none."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from destination_datalake.schema.names import METADATA_NAMES, SNAKE_CASE, Naming
+from destination_datalake.schema.names import METADATA_NAMES, SNAKE_CASE, Naming, path_of
 from destination_datalake.schema.types import (
     ColumnType,
     Field,
@@ -96,6 +96,12 @@ def assign_names(columns: Sequence[Field], naming: Naming, existing: Mapping[str
     """
     names = naming.identifiers_of_paths([column.path for column in columns], existing)
     return tuple(replace(column, name=name) for column, name in zip(columns, names, strict=True))
+
+
+def as_column(name: str, origin: str, type_: ColumnType) -> Field:
+    """Return a column of an existing table; `origin` is what the catalog records beside its name."""
+    *parents, source = path_of(origin)
+    return Field(name, source, type_, tuple(parents))
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ def widest(type_: ColumnType) -> ColumnType:
     match type_:
         case Int32():
             return Int64()
-        case Float32():
+        case Float32() | Float64():
             return Float64()
         case Struct(fields):
             return Struct(tuple(map(widest_field, fields)))

@@ -146,7 +146,7 @@ def units() -> str:
             example = Example.of({"path_layout": name, "partitioning": partitioning, "partition_source": "cursor"})
             assert example.folders is not None
             texts = example.folders.texts([None] * len(example.folders.keys))
-            nulls = NULL_PARTITION if {*texts} == {NULL_PARTITION} else example.folders.folder_of(texts)
+            nulls = NULL_PARTITION if {*texts} == {NULL_PARTITION} else example.folders.folder([None] * len(texts))
             default = " (default)" if partitioning == preset.default else ""
             keys = ", ".join(code(key.name) for key in example.folders.keys)
             rows.append([code(name), code(partitioning) + default, code(partition), keys, code(nulls)])

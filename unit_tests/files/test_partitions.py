@@ -140,19 +140,18 @@ def test_disk_that_cannot_be_written_is_a_transient_error_that_names_the_folder(
     assert (cloud.objects(), cloud.unfinished_uploads()) == ({}, [])
 
 
-def test_value_that_is_too_long_for_a_folder_is_a_config_error(cloud: Cloud, tmp_path: Path) -> None:
+def test_values_that_no_folder_can_have_are_in_the_null_partition(cloud: Cloud, tmp_path: Path) -> None:
     hive = PartitionFolders.hive((PartitionKey(replace(CITY, name="city_key"), String(), String()),))
     shape = plan(CITY)
     assert shape.partitioning is not None
     shape = replace(shape, partitioning=replace(shape.partitioning, path=hive))
+    cities = ["Rome", "R" * 2000, "\uffff", "é" * 600, ""]
 
-    result = encoded(cloud, tmp_path, shape, line("Rome", 1) + line("R" * 2000, 1))
+    result = encoded(cloud, tmp_path, shape, b"".join(line(city, 1) for city in cities))
 
-    assert isinstance(result, NotEncoded)
-    assert result.failure.type == "config_error"
-    assert result.failure.message.startswith("Stream shop.orders could not be written: ")
-    assert "city_key is too long for a folder" in result.failure.message
-    assert (cloud.objects(), cloud.unfinished_uploads()) == ({}, [])
+    assert isinstance(result, Encoded)
+    found = {row.order.city: file.uri.split("/")[-2] for file in result.files for row in rows(cloud, file)}
+    assert found == dict.fromkeys(cities, "city_key=__HIVE_DEFAULT_PARTITION__") | {"Rome": "city_key=Rome"}
 
 
 def test_unit_with_a_sort_order_alone_is_sorted(cloud: Cloud, tmp_path: Path) -> None:

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from destination_datalake.errors import ConfigError
 from destination_datalake.partitioning.paths import PartitionFolders, PartitionKey, key_type
-from destination_datalake.partitioning.spec import CalendarPart, Identity, PartitionField, PartitionValue
+from destination_datalake.partitioning.spec import (
+    NULL_PARTITION,
+    CalendarPart,
+    Identity,
+    PartitionField,
+    PartitionValue,
+)
 from destination_datalake.partitioning.templates import PathTemplate
 from destination_datalake.schema.types import (
     Boolean,
@@ -140,11 +146,27 @@ def test_a_folder_that_is_no_partition_s_has_no_values(folder: str) -> None:
     assert parts("{year}/{month}/{day}/{hour}").texts_of(folder) is None
 
 
-def test_a_value_too_long_for_a_key_of_s3_is_refused_without_quoting_it() -> None:
-    with pytest.raises(ConfigError, match="partition key key is too long") as refused:
-        identity(String()).folder(["secret" * 200])
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=40), min_size=3, max_size=3))
+def test_folders_are_as_long_as_s3_permits_and_of_values_that_do_not_fit_the_longest_are_null(texts: list[str]) -> None:
+    keys = [PartitionKey(PartitionField(f"k{n}", ("column",), Identity()), String(), String()) for n in range(3)]
+    folders = PartitionFolders.hive(keys, 140)
+    free = PartitionFolders.hive(keys)
 
-    assert "secret" not in str(refused.value)
+    folder, given = folders.folder(texts), folders.texts(texts)
+
+    assert len(folder.encode()) <= 140
+    assert folders.texts_of(folder) == given
+    kept = {each for each, text in zip(given, free.texts(texts), strict=True) if each == text}
+    assert set(given) - kept <= {NULL_PARTITION}
+    if len(free.folder(texts).encode()) <= 140:
+        assert given == free.texts(texts)
+
+
+def test_a_table_whose_folder_leaves_no_room_for_partitions_is_refused() -> None:
+    key = PartitionKey(PartitionField("key", ("column",), Identity()), String(), String())
+
+    with pytest.raises(ConfigError, match="shorter bucket_prefix"):
+        PartitionFolders.hive([key], 20).folder(["x" * 30])
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
@@ -115,7 +115,7 @@ class JsonLinesEncoder:
         self._duckdb.close()
 
     def _encode_vectorised(self, zoneless: pa.Table) -> list[memoryview]:
-        self._duckdb.register("records", zoneless.rename_columns(self._aliases))
+        self._duckdb.register("records", _from_the_start(zoneless).rename_columns(self._aliases))
         try:
             lines = self._duckdb.sql(self._query).to_arrow_table().column(0)
         finally:
@@ -126,6 +126,26 @@ class JsonLinesEncoder:
             for chunk in lines.chunks
             if len(chunk)
         ]
+
+
+def _from_the_start(table: pa.Table) -> pa.Table:
+    """Return the rows with the objects and lists of a slice copied: DuckDB 2.0 refuses structs in structs that begin
+    behind the start of their memory."""
+    columns: list[Any] = table.columns
+    for position, column in enumerate(columns):
+        if pa.types.is_nested(column.type) and any(_begins_later(chunk) for chunk in column.chunks):
+            # One array alone would be returned as it is.
+            copied: list[Any] = [pa.concat_arrays([chunk, chunk.slice(0, 0)]) for chunk in column.chunks]
+            table = table.set_column(position, table.schema.field(position), pa.chunked_array(copied))
+    return table
+
+
+def _begins_later(array: pa.Array[Any]) -> bool:
+    if array.offset:
+        return True
+    if isinstance(array, pa.StructArray):
+        return any(_begins_later(array.field(i)) for i in range(array.type.num_fields))
+    return isinstance(array, pa.ListArray) and _begins_later(array.values)
 
 
 def _encode_row_by_row(zoneless: pa.Table) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import decimal
 import re
-from math import inf, isinf, nan
+from math import inf, isfinite, isinf, nan
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from destination_datalake.records.changes import (
     nulled,
 )
 from destination_datalake.records.values.rules import ScalarRules, require
-from destination_datalake.schema.types import Decimal
+from destination_datalake.schema.types import Decimal, Float64
 
 # No two repeats stand side by side that take the same characters: a text of any length is judged in linear time.
 _NUMBER = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:[eE]([+-]?)(\d+))?", re.ASCII)
@@ -61,7 +61,7 @@ class IntegerRules(ScalarRules):
 class FloatRules(ScalarRules):
     """Doubles: the nearest to what was sent, null beyond their range."""
 
-    native_type = pa.float64()
+    native_type: pa.DataType = pa.float64()
     text_type = pa.string()
     shape = float
     # Exponents that neither overflow nor round to zero.
@@ -86,6 +86,31 @@ class FloatRules(ScalarRules):
                 return nulled(raw, changes, SERIALIZATION_ERROR)
             number = float(text)
         return nulled(raw, changes, FIELD_SIZE_LIMITATION) if isinf(number) else number
+
+
+class ExactFloat(Float64):
+    """A number by which rows are told apart: doubles to which different numbers would round are noted as changed."""
+
+
+class ExactFloatRules(FloatRules):
+    """Doubles of which each is that of one number: of an integer, that integer, otherwise its shortest text."""
+
+    native_type = pa.int64()
+    # At most 15 digits: no two numbers of so many have the same double.
+    canonical = r"^-?(?:[0-9]{1,15}|[0-9]{1,9}\.[0-9]{1,6})$"
+
+    def verified(self, array: Any) -> Any:
+        """Return integers as doubles. Raises ArrowInvalid if one may not be exact: beyond 2^53 either way."""
+        return array.cast(self.arrow_type)
+
+    def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
+        """Return the double nearest to a number, or to the text of a string."""
+        number = super().coerce(raw, changes)
+        if isinstance(number, float) and isfinite(number):
+            own = decimal.Decimal(number) if number.is_integer() else decimal.Decimal(repr(number))
+            if own != exact_number(_number_text(raw)):
+                changes.append(ValueChange("", TRUNCATED, FIELD_SIZE_LIMITATION, raw))
+        return number
 
 
 class DecimalRules(ScalarRules):

@@ -8,7 +8,13 @@ from typing import Any, NamedTuple
 
 from destination_datalake.records.changes import Coercer, Floats, Value, ValueChange, below, bounded, path_step
 from destination_datalake.records.values.nested import ListRules, StructRules
-from destination_datalake.records.values.numbers import DecimalRules, FloatRules, IntegerRules
+from destination_datalake.records.values.numbers import (
+    DecimalRules,
+    ExactFloat,
+    ExactFloatRules,
+    FloatRules,
+    IntegerRules,
+)
 from destination_datalake.records.values.rules import TypeRules
 from destination_datalake.records.values.temporal import DateRules, TimestampRules
 from destination_datalake.records.values.text import BooleanRules, JsonTextRules, StringRules
@@ -36,6 +42,8 @@ def rules_for(type_: ColumnType, floats: Floats) -> TypeRules:
 
     They are cached: decoders of nested types are costly to make.
     """
+    if isinstance(type_, ExactFloat):  # No type of columns: a way to read one.
+        return ExactFloatRules(type_, floats)
     return RULES[type(type_)](type_, floats)
 
 

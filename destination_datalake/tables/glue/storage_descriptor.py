@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from destination_datalake.aws.address import S3Address
+from destination_datalake.schema.columns import as_column
 from destination_datalake.schema.evolution import AddColumn, SchemaChange, apply_changes
 from destination_datalake.schema.glue import glue_type, parse_glue_type
 from destination_datalake.schema.names import comment_of
@@ -43,6 +44,13 @@ def column_type_names(table_input: TableInput) -> dict[str, str]:
 def column_sources(table_input: TableInput) -> dict[str, str]:
     """Return the keys in the record that the columns were made for, by column name."""
     return {column["Name"]: column.get("Comment") or column["Name"] for column in _columns(table_input)}
+
+
+def known_columns(table_input: TableInput) -> tuple[Field, ...]:
+    """Return the columns of types that this connector writes, with the keys in the record that they were made for."""
+    sources = column_sources(table_input)
+    types = column_types(table_input)
+    return tuple(as_column(name, sources[name], type_) for name, type_ in types.items() if type_ is not None)
 
 
 def change_columns(table_input: TableInput, changes: Sequence[SchemaChange]) -> None:

@@ -31,6 +31,7 @@ from destination_datalake.tables.glue.storage_descriptor import (
     column_sources,
     column_type_names,
     column_types,
+    known_columns,
     table_location,
 )
 from destination_datalake.tables.hive.cleanup import Cleanup
@@ -115,7 +116,7 @@ class HiveTable:
         sources = column_sources(table_input) | {key["Name"].lower(): None for key in self._partition_keys}
         columns = self._owner.name_columns(self.name, table_input["Parameters"], sources, self._columns)
         self._columns = inherited_columns(self.name, self._stream, columns, self._owner.naming, table_input)
-        wanted = wanted_scheme(self._layout, self._columns)
+        wanted = wanted_scheme(replace(self._layout, known=known_columns(table_input)), self._columns)
         self._scheme = scheme_of(self._stream.id, self.name, table_input, wanted, self._columns)
         location, generation = table_location(table_input), self._stream.generation
         self._location.accept(self._stream.id, self.name, "Hive", location, created=created)
@@ -134,6 +135,7 @@ class HiveTable:
             return self._reconciled_content(table_input)
 
         self._replan(begin, version)
+        self._index.warn_of_retyped(self._current, self._columns, self._plan.columns)
 
     def plan(self) -> FilePlan:
         """Return the plan for the next batch: the content's folder, and columns as wide as its types."""

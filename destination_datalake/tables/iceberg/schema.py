@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pyiceberg.table import Transaction
 from pyiceberg.table.metadata import TableMetadata
 
+from destination_datalake.schema.columns import as_column
 from destination_datalake.schema.evolution import AddColumn, SchemaChange, Widen, evolve
 from destination_datalake.schema.iceberg import from_iceberg, iceberg_field, iceberg_type
 from destination_datalake.schema.types import ColumnType, Field
@@ -16,6 +17,25 @@ from destination_datalake.schema.types import ColumnType, Field
 def column_types(metadata: TableMetadata) -> dict[str, ColumnType | None]:
     """Return the types of the table's columns by name; None for a type that this connector never writes."""
     return {field.name: from_iceberg(field.field_type) for field in metadata.schema().fields}
+
+
+def column_sources(metadata: TableMetadata) -> dict[str, str | None]:
+    """Return the origins of the table's columns by name, in lower case; None for names that no column may get.
+
+    Those are the names of partition fields, in former specs too (Iceberg: PartitionSpec).
+    """
+    fields = (field for spec in metadata.partition_specs for field in spec.fields)
+    columns = {field.name.lower(): field.doc or field.name for field in metadata.schema().fields}
+    return {**{field.name.lower(): None for field in fields}, **columns}
+
+
+def known_columns(metadata: TableMetadata) -> tuple[Field, ...]:
+    """Return the table's columns of types that this connector writes, with the keys that they were made for."""
+    return tuple(
+        as_column(field.name, field.doc or field.name, type_)
+        for field in metadata.schema().fields
+        if (type_ := from_iceberg(field.field_type)) is not None
+    )
 
 
 def missing_changes(columns: Sequence[Field], transaction: Transaction) -> tuple[SchemaChange, ...]:

@@ -47,7 +47,13 @@ from destination_datalake.tables.iceberg.layout.sorting import sort_order, sort_
 from destination_datalake.tables.iceberg.metadata.catalog import COMMENT
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from destination_datalake.tables.iceberg.promotion import Promotion
-from destination_datalake.tables.iceberg.schema import apply_changes, column_types, missing_changes
+from destination_datalake.tables.iceberg.schema import (
+    apply_changes,
+    column_sources,
+    column_types,
+    known_columns,
+    missing_changes,
+)
 from destination_datalake.tables.iceberg.snapshots.entries import Entries, promoted_to_double
 from destination_datalake.tables.iceberg.write_modes.append import Append
 from destination_datalake.tables.iceberg.write_modes.choice import write_mode
@@ -138,7 +144,7 @@ class IcebergTable:
         self._databases.govern(self.name.database)
         table, columns = self._begin(table)
         if not self._is_ours(table):
-            self._wanted_layout(columns).warn_of_difference(table.metadata, self.name)
+            self._wanted_layout(columns, known_columns(table.metadata)).warn_of_difference(table.metadata, self.name)
         # Files in a former sort order are as good: unlike the partition spec, it is not followed during a sync.
         self._plan = replace(self._plan, sort_order=sort_order(table.metadata, self._plan.columns))
         self._plan = replace(self._plan, folder=f"{table.location().rstrip('/')}/data")
@@ -267,7 +273,7 @@ class IcebergTable:
     ) -> tuple[WriteMode, tuple[Field, ...]] | Ungoverned:
         """Reconcile the schema and make the write mode's branch ready; return the mode and the columns to write."""
         self._require_compatible(table.metadata)
-        sources = {field.name.lower(): field.doc or field.name for field in table.schema().fields}
+        sources = column_sources(table.metadata)
         columns = self._owner.name_columns(self.name, table.properties, sources, self._columns)
         type_names = {field.name: str(field.field_type) for field in table.schema().fields}
         existing, limits = column_types(table.metadata), ColumnLimits.of(self._layout.config, self._stream.id)
@@ -293,7 +299,7 @@ class IcebergTable:
         if reconciled.conflicts:
             self._add_comment(reconciled, transaction)
         if self._is_ours(table):
-            self._wanted_layout(reconciled.columns).apply(transaction)
+            self._wanted_layout(reconciled.columns, known_columns(table.metadata)).apply(transaction)
         if (ungoverned := self._commits.ungoverned(transaction.table_metadata)) is not None:
             return ungoverned
         names = self._deduplication(reconciled.columns)
@@ -320,10 +326,14 @@ class IcebergTable:
         if (comment := reconciled.comment(existing)) != existing:
             transaction.set_properties({COMMENT: comment})
 
-    def _wanted_layout(self, columns: tuple[Field, ...]) -> WantedLayout:
-        """Return the partitions and the sort order that the options mean for columns with these names."""
+    def _wanted_layout(self, columns: tuple[Field, ...], known: tuple[Field, ...] = ()) -> WantedLayout:
+        """Return the partitions and the sort order that the options mean for columns with these names.
+
+        `known` are the columns of an existing table.
+        """
         if self._wanted is None or self._wanted[0] != columns:
-            partition_by, sort_by = self._layout.iceberg_fields(columns), self._layout.sort_fields(columns)
+            layout = replace(self._layout, known=known)
+            partition_by, sort_by = layout.iceberg_fields(columns), layout.sort_fields(columns)
             self._wanted = columns, WantedLayout(self._stream.id, partition_by, sort_by)
         return self._wanted[1]
 

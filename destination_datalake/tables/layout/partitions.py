@@ -72,12 +72,15 @@ class TableLayout:
     """What the options say about where the data of one stream's table lies, and how it is arranged there.
 
     In all methods `columns` are the stream's columns under their names in the table; None leaves the matter to the
-    table. Raises ConfigError if `partition_by` or `sort_by` names a field that the stream does not have.
+    table. Raises ConfigError if `partition_by` or `sort_by` names a field that neither the stream has nor `known`, the
+    columns of the existing table: what the stream sends no longer, or as another type, stays what tables are arranged
+    by.
     """
 
     stream: Stream
     config: Config
     location: TableLocation
+    known: tuple[Field, ...] = ()
 
     def iceberg_fields(self, columns: Sequence[Field]) -> tuple[PartitionField, ...] | None:
         """Return the partition fields of an Iceberg table.
@@ -105,7 +108,7 @@ class TableLayout:
         if fields is None:
             return None
         digits = template is not None or projected
-        types = {path: type_ for _, path, type_ in _sources((*METADATA_COLUMNS, *columns), (), ())}
+        types = {path: type_ for _, path, type_ in _sources((*METADATA_COLUMNS, *self.known, *columns), (), ())}
         keys = [
             PartitionKey(field, key_type(field, types[field.source], digits=digits), types[field.source], projected)
             for field in fields
@@ -154,7 +157,7 @@ class TableLayout:
                     "name. Add it to the partition_by of this stream in streams."
                 )
         if times and (source := self._date_source(columns)) is None:
-            if given:
+            if given and not self.known:
                 raise ConfigError(
                     f"path_layout has a folder of {{{times[0]}}}, and stream {self.stream.id} no date for it. Set "
                     "partition_source to extracted_at."
@@ -173,9 +176,7 @@ class TableLayout:
             return None
         fields = []
         for each in given:
-            source = self._resolved(each.source, columns, "sort_by")
-            if not permits(Identity(), source.type):
-                raise self._not_permitted(each.source, source.type, "sorted by", "sort_by")
+            source = self._resolved(each.source, columns, "sort_by", Identity(), "sorted by")
             fields.append(SortField(source.path, each.direction == "ascending", each.nulls == "first"))
         return tuple(fields)
 
@@ -185,10 +186,9 @@ class TableLayout:
             return None
         fields = []
         for each in given:
-            source = self._resolved(each.source, columns, "partition_by")
             transform = parse_transform(each.transform)
-            if not permits(transform, source.type):
-                raise self._not_permitted(each.source, source.type, f"partitioned by its {transform}", "partition_by")
+            what = f"partitioned by its {transform}"
+            source = self._resolved(each.source, columns, "partition_by", transform, what)
             fields.append(PartitionField(each.name or self._name(source, transform), source.path, transform))
         return fields
 
@@ -210,17 +210,30 @@ class TableLayout:
             return source.label if self.config.table_type == "ICEBERG" else f"{source.label}_key"
         return f"{source.label}_{kind}"
 
-    def _resolved(self, name: str, columns: Sequence[Field], option: str) -> Source:
+    def _resolved(self, name: str, columns: Sequence[Field], option: str, transform: Transform, what: str) -> Source:
         """Return the column, or the field inside one, that an option names by its key in the records."""
         if name in ("extracted_at", EXTRACTED_AT):
             return _extracted_at()
-        for keys, path, type_ in _sources(columns, (), ()):
-            if ".".join(keys) == name:
-                return Source(path, type_, "_".join(path))
-        raise ConfigError(
-            f"streams: {option} of stream {self.stream.id} names the field {name}, which the stream does not have. "
-            "Correct the name, or leave the entry out."
-        )
+        sent, known = _named(name, columns), _named(name, self.known)
+        fitting = (each for each in (*sent, *known) if permits(transform, each.type))
+        source = next(fitting, None)
+        if source is None:
+            if sent or known:
+                raise self._not_permitted(name, (sent or known)[0].type, what, option)
+            raise ConfigError(
+                f"streams: {option} of stream {self.stream.id} names the field {name}, which the stream does not have. "
+                "Correct the name, or leave the entry out."
+            )
+        if source not in sent:
+            _logger.warning(
+                "Stream %s has no field %s that rows could be %s any more. In its new rows that is null; all their "
+                "values are kept. Correct %s of this stream if another field has taken its place.",
+                self.stream.id,
+                name,
+                what,
+                option,
+            )
+        return source
 
     def _date_source(self, columns: Sequence[Field]) -> Source | None:
         """Return the column that `partition_source` means if it is a date or a timestamp; otherwise log that."""
@@ -264,6 +277,12 @@ def _sources(
         yield (*keys, *field.path), (*path, field.name), field.type
         if isinstance(field.type, Struct):
             yield from _sources(field.type.fields, (*keys, *field.path), (*path, field.name))
+
+
+def _named(name: str, columns: Sequence[Field]) -> list[Source]:
+    return [
+        Source(path, type_, "_".join(path)) for keys, path, type_ in _sources(columns, (), ()) if ".".join(keys) == name
+    ]
 
 
 def _extracted_at() -> Source:

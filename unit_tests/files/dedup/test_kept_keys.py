@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import decimal
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +16,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from destination_datalake.files.dedup.keys import canonical_keys
 from destination_datalake.files.encode import encode
-from destination_datalake.files.kept_keys import KEY_CHANGED, KeptKeys
+from destination_datalake.files.kept_keys import KEY_CHANGED, KeptKeys, columns_to_read
 from destination_datalake.files.plan import Deduplication, FilePlan
 from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.records.reader import BlockDecoder
 from destination_datalake.rejects.location import RejectLocation
-from destination_datalake.schema.types import Decimal, Field, Int64, Struct, Timestamp
+from destination_datalake.schema.types import ColumnType, Decimal, Field, Float32, Float64, Int64, Struct, Timestamp
 from unit_tests.cloud import BUCKET, Cloud, on_disk
 
 COLUMNS = (
@@ -30,14 +33,18 @@ COLUMNS = (
     Field("at", "at", Timestamp(zoned=True)),
     Field("note", "note", Int64()),
     Field("deleted", "deleted", Timestamp(zoned=True)),
+    Field("number", "number", Float64()),
     Field("address", "the", Struct((Field("zip", "zip", Int64()),))),
 )
-DEDUP = Deduplication(("id", "code"), "at", "deleted")
+DEDUP = Deduplication(("id", "code", "number"), "at", "deleted")
 
 
 def plan(dedup: Deduplication | None = DEDUP) -> FilePlan:
     folder = f"s3://{BUCKET}/shop/orders"
     return FilePlan("parquet", "ZSTD", COLUMNS, {}, folder, False, 1 << 27, None, None, dedup=dedup)
+
+
+READ = columns_to_read(plan())
 
 
 def line(changes: list[dict[str, str]] | None = None, code: object = 1, **values: object) -> bytes:
@@ -66,6 +73,7 @@ KEPT = {
 }
 REFUSED = {
     "a key is nulled": line(Id="one"),
+    "a key is rounded": line(number=2**53 + 1),
     "a key is out of range": line(Id=2**70),
     "a key is cut": line(code=1.234),
     "a cursor is nulled": line(at="yesterday"),
@@ -95,8 +103,61 @@ def test_a_record_is_refused_if_its_key_was_changed_or_its_cursor_lost(kind: str
 def refusals(block: bytes) -> list[tuple[bytes, str, str]]:
     keys = KeptKeys.of(plan())
     assert keys is not None
-    refused = [each for decoded in BlockDecoder(COLUMNS).decode(block) for each in keys.refuse(decoded).refused]
+    refused = [each for decoded in BlockDecoder(READ).decode(block) for each in keys.refuse(decoded).refused]
     return [(each.line, each.reason, each.message) for each in refused]
+
+
+ODD_NUMBERS = [
+    "1.0",
+    "-0",
+    "1e-400",
+    "2e-400",
+    "1e3",
+    "5.00000000000000000001",
+    "0.1",
+    "0.10000000000000001",
+    "1e23",
+    "1e22",
+    "0E-9",
+    "9007199254740993.0",
+    "9007199254740992.5",
+    "4503599627370496.4",
+    "4503599627370496",
+    '"7"',
+    '"007"',
+]
+NUMBERS = (
+    st.integers(2**53 - 2, 2**53 + 9).map(str)
+    | st.integers(-(2**70), 2**70).map(str)
+    | st.floats(allow_nan=False, allow_infinity=False).map(json.dumps)
+    | st.sampled_from(ODD_NUMBERS)
+)
+
+
+@pytest.mark.parametrize("type_", [Float32(), Float64(), Decimal(38, 18), Int64()], ids=str)
+@given(texts=st.lists(NUMBERS, min_size=1, max_size=12))
+def test_different_numbers_are_different_keys_or_rejects(type_: ColumnType, texts: list[str]) -> None:
+    # Given records whose keys are numbers in any notation
+    numbered = FilePlan("parquet", "ZSTD", (Field("n", "n", type_),), {}, "", False, 1, None, None)
+    given_plan = replace(numbered, dedup=Deduplication(("n",)))
+    lines = [b'{"type":"RECORD","record":{"stream":"s","data":{"n":%b},"emitted_at":1}}' % t.encode() for t in texts]
+
+    # When they are read
+    keys = KeptKeys.of(given_plan)
+    assert keys is not None
+    parts = [*map(keys.refuse, BlockDecoder(columns_to_read(given_plan)).decode(b"\n".join([*lines, b""])))]
+
+    # Then each is a row, whose key no other number has, or a reject
+    sent: dict[Any, set[decimal.Decimal]] = {}
+    for part in parts:
+        for place, key in zip(part.places, canonical_keys(part.columns).to_pylist(), strict=True):
+            sent.setdefault(key, set()).add(decimal.Decimal(json.loads(texts[place], parse_float=str, parse_int=str)))
+    assert all(len(numbers) == 1 for numbers in sent.values())
+    refused = sorted(each.line for part in parts for each in part.refused)
+    assert len(refused) + sum(part.rows for part in parts) == len(texts)
+    # And integers that a double holds are rows
+    held = {t for t in texts if t.lstrip("-").isdigit() and abs(int(t)) <= 2**53}
+    assert not [line for line in refused for t in held if line == lines[texts.index(t)]]
 
 
 def test_without_deduplication_nothing_is_guarded() -> None:
@@ -107,7 +168,7 @@ def test_without_a_cursor_only_keys_are_guarded() -> None:
     keys = KeptKeys.of(plan(Deduplication(("id",))))
     assert keys is not None
 
-    [decoded] = BlockDecoder(COLUMNS).decode(REFUSED["a cursor is nulled"] + REFUSED["a key is cut"])
+    [decoded] = BlockDecoder(READ).decode(REFUSED["a cursor is nulled"] + REFUSED["a key is cut"])
 
     assert keys.refuse(decoded) is decoded
 
@@ -121,8 +182,8 @@ def test_the_rows_of_the_others_are_as_they_would_be_without_them(kinds: list[st
     lines = [{**KEPT, **REFUSED}[kind] for kind in kinds]
     kept = [number for number, kind in enumerate(kinds) if kind in KEPT]
 
-    guarded = [keys.refuse(decoded) for decoded in BlockDecoder(COLUMNS).decode(b"".join(lines))]
-    alone = [*BlockDecoder(COLUMNS).decode(b"".join(lines[number] for number in kept))]
+    guarded = [keys.refuse(decoded) for decoded in BlockDecoder(READ).decode(b"".join(lines))]
+    alone = [*BlockDecoder(READ).decode(b"".join(lines[number] for number in kept))]
 
     assert sorted(place for each in guarded for place in each.places) == kept
     assert rows(guarded) == rows(alone)

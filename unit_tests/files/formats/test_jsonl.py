@@ -99,6 +99,31 @@ def test_encoder_takes_any_number_of_tables() -> None:
     assert set(written) == {b'{"id":1}\n'}
 
 
+POINT = pa.struct([("at", pa.struct([("x", pa.int64())]))])
+MOMENT = pa.struct([("at", pa.struct([("x", pa.int64()), ("when", pa.timestamp("us", "UTC"))]))])
+
+
+@pytest.mark.parametrize(
+    "type_", [POINT, pa.list_(MOMENT), pa.struct([("points", pa.list_(POINT)), ("point", POINT)])], ids=str
+)
+def test_rows_of_a_slice_are_those_that_a_copy_of_it_has(type_: pa.DataType) -> None:
+    # Given rows of which a slice is written, as a partition is one of its block
+    def value(of: pa.DataType, number: int) -> Any:
+        if isinstance(of, pa.StructType):
+            return None if number % 5 == 3 else {field.name: value(field.type, number) for field in of}
+        if isinstance(of, pa.ListType):
+            return [value(of.value_type, number + i) for i in range(number % 3)]
+        return number if of == pa.int64() else datetime.fromtimestamp(number, UTC)
+
+    values = [value(type_, number) for number in range(12)]
+    table = pa.table({"id": range(12), "nested": pa.array(values, type_)})
+
+    for start, rows in ((1, 11), (3, 4), (11, 1)):
+        copied = pa.table({"id": range(start, start + rows), "nested": pa.array(values[start:][:rows], type_)})
+
+        assert objects(table.slice(start, rows)) == objects(copied)
+
+
 def text_lines(content: bytes) -> list[Any]:
     assert content.endswith(b"\n")
     return [json.loads(line, parse_float=Decimal) for line in content.splitlines()]

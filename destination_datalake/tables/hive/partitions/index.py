@@ -8,13 +8,15 @@ has brought the partitions up to date meanwhile.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import uuid4
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.retries import retry_until_done
 from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.schema.glue import describe_type
+from destination_datalake.schema.types import Field
 from destination_datalake.tables.glue.glue_table import GlueTable, TableInput
 from destination_datalake.tables.glue.storage_descriptor import column_type_names, table_location
 from destination_datalake.tables.hive.folders import Folders
@@ -112,6 +114,31 @@ class PartitionIndex:
                 "writers changed the table during each attempt. Run the sync again when no other sync writes to it."
             )
         return now
+
+    def warn_of_retyped(self, table_input: TableInput, named: Sequence[Field], written: Sequence[Field]) -> None:
+        """Log the keys that new rows have no value of, as their sources have other types by now, and what that hides.
+
+        Partitions with such values, which earlier versions registered, make engines fail on the whole table.
+        """
+        keys = self.scheme.retyped(named, written) if self.scheme is not None else []
+        if self.scheme is None or not keys:
+            return
+        _logger.warning(
+            "Table %s: new rows are in the null partition of %s, because the stream has other types now. Their columns "
+            "have all values. To partition them, set another table_prefix and refresh the stream.",
+            self.glue_table.name,
+            ", ".join(f"{key.name} ({describe_type(key.type)})" for key in keys),
+        )
+        if not has_registered_partitions(table_input):
+            return
+        if misfits := self.scheme.misfits(values_of(each) for each in self._registered.all(with_columns=False)):
+            _logger.warning(
+                "Table %s: %d of its partitions have a value that is none of its key's type, and Athena, Trino and "
+                "Spark may fail on the whole table. Refresh the stream with an overwrite, which replaces all "
+                "partitions, or move their files to the null partition, as docs/hive/partitions.md says.",
+                self.glue_table.name,
+                misfits,
+            )
 
     def leave_former_folders(self) -> None:
         """Let no partition refer to a folder that the content has left: such folders are about to be deleted."""

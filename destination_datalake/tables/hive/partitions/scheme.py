@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
@@ -17,7 +17,6 @@ from destination_datalake.partitioning.spec import (
     Transform,
     parse_transform,
 )
-from destination_datalake.partitioning.transforms import permits
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.glue import glue_type, parse_glue_type
 from destination_datalake.schema.types import ColumnType, Field, String, Struct
@@ -60,17 +59,25 @@ class PartitionScheme:
 
     def partitioning(self, max_open: int, named: Sequence[Field], written: Sequence[Field]) -> Partitioning:
         """Return how files are written. Columns `named` by the stream are `written` under perhaps other names."""
-        names = {column.name: other.name for column, other in zip(named, written, strict=True)}
-        types = (*METADATA_COLUMNS, *written)
-
-        def source(field: PartitionField) -> tuple[str, ...]:
-            path = (names.get(field.source[0], field.source[0]), *field.source[1:])
-            # What the stream does not have, or as another type by now, is null: no column has the name of a key.
-            type_ = type_at(types, path)
-            return path if type_ is not None and permits(field.transform, type_) else (field.name,)
-
-        fields = tuple(replace(field, source=source(field)) for field in self.fields)
+        sources = _sources(self.folders.keys, named, written)
+        # What the stream does not have, or as another type by now, is null: no column has the name of a key.
+        fields = tuple(
+            replace(key.field, source=path if type_ is not None and key.takes(type_) else (key.name,))
+            for key, path, type_ in sources
+        )
         return Partitioning(fields, self.folders, max_open)
+
+    def retyped(self, named: Sequence[Field], written: Sequence[Field]) -> list[PartitionKey]:
+        """Return the keys that are null in new rows because their source has another type by now."""
+        sources = _sources(self.folders.keys, named, written)
+        return [key for key, _, type_ in sources if type_ is not None and not key.takes(type_)]
+
+    def misfits(self, partitions: Iterable[Sequence[str]]) -> int:
+        """Return how many partitions, given by their values, have one that is none of its key's type."""
+        return sum(
+            not all(key.holds(text) for key, text in zip(self.folders.keys, values, strict=True))
+            for values in partitions
+        )
 
     def values(self, folder: str) -> tuple[str, ...] | None:
         """Return the values, as Glue has them, of the partition in a folder of the content; None if it is of none."""
@@ -176,6 +183,17 @@ def type_at(columns: Sequence[Field], path: Sequence[str]) -> ColumnType | None:
         found = next((field.type for field in fields if field.name == name), None)
         fields = found.fields if isinstance(found, Struct) else ()
     return found
+
+
+def _sources(
+    keys: Sequence[PartitionKey], named: Sequence[Field], written: Sequence[Field]
+) -> Iterator[tuple[PartitionKey, tuple[str, ...], ColumnType | None]]:
+    """Yield each key with the path of its source among the columns written, and the type there; None if none is."""
+    names = {column.name: other.name for column, other in zip(named, written, strict=True)}
+    for key in keys:
+        first, *inside = key.field.source
+        path = (names.get(first, first), *inside)
+        yield key, path, type_at((*METADATA_COLUMNS, *written), path)
 
 
 def _saved(table_input: TableInput) -> Mapping[str, Any]:

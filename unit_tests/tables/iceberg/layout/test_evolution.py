@@ -15,7 +15,7 @@ from destination_datalake.errors import ConfigError
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.types import Field, Int64, String, Timestamp
 from destination_datalake.tables.iceberg.table import IcebergTable
-from destination_datalake.tables.table import Reencode, TableConflict
+from destination_datalake.tables.table import Reencode
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 
 ID = Field("id", "id", Int64())
@@ -257,15 +257,38 @@ def test_a_transform_that_the_type_does_not_permit_is_refused_before_there_is_a_
     assert lake.objects() == set()
 
 
-def test_a_field_that_has_the_name_of_a_partition_field_is_refused(lake: Lake) -> None:
-    """Other engines could not load the table any more."""
+def test_a_field_that_has_the_name_of_a_partition_field_gets_a_column_with_a_suffix(lake: Lake) -> None:
+    """Other engines could not load a table that has both, in a former spec either."""
     lake.commit_rows(opened(lake, "DAY"), row(1, "2024-01-01"))
-    before = lake.load().metadata
+    columns = (*COLUMNS, Field("atDay", "at_day", String()))
 
-    with pytest.raises(TableConflict, match="its partition field at_day has the name of a field of the stream"):
-        opened(lake, columns=(*COLUMNS, Field("atDay", "at_day", String())))
+    for units in ("DAY", "MONTH"):
+        table = opened(lake, units, columns=columns)
+        [name] = {column.name for column in table.plan().columns} - {"id", "at"}
+        lake.commit_rows(table, row(2, "2024-01-02") | {name: "x"})
 
-    assert lake.load().metadata == before
+    assert name.startswith("at_day_")
+    assert {field.name for field in lake.load().schema().fields} >= {"id", "at", name}
+    assert lake.ids() == [1, 2, 2]
+    assert len(lake.load().scan(f"{name} = 'x'").to_arrow()) == 2
+
+
+@pytest.mark.parametrize("now", [(ID,), (ID, Field("at", "at", String()))], ids=["removed", "retyped"])
+def test_a_table_goes_on_without_the_field_that_it_is_partitioned_and_sorted_by(
+    lake: Lake, now: tuple[Field, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    arranged: dict[str, Any] = {"partition_by": [{"source": "at", "transform": "day"}], "sort_by": [{"source": "at"}]}
+    lake.commit_rows(opened(lake, **arranged), row(1, "2024-01-01"))
+
+    table = opened(lake, columns=now, **arranged)
+    lake.commit_rows(table, {"id": 2, **{column.name: "x" for column in table.plan().columns[1:]}})
+
+    assert spec(lake) == ["at_day=day(at)"]
+    assert lake.ids() == [1, 2]
+    assert lake.scanned("at is null") == 1
+    assert "has no field at that rows could be partitioned by its day any more" in caplog.text
+    with pytest.raises(ConfigError, match="names the field other, which the stream does not have"):
+        opened(lake, columns=now, partition_by=[{"source": "other"}])
 
 
 def test_a_column_can_have_the_name_that_a_partition_field_would_have(lake: Lake) -> None:
