@@ -20,7 +20,7 @@ from destination_datalake.config.groups.encryption import BucketDefault, SseKms,
 from destination_datalake.config.groups.governance import Grant, LakeFormationOptions, TableTags
 from destination_datalake.config.groups.layout import PartitionBy, SortBy, StreamOptions
 from destination_datalake.config.groups.maintenance import ConnectorMaintenance, GlueOptimizers, NoMaintenance
-from destination_datalake.config.groups.spark import EmrServerless, GlueSession, SparkOptions
+from destination_datalake.config.groups.spark import SparkOptions
 from destination_datalake.config.normalisation import normalised
 from destination_datalake.config.options import (
     Config,
@@ -103,8 +103,6 @@ def variants(option: str) -> list[dict[str, Any]]:
         pytest.param(variants("maintenance")[2], ConnectorMaintenance, id="Maintenance by the connector"),
         pytest.param(CONNECTION["properties"]["dedup"], DedupOptions, id="Deduplication"),
         pytest.param(SPARK, SparkOptions, id="Spark"),
-        pytest.param(SPARK["properties"]["emr_serverless"], EmrServerless, id="EMR Serverless"),
-        pytest.param(SPARK["properties"]["glue_session"], GlueSession, id="Glue session"),
     ],
 )
 def test_the_spec_and_the_configuration_have_the_same_options_rules_and_defaults(

@@ -8,31 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr
 
-from destination_datalake.config.base import ROLE_ARN, Options
+from destination_datalake.config.base import Options
 from destination_datalake.config.messages import Expects
 
 ExecutorCredentials = Literal["role", "session", "keys"]
-
-
-class EmrServerless(Options):
-    """An application of EMR Serverless, in which a session is started for each sync."""
-
-    application_id: Annotated[str, Field(pattern=r"^[0-9a-z]{1,64}$"), Expects("the id of an application")]
-    execution_role_arn: Annotated[
-        str, Field(pattern=ROLE_ARN), Expects("a role's ARN, such as arn:aws:iam::123456789012:role/spark")
-    ]
-
-
-class GlueSession(Options):
-    """An interactive session of AWS Glue, which is started for each sync."""
-
-    role_arn: Annotated[
-        str, Field(pattern=ROLE_ARN), Expects("a role's ARN, such as arn:aws:iam::123456789012:role/spark")
-    ]
-    worker_type: Annotated[
-        str, Field(pattern=r"^[A-Z]\.[0-9]{1,2}X$"), Expects("a type of Glue's workers, such as G.1X")
-    ] = "G.1X"
-    number_of_workers: Annotated[int, Field(ge=2, le=299), Expects("a whole number of workers from 2 to 299")] = 2
 
 
 class SparkOptions(Options):
@@ -49,10 +28,6 @@ class SparkOptions(Options):
         Expects("the address of a Spark Connect server: sc://host:15002"),
     ] = None
     token: Annotated[SecretStr | None, Expects("the token that the Spark Connect server asks for")] = None
-    emr_serverless: Annotated[EmrServerless | None, Expects("an object with application_id and execution_role_arn")] = (
-        None
-    )
-    glue_session: Annotated[GlueSession | None, Expects("an object with role_arn")] = None
     python: Annotated[
         str, Field(pattern=r"^(same|pack|/\S+)$"), Expects("same, pack, or the path of Python on the executors")
     ] = "same"
@@ -69,7 +44,7 @@ class SparkOptions(Options):
     @property
     def is_connect(self) -> bool:
         """Whether Spark is reached by Spark Connect: its driver is elsewhere."""
-        return not (self.remote is None and self.emr_serverless is None and self.glue_session is None)
+        return self.remote is not None
 
     @property
     def sends_in_clear(self) -> bool:
@@ -109,7 +84,7 @@ _ENCRYPTS_IF_AUTHENTICATED = ("spark.network.crypto.enabled", "spark.authenticat
 
 _TOKEN_IN_ADDRESS = re.compile(r";token=", re.IGNORECASE)
 
-_PLACES = ("master", "remote", "emr_serverless", "glue_session")
+_PLACES = ("master", "remote")
 
 
 def contradictory_spark(given: Mapping[str, Any]) -> Iterator[str]:

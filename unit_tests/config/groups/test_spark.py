@@ -12,9 +12,6 @@ from destination_datalake.config.options import Config
 from unit_tests.config.examples import ROLE as IAM_ROLE
 from unit_tests.config.examples import options, refusal
 
-ROLE = "arn:aws:iam::123456789012:role/spark"
-EMR = {"application_id": "00fab", "execution_role_arn": ROLE}
-
 
 @pytest.mark.parametrize(
     ("spark", "is_local", "is_connect"),
@@ -24,8 +21,6 @@ EMR = {"application_id": "00fab", "execution_role_arn": ROLE}
         ({"master": "spark://lake:7077"}, False, False),
         ({"remote": "sc://lake:15002"}, False, True),
         ({"remote": "sc://lake:443/;use_ssl=true", "token": "t0k3n"}, False, True),
-        ({"emr_serverless": EMR}, False, True),
-        ({"glue_session": {"role_arn": ROLE}}, False, True),
     ],
 )
 def test_a_master_or_one_other_place_says_where_spark_runs(
@@ -40,7 +35,6 @@ def test_a_master_or_one_other_place_says_where_spark_runs(
     ("spark", "words"),
     [
         ({"master": "local[2]", "remote": "sc://lake"}, "spark.master and spark.remote each say where Spark runs"),
-        ({"remote": "sc://lake", "emr_serverless": EMR}, "spark.remote and spark.emr_serverless each say where"),
         ({"token": "t0k3n"}, "spark.token is for the server at spark.remote, which is not set"),
         ({"remote": "sc://lake/;use_ssl=true;token=t0k3n"}, "spark.remote has a token"),
         ({"conf": {"spark.master": "yarn"}}, "spark.conf has spark.master, which is an option of its own"),
