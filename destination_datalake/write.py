@@ -80,7 +80,7 @@ def read_options(path: str) -> dict[str, Any]:
     options = read_object(path, "configuration")
     try:
         Config.parse(options)
-        return normalised(options)
+        return normalised(options, Config)
     except RecursionError:
         raise too_deep(path, "configuration") from None
 

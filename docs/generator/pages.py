@@ -45,6 +45,7 @@ from docs.generator.markdown import code, table
 from docs.generator.nested import nested
 from docs.generator.project import check_steps, options, sync_modes, versions
 from docs.generator.promises import promises
+from docs.generator.spec import SPEC, spec_text
 
 PAGES = Path(__file__).parents[1]
 _EPOCH = datetime(1970, 1, 1)
@@ -153,7 +154,8 @@ _COLLIDING = ("a_b", "aB", "a b")
 
 
 def main() -> None:
-    """Regenerate the tables of every page."""
+    """Regenerate spec.json, and the tables of every page."""
+    SPEC.write_text(spec_text(), encoding="utf-8")
     for page in sorted(PAGES.rglob("*.md")):
         page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
 

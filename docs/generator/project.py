@@ -1,4 +1,4 @@
-"""Tables from the project's other files: `spec.json` and `CHANGELOG.md`."""
+"""Tables from the connector's specification, its checks and `CHANGELOG.md`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 from destination_datalake.check.connection import STEPS
 from docs.generator.markdown import code, table
+from docs.generator.spec import specification
 
 ROOT = Path(__file__).parents[2]
-_SPEC: Mapping[str, Any] = json.loads((ROOT / "destination_datalake" / "spec.json").read_text(encoding="utf-8"))
 _VERSION = re.compile(r"^## \[([^]]+)\] - (\S+)", re.MULTILINE)
 
 _SYNC_MODES = (
@@ -26,7 +26,7 @@ _SYNC_MODES = (
 
 def options() -> str:
     """Return every option by its group, as in the settings form."""
-    connection = _SPEC["connectionSpecification"]
+    connection = specification()["connectionSpecification"]
     groups = {group["id"]: group.get("title", "") for group in connection["groups"]}
     rows = []
     for name, option in connection["properties"].items():
@@ -38,7 +38,7 @@ def options() -> str:
 
 def sync_modes() -> str:
     """Return which of the platform's sync modes the spec supports."""
-    offered = _SPEC["supported_destination_sync_modes"]
+    offered = specification()["supported_destination_sync_modes"]
     return table(["sync mode", "supported"], [[name, "yes" if mode in offered else "no"] for name, mode in _SYNC_MODES])
 
 

@@ -49,7 +49,7 @@ from unit_tests.config.examples import KEYS, ROLE, options, refusal
         ({"format": {"format_type": "CSV"}}, "format is not valid. It must be an object whose format_type is"),
         (
             {"format": {"format_type": "JSONL", "compression_codec": "ZSTD"}},
-            'format.compression_codec "ZSTD" is not valid. It must be one of UNCOMPRESSED, GZIP.',
+            'format.compression_codec "ZSTD" is not valid. It must be UNCOMPRESSED or GZIP.',
         ),
         ({"format": "Parquet"}, 'format "Parquet" is not valid.'),
         ({"table_type": "DELTA"}, 'table_type "DELTA" is not valid. It must be ICEBERG or HIVE.'),
@@ -78,7 +78,10 @@ from unit_tests.config.examples import KEYS, ROLE, options, refusal
             "rejects.max_ratio 5 is not valid. It must be a number from 0 to 1, such as 0.05 for five in a hundred.",
         ),
         ({"rejects": {"max_count": 0.5}}, "rejects.max_count 0.5 is not valid. It must be a whole number of records"),
-        ({"spark": {"master": "mesos://x"}}, "spark.master is not valid. It must be local[*]"),
+        (
+            {"spark": {"master": "mesos://x"}},
+            "spark.master is not valid. It must be spark://host:7077, k8s://… or yarn (local[*] is",
+        ),
         ({"spark": {"conf": {"spark.ui.port": 4040}}}, "spark.conf.spark.ui.port is not valid."),
         ({"endpoint_url": "localhost:9000"}, "endpoint_url is not valid. It must be the address"),
         ({"endpoint_url": "http://user:pass@localhost"}, "endpoint_url is not valid."),

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from destination_datalake.config.groups.credentials import DefaultChain, IamRole, IamUser
 from destination_datalake.config.groups.layout import without_stream
-from destination_datalake.config.options import Config, DefaultChain, IamRole, IamUser
+from destination_datalake.config.options import Config
 from destination_datalake.errors import ConfigError
 from destination_datalake.protocol.catalog import StreamId
 from unit_tests.config.examples import KEYS, ROLE, options, refusal
