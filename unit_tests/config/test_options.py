@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from destination_datalake.config.groups.credentials import DefaultChain, IamRole, IamUser
-from destination_datalake.config.groups.layout import without_stream
 from destination_datalake.config.options import Config
 from destination_datalake.errors import ConfigError
-from destination_datalake.protocol.catalog import StreamId
 from unit_tests.config.examples import KEYS, ROLE, options, refusal
 
 
@@ -127,33 +125,3 @@ def test_a_time_zone_that_does_not_exist_is_refused_at_the_start(name: str) -> N
     assert refusal(options(table_type="HIVE", timezone=name)) == (
         f'timezone "{name}" is not valid. It must be UTC, or the name of a time zone such as Europe/Berlin.'
     )
-
-
-SYNCED = [StreamId(None, "orders"), StreamId("eu", "Order lines"), StreamId("us", "clicks")]
-
-
-@pytest.mark.parametrize(
-    ("entry", "hint"),
-    [
-        (
-            {"stream": "Orders"},
-            "stream Orders, which this sync does not have, so its options have no effect. Is orders",
-        ),
-        ({"stream": "orders", "namespace": "eu"}, "stream eu.orders, "),
-        (
-            {"stream": "order lines", "namespace": "eu"},
-            "no effect. Is eu.Order lines meant? Names are compared exactly.",
-        ),
-        (
-            {"stream": "invoices"},
-            "stream invoices, which this sync does not have, so its options have no effect. Names",
-        ),
-    ],
-)
-def test_an_entry_for_no_stream_of_the_sync_is_warned_of(entry: Mapping[str, str], hint: str) -> None:
-    config = Config.parse(options(streams=[{"stream": "clicks"}, {"stream": "orders"}, entry]))
-
-    [warning] = without_stream(config.streams, SYNCED)
-
-    assert warning.startswith("streams.2 is about stream ")
-    assert hint in warning

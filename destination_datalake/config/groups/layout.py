@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field
@@ -12,7 +11,6 @@ from destination_datalake.config.base import AnyCase, Form, Options
 from destination_datalake.config.messages import Expects
 from destination_datalake.partitioning.spec import is_timezone
 from destination_datalake.partitioning.templates import PRESETS, RESERVED_FOLDERS, InvalidTemplate, path_template
-from destination_datalake.protocol.catalog import StreamId
 
 PartitioningUnits = Literal[
     "NO PARTITIONING",
@@ -152,21 +150,6 @@ class StreamOptions(Options):
 def default_partitioning(path_layout: str) -> str:
     """Return the value of `partitioning` if none is given: other lakes partition by the hour of arrival."""
     return PRESETS[path_layout].default if path_layout in PRESETS else "NO PARTITIONING"
-
-
-def without_stream(entries: Sequence[StreamOptions], streams: Collection[StreamId]) -> Iterator[str]:
-    """Yield a warning for each entry that is for none of the streams of a sync."""
-    names = {str(stream).lower(): str(stream) for stream in streams}
-    for number, entry in enumerate(entries):
-        if any(entry.is_for(*stream) for stream in streams):
-            continue
-        named = str(StreamId(entry.namespace, entry.stream))
-        similar = get_close_matches(named.lower(), names, n=1)
-        hint = f" Is {names[similar[0]]} meant?" if similar else ""
-        yield (
-            f"streams.{number} is about stream {named}, which this sync does not have, so its options have no "
-            f"effect.{hint} Names are compared exactly."
-        )
 
 
 def contradictory_paths(path_layout: str, partitioning: str, table_prefix: str) -> Iterator[str]:
