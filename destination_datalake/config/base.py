@@ -34,7 +34,7 @@ class Form:
 class Options(BaseModel):
     """An object of options: immutable, and strict about types."""
 
-    # `allow`, not `forbid`: unknown options cause a warning (`Config.unknown_options`), not a refusal.
+    # `allow`, not `forbid`: only unknown options that are misspelt ones are refused (`config.unknown`).
     # Python's regular expressions have look-ahead, which some patterns use; pydantic's own have not.
     model_config = ConfigDict(frozen=True, strict=True, extra="allow", regex_engine="python-re")
 

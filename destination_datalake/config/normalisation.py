@@ -75,7 +75,7 @@ def _canonical(value: Any, field: FieldInfo) -> Any:
             for item in field.metadata:
                 if isinstance(item, Entries):
                     return [{"key": key, item.value: inner} for key, inner in value.items()]
-            model = _chosen(value, list(models(field.annotation)))
+            model = chosen(value, list(models(field.annotation)))
             return value if model is None else _canonical_object(value, model)
         case list():
             model, values = next(models(field.annotation), None), choices(field.annotation)
@@ -95,7 +95,7 @@ def _choice(value: str, values: Sequence[str]) -> str:
     return next((each for each in values if each.casefold() == value.casefold()), value)
 
 
-def _chosen(given: dict[str, Any], candidates: list[type[Options]]) -> type[Options] | None:
+def chosen(given: dict[str, Any], candidates: list[type[Options]]) -> type[Options] | None:
     """Return the model of several that an object means, by the constant that tells; None if it tells nothing."""
     if len(candidates) == 1:
         return candidates[0]

@@ -9,9 +9,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.regions import is_misspelt, nearest_region
 from destination_datalake.config.base import AnyCase, Form, Options
 from destination_datalake.config.groups.credentials import KINDS, Credentials, IamUser
 from destination_datalake.config.groups.dedup import DedupOptions, contradictory_dedup
@@ -32,6 +33,7 @@ from destination_datalake.config.groups.maintenance import MODES, Maintenance, N
 from destination_datalake.config.groups.spark import PLACES, LocalSpark, Spark, contradictory_spark
 from destination_datalake.config.messages import Expects, invalid_options
 from destination_datalake.config.normalisation import contradictions, normalised, with_dependent_defaults
+from destination_datalake.config.unknown import UnknownOption, unknown_options
 from destination_datalake.errors import ConfigError
 
 TableType = Literal["ICEBERG", "HIVE"]
@@ -461,20 +463,24 @@ class Config(Options):
         ),
     ] = Field(default_factory=DedupOptions)
 
+    _unknown: tuple[UnknownOption, ...] = ()
+
     @classmethod
     def parse(cls, options: Mapping[str, Any]) -> Self:
         """Return the validated configuration.
 
-        Raises ConfigError with one sentence per problem: the option, what is wrong with it, what it must be. No secret
-        is quoted.
+        Raises ConfigError with one sentence per problem: the option, what is wrong with it, what it must be; misspelt
+        ones too. No secret is quoted.
         """
         given = normalised(options, cls)
-        problems = [*contradictions(given)]
+        unknown = tuple(unknown_options(given, cls))
+        problems = [*map(str, filter(lambda option: option.is_misspelt, unknown)), *contradictions(given)]
         try:
             config = cls.model_validate(with_dependent_defaults(given))
         except ValidationError as error:
             problems += invalid_options(error, cls, _VARIANTS)
         else:
+            problems += _misspelt_regions(config)
             governed = config.lakeformation_governed_tables
             problems += contradictory_governance(config.lake_formation, governed_tables=governed)
             hive_only = {
@@ -489,11 +495,12 @@ class Config(Options):
         if problems:
             count = [f"{len(problems)} options need attention:"] if len(problems) > 1 else []
             raise ConfigError("\n".join([*count, *problems]))
+        config._unknown = unknown
         return config
 
-    def unknown_options(self) -> tuple[str, ...]:
-        """Return the dotted names of the given options that the connector does not know."""
-        return tuple(_extra(self))
+    def unknown_options(self) -> tuple[UnknownOption, ...]:
+        """Return the given options that the connector does not know. None of them is much like one that it knows."""
+        return self._unknown
 
     def of_stream(self, namespace: str | None, name: str) -> StreamOptions:
         """Return the options of one stream; without values if none are given.
@@ -546,12 +553,13 @@ class Config(Options):
 _SECRET_SETTING = re.compile(r"secret|password|token|access[._-]?key", re.IGNORECASE)
 
 
-def _extra(options: BaseModel, path: str = "") -> Iterator[str]:
-    for name in options.model_extra or {}:
-        yield f"{path}{name}"
-    for name in type(options).model_fields:
-        if isinstance(value := getattr(options, name), BaseModel):
-            yield from _extra(value, f"{path}{name}.")
+def _misspelt_regions(config: Config) -> Iterator[str]:
+    """Yield a sentence for each region that AWS cannot have. S3-compatible stores may have others."""
+    if config.endpoint_url is not None:
+        return
+    for name, region in (("region", config.region), ("glue_region", config.glue_region)):
+        if region is not None and is_misspelt(region):
+            yield f"{name} {region} is no region of AWS. Is {nearest_region(region)} meant?"
 
 
 _VARIANTS: Mapping[str, type[Options]] = {
