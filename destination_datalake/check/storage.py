@@ -8,8 +8,7 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.regions import known_regions
+from destination_datalake.aws.address import S3Address, known_regions
 from destination_datalake.check.step import Findings
 from destination_datalake.check.trial import LEFTOVER_AGE, Trial
 from destination_datalake.config.options import Config

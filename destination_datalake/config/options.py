@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError
 
-from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.regions import is_misspelt, nearest_region
+from destination_datalake.aws.address import S3Address, is_misspelt, nearest_region
 from destination_datalake.config.base import AnyCase, Form, Options
 from destination_datalake.config.groups.credentials import KINDS, Credentials, IamUser
 from destination_datalake.config.groups.dedup import DedupOptions, contradictory_dedup

@@ -43,7 +43,7 @@ from docs.generator import layouts, permissions
 from docs.generator.airbyte_types import airbyte_types, inherited
 from docs.generator.markdown import code, table
 from docs.generator.nested import nested
-from docs.generator.project import check_steps, options, sync_modes, versions
+from docs.generator.project import check_steps, sync_modes, versions
 from docs.generator.promises import promises
 from docs.generator.spec import SPEC, spec_text
 
@@ -260,7 +260,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "inherited": inherited,
     "airbyte_types": airbyte_types,
     "check_steps": check_steps,
-    "options": options,
     "iam_actions": permissions.actions,
     "iam_policy": permissions.policy,
     "iam_statements": permissions.governed_statements,

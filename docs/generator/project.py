@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from destination_datalake.check.connection import STEPS
 from docs.generator.markdown import code, table
@@ -24,18 +21,6 @@ _SYNC_MODES = (
 """Airbyte's names, and the destination sync mode of each."""
 
 
-def options() -> str:
-    """Return every option by its group, as in the settings form."""
-    connection = specification()["connectionSpecification"]
-    groups = {group["id"]: group.get("title", "") for group in connection["groups"]}
-    rows = []
-    for name, option in connection["properties"].items():
-        required = "required" if name in connection["required"] else ""
-        rows.append([groups[option["group"]], code(name), option["description"], _default(option) or required])
-        rows += [["", code(f"{name}.{inner}"), what, _default(each)] for inner, what, each in _inner(option)]
-    return table(["group", "option", "meaning", "default"], rows)
-
-
 def sync_modes() -> str:
     """Return which of the platform's sync modes the spec supports."""
     offered = specification()["supported_destination_sync_modes"]
@@ -47,22 +32,6 @@ def versions() -> str:
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     rows = [[version, day, "[CHANGELOG.md](../CHANGELOG.md)"] for version, day in _VERSION.findall(changelog)]
     return table(["version", "date", "changes"], rows)
-
-
-def _inner(option: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Yield the options inside an option, each once, without the constants that distinguish variants."""
-    variants = option.get("oneOf", [option])
-    found: dict[str, Mapping[str, Any]] = {}
-    for variant in variants:
-        for name, inner in variant.get("properties", {}).items():
-            found.setdefault(name, inner)
-    for name, inner in found.items():
-        if "const" not in inner:
-            yield name, inner["description"], inner
-
-
-def _default(option: Mapping[str, Any]) -> str:
-    return code(json.dumps(option["default"]).strip('"')) if option.get("default") not in (None, "", {}) else ""
 
 
 def check_steps() -> str:
