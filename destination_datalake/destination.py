@@ -97,14 +97,17 @@ class DestinationDatalake(Destination):
     def check(self, logger: logging.Logger, config: Mapping[str, Any]) -> AirbyteConnectionStatus:
         """Try everything that a sync needs. The message of a FAILED status has a sentence for each problem.
 
-        That of a SUCCEEDED status, if there is one, names tables and columns that the options would leave behind.
+        That of a SUCCEEDED status, if there is one, names options that are ignored, and tables and columns that the
+        options would leave behind.
         """
         from destination_datalake.check.connection import check_connection
 
-        found = check_connection(accepted(config, self._out, logger), uuid.uuid4().hex)
+        options = accepted(config, self._out, logger)
+        found = check_connection(options, uuid.uuid4().hex)
         if found.problems:
             return AirbyteConnectionStatus(status=Status.FAILED, message="\n".join(found.problems))
-        return AirbyteConnectionStatus(status=Status.SUCCEEDED, message=found.note)
+        notes = [*map(str, options.unknown_options()), *([found.note] if found.note else [])]
+        return AirbyteConnectionStatus(status=Status.SUCCEEDED, message="\n".join(notes) or None)
 
     def write(
         self,

@@ -80,7 +80,7 @@ def read_options(path: str) -> dict[str, Any]:
     options = read_object(path, "configuration")
     try:
         Config.parse(options)
-        return normalised(options)
+        return normalised(options, Config)
     except RecursionError:
         raise too_deep(path, "configuration") from None
 
@@ -90,8 +90,8 @@ def accepted(options: Mapping[str, Any], out: Stdout, logger: logging.Logger) ->
     config = Config.parse(options)
     out.mask(config.secrets())
     out.mask_from(known_secrets)
-    for name in config.unknown_options():
-        logger.warning("The option %s is not one of this connector's and is ignored.", name)
+    for option in config.unknown_options():
+        logger.warning("%s", option)
     return config
 
 

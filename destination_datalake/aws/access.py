@@ -25,13 +25,12 @@ if TYPE_CHECKING:
     from botocore.config import Config as ClientConfig
     from botocore.credentials import Credentials
     from botocore.session import Session
-    from mypy_boto3_emr_serverless import EMRServerlessClient
     from mypy_boto3_glue import GlueClient
     from mypy_boto3_lakeformation import LakeFormationClient
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sts import STSClient
 
-Service = Literal["s3", "glue", "lakeformation", "sts", "emr-serverless"]
+Service = Literal["s3", "glue", "lakeformation", "sts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +74,6 @@ class AwsAccess:
     def client(self, service: Literal["lakeformation"]) -> LakeFormationClient: ...
     @overload
     def client(self, service: Literal["sts"]) -> STSClient: ...
-    @overload
-    def client(self, service: Literal["emr-serverless"]) -> EMRServerlessClient: ...
     def client(self, service: Service) -> Any:
         """Return this process's client for `service`; it is thread-safe.
 

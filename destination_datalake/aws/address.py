@@ -1,7 +1,9 @@
-"""Addresses of objects and folders in S3, and the partition in ARNs."""
+"""Where things are: addresses of objects and folders in S3, regions, and the partition in ARNs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from difflib import SequenceMatcher
 from typing import NamedTuple, Self
 
 _SCHEMES = ("s3", "s3a", "s3n")
@@ -17,10 +19,38 @@ _PARTITIONS = (
 )
 """How the codes of regions begin, by the partitions that are not `aws`."""
 
+_DIRECTIONS = frozenset(
+    ("central", "east", "north", "northeast", "northwest", "south", "southeast", "southwest", "west")
+)
+"""What stands before the number of every region: a direction."""
+
 
 def partition_of(region: str) -> str:
     """Return the partition of AWS that a region is in: the second part of its ARNs."""
     return next((name for beginning, name in _PARTITIONS if region.startswith(beginning)), "aws")
+
+
+def is_misspelt(region: str) -> bool:
+    """Return whether a code of a region's form is none, not even one that is newer than the SDK."""
+    return region.split("-")[-2] not in _DIRECTIONS
+
+
+def known_regions() -> Sequence[str]:
+    """Return the regions of all partitions."""
+    from botocore.loaders import create_loader
+
+    partitions = create_loader().load_data("partitions")["partitions"]
+    return sorted(region for partition in partitions for region in partition["regions"] if "global" not in region)
+
+
+def nearest_region(region: str) -> str:
+    """Return the known region whose code is most like this one, letters in a wrong order included."""
+
+    def similarity(known: str) -> float:
+        in_order = SequenceMatcher(None, region, known).ratio()
+        return in_order + SequenceMatcher(None, sorted(region), sorted(known)).ratio()
+
+    return max(known_regions(), key=similarity)
 
 
 class S3Address(NamedTuple):

@@ -15,8 +15,6 @@ from destination_datalake.errors import MissingPermission
 
 _S3 = re.compile(r"(Object|Objects|ObjectsV2|Bucket|Multipart\w*|UploadPart\w*|\w*MultipartUploads?)$")
 _STS = frozenset({"GetCallerIdentity", "AssumeRole"})
-_EMR_SERVERLESS = frozenset({"StartSession", "TerminateSession"})
-"""Its other operations that the connector uses have the names of Glue's; IAM's texts name the action."""
 _LAKE_FORMATION = re.compile(
     r"LFTag|LakeFormation|DataLakeSettings|(Grant|Revoke|List)Permissions$|EffectivePermissions"
     r"|(Register|Deregister|Describe|Update)Resource$|ListResources$"
@@ -81,8 +79,6 @@ def service_of(operation: str) -> str:
     """Return the service that has the operation, among those that the connector uses."""
     if operation in _STS:
         return "STS"
-    if operation in _EMR_SERVERLESS:
-        return "EMR Serverless"
     if _LAKE_FORMATION.search(operation):
         return "Lake Formation"
     return "S3" if operation in _S3_ACTIONS or _S3.search(operation) else "Glue"
@@ -116,7 +112,5 @@ def _action(operation: str) -> str:
     match service_of(operation):
         case "S3":
             return _S3_ACTIONS.get(operation, f"s3:{operation}")
-        case "EMR Serverless":
-            return f"emr-serverless:{operation}"
         case service:
             return f"{service.lower().replace(' ', '')}:{operation}"

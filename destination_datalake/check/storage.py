@@ -8,7 +8,7 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.address import S3Address, known_regions
 from destination_datalake.check.step import Findings
 from destination_datalake.check.trial import LEFTOVER_AGE, Trial
 from destination_datalake.config.options import Config
@@ -47,9 +47,10 @@ def try_region(trial: Trial, findings: Findings) -> None:
             headers = response.get("HTTPHeaders", {})
     region = headers.get("x-amz-bucket-region", expected) if not findings.failures else expected
     if region != expected:
+        # Nobody has a bucket in a region that does not exist.
+        other = f", or choose a bucket in {expected}" if expected in known_regions() else ""
         findings.fail(
-            f"Bucket {bucket} is in region {region}, but region is {expected}. Set region to {region}, "
-            f"or choose a bucket in {expected}."
+            f"Bucket {bucket} is in region {region}, but region is {expected}. Set region to {region}{other}."
         )
 
 

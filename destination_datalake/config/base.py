@@ -2,15 +2,90 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
 
 ROLE_ARN = r"^arn:aws[a-z-]*:iam::[0-9]{12}:role/.+$"
-"""The pattern of an IAM role's ARN; spec.json has the same."""
+"""The pattern of an IAM role's ARN."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How Airbyte's form shows an option, as an annotation of it. `spec.json` is generated from these.
+
+    The title is the option's name in words if it is None. `group` is the card on which an option of the top level
+    stands. One with `in_sight` is shown at once, others that are not required are folded; a `hidden` one is accepted
+    and not shown. `secret` is given where Airbyte would guess it wrongly from the name.
+    """
+
+    description: str
+    title: str | None = None
+    examples: Sequence[object] = ()
+    group: Literal["aws", "lake", "tables", "advanced"] = "advanced"
+    in_sight: bool = False
+    hidden: bool = False
+    secret: bool | None = None
 
 
 class Options(BaseModel):
     """An object of options: immutable, and strict about types."""
 
-    # `allow`, not `forbid`: unknown options cause a warning (`Config.unknown_options`), not a refusal.
-    # Python's regular expressions have look-ahead, which spec.json's patterns use; pydantic's own have not.
+    # `allow`, not `forbid`: only unknown options that are misspelt ones are refused (`config.unknown`).
+    # Python's regular expressions have look-ahead, which some patterns use; pydantic's own have not.
     model_config = ConfigDict(frozen=True, strict=True, extra="allow", regex_engine="python-re")
+
+    fields_in_form: ClassVar[Sequence[str]] = ()
+    """The options that the form shows, in their order; all of them if there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """That a form, which has no objects of any keys, writes a mapping as a list of `model`, `key` and `value`.
+
+    An annotation of the mapping, which takes both. A list that has a key twice is not valid.
+    """
+
+    model: type[Options]
+
+    @property
+    def value(self) -> str:
+        """The name of the option beside `key`."""
+        return next(name for name in self.model.model_fields if name != "key")
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Validate a list as the mapping that it means."""
+        return core_schema.no_info_before_validator_function(self._mapping, handler(source))
+
+    def _mapping(self, given: object) -> object:
+        if not isinstance(given, list):
+            return given
+        found = {each["key"]: each.get(self.value) for each in given if isinstance(each, dict) and _has_key(each)}
+        return found if len(found) == len(given) else given
+
+
+def _has_key(entry: dict[str, Any]) -> bool:
+    return isinstance(entry.get("key"), str)
+
+
+@dataclass(frozen=True, slots=True)
+class AnyCase:
+    """That an option may be written in capitals where its pattern has small letters; an annotation of the option."""
+
+
+def choices(annotation: object) -> Sequence[str]:
+    """Return the values of an enumeration; nothing for any other type."""
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
+    return [choice for inner in get_args(annotation) for choice in choices(inner)]
+
+
+def models(annotation: object) -> Iterator[type[Options]]:
+    """Yield the models in a type: that of an object, of a list's items, or those of all choices."""
+    if isinstance(annotation, type) and issubclass(annotation, Options):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from models(inner)

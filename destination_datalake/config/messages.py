@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from typing import get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from destination_datalake.config.base import choices
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +72,15 @@ def _expectation(
         field = model.model_fields.get(step)
         if field is None:
             break
-        found = next((item.what for item in field.metadata if isinstance(item, Expects)), found)
+        found = next((item.what for item in field.metadata if isinstance(item, Expects)), _by_type(field) or found)
         # An object, or a list of objects.
         for kind in (field.annotation, *get_args(field.annotation)):
             if isinstance(kind, type) and issubclass(kind, BaseModel):
                 model = kind
     return found
+
+
+def _by_type(field: FieldInfo) -> str | None:
+    """Return what a field must be, if its type says all."""
+    values = ["true", "false"] if field.annotation is bool else choices(field.annotation)
+    return " or ".join(filter(None, [", ".join(values[:-1]), *values[-1:]])) or None

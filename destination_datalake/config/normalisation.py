@@ -5,17 +5,23 @@ All of it works on the JSON object, before the pydantic models see it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pydantic.fields import FieldInfo
+
+from destination_datalake.config.base import AnyCase, Entries, Options, choices, models
 from destination_datalake.config.groups.layout import default_partitioning
+from destination_datalake.config.groups.spark import place_of
 
 
-def normalised(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that are set, in canonical form.
+def normalised(options: Mapping[str, Any], model: type[Options]) -> dict[str, Any]:
+    """Return the options of `model` that are set, in canonical form: as `spec.json` has them.
 
     Nulls and empty strings count as not set, inside objects too: forms send them for optional fields that were left
-    blank. Blanks around a value are removed. Spark's settings stay as they are, except for nulls.
+    blank. Blanks around a value are removed. Spark's settings stay as they are, except for nulls. Enumerations are
+    accepted in any letter case, mappings as objects too, and `spark` without `mode`.
     """
     result: dict[str, Any] = {}
     for key, given in options.items():
@@ -33,9 +39,72 @@ def normalised(options: Mapping[str, Any]) -> dict[str, Any]:
             if isinstance(entries := lake_formation.get(name), list):
                 lake_formation[name] = [_in_lower_case(entry) for entry in entries]
     spark, as_given = result.get("spark"), options.get("spark")
-    if isinstance(spark, dict) and isinstance(as_given, dict) and isinstance(conf := as_given.get("conf"), dict):
-        result["spark"] = {**spark, "conf": {name: text for name, text in conf.items() if text is not None}}
-    return result
+    if isinstance(spark, dict) and isinstance(as_given, dict):
+        result["spark"] = {"mode": place_of(spark), **spark}
+        if "conf" in spark:
+            result["spark"]["conf"] = _settings(as_given["conf"])
+    return _canonical_object(result, model)
+
+
+def _settings(conf: Any) -> Any:
+    """Return Spark's settings as given, without nulls."""
+    match conf:
+        case dict():
+            return {name: text for name, text in conf.items() if text is not None}
+        case list():
+            return [each for each in conf if not isinstance(each, dict) or each.get("value", "") is not None]
+        case _:
+            return conf
+
+
+def _canonical_object(given: dict[str, Any], model: type[Options]) -> dict[str, Any]:
+    fields = model.model_fields
+    return {name: _canonical(value, fields[name]) if name in fields else value for name, value in given.items()}
+
+
+def _canonical(value: Any, field: FieldInfo) -> Any:
+    """Return a value as the option's type has it; one that does not fit as it is, for the models to refuse."""
+    match value:
+        case str():
+            if any(isinstance(item, AnyCase) for item in field.metadata):
+                patterns = [each for item in field.metadata if (each := getattr(item, "pattern", None)) is not None]
+                forms = (value, value.lower())
+                return next((form for form in forms if all(re.match(each, form) for each in patterns)), value)
+            return _choice(value, choices(field.annotation))
+        case dict():
+            for item in field.metadata:
+                if isinstance(item, Entries):
+                    return [{"key": key, item.value: inner} for key, inner in value.items()]
+            model = chosen(value, list(models(field.annotation)))
+            return value if model is None else _canonical_object(value, model)
+        case list():
+            model, values = next(models(field.annotation), None), choices(field.annotation)
+            return [
+                _canonical_object(each, model)
+                if isinstance(each, dict) and model is not None
+                else _choice(each, values)
+                if isinstance(each, str)
+                else each
+                for each in value
+            ]
+        case _:
+            return value
+
+
+def _choice(value: str, values: Sequence[str]) -> str:
+    return next((each for each in values if each.casefold() == value.casefold()), value)
+
+
+def chosen(given: dict[str, Any], candidates: list[type[Options]]) -> type[Options] | None:
+    """Return the model of several that an object means, by the constant that tells; None if it tells nothing."""
+    if len(candidates) == 1:
+        return candidates[0]
+    for model in candidates:
+        for name, field in model.model_fields.items():
+            constants = choices(field.annotation)
+            if len(constants) == 1 and str(given.get(name)).casefold() == constants[0].casefold():
+                return model
+    return None
 
 
 def _in_lower_case(entry: Any) -> Any:

@@ -1,6 +1,6 @@
 """The connector's options as one immutable, validated object.
 
-`spec.json` describes the same options to Airbyte's user interface; a test compares the two.
+`spec.json`, which describes them to Airbyte's form, is generated from these models (`python -m docs.generator`).
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Field, SecretStr, ValidationError
+from pydantic import Field, ValidationError
 
-from destination_datalake.aws.address import S3Address
-from destination_datalake.config.base import ROLE_ARN, Options
+from destination_datalake.aws.address import S3Address, is_misspelt, nearest_region
+from destination_datalake.config.base import AnyCase, Form, Options
+from destination_datalake.config.groups.credentials import KINDS, Credentials, IamUser
 from destination_datalake.config.groups.dedup import DedupOptions, contradictory_dedup
 from destination_datalake.config.groups.encryption import BucketDefault, SseKms, SseS3
 from destination_datalake.config.groups.governance import LakeFormationOptions, contradictory_governance
@@ -28,9 +29,10 @@ from destination_datalake.config.groups.layout import (
     database_folder,
 )
 from destination_datalake.config.groups.maintenance import MODES, Maintenance, NoMaintenance
-from destination_datalake.config.groups.spark import SparkOptions, contradictory_spark
+from destination_datalake.config.groups.spark import PLACES, LocalSpark, Spark, contradictory_spark
 from destination_datalake.config.messages import Expects, invalid_options
 from destination_datalake.config.normalisation import contradictions, normalised, with_dependent_defaults
+from destination_datalake.config.unknown import UnknownOption, unknown_options
 from destination_datalake.errors import ConfigError
 
 TableType = Literal["ICEBERG", "HIVE"]
@@ -41,84 +43,98 @@ ParquetCodec = Literal["UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD"]
 JsonlCodec = Literal["UNCOMPRESSED", "GZIP"]
 
 
-class IamRole(Options):
-    """Assume a role, starting from the credentials of the environment."""
-
-    credentials_title: Literal["IAM Role"]
-    role_arn: Annotated[
-        str,
-        Field(pattern=ROLE_ARN),
-        Expects("a role's ARN, such as arn:aws:iam::123456789012:role/airbyte"),
-    ]
-    external_id: Annotated[
-        str | None,
-        Field(pattern=r"^[A-Za-z0-9_+=,.@:/-]{2,1224}$"),
-        Expects("the external id in the role's trust policy, 2 to 1224 characters without spaces"),
-    ] = None
-    session_duration_seconds: Annotated[
-        int, Field(ge=900, le=43200), Expects("a whole number of seconds from 900 to 43200")
-    ] = 3600
-
-
-class IamUser(Options):
-    """The access key of an IAM user."""
-
-    credentials_title: Literal["IAM User"]
-    aws_access_key_id: Annotated[SecretStr, Field(min_length=1), Expects("the user's access key id")]
-    aws_secret_access_key: Annotated[SecretStr, Field(min_length=1), Expects("the user's secret access key")]
-
-
-class DefaultChain(Options):
-    """The credentials that AWS's default chain finds where the connector runs."""
-
-    credentials_title: Literal["Default chain"]
-
-
-class Parquet(Options):
+class Parquet(Options, title="Parquet: Columnar Storage"):
     """Columnar files."""
 
     format_type: Literal["Parquet"]
-    compression_codec: Annotated[ParquetCodec, Expects("one of UNCOMPRESSED, SNAPPY, GZIP, ZSTD")]
+    compression_codec: Annotated[
+        ParquetCodec,
+        Form("How files are compressed. If not chosen: ZSTD in Iceberg tables, SNAPPY in Hive tables."),
+    ]
 
 
-class Jsonl(Options):
-    """One JSON object per line."""
+class Jsonl(Options, title="JSON Lines: Newline-delimited JSON"):
+    """One JSON object per line, in Hive tables."""
 
     format_type: Literal["JSONL"]
-    compression_codec: Annotated[JsonlCodec, Expects("one of UNCOMPRESSED, GZIP")]
+    compression_codec: Annotated[
+        JsonlCodec,
+        Form("How files are compressed."),
+    ]
 
 
 class NamingOptions(Options):
     """How names of streams and fields become names of databases, tables and columns."""
 
-    style: Annotated[NamingStyle, Expects("snake_case, preserve or aws_datalake")] = "snake_case"
-    split_numbers: Annotated[bool, Expects("true or false")] = False
+    style: Annotated[
+        NamingStyle,
+        Form(
+            "snake_case: signedUpAt becomes signed_up_at, letters outside a to z are romanised. preserve: "
+            "letters and digits of every script stay as they are, in lower case. aws_datalake: the names that "
+            "Airbyte's AWS Datalake destination gave, to go on with its tables."
+        ),
+    ] = "snake_case"
+    split_numbers: Annotated[
+        bool,
+        Form("With snake_case: numbers are words of their own, so that address2 becomes address_2."),
+    ] = False
 
 
 class RejectOptions(Options):
     """How many of a stream's records may have rejects before it is stopped."""
 
     max_ratio: Annotated[
-        float, Field(ge=0, le=1), Expects("a number from 0 to 1, such as 0.05 for five in a hundred")
+        float,
+        Field(ge=0, le=1),
+        Expects("a number from 0 to 1, such as 0.05 for five in a hundred"),
+        Form(
+            "The share of the records received so far that may have rejects. At 1 a stream is never stopped.",
+            title="Highest Share",
+            examples=(0.01,),
+        ),
     ] = 1.0
-    max_count: Annotated[int | None, Field(ge=0), Expects("a whole number of records, 0 or more")] = None
+    max_count: Annotated[
+        int | None,
+        Field(ge=0),
+        Expects("a whole number of records, 0 or more"),
+        Form(
+            "How many records may have rejects. Leave empty for any number.", title="Highest Number", examples=(0, 1000)
+        ),
+    ] = None
 
 
 class Config(Options):
     """Every option of the connector, defaults filled in."""
 
-    aws_account_id: Annotated[str | None, Field(pattern=r"^[0-9]{12}$"), Expects("an AWS account id of 12 digits")] = (
-        None
-    )
+    aws_account_id: Annotated[
+        str | None,
+        Field(pattern=r"^[0-9]{12}$"),
+        Expects("an AWS account id of 12 digits"),
+        Form(
+            "The 12 digits of the AWS account. If given, the connection check makes sure that the credentials "
+            "belong to it.",
+            title="AWS Account Id",
+            examples=("123456789012",),
+            group="aws",
+        ),
+    ] = None
     credentials: Annotated[
-        IamRole | IamUser | DefaultChain,
+        Credentials,
         Field(discriminator="credentials_title"),
         Expects("an object whose credentials_title is IAM Role, IAM User or Default chain"),
+        Form("How the connector proves who it is to AWS.", title="Authentication", group="aws"),
     ]
     region: Annotated[
         str,
         Field(pattern=r"^[a-z]{2,4}(-[a-z]+)+-[0-9]+$"),
+        AnyCase(),
         Expects("the code of the bucket's region, such as eu-west-1"),
+        Form(
+            "The region of the S3 bucket and of the Glue Data Catalog.",
+            title="S3 Bucket Region",
+            examples=("eu-west-1", "us-east-1"),
+            group="aws",
+        ),
     ]
     bucket_name: Annotated[
         str,
@@ -126,6 +142,12 @@ class Config(Options):
         Expects(
             "the bucket's name alone, without s3:// and without folders: 3 to 63 lower-case letters, digits, dots and "
             "hyphens"
+        ),
+        Form(
+            "The bucket that holds the lake. It must exist.",
+            title="S3 Bucket Name",
+            examples=("my-company-lake",),
+            group="lake",
         ),
     ]
     bucket_prefix: Annotated[
@@ -136,116 +158,328 @@ class Config(Options):
             "folders inside the bucket, such as lake/raw, none of them called . or .., without any of "
             '\\ { } ^ % ` [ ] " < > # | ? *'
         ),
+        Form(
+            "Folders inside the bucket under which everything is written.",
+            title="S3 Bucket Prefix",
+            examples=("lake/raw",),
+            group="lake",
+            in_sight=True,
+        ),
     ] = None
     lakeformation_database_name: Annotated[
         str,
         Field(pattern=r"^[A-Za-z0-9_-]{1,255}$"),
         Expects("a database name of at most 255 letters, digits, hyphens and underscores"),
+        Form(
+            "The database of streams that have no namespace. It is created if it is missing. Streams with a "
+            "namespace go to a database of that name, unless Database Strategy is single.",
+            title="Database Name",
+            examples=("lake",),
+            group="lake",
+        ),
     ]
     lakeformation_database_default_tag_key: Annotated[
-        str | None, Field(max_length=128), Expects("the key of an LF-Tag, of at most 128 characters")
+        str | None,
+        Field(max_length=128),
+        Expects("the key of an LF-Tag, of at most 128 characters"),
+        Form(
+            "The key of an LF-Tag for databases that the connector creates.",
+            title="Database Tag Key",
+            examples=("pii_level",),
+        ),
     ] = None
     lakeformation_database_default_tag_values: Annotated[
-        str | None, Expects("the values of the LF-Tag, separated by commas")
+        str | None,
+        Expects("the values of the LF-Tag, separated by commas"),
+        Form(
+            "The values of this LF-Tag, separated by commas. All of them are defined; the first is assigned.",
+            title="Database Tag Values",
+            examples=("private,public",),
+        ),
     ] = None
-    lakeformation_governed_tables: Annotated[bool, Expects("true or false")] = False
+    lakeformation_governed_tables: Annotated[
+        bool,
+        Form(
+            "Older form of Lake Formation's mode managed: AWS has retired the table type GOVERNED, and "
+            "Iceberg tables under Lake Formation take its place.",
+            title="Governed Tables",
+            hidden=True,
+        ),
+    ] = False
     format: Annotated[
         Parquet | Jsonl,
         Field(discriminator="format_type"),
         Expects("an object whose format_type is Parquet or JSONL"),
+        Form("The format of the data files.", title="Output Format", group="tables", in_sight=True),
+    ]
+    table_type: Annotated[
+        TableType,
+        Form(
+            "ICEBERG tables change atomically; HIVE tables are plain folders of files. If not chosen: ICEBERG "
+            "for Parquet, HIVE for JSON lines.",
+            group="tables",
+            in_sight=True,
+        ),
     ]
     partitioning: Annotated[
         PartitioningUnits,
-        Expects("NO PARTITIONING, DATE, YEAR, MONTH, DAY, YEAR/MONTH, YEAR/MONTH/DAY, YEAR/MONTH/DAY/HOUR or DAY/HOUR"),
+        Form(
+            "By which parts of a date tables are partitioned. Which date, Partition Source says; by default "
+            "the cursor. Default: NO PARTITIONING; with a Path Layout of another lake, by the hour.",
+            group="tables",
+            in_sight=True,
+        ),
     ]
-    table_type: Annotated[TableType, Expects("ICEBERG or HIVE")]
     numeric_types: Annotated[
-        Literal["int/float", "bigint/double", "decimal"], Expects("int/float, bigint/double or decimal")
+        Literal["int/float", "bigint/double", "decimal"],
+        Form(
+            "The columns that integers and numbers get. int/float starts narrow and widens to bigint/double "
+            "before a value would change; bigint/double is wide from the start; decimal keeps numbers exact. "
+            "If not chosen: int/float."
+        ),
     ]
-    schema_conflicts: Annotated[SchemaConflicts, Expects("new_column or fail")] = "new_column"
-    glue_catalog_float_as_decimal: Annotated[bool, Expects("true or false")] = False
+    schema_conflicts: Annotated[
+        SchemaConflicts,
+        Form(
+            "What happens when the type of a field has changed to one that its column cannot hold, such as "
+            "from integer to string. new_column writes the values to a new column, <name>__<type>, and says "
+            "so in the table's comment; fail stops the stream and changes nothing."
+        ),
+    ] = "new_column"
+    glue_catalog_float_as_decimal: Annotated[
+        bool,
+        Form("The older way of setting Numeric Types to decimal.", title="Glue Catalog: Float as Decimal", hidden=True),
+    ] = False
     partition_source: Annotated[
-        str, Field(min_length=1), Expects("cursor, extracted_at, or the name of a field that is a date or a date-time")
+        str,
+        Field(min_length=1),
+        Expects("cursor, extracted_at, or the name of a field that is a date or a date-time"),
+        Form(
+            "Which date Partitioning reads: cursor (the connection's cursor), extracted_at (the time of "
+            "extraction), or the name of a field. Default: cursor; with a Path Layout of another lake, "
+            "extracted_at.",
+            examples=("cursor", "extracted_at", "created_at"),
+            group="tables",
+            in_sight=True,
+        ),
     ]
-    path_layout: PathLayout = "hive"
-    timezone: Timezone = "UTC"
-    catalog_partitions: Annotated[CatalogPartitions, Expects("register, projection or both")] = "register"
-    max_open_partitions: Annotated[int, Field(ge=1, le=10000), Expects("a whole number from 1 to 10000")] = 500
-    nested: Annotated[Nested, Expects("struct, json or flatten")] = "struct"
-    flatten_max_depth: Annotated[int, Field(ge=1, le=100), Expects("a whole number from 1 to 100")] = 10
-    max_columns: Annotated[int, Field(ge=1, le=10000), Expects("a whole number from 1 to 10000")] = 10000
+    path_layout: Annotated[
+        PathLayout,
+        Form(
+            "How the folders of partitions of Hive tables are called: hive (key=value), plain "
+            "(YYYY/MM/DD/HH), as RudderStack, Segment or Firehose do it, or a template such as "
+            "{database}/{table}/dt={date}/hr={hour}.",
+            examples=("hive", "plain", "rudderstack", "segment", "firehose", "{database}/{table}/dt={date}/hr={hour}"),
+        ),
+    ] = "hive"
+    timezone: Annotated[
+        Timezone,
+        Form(
+            "The time zone of the dates and hours in partitions of Hive tables.",
+            title="Time Zone",
+            examples=("UTC", "Europe/Berlin"),
+        ),
+    ] = "UTC"
+    catalog_partitions: Annotated[
+        CatalogPartitions,
+        Form(
+            "How the Glue Data Catalog knows the partitions of Hive tables: register (each is registered, for "
+            "every engine), projection (Athena computes them), or both."
+        ),
+    ] = "register"
+    max_open_partitions: Annotated[
+        int,
+        Field(ge=1, le=10000),
+        Expects("a whole number from 1 to 10000"),
+        Form(
+            "The most partitions that a task keeps a file open for while records arrive; memory allows 4. The "
+            "rows of others wait on disk.",
+            title="Open Partitions",
+        ),
+    ] = 500
+    nested: Annotated[
+        Nested,
+        Form(
+            "What becomes of objects and arrays with a declared schema: struct (columns of type struct and "
+            "array), json (JSON text) or flatten (a column for each field, names joined with _).",
+            title="Nested Values",
+        ),
+    ] = "struct"
+    flatten_max_depth: Annotated[
+        int,
+        Field(ge=1, le=100),
+        Expects("a whole number from 1 to 100"),
+        Form("How many levels of objects are flattened. Deeper objects stay structs.", title="Flatten Depth"),
+    ] = 10
+    max_columns: Annotated[
+        int,
+        Field(ge=1, le=10000),
+        Expects("a whole number from 1 to 10000"),
+        Form(
+            "A stream whose table would have more columns, metadata columns aside, is refused before its "
+            "first record is read.",
+            title="Most Columns",
+        ),
+    ] = 10000
     streams: Annotated[
         list[StreamOptions],
         Expects("a list of objects with stream, and perhaps namespace, partition_by, sort_by, nested, …"),
+        Form("Options of single streams, in place of those of all streams."),
     ] = Field(default_factory=list)
-    database_strategy: Annotated[DatabaseStrategy, Expects("namespace or single")] = "namespace"
+    database_strategy: Annotated[
+        DatabaseStrategy,
+        Form(
+            "namespace: a stream's namespace is its database, and Database Name is for streams without one. "
+            "single: every stream goes to Database Name; streams of one name in two namespaces are refused."
+        ),
+    ] = "namespace"
     table_prefix: Annotated[
         str,
         Field(pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$", max_length=64),
         Expects("at most 64 letters, digits and underscores, the first no digit"),
+        Form("Stands before every table's name, in lower case.", examples=("raw_",), group="lake", in_sight=True),
     ] = ""
-    naming: Annotated[NamingOptions, Expects("an object with style and split_numbers")] = Field(
-        default_factory=NamingOptions
-    )
-    follow_table_location: Annotated[bool, Expects("true or false")] = False
-    batch_size_mb: Annotated[int, Field(ge=1, le=4096), Expects("a whole number of megabytes from 1 to 4096")] = 256
+    naming: Annotated[
+        NamingOptions,
+        Expects("an object with style and split_numbers"),
+        Form(
+            "How names of streams and fields become names of databases, tables and columns. A change makes "
+            "new tables and columns; the old ones stay."
+        ),
+    ] = Field(default_factory=NamingOptions)
+    follow_table_location: Annotated[
+        bool,
+        Form(
+            "Write to a table that exists and lies elsewhere than Bucket Name and Bucket Prefix say, in "
+            "another bucket perhaps. If not chosen, such a table is refused."
+        ),
+    ] = False
+    batch_size_mb: Annotated[
+        int,
+        Field(ge=1, le=4096),
+        Expects("a whole number of megabytes from 1 to 4096"),
+        Form(
+            "How much of a stream is collected, at least, before it is written and committed: more if that "
+            "fills files of Target File Size. Exactly this much if it is less than Target File Size.",
+            title="Batch Size (MB)",
+        ),
+    ] = 256
     flush_interval_seconds: Annotated[
-        int, Field(ge=1, le=3600), Expects("a whole number of seconds from 1 to 3600")
+        int,
+        Field(ge=1, le=3600),
+        Expects("a whole number of seconds from 1 to 3600"),
+        Form(
+            "How long records wait at most before they are written and committed, however few there are.",
+            title="Flush Interval (seconds)",
+        ),
     ] = 300
-    target_file_size_mb: Annotated[int, Field(ge=1, le=4096), Expects("a whole number of megabytes from 1 to 4096")] = (
-        128
-    )
-    buffer_size_mb: Annotated[int, Field(ge=16), Expects("a whole number of megabytes, 16 or more")] = 4096
-    rejects: Annotated[RejectOptions, Expects("an object with max_ratio and max_count")] = Field(
-        default_factory=RejectOptions
-    )
+    target_file_size_mb: Annotated[
+        int,
+        Field(ge=1, le=4096),
+        Expects("a whole number of megabytes from 1 to 4096"),
+        Form("About how large a data file becomes before the next one is begun.", title="Target File Size (MB)"),
+    ] = 128
+    buffer_size_mb: Annotated[
+        int,
+        Field(ge=16),
+        Expects("a whole number of megabytes, 16 or more"),
+        Form(
+            "How much local disk may be used for records on their way. When it is full, reading waits.",
+            title="Buffer Size (MB)",
+        ),
+    ] = 4096
+    rejects: Annotated[
+        RejectOptions,
+        Expects("an object with max_ratio and max_count"),
+        Form(
+            "How many of a stream's records may hold something that cannot be kept as it is before the stream "
+            "is stopped. Nothing is lost below the limit: rejects are kept under _errors/."
+        ),
+    ] = Field(default_factory=RejectOptions)
     lake_formation: Annotated[
-        LakeFormationOptions, Expects("an object with mode, registration_role_arn, tags, table_tags and grants")
+        LakeFormationOptions,
+        Expects("an object with mode, registration_role_arn, tags, table_tags and grants"),
+        Form(
+            "What Lake Formation governs. Everything is applied with each sync where it is missing; nothing "
+            "is ever revoked."
+        ),
     ] = Field(default_factory=LakeFormationOptions)
     encryption: Annotated[
         BucketDefault | SseS3 | SseKms,
         Field(discriminator="encryption_type"),
         Expects("an object whose encryption_type is Bucket default, SSE-S3 or SSE-KMS"),
+        Form("How S3 encrypts the objects that the connector writes. If not chosen: as the bucket is configured."),
     ] = Field(default_factory=lambda: BucketDefault(encryption_type="Bucket default"))
     glue_catalog_id: Annotated[
         str | None,
         Field(pattern=r"^[0-9]{12}$"),
         Expects("the id of the account that owns the Data Catalog, 12 digits"),
+        Form(
+            "The account that owns the Data Catalog. If empty: the account of the credentials.",
+            examples=("123456789012",),
+        ),
     ] = None
     glue_region: Annotated[
         str | None,
         Field(pattern=r"^[a-z]{2,4}(-[a-z]+)+-[0-9]+$"),
+        AnyCase(),
         Expects("the code of the Data Catalog's region, such as eu-west-1"),
+        Form("The region of the Data Catalog and of Lake Formation. If empty: Region.", examples=("eu-west-1",)),
     ] = None
-    spark: Annotated[SparkOptions, Expects("an object with master or remote, python and conf")] = Field(
-        default_factory=SparkOptions
-    )
+    spark: Annotated[
+        Spark,
+        Field(discriminator="mode"),
+        Expects("an object whose mode is local, cluster or connect"),
+        Form("Where Spark runs. If not chosen: on this machine."),
+    ] = Field(default_factory=LocalSpark)
     endpoint_url: Annotated[
         str | None,
         Field(pattern=r"^https?://[^\s/@?#]+/?$"),
         Expects("the address of an S3-compatible store, such as http://localhost:9000, without user and path"),
+        Form(
+            "The address of an S3-compatible store or an emulator that stands in for all AWS services. Leave "
+            "empty for AWS.",
+            title="Endpoint URL",
+            examples=("http://localhost:4566",),
+        ),
     ] = None
     maintenance: Annotated[
-        Maintenance, Field(discriminator="mode"), Expects("an object whose mode is none, glue or connector")
+        Maintenance,
+        Field(discriminator="mode"),
+        Expects("an object whose mode is none, glue or connector"),
+        Form(
+            "Who compacts small files of Iceberg tables, expires old snapshots, and removes files that no "
+            "snapshot refers to. If not chosen: nobody, or others."
+        ),
     ] = Field(default_factory=lambda: NoMaintenance(mode="none"))
-    dedup: Annotated[DedupOptions, Expects("an object with deletes and cdc_deletion")] = Field(
-        default_factory=DedupOptions
-    )
+    dedup: Annotated[
+        DedupOptions,
+        Expects("an object with deletes and cdc_deletion"),
+        Form(
+            "How streams with the sync mode Append + Deduped keep one row for each primary key. Their tables "
+            "are Iceberg tables.",
+            title="Deduplication",
+        ),
+    ] = Field(default_factory=DedupOptions)
+
+    _unknown: tuple[UnknownOption, ...] = ()
 
     @classmethod
     def parse(cls, options: Mapping[str, Any]) -> Self:
         """Return the validated configuration.
 
-        Raises ConfigError with one sentence per problem: the option, what is wrong with it, what it must be. No secret
-        is quoted.
+        Raises ConfigError with one sentence per problem: the option, what is wrong with it, what it must be; misspelt
+        ones too. No secret is quoted.
         """
-        given = normalised(options)
-        problems = [*contradictions(given)]
+        given = normalised(options, cls)
+        unknown = tuple(unknown_options(given, cls))
+        problems = [*map(str, filter(lambda option: option.is_misspelt, unknown)), *contradictions(given)]
         try:
             config = cls.model_validate(with_dependent_defaults(given))
         except ValidationError as error:
             problems += invalid_options(error, cls, _VARIANTS)
         else:
+            problems += _misspelt_regions(config)
             governed = config.lakeformation_governed_tables
             problems += contradictory_governance(config.lake_formation, governed_tables=governed)
             hive_only = {
@@ -255,16 +489,17 @@ class Config(Options):
             }
             problems += contradictory_layout(config.table_type, hive_only, config.streams)
             problems += contradictory_dedup(config.dedup, config.table_type, config.format.format_type)
-            problems += contradictory_spark(given)
+            problems += contradictory_spark(config.spark, config.credentials.credentials_title)
             problems += contradictory_paths(config.path_layout, config.partitioning, config.table_prefix)
         if problems:
             count = [f"{len(problems)} options need attention:"] if len(problems) > 1 else []
             raise ConfigError("\n".join([*count, *problems]))
+        config._unknown = unknown
         return config
 
-    def unknown_options(self) -> tuple[str, ...]:
-        """Return the dotted names of the given options that the connector does not know."""
-        return tuple(_extra(self))
+    def unknown_options(self) -> tuple[UnknownOption, ...]:
+        """Return the given options that the connector does not know. None of them is much like one that it knows."""
+        return self._unknown
 
     def of_stream(self, namespace: str | None, name: str) -> StreamOptions:
         """Return the options of one stream; without values if none are given.
@@ -317,23 +552,23 @@ class Config(Options):
 _SECRET_SETTING = re.compile(r"secret|password|token|access[._-]?key", re.IGNORECASE)
 
 
-def _extra(options: BaseModel, path: str = "") -> Iterator[str]:
-    for name in options.model_extra or {}:
-        yield f"{path}{name}"
-    for name in type(options).model_fields:
-        if isinstance(value := getattr(options, name), BaseModel):
-            yield from _extra(value, f"{path}{name}.")
+def _misspelt_regions(config: Config) -> Iterator[str]:
+    """Yield a sentence for each region that AWS cannot have. S3-compatible stores may have others."""
+    if config.endpoint_url is not None:
+        return
+    for name, region in (("region", config.region), ("glue_region", config.glue_region)):
+        if region is not None and is_misspelt(region):
+            yield f"{name} {region} is no region of AWS. Is {nearest_region(region)} meant?"
 
 
 _VARIANTS: Mapping[str, type[Options]] = {
-    "IAM Role": IamRole,
-    "IAM User": IamUser,
-    "Default chain": DefaultChain,
+    **KINDS,
     "Parquet": Parquet,
     "JSONL": Jsonl,
     "Bucket default": BucketDefault,
     "SSE-S3": SseS3,
     "SSE-KMS": SseKms,
     **MODES,
+    **PLACES,
 }
 """The models in discriminated unions, by the value that chooses them."""

@@ -147,8 +147,7 @@ class _Request:
 
     def _notes(self) -> Iterator[str]:
         config, asked = self._config, self._asked
-        for name in config.unknown_options():
-            yield f"the option {name} is not one of this connector's and is ignored."
+        yield from map(str, config.unknown_options())
         if config.database_strategy == "namespace" and asked.catalog is None:
             yield (
                 f"only database {self._scope.database} is named. Streams with a namespace are written to a database of "

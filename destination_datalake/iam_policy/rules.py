@@ -83,8 +83,6 @@ MAINTAINED_BY_NAMESPACE = When(
 OPTIMIZED = When(
     "`maintenance.mode` glue", lambda config: config.maintenance.mode == "glue" and config.table_type == "ICEBERG"
 )
-IN_EMR = When("`spark.emr_serverless`", lambda config: config.spark.emr_serverless is not None)
-IN_GLUE = When("`spark.glue_session`", lambda config: config.spark.glue_session is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +120,6 @@ def _via_s3(scope: Scope) -> Condition:
         # Services have both names there; which of the two KMS compares is not documented for every service.
         names.append(f"{names[0]}.cn")
     return {"StringEquals": {"kms:ViaService": names}}
-
-
-def _spark_application(scope: Scope) -> Sequence[str]:
-    return [scope.spark_application] if scope.spark_application else []
-
-
-def _spark_role(scope: Scope) -> Sequence[str]:
-    return [scope.spark_role_arn] if scope.spark_role_arn else []
 
 
 CAPABILITIES: Sequence[Capability] = (
@@ -288,44 +278,6 @@ CAPABILITIES: Sequence[Capability] = (
             Permission("iam:GetRole", Need.SYNC, "the same; AWS allows it to administrators of data lakes", REGISTERED),
         ),
         lambda scope: [scope.registration_role_arn] if scope.registration_role_arn else [],
-    ),
-    # https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/spark-connect.html
-    Capability(
-        "SparkApplication",
-        (Permission("emr-serverless:StartSession", Need.SYNC, "a Spark session for each sync", IN_EMR),),
-        _spark_application,
-    ),
-    Capability(
-        "SparkSessions",
-        (
-            Permission("emr-serverless:GetSession", Need.SYNC, "whether the session is ready", IN_EMR),
-            Permission("emr-serverless:GetSessionEndpoint", Need.SYNC, "its address and tokens", IN_EMR),
-            Permission("emr-serverless:TerminateSession", Need.SYNC, "the session's end with the sync's", IN_EMR),
-        ),
-        lambda scope: [f"{application}/sessions/*" for application in _spark_application(scope)],
-    ),
-    Capability(
-        "SparkRole",
-        (Permission("iam:PassRole", Need.SYNC, "the role that Spark runs with", IN_EMR),),
-        _spark_role,
-        lambda _scope: {"StringEquals": {"iam:PassedToService": ["emr-serverless.amazonaws.com"]}},
-    ),
-    # https://docs.aws.amazon.com/glue/latest/dg/interactive-sessions-spark-connect-configuring.html
-    Capability(
-        "GlueSessions",
-        (
-            Permission("glue:CreateSession", Need.SYNC, "a Spark session for each sync", IN_GLUE),
-            Permission("glue:GetSession", Need.SYNC, "whether the session is ready", IN_GLUE),
-            Permission("glue:GetSessionEndpoint", Need.SYNC, "its address and tokens", IN_GLUE),
-            Permission("glue:StopSession", Need.SYNC, "the session's end with the sync's", IN_GLUE),
-        ),
-        lambda scope: [scope.spark_sessions] if scope.spark_sessions else [],
-    ),
-    Capability(
-        "GlueSessionRole",
-        (Permission("iam:PassRole", Need.SYNC, "the role that Spark runs with", IN_GLUE),),
-        _spark_role,
-        lambda _scope: {"StringEquals": {"iam:PassedToService": ["glue.amazonaws.com"]}},
     ),
 )
 """Every capability, in the order of the policy's statements."""

@@ -40,12 +40,6 @@ class Scope:
     kms_key_arn: str | None
     registration_role_arn: str | None
     optimizer_role_arn: str | None = None
-    spark_application: str | None = None
-    """The ARN of the application of EMR Serverless."""
-    spark_sessions: str | None = None
-    """A pattern of the ARNs of Glue's interactive sessions."""
-    spark_role_arn: str | None = None
-    """The role of whichever of both runs Spark."""
 
     @classmethod
     def of(cls, config: Config, streams: Iterable[StreamId] = (), outside: Iterable[S3Address] = ()) -> Self:
@@ -65,7 +59,6 @@ class Scope:
             kms_key_arn=encryption.kms_key_arn if isinstance(encryption, SseKms) else None,
             registration_role_arn=config.lake_formation.registration_role_arn,
             optimizer_role_arn=maintenance.role_arn if isinstance(maintenance, GlueOptimizers) else None,
-            **_spark_sessions(config),
         )
 
     @property
@@ -130,20 +123,6 @@ def _catalog_account(config: Config) -> str:
             "glue_catalog_id if the Data Catalog belongs to another account."
         )
     return account
-
-
-def _spark_sessions(config: Config) -> dict[str, str]:
-    """Return what AWS runs Spark with, in the account of the role that it runs with."""
-    emr, glue = config.spark.emr_serverless, config.spark.glue_session
-    role = emr.execution_role_arn if emr else glue.role_arn if glue else ""
-    if (account := _ROLE_ACCOUNT.match(role)) is None:
-        return {}
-    place = f"{config.region}:{account[1]}"
-    partition = partition_of(config.region)
-    if emr is not None:
-        application = f"arn:{partition}:emr-serverless:{place}:/applications/{emr.application_id}"
-        return {"spark_application": application, "spark_role_arn": role}
-    return {"spark_sessions": f"arn:{partition}:glue:{place}:session/destination-datalake-*", "spark_role_arn": role}
 
 
 def _databases(config: Config, streams: Iterable[StreamId]) -> tuple[str, ...]:

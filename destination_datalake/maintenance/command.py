@@ -66,8 +66,8 @@ def run_maintain(arguments: Sequence[str]) -> int:
 def _maintain(asked: argparse.Namespace, termination: Termination) -> int:
     config = _config(asked.config)
     register_secrets(*config.secrets())
-    for name in config.unknown_options():
-        _note(f"Note: the option {name} is not one of this connector's and is ignored.")
+    for option in config.unknown_options():
+        _note(f"Note: {option}")
     if config.maintenance.mode == "glue":
         _note("Note: maintenance.mode is glue, so Glue's optimizers do the same about daily.")
     access = aws_access(config)

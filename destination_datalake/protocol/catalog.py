@@ -159,6 +159,12 @@ def parse_catalog(catalog: object) -> tuple[Stream, ...]:
     try:
         configured = msgspec.convert(catalog, _CatalogMessage).streams
     except msgspec.ValidationError as error:
+        if _is_discovered(catalog):
+            raise SyncRefused(
+                "The catalog is one that a source discovers, which does not say how its streams are synced. Put each "
+                'of its streams into an object of the configured catalog: {"stream": {…}, "sync_mode": "full_refresh", '
+                '"destination_sync_mode": "append"}.'
+            ) from error
         raise SyncRefused(
             f"The configured catalog is not valid: {error}. Refresh the source schema and save the connection."
         ) from error
@@ -168,6 +174,15 @@ def parse_catalog(catalog: object) -> tuple[Stream, ...]:
         raise SyncRefused("The configured catalog has no streams. Select at least one stream to sync.")
     _refuse_duplicates(streams)
     return streams
+
+
+def _is_discovered(catalog: object) -> bool:
+    """Whether this is an AirbyteCatalog, or the message with one: its streams are not inside a member `stream`."""
+    match catalog:
+        case {"catalog": {"streams": [*streams]}} | {"streams": [*streams]}:
+            return any(isinstance(each, dict) and "stream" not in each and "json_schema" in each for each in streams)
+        case _:
+            return False
 
 
 def _stream(entry: _ConfiguredStreamMessage) -> Stream:

@@ -29,7 +29,6 @@ from destination_datalake.buffer.staging.staging import LocalStaging, Staging
 from destination_datalake.buffer.staging.uploads import CONCURRENT_CALLS, RemoteStaging
 from destination_datalake.config.access import aws_access
 from destination_datalake.config.groups.dedup import streams_without_dedup
-from destination_datalake.config.groups.layout import without_stream
 from destination_datalake.errors import SyncRefused
 from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.policy import Policy
@@ -59,6 +58,7 @@ from destination_datalake.sync.thread_pool import ThreadPool
 from destination_datalake.tables.factory import TableFactory
 from destination_datalake.tables.glue.database import Databases
 from destination_datalake.tables.glue.rejects_table import RejectsTable
+from destination_datalake.tables.layout.misnamed import misnamed_streams, require_partition_source
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.table import Jobs
 
@@ -102,13 +102,14 @@ def run_sync(
     raise_limit()
     termination.on_request(partial(out.give_up_after, TERMINATION_SECONDS))
     streams = parse_catalog(catalog)
-    for warning in without_stream(config.streams, [stream.id for stream in streams]):
+    for warning in misnamed_streams(config, [stream.id for stream in streams]):
         out.log("WARN", warning)
     dedup = [stream.id for stream in streams if stream.dedup]
     if (reason := streams_without_dedup(dedup, config.table_type, config.format.format_type)) is not None:
         raise SyncRefused(reason)
     tables = TableNaming.of(config).tables_of(streams)
     access = aws_access(config)
+    require_partition_source(config, streams, tables, access)
     sync_name = uuid.uuid4().hex[:12]
     policy = Policy.of(config)
     governance = Governance(policy, access)

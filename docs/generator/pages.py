@@ -44,8 +44,9 @@ from docs.generator.airbyte_types import airbyte_types, inherited
 from docs.generator.licences import licences
 from docs.generator.markdown import code, table
 from docs.generator.nested import nested
-from docs.generator.project import check_steps, options, sync_modes, versions
+from docs.generator.project import check_steps, sync_modes, versions
 from docs.generator.promises import promises
+from docs.generator.spec import SPEC, spec_text
 
 PAGES = Path(__file__).parents[1]
 _EPOCH = datetime(1970, 1, 1)
@@ -154,7 +155,8 @@ _COLLIDING = ("a_b", "aB", "a b")
 
 
 def main() -> None:
-    """Regenerate the tables of every page."""
+    """Regenerate spec.json, and the tables of every page."""
+    SPEC.write_text(spec_text(), encoding="utf-8")
     for page in sorted(PAGES.rglob("*.md")):
         page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
 
@@ -259,7 +261,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "inherited": inherited,
     "airbyte_types": airbyte_types,
     "check_steps": check_steps,
-    "options": options,
     "iam_actions": permissions.actions,
     "iam_policy": permissions.policy,
     "iam_statements": permissions.governed_statements,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from destination_datalake.config.options import Config
@@ -23,7 +22,7 @@ _EXAMPLE: Mapping[str, Any] = {
     "bucket_prefix": "airbyte",
     "lakeformation_database_name": "landing",
 }
-_SPARK_ROLE = f"arn:aws:iam::{_ACCOUNT}:role/spark"
+
 _GOVERNED: Mapping[str, Any] = {
     **_EXAMPLE,
     "encryption": {
@@ -59,10 +58,7 @@ def governed_statements() -> str:
 def actions() -> str:
     """Return a row for each action: what it is allowed on, who uses it, for what, and with which options."""
     optimizers = {"mode": "glue", "role_arn": f"arn:aws:iam::{_ACCOUNT}:role/table-optimizers"}
-    spark = {"emr_serverless": {"application_id": "00f1example", "execution_role_arn": _SPARK_ROLE}}
-    emr = Scope.of(Config.parse({**_GOVERNED, "maintenance": optimizers, "spark": spark}))
-    glue = Scope.of(Config.parse({**_GOVERNED, "spark": {"glue_session": {"role_arn": _SPARK_ROLE}}}))
-    scope = replace(emr, spark_sessions=glue.spark_sessions)
+    scope = Scope.of(Config.parse({**_GOVERNED, "maintenance": optimizers}))
 
     def rows() -> Iterator[list[str]]:
         for capability in CAPABILITIES:

@@ -221,6 +221,13 @@ ORDER_LINES = (configured_stream("orderLines", SCHEMA), configured_stream("order
         ),
         pytest.param({}, [], "config_error", ["no streams"], id="no streams"),
         pytest.param(
+            {"table_type": "HIVE", "partitioning": "DATE", "partition_source": "created_at"},
+            [APPENDED],
+            "config_error",
+            ["partition_source created_at is a date or a date-time in no stream", "no table would be partitioned"],
+            id="a partition source that no stream has",
+        ),
+        pytest.param(
             {},
             [configured_stream("orders", SCHEMA, generation=3, minimum=2)],
             "system_error",

@@ -102,6 +102,14 @@ def test_a_bucket_in_another_region_is_named_with_both_regions(platform: Platfor
     )
 
 
+def test_a_region_that_is_not_known_is_no_place_for_another_bucket(platform: Platform, lake: Lake) -> None:
+    said = platform.check(lake.config(region="us-east-9")).refusal
+
+    assert said.startswith(
+        f"Bucket {lake.bucket} is in region {REGION}, but region is us-east-9. Set region to {REGION}."
+    )
+
+
 def test_another_account_than_the_configured_one_is_named(platform: Platform, lake: Lake) -> None:
     said = platform.check(lake.config(aws_account_id="999999999999")).refusal
 
@@ -126,11 +134,13 @@ def test_invalid_options_are_a_failed_status_with_a_sentence_for_each(platform: 
     assert "table_type ICEBERG cannot hold format_type JSONL" in said
 
 
-def test_an_unknown_option_is_a_warning(platform: Platform, lake: Lake) -> None:
-    run = platform.check(lake.config(colour="green"))
+def test_an_unknown_option_is_in_the_answer_and_a_misspelt_one_fails(platform: Platform, lake: Lake) -> None:
+    unknown, misspelt = platform.check(lake.config(colour="green")), platform.check(lake.config(tableprefix="raw_"))
 
-    assert run.connection_status["status"] == "SUCCEEDED"
-    assert any("option colour" in text for text in run.logs)
+    said = "colour is no option of this connector and is ignored."
+    assert unknown.connection_status == {"status": "SUCCEEDED", "message": said}
+    assert any(said in text for text in unknown.logs)
+    assert misspelt.refusal == "tableprefix is no option of this connector. Is table_prefix meant?"
 
 
 @pytest.mark.parametrize(

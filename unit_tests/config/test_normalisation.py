@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.config.options import Config, IamRole
-from unit_tests.config.examples import ROLE, options
+from destination_datalake.config.groups.credentials import IamRole
+from destination_datalake.config.options import Config
+from unit_tests.config.examples import ROLE, options, refusal
 
 
 @pytest.mark.parametrize(
@@ -149,3 +150,79 @@ def test_settings_of_spark_stay_as_they_are() -> None:
     conf = {"spark.jars": "", "spark.driver.extraJavaOptions": " -Da=b"}
 
     assert Config.parse(options(spark={"conf": conf})).spark.conf == conf
+
+
+@pytest.mark.parametrize("name", ["spark.jars", "spark.driver.extraJavaOptions"])
+@pytest.mark.parametrize("value", ["", " -Da=b"])
+def test_settings_of_spark_are_an_object_or_a_list_of_entries(name: str, value: str) -> None:
+    entries = [{"key": name, "value": value}, {"key": "spark.ui.port", "value": None}]
+
+    assert Config.parse(options(spark={"conf": entries})).spark.conf == {name: value}
+    assert Config.parse(options(spark={"conf": {name: value}})).spark.conf == {name: value}
+
+
+def test_lf_tags_are_an_object_or_a_list_of_entries() -> None:
+    entries = [{"key": "domain", "values": ["sales", "finance"]}, {"key": "pii", "values": ["high"]}]
+    tags = {"domain": ["sales", "finance"], "pii": ["high"]}
+
+    for given_tags in (entries, tags):
+        governance = {"mode": "managed", "tags": given_tags, "table_tags": [{"table": "orders", "tags": given_tags}]}
+        found = Config.parse(options(lake_formation=governance)).lake_formation
+        assert (found.tags, found.table_tags[0].tags) == (tags, tags)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"spark": {"conf": [{"key": "a", "value": "1"}, {"key": "a", "value": "2"}]}}, "spark.conf is not valid. It"),
+        ({"spark": {"conf": [{"value": "1"}]}}, "or a list of {key, value}."),
+        ({"spark": {"conf": [{"key": "a", "value": 1}]}}, "spark.conf.a is not valid."),
+        ({"lake_formation": {"mode": "managed", "tags": [{"key": "a"}]}}, "lake_formation.tags.a null is not valid."),
+        (
+            {"lake_formation": {"mode": "managed", "tags": ["a"]}},
+            "lake_formation.tags is not valid. It must be LF-Tags",
+        ),
+    ],
+)
+def test_entries_that_are_no_mapping_are_refused(wrong: dict[str, Any], sentence: str) -> None:
+    assert sentence in refusal(options(**wrong))
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "value"),
+    [
+        ({"format": {"format_type": "parquet", "compression_codec": "Snappy"}}, "format.compression_codec", "SNAPPY"),
+        ({"format": {"format_type": "jsonl"}}, "format.format_type", "JSONL"),
+        ({"table_type": "iceberg"}, "table_type", "ICEBERG"),
+        ({"partitioning": "Year/month"}, "partitioning", "YEAR/MONTH"),
+        ({"region": "EU-WEST-1"}, "region", "eu-west-1"),
+        ({"credentials": {"credentials_title": "DEFAULT CHAIN"}}, "credentials.credentials_title", "Default chain"),
+        ({"encryption": {"encryption_type": "sse-s3"}}, "encryption.encryption_type", "SSE-S3"),
+        ({"maintenance": {"mode": "Connector"}}, "maintenance.mode", "connector"),
+        ({"spark": {"mode": "Cluster", "master": "yarn", "python": "Pack"}}, "spark.python", "pack"),
+        ({"table_type": "hive", "path_layout": "Plain"}, "path_layout", "plain"),
+    ],
+)
+def test_the_letter_case_of_enumerations_does_not_matter(changes: dict[str, Any], path: str, value: str) -> None:
+    found: Any = Config.parse(options(**changes))
+
+    for name in path.split("."):
+        found = getattr(found, name)
+    assert found == value
+
+
+def test_transforms_and_permissions_are_accepted_in_any_letter_case() -> None:
+    config = Config.parse(
+        options(
+            streams=[{"stream": "orders", "partition_by": [{"source": "At", "transform": "Day"}], "nested": "JSON"}],
+            lake_formation={
+                "mode": "Hybrid",
+                "grants": [{"principal": "123456789012", "permissions": ["select"], "table": "*"}],
+            },
+        )
+    )
+
+    [stream], [grant] = config.streams, config.lake_formation.grants
+    assert stream.partition_by is not None
+    assert (stream.partition_by[0].source, stream.partition_by[0].transform, stream.nested) == ("At", "day", "json")
+    assert grant.permissions == ["SELECT"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.config.groups.layout import without_stream
-from destination_datalake.config.options import Config, DefaultChain, IamRole, IamUser
+from destination_datalake.config.groups.credentials import DefaultChain, IamRole, IamUser
+from destination_datalake.config.options import Config
 from destination_datalake.errors import ConfigError
-from destination_datalake.protocol.catalog import StreamId
 from unit_tests.config.examples import KEYS, ROLE, options, refusal
 
 
@@ -37,6 +36,14 @@ def test_no_region_of_aws_is_refused() -> None:
     regions = [region for each in partitions for region in each["regions"] if "global" not in region]
 
     assert [Config.parse(options(region=region, glue_region=region)).glue_region for region in regions] == regions
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"region": "nz-north-1"}, {"region": "eu-southwest-4"}, {"region": "nl-ams-1", "endpoint_url": "http://s3"}],
+)
+def test_regions_that_are_newer_than_this_connector_or_not_of_aws_are_accepted(given: dict[str, Any]) -> None:
+    assert Config.parse(options(**given)).region == given["region"]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +70,49 @@ def test_the_folder_of_a_table_is_never_a_reserved_one(database: str, folder: st
 def test_unknown_options_are_accepted_and_listed() -> None:
     config = Config.parse(options(colour="green", credentials={**KEYS, "mfa": "1"}, spark={"jars": "x"}))
 
-    assert sorted(config.unknown_options()) == ["colour", "credentials.mfa", "spark.jars"]
+    assert sorted(option.name for option in config.unknown_options()) == ["colour", "credentials.mfa", "spark.jars"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "meant"),
+    [
+        ({"partitionning": "DAY"}, "partitionning", "partitioning"),
+        ({"tableType": "HIVE"}, "tableType", "table_type"),
+        ({"Table_Prefix": "raw_"}, "Table_Prefix", "table_prefix"),
+        ({"bucket_name": ..., "s3_bucket_name": "lake"}, "s3_bucket_name", "bucket_name"),
+        ({"format": {"format_type": "JSONL", "compression_code": "GZIP"}}, "format.compression_code", "format.comp"),
+        ({"spark": {"mastr": "yarn"}}, "spark.mastr", "spark.master"),
+        (
+            {"streams": [{"stream": "orders", "partition_bye": [{"source": "id"}]}]},
+            "streams.0.partition_bye",
+            "streams.0.partition_by",
+        ),
+        (
+            {"streams": [{"stream": "orders", "partition_by": [{"source": "id", "tranform": "day"}]}]},
+            "streams.0.partition_by.0.tranform",
+            "streams.0.partition_by.0.transform",
+        ),
+    ],
+)
+def test_an_option_that_is_much_like_one_that_is_not_given_is_refused(
+    changes: dict[str, Any], name: str, meant: str
+) -> None:
+    assert f"{name} is no option of this connector. Is {meant}" in refusal(options(**changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"colour": "green"}, "colour is no option of this connector and is ignored."),
+        ({"s3_bucket_name": "lake"}, "s3_bucket_name is no option of this connector and is ignored."),
+        (
+            {"format": {"format_type": "JSONL", "compression": "GZIP"}},
+            "format.compression is no option of this connector and is ignored. Is format.compression_codec meant?",
+        ),
+    ],
+)
+def test_other_unknown_options_are_told(changes: dict[str, Any], said: str) -> None:
+    assert [str(option) for option in Config.parse(options(**changes)).unknown_options()] == [said]
 
 
 def test_secrets_are_those_of_credentials_and_spark() -> None:
@@ -126,33 +175,3 @@ def test_a_time_zone_that_does_not_exist_is_refused_at_the_start(name: str) -> N
     assert refusal(options(table_type="HIVE", timezone=name)) == (
         f'timezone "{name}" is not valid. It must be UTC, or the name of a time zone such as Europe/Berlin.'
     )
-
-
-SYNCED = [StreamId(None, "orders"), StreamId("eu", "Order lines"), StreamId("us", "clicks")]
-
-
-@pytest.mark.parametrize(
-    ("entry", "hint"),
-    [
-        (
-            {"stream": "Orders"},
-            "stream Orders, which this sync does not have, so its options have no effect. Is orders",
-        ),
-        ({"stream": "orders", "namespace": "eu"}, "stream eu.orders, "),
-        (
-            {"stream": "order lines", "namespace": "eu"},
-            "no effect. Is eu.Order lines meant? Names are compared exactly.",
-        ),
-        (
-            {"stream": "invoices"},
-            "stream invoices, which this sync does not have, so its options have no effect. Names",
-        ),
-    ],
-)
-def test_an_entry_for_no_stream_of_the_sync_is_warned_of(entry: Mapping[str, str], hint: str) -> None:
-    config = Config.parse(options(streams=[{"stream": "clicks"}, {"stream": "orders"}, entry]))
-
-    [warning] = without_stream(config.streams, SYNCED)
-
-    assert warning.startswith("streams.2 is about stream ")
-    assert hint in warning

@@ -1,9 +1,13 @@
-"""spec.json describes the same options as `Config`, in the form that Airbyte's platform and user interface require."""
+"""spec.json is generated from the options, and obeys the rules of Airbyte's form, which is built from it.
+
+https://docs.airbyte.com/platform/connector-development/connector-specification-reference
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator
 from importlib import resources
 from typing import Any
 
@@ -12,173 +16,192 @@ import pytest
 from airbyte_cdk import AirbyteMessage, Type
 from airbyte_cdk.models.airbyte_protocol_serializers import AirbyteMessageSerializer
 from airbyte_cdk.test.standard_tests._spec_lint import find_secret_marking_errors
-from pydantic import BaseModel
 
 from destination_datalake.cli import spec_message
-from destination_datalake.config.groups.dedup import DedupOptions
-from destination_datalake.config.groups.encryption import BucketDefault, SseKms, SseS3
-from destination_datalake.config.groups.governance import Grant, LakeFormationOptions, TableTags
-from destination_datalake.config.groups.layout import PartitionBy, SortBy, StreamOptions
-from destination_datalake.config.groups.maintenance import ConnectorMaintenance, GlueOptimizers, NoMaintenance
-from destination_datalake.config.groups.spark import EmrServerless, GlueSession, SparkOptions
 from destination_datalake.config.normalisation import normalised
-from destination_datalake.config.options import (
-    Config,
-    DefaultChain,
-    IamRole,
-    IamUser,
-    Jsonl,
-    NamingOptions,
-    Parquet,
-    RejectOptions,
-)
+from destination_datalake.config.options import Config
 from destination_datalake.destination import DestinationDatalake
+from docs.generator.spec import spec_text
+from unit_tests.config.examples import options
 
-SPEC: dict[str, Any] = json.loads((resources.files("destination_datalake") / "spec.json").read_text("utf-8"))
+TEXT = (resources.files("destination_datalake") / "spec.json").read_text("utf-8")
+SPEC: dict[str, Any] = json.loads(TEXT)
 CONNECTION: dict[str, Any] = SPEC["connectionSpecification"]
+TOP: dict[str, dict[str, Any]] = CONNECTION["properties"]
+NEWCOMERS = {"bucket_prefix", "table_prefix", "table_type", "partitioning", "partition_source", "format"}
+LEGACY = {"glue_catalog_float_as_decimal", "lakeformation_governed_tables"}
+SCALARS = {"string", "integer", "number", "boolean"}
 
-STREAM: dict[str, Any] = CONNECTION["properties"]["streams"]["items"]
-GOVERNANCE: dict[str, Any] = CONNECTION["properties"]["lake_formation"]["properties"]
-
-# Options whose default depends on another one have none in the spec: a form would send it as the user's choice.
-DEPENDENT = {"format", "table_type", "numeric_types", "compression_codec", "partitioning", "partition_source"}
-SPARK: dict[str, Any] = CONNECTION["properties"]["spark"]
-SMALLEST = {
-    "credentials": {
-        "credentials_title": "IAM User",
-        "aws_access_key_id": "AKIA1234",
-        "aws_secret_access_key": "s3cr3t",
-    },
-    "region": "eu-west-1",
-    "bucket_name": "lake",
-    "lakeformation_database_name": "raw",
-}
-RULES = ("type", "pattern", "enum", "const", "minimum", "maximum", "minLength", "maxLength", "default")
+Schema = dict[str, Any]
 
 
-def rules_of(model: type[BaseModel]) -> tuple[dict[str, dict[str, Any]], set[str]]:
-    """The model's rules for each field, in the spec's terms, and the required fields."""
-    schema = model.model_json_schema()
-    fields = {}
-    for name, field in schema["properties"].items():
-        # `X | None` is an option that may be left out; in the spec, it is not required.
-        chosen = next((kind for kind in field.get("anyOf", []) if kind.get("type") != "null"), field)
-        merged = {"type": "object"} if "$ref" in chosen else {**chosen, "default": field.get("default")}
-        fields[name] = {rule: merged[rule] for rule in RULES if merged.get(rule) is not None}
-    return fields, set(schema.get("required", [])) - DEPENDENT
+def objects(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
+    """Every object with properties, by its path: the top level, options, choices, items of lists."""
+    if "properties" in schema:
+        yield path, schema
+    for choice in schema.get("oneOf", []):
+        yield from objects(choice, f"{path}[{choice['title']}]")
+    for name, option in schema.get("properties", {}).items():
+        yield from objects(option.get("items", option), f"{path}.{name}")
 
 
-def rules_in(spec: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], set[str]]:
-    fields = {
-        name: {rule: field[rule] for rule in RULES if rule in field} for name, field in spec["properties"].items()
-    }
-    return fields, set(spec.get("required", []))
+def every_option() -> Iterator[tuple[str, Schema]]:
+    for path, schema in objects(CONNECTION):
+        for name, option in schema["properties"].items():
+            yield f"{path}.{name}", option
 
 
-def variants(option: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = CONNECTION["properties"][option]["oneOf"]
-    return found
+def is_large(option: Schema) -> bool:
+    return "object" in (option["type"], option.get("items", {}).get("type"))
 
 
-@pytest.mark.parametrize(
-    ("spec", "model"),
-    [
-        pytest.param(variants("credentials")[0], IamRole, id="IAM Role"),
-        pytest.param(variants("credentials")[1], IamUser, id="IAM User"),
-        pytest.param(variants("credentials")[2], DefaultChain, id="Default chain"),
-        pytest.param(variants("format")[0], Parquet, id="Parquet"),
-        pytest.param(CONNECTION["properties"]["naming"], NamingOptions, id="Naming"),
-        pytest.param(CONNECTION["properties"]["rejects"], RejectOptions, id="Rejects"),
-        pytest.param(CONNECTION["properties"]["lake_formation"], LakeFormationOptions, id="Lake Formation"),
-        pytest.param(GOVERNANCE["table_tags"]["items"], TableTags, id="Tags"),
-        pytest.param(GOVERNANCE["grants"]["items"], Grant, id="Grants"),
-        pytest.param(STREAM, StreamOptions, id="Stream"),
-        pytest.param(STREAM["properties"]["partition_by"]["items"], PartitionBy, id="Partition by"),
-        pytest.param(STREAM["properties"]["sort_by"]["items"], SortBy, id="Sort by"),
-        pytest.param(variants("encryption")[0], BucketDefault, id="Bucket default"),
-        pytest.param(variants("encryption")[1], SseS3, id="SSE-S3"),
-        pytest.param(variants("encryption")[2], SseKms, id="SSE-KMS"),
-        pytest.param(variants("maintenance")[0], NoMaintenance, id="No maintenance"),
-        pytest.param(variants("maintenance")[1], GlueOptimizers, id="Glue's optimizers"),
-        pytest.param(variants("maintenance")[2], ConnectorMaintenance, id="Maintenance by the connector"),
-        pytest.param(CONNECTION["properties"]["dedup"], DedupOptions, id="Deduplication"),
-        pytest.param(SPARK, SparkOptions, id="Spark"),
-        pytest.param(SPARK["properties"]["emr_serverless"], EmrServerless, id="EMR Serverless"),
-        pytest.param(SPARK["properties"]["glue_session"], GlueSession, id="Glue session"),
-    ],
-)
-def test_the_spec_and_the_configuration_have_the_same_options_rules_and_defaults(
-    spec: dict[str, Any], model: type[BaseModel]
-) -> None:
-    assert rules_in(spec) == rules_of(model)
+def filled_in(schema: Schema) -> Any:
+    """What a form sends of which only that is filled in which must be: constants, examples, and every default."""
+    if "const" in schema:
+        return schema["const"]
+    if "default" in schema:
+        return schema["default"]
+    match schema["type"]:
+        case "object" if "oneOf" in schema:
+            return filled_in(schema["oneOf"][0])
+        case "object":
+            required = schema.get("required", ())
+            sent = {
+                name: each
+                for name, each in schema["properties"].items()
+                if name in required or "default" in each or "properties" in each
+            }
+            return {name: filled_in(each) for name, each in sent.items()}
+        case "array":
+            items = schema["items"]
+            return [filled_in(items)] if "properties" in items else list(schema.get("examples") or items["enum"])[:1]
+        case _:
+            values: list[Any] = schema.get("examples") or schema.get("enum") or ["orders"]
+            return values[0]
 
 
-def test_jsonl_differs_only_in_the_default_of_its_codec() -> None:
-    written, required = rules_in(variants("format")[1])
-    assert written["compression_codec"].pop("default") == "UNCOMPRESSED"
-
-    assert (written, required) == rules_of(Jsonl)
+def test_the_file_is_generated_from_the_options() -> None:
+    assert spec_text() == TEXT, "run python -m docs.generator"
 
 
-def test_the_top_level_of_the_spec_and_the_configuration_agree() -> None:
-    written, required = rules_in(CONNECTION)
-    held, needed = rules_of(Config)
-    for nested in (
-        "credentials",
-        "format",
-        "naming",
-        "rejects",
-        "lake_formation",
-        "encryption",
-        "spark",
-        "maintenance",
-        "dedup",
-    ):
-        assert written.pop(nested) == {"type": "object"}
-        held.pop(nested)
-
-    assert (written, required) == (held, needed)
-    assert list(CONNECTION["properties"]) == list(Config.model_fields)
+def test_every_option_can_be_filled_in() -> None:
+    for path, option in every_option():
+        match option["type"]:
+            case "array":
+                items = option["items"]
+                assert items["type"] in SCALARS or items.get("properties"), path
+            case "object":
+                assert bool(option.get("properties")) != bool(option.get("oneOf")), path
+            case kind:
+                assert kind in SCALARS, path
 
 
-def test_options_are_ordered_in_existing_groups_with_title_and_description() -> None:
-    groups = [group["id"] for group in CONNECTION["groups"]]
-    options_in_order = list(CONNECTION["properties"].values())
-
-    assert [option["order"] for option in options_in_order] == list(range(len(options_in_order)))
-    used = [option["group"] for option in options_in_order]
-    assert set(used) == set(groups)
-    plain = [CONNECTION["properties"][name] for name in ("naming", "rejects", "lake_formation", "spark", "dedup")]
-    chosen = [*variants("credentials"), *variants("format"), *variants("encryption"), *variants("maintenance")]
-    listed = [GOVERNANCE["table_tags"]["items"], GOVERNANCE["grants"]["items"], STREAM]
-    for nested in [CONNECTION, *chosen, *plain, *listed]:
-        for name, option in nested["properties"].items():
-            assert option["title"], name
-            assert option.get("description") or "const" in option, name
+def test_every_option_has_a_title_and_says_what_it_means() -> None:
+    for path, option in every_option():
+        assert option["title"], path
+        assert option.get("description") or "const" in option, path
+        assert ("pattern" in option) == ("pattern_descriptor" in option), path
+    for path, schema in objects(CONNECTION):
+        assert path == "" or "[" not in path[-1:] or schema["description"], path
 
 
-def test_choices_are_one_of_with_a_constant_discriminator() -> None:
-    text = json.dumps(CONNECTION)
+def test_choices_are_objects_with_a_constant_of_one_name_that_tells_them_apart() -> None:
+    for path, option in every_option():
+        if (choices := option.get("oneOf")) is None:
+            continue
+        constants = [
+            [(name, each["const"]) for name, each in choice["properties"].items() if "const" in each]
+            for choice in choices
+        ]
+        assert {len(found) for found in constants} == {1}, path
+        assert len({name for [(name, _)] in constants}) == 1, path
+        assert len({value for [(_, value)] in constants}) == len(choices), path
+        for choice, [(name, _)] in zip(choices, constants, strict=True):
+            assert choice["type"] == "object", path
+            assert choice["title"], path
+            assert choice["description"], path
+            assert next(iter(choice["properties"])) == name, path
+    assert not any(f'"{keyword}"' in TEXT for keyword in ("anyOf", "allOf", "$ref", "$defs"))
 
-    assert '"anyOf"' not in text
-    assert '"allOf"' not in text
-    assert [variant["properties"]["credentials_title"]["const"] for variant in variants("credentials")] == [
-        "IAM Role",
-        "IAM User",
-        "Default chain",
-    ]
-    assert [variant["properties"]["format_type"]["const"] for variant in variants("format")] == ["Parquet", "JSONL"]
-    assert [variant["properties"]["encryption_type"]["const"] for variant in variants("encryption")] == [
-        "Bucket default",
-        "SSE-S3",
-        "SSE-KMS",
-    ]
+
+def test_options_have_a_place_of_their_own_in_their_object_and_cards_only_at_the_top() -> None:
+    for path, schema in objects(CONNECTION):
+        orders = [option["order"] for option in schema["properties"].values()]
+        assert orders == list(range(len(orders))), path
+        assert path == "" or all("group" not in option for option in schema["properties"].values()), path
+    cards = [card["id"] for card in CONNECTION["groups"]]
+    assert list(dict.fromkeys(option["group"] for option in TOP.values())) == cards
+
+
+def test_on_a_card_what_is_required_comes_first_and_objects_last() -> None:
+    def place(name: str) -> tuple[bool, bool, bool]:
+        return name not in CONNECTION["required"], not TOP[name].get("always_show", False), is_large(TOP[name])
+
+    for card in CONNECTION["groups"]:
+        places = [place(name) for name, option in TOP.items() if option["group"] == card["id"]]
+        assert places == sorted(places), card
+
+
+def test_what_newcomers_need_is_in_sight_and_the_rest_is_folded_on_one_card() -> None:
+    shown = [option for name, option in TOP.items() if name in CONNECTION["required"] or option.get("always_show")]
+    inside = [inner for option in shown for inner in option.get("oneOf", [{}])[0].get("properties", {})]
+
+    assert {name for name, option in TOP.items() if option.get("always_show")} == NEWCOMERS
+    assert len(shown) + len(inside) <= 20
+    folded = {option["group"] for name, option in TOP.items() if option not in shown and name != "aws_account_id"}
+    assert folded == {"advanced"}
+
+
+def test_older_names_are_hidden_and_accepted() -> None:
+    assert {name for name, option in TOP.items() if option.get("airbyte_hidden")} == LEGACY
+    assert Config.parse(options(glue_catalog_float_as_decimal=True)).numeric_types == "decimal"
+    assert Config.parse(options(lakeformation_governed_tables=True)).lake_formation.mode == "managed"
+
+
+CHOICES = [
+    pytest.param(name, choice, id=f"{name}: {choice['title']}")
+    for name, option in TOP.items()
+    for choice in option.get("oneOf", [])
+]
+ENUMERATIONS = [pytest.param(name, value, id=f"{name}: {value}") for name in TOP for value in TOP[name].get("enum", [])]
+
+
+@pytest.mark.parametrize(("name", "choice"), CHOICES)
+def test_no_default_contradicts_a_choice(name: str, choice: Schema) -> None:
+    """A form sends the defaults of all options, whatever the user chooses of one."""
+    form = {**filled_in(CONNECTION), name: filled_in(choice)}
+
+    jsonschema.validate(form, CONNECTION)
+    assert Config.parse(form)
+    assert Config.parse(form).unknown_options() == ()
+
+
+@pytest.mark.parametrize(("name", "value"), ENUMERATIONS)
+def test_no_default_contradicts_a_value(name: str, value: str) -> None:
+    needs = {"table_type": "HIVE"} if name == "catalog_partitions" else {}
+
+    assert Config.parse({**filled_in(CONNECTION), **needs, name: value})
+
+
+def test_a_form_with_everything_filled_in_is_accepted() -> None:
+    lists = {name: filled_in(option) for name, option in TOP.items() if option["type"] == "array"}
+    governance = {name: filled_in(each) for name, each in TOP["lake_formation"]["properties"].items()}
+    form = {**filled_in(CONNECTION), **lists, "lake_formation": {**governance, "mode": "managed"}}
+
+    jsonschema.validate(form, CONNECTION)
+    config = Config.parse(form)
+
+    assert config.lake_formation.tags
+    assert config.lake_formation.table_tags
+    assert config.streams
 
 
 def test_the_spec_is_a_valid_schema_with_its_secrets_marked() -> None:
     jsonschema.Draft7Validator.check_schema(CONNECTION)
 
     assert find_secret_marking_errors(CONNECTION) == []
+    secret = {path for path, option in every_option() if option.get("airbyte_secret")}
+    assert {path.rpartition(".")[2] for path in secret} == {"aws_access_key_id", "aws_secret_access_key", "token"}
 
 
 def test_the_spec_names_sync_modes_documentation_and_protocol_version() -> None:
@@ -198,23 +221,29 @@ def test_the_spec_message_is_that_of_the_cdk_s_class() -> None:
     "given_options",
     [
         {},
-        {"bucket_prefix": "/a/b/", "aws_account_id": "", "region": " eu-west-1 "},
-        {"format": {"format_type": "JSONL", "compression_codec": "GZIP"}, "endpoint_url": None},
-        {"partitioning": "NO PARTITIONING", "lakeformation_governed_tables": False, "colour": "green"},
+        {"bucket_prefix": "/a/b/", "aws_account_id": "", "region": " EU-west-1 "},
+        {"format": {"format_type": "jsonl", "compression_codec": "gzip"}, "endpoint_url": None},
+        {"partitioning": "no partitioning", "lakeformation_governed_tables": False, "colour": "green"},
         {"partitioning": "YEAR/MONTH/DAY", "partition_source": "created_at"},
-        {"table_type": "HIVE", "path_layout": "segment", "timezone": "Europe/Berlin", "catalog_partitions": "both"},
-        {"streams": [{"stream": "orders", "partition_by": [{"source": "id", "transform": "bucket[16]"}]}]},
-        {"lakeformation_governed_tables": True, "encryption": {"encryption_type": "SSE-S3"}},
+        {"table_type": "hive", "path_layout": "Segment", "timezone": "Europe/Berlin", "catalog_partitions": "both"},
+        {"streams": [{"stream": "orders", "partition_by": [{"source": "id", "transform": "Bucket[16]"}]}]},
+        {"lakeformation_governed_tables": True, "encryption": {"encryption_type": "sse-s3"}},
         {"lake_formation": {"mode": "hybrid", "tags": {"a": ["b"]}, "grants": []}, "glue_catalog_id": "123456789012"},
         {"spark": {"master": "local[2]", "conf": {"spark.ui.enabled": "false"}}},
-        {"credentials": {"credentials_title": "Default chain"}},
+        {"spark": {"remote": "sc://lake", "token": "t0k3n"}},
+        {"spark": {"conf": {"spark.jars": ""}}},
+        {"credentials": {"credentials_title": "default chain"}},
         {"table_prefix": "Raw_", "database_strategy": "single", "naming": {"style": "preserve"}},
         {"table_prefix": "", "naming": {"split_numbers": True}},
         {"dedup": {"deletes": "merge_on_read", "cdc_deletion": "soft"}},
     ],
 )
 def test_options_that_the_configuration_accepts_are_valid_by_the_spec(given_options: dict[str, Any]) -> None:
-    given = {**SMALLEST, **given_options}
+    given = options(**given_options)
     Config.parse(given)
 
-    jsonschema.validate(normalised(given), CONNECTION)
+    canonical = normalised(given, Config)
+
+    jsonschema.validate(canonical, CONNECTION)
+    assert normalised(canonical, Config) == canonical
+    assert Config.parse(canonical) == Config.parse(given)

@@ -22,13 +22,11 @@ from destination_datalake.iam_policy.policy import (
 )
 from destination_datalake.iam_policy.scope import Scope
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.spark.launchers.glue_session import SESSIONS
 from unit_tests.config.examples import ROLE
 from unit_tests.examples import examples
 from unit_tests.iam_policy.examples import ACCOUNT, ANALYST, KEY, LOCATION_ROLE, actions, config, policy
 
 GLUE = f"arn:aws:glue:eu-west-1:{ACCOUNT}"
-SPARK_ROLE = f"arn:aws:iam::{ACCOUNT}:role/spark"
 READ_BY_ANALYST = {"principal": ANALYST, "permissions": ["SELECT"], "table": "*"}
 USES_LOCATION = {"principal": ANALYST, "permissions": ["DATA_LOCATION_ACCESS"]}
 
@@ -254,31 +252,6 @@ def test_the_role_of_the_optimizers_is_passed_to_glue_alone() -> None:
     assert found["TableOptimizers"].actions == ("glue:BatchGetTableOptimizer", "glue:CreateTableOptimizer")
     hive = config(maintenance={"mode": "glue", "role_arn": LOCATION_ROLE}, table_type="HIVE")
     assert policy(hive) == policy(config(table_type="HIVE"))
-
-
-def test_sessions_of_emr_serverless_are_started_on_one_application_with_one_role() -> None:
-    spark = {"emr_serverless": {"application_id": "00f1example", "execution_role_arn": SPARK_ROLE}}
-
-    found = policy(config(spark=spark))
-
-    application = f"arn:aws:emr-serverless:eu-west-1:{ACCOUNT}:/applications/00f1example"
-    assert found["SparkApplication"].resources == (application,)
-    assert found["SparkSessions"].resources == (f"{application}/sessions/*",)
-    assert found["SparkRole"] == Statement(
-        "SparkRole",
-        ("iam:PassRole",),
-        (SPARK_ROLE,),
-        {"StringEquals": {"iam:PassedToService": ["emr-serverless.amazonaws.com"]}},
-    )
-    assert found.keys() - policy(config()).keys() == {"SparkApplication", "SparkSessions", "SparkRole"}
-
-
-def test_sessions_of_glue_are_the_connector_s_own() -> None:
-    found = policy(config(spark={"glue_session": {"role_arn": SPARK_ROLE}}))
-
-    assert found["GlueSessions"].resources == (f"{GLUE}:session/{SESSIONS}",)
-    assert found["GlueSessionRole"].condition == {"StringEquals": {"iam:PassedToService": ["glue.amazonaws.com"]}}
-    assert found.keys() - policy(config()).keys() == {"GlueSessions", "GlueSessionRole"}
 
 
 @pytest.mark.parametrize(

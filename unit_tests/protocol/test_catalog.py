@@ -263,6 +263,25 @@ def test_an_invalid_catalog_is_refused_with_the_reason(streams: object, reason: 
     assert reason in str(error)
 
 
+DISCOVERED = {"name": "orders", "json_schema": SCHEMA, "supported_sync_modes": ["full_refresh", "incremental"]}
+
+
+@pytest.mark.parametrize(
+    "catalog",
+    [
+        {"streams": [DISCOVERED]},
+        {"streams": [configured("items"), DISCOVERED]},
+        {"type": "CATALOG", "catalog": {"streams": [DISCOVERED]}},
+    ],
+)
+def test_a_discovered_catalog_is_refused_with_what_to_make_of_it(catalog: object) -> None:
+    error = refused(catalog)
+
+    assert error.failure.type == "config_error"
+    assert "is one that a source discovers" in str(error)
+    assert '{"stream": {…}, "sync_mode": "full_refresh", "destination_sync_mode": "append"}' in str(error)
+
+
 @pytest.mark.parametrize("catalog", [None, [], "orders", {}])
 def test_other_values_than_a_catalog_are_refused(catalog: object) -> None:
     assert "not valid" in str(refused(catalog))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -111,12 +112,22 @@ def test_every_module_has_a_row_on_the_page_of_rooms() -> None:
     assert named == modules
 
 
+def names_in(option: dict[str, Any]) -> Iterator[str]:
+    """Every option inside an option."""
+    for choice in option.get("oneOf", [option.get("items", option)]):
+        for name, inner in choice.get("properties", {}).items():
+            yield name
+            yield from names_in(inner)
+
+
 def test_options_are_explained_each_and_no_other(connection_specification: dict[str, Any]) -> None:
     options = text("docs/options.md").partition("`credentials` is one of:")[0]
     explained = re.findall(r"^\| `(\w+)` \|", options, re.MULTILINE)
 
     assert sorted(explained) == sorted(connection_specification["properties"])
     assert "Only the first four are required." in options
+    nested = {name for option in connection_specification["properties"].values() for name in names_in(option)}
+    assert nested - set(re.findall(r"\w+", text("docs/options.md"))) == set()
     assert set(explained[:4]) == set(connection_specification["required"])
 
 

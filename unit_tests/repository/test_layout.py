@@ -9,7 +9,7 @@ import pytest
 from unit_tests.repository.files import ROOT
 
 LINES = 600
-FILES = 10
+FILES = 15
 TREES = ("destination_datalake", "unit_tests", "integration_tests", "benchmarks", "demo", "docs", "image")
 
 

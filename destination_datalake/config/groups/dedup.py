@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
-from destination_datalake.config.base import Options
-from destination_datalake.config.messages import Expects
+from destination_datalake.config.base import Form, Options
 from destination_datalake.protocol.catalog import StreamId
 
 _SHOWN = 3
@@ -21,8 +20,26 @@ class DedupOptions(Options):
     `hard`: a record with a value in `_ab_cdc_deleted_at` deletes the row of its key. `soft`: it is kept like any other.
     """
 
-    deletes: Annotated[Deletes, Expects("copy_on_write or merge_on_read")] = "copy_on_write"
-    cdc_deletion: Annotated[CdcDeletion, Expects("hard or soft")] = "hard"
+    deletes: Annotated[
+        Deletes,
+        Form(
+            "How rows that newer ones replace leave the table. copy_on_write: their files are written again "
+            "without them; every engine reads the result. merge_on_read: small files of position deletes name "
+            "them, which writes far less when few rows change, and readers leave these rows out. Databricks "
+            "does not: it shows replaced rows too, without an error. Athena, Redshift, Snowflake, Trino, "
+            "Spark, DuckDB and BigQuery do.",
+            title="Removal of Rows",
+        ),
+    ] = "copy_on_write"
+    cdc_deletion: Annotated[
+        CdcDeletion,
+        Form(
+            "What records with a value in _ab_cdc_deleted_at do, by which sources with change data capture "
+            "report deletions. hard: they delete the row of their primary key. soft: they are kept as the "
+            "latest row of their key.",
+            title="Deletions of the Source",
+        ),
+    ] = "hard"
 
 
 def contradictory_dedup(dedup: DedupOptions, table_type: str, format_type: str) -> Iterator[str]:

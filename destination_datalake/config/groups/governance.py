@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from destination_datalake.config.base import ROLE_ARN, Options
+from destination_datalake.config.base import ROLE_ARN, Entries, Form, Options
 from destination_datalake.config.messages import Expects
 
 GovernanceMode = Literal["none", "hybrid", "managed"]
@@ -26,12 +26,16 @@ _PERMISSIONS = ", ".join(sorted(LOCATION_PERMISSIONS | DATABASE_PERMISSIONS | TA
 ALL_TABLES = "*"
 
 # Lake Formation API: LFTag. Keys have 1 to 128 characters, values 0 to 256; an empty value cannot be told from none.
-_TagKey = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[\w\s.:/=+\-@%]+$")]
-_TagValue = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[\w\s.:/=+\-@%]+$")]
+_CHARACTERS = Expects("letters, digits, spaces and _ . : / = + - @ %")
+_TagKey = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[\w\s.:/=+\-@%]+$"), _CHARACTERS]
+_TagValue = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[\w\s.:/=+\-@%]+$"), _CHARACTERS]
 Tags = dict[_TagKey, Annotated[list[_TagValue], Field(min_length=1, max_length=1000)]]
 """LF-Tags by key. The definition of a key gets all of its values; the first is assigned to the resource."""
 
-_TAGS = Expects("an object of LF-Tags: each key with a list of its values, of which the first is assigned")
+_TAGS = Expects(
+    "LF-Tags, each key once with a list of its values, of which the first is assigned: an object, or a list of {key, "
+    "values}"
+)
 _Database = Annotated[
     str | None, Field(pattern=r"^[a-z0-9_-]{1,255}$"), Expects("a database that the connector writes to")
 ]
@@ -42,13 +46,43 @@ _Columns = Annotated[
 ]
 
 
+class LfTag(Options):
+    """An LF-Tag and its values."""
+
+    key: Annotated[_TagKey, Form("The LF-Tag's key.", examples=("domain",), secret=False)]
+    values: Annotated[
+        list[_TagValue],
+        Field(min_length=1),
+        Form("Its values. All of them are defined; the first is assigned.", examples=("sales", "finance")),
+    ]
+
+
 class TableTags(Options):
     """LF-Tags for a table, or for some of its columns, besides those that it inherits from its database."""
 
-    table: Annotated[str, Field(min_length=1, max_length=255), Expects("a table's name, or * for all tables")]
-    tags: Annotated[Tags, Field(min_length=1), _TAGS]
-    database: _Database = None
-    columns: _Columns = None
+    table: Annotated[
+        str,
+        Field(min_length=1, max_length=255),
+        Expects("a table's name, or * for all tables"),
+        Form("The table's name; * for all tables."),
+    ]
+    tags: Annotated[
+        Tags,
+        Field(min_length=1),
+        Entries(LfTag),
+        _TAGS,
+        Form(
+            "LF-Tags, each key with a list of values. All of them are defined; the first is assigned.",
+        ),
+    ]
+    database: Annotated[
+        _Database,
+        Form("Only in this database."),
+    ] = None
+    columns: Annotated[
+        _Columns,
+        Form("Only these columns."),
+    ] = None
 
 
 class Grant(Options):
@@ -58,36 +92,79 @@ class Grant(Options):
         str,
         Field(pattern=r"^(arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:[0-9]{0,12}:.+|[0-9]{12})$"),
         Expects("the ARN of a role, user or group, or an account id of 12 digits"),
+        Form(
+            "The ARN of a role, user or group, or an account id.", examples=("arn:aws:iam::123456789012:role/analyst",)
+        ),
     ]
     permissions: Annotated[
         list[Permission],
         Field(min_length=1),
         Expects(f"a list of permissions: {_PERMISSIONS}"),
+        Form(
+            "On tables: SELECT, INSERT, DELETE, ALTER, DROP, DESCRIBE, ALL. On databases: CREATE_TABLE, "
+            "ALTER, DROP, DESCRIBE, ALL. On the location: DATA_LOCATION_ACCESS. On columns: SELECT."
+        ),
     ]
-    grantable: Annotated[bool, Expects("true or false")] = False
-    database: _Database = None
-    table: Annotated[
-        str | None, Field(min_length=1, max_length=255), Expects("a table's name, or * for all tables")
+    grantable: Annotated[
+        bool,
+        Form("The principal may grant these permissions to others."),
+    ] = False
+    database: Annotated[
+        _Database,
+        Form("Only in this database."),
     ] = None
-    columns: _Columns = None
+    table: Annotated[
+        str | None,
+        Field(min_length=1, max_length=255),
+        Expects("a table's name, or * for all tables"),
+        Form("The table's name; * for all tables."),
+    ] = None
+    columns: Annotated[
+        _Columns,
+        Form("Only these columns; needs a table."),
+    ] = None
 
 
 class LakeFormationOptions(Options):
     """What Lake Formation governs, and who may use it."""
 
-    mode: Annotated[GovernanceMode, Expects("none, hybrid or managed")] = "none"
+    mode: Annotated[
+        GovernanceMode,
+        Form(
+            "managed: Lake Formation decides who reads and writes. hybrid: it does for the principals of the "
+            "grants, and IAM for all others. none: Lake Formation is left alone."
+        ),
+    ] = "none"
     registration_role_arn: Annotated[
         str | None,
         Field(pattern=ROLE_ARN),
         Expects("the ARN of the role that Lake Formation uses to read and write the location"),
+        Form(
+            "The role that Lake Formation uses to read and write the data. If given, bucket and prefix are "
+            "registered with it; otherwise nothing is registered.",
+            title="Registration Role ARN",
+            examples=("arn:aws:iam::123456789012:role/lake-location",),
+        ),
     ] = None
-    tags: Annotated[Tags, _TAGS] = Field(default_factory=dict)
+    tags: Annotated[
+        Tags,
+        Entries(LfTag),
+        _TAGS,
+        Form(
+            "LF-Tags of the databases, which their tables and columns inherit: each key with a list of "
+            "values. All of them are defined; the first is assigned.",
+            title="Database Tags",
+        ),
+    ] = Field(default_factory=dict)
     table_tags: Annotated[
-        list[TableTags], Expects("a list of objects with table and tags, and perhaps database and columns")
+        list[TableTags],
+        Expects("a list of objects with table and tags, and perhaps database and columns"),
+        Form("LF-Tags of tables, or of some of their columns.", title="Table and Column Tags"),
     ] = Field(default_factory=list)
     grants: Annotated[
         list[Grant],
         Expects("a list of objects with principal and permissions, and perhaps database, table, columns and grantable"),
+        Form("Who may do what. Without a table, permissions on the databases and the data location."),
     ] = Field(default_factory=list)
 
 

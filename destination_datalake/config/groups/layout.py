@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field
 
-from destination_datalake.config.base import Options
+from destination_datalake.config.base import AnyCase, Form, Options
 from destination_datalake.config.messages import Expects
 from destination_datalake.partitioning.spec import is_timezone
 from destination_datalake.partitioning.templates import PRESETS, RESERVED_FOLDERS, InvalidTemplate, path_template
-from destination_datalake.protocol.catalog import StreamId
 
 PartitioningUnits = Literal[
     "NO PARTITIONING",
@@ -40,6 +38,7 @@ def _known(timezone: str) -> str:
 PathLayout = Annotated[
     str,
     Field(pattern=PATH_LAYOUT_PATTERN, max_length=512),
+    AnyCase(),
     Expects("hive, plain, rudderstack, segment, firehose, or a template of variables in braces"),
 ]
 Timezone = Annotated[
@@ -55,40 +54,89 @@ _FIELD = Expects("the name of a field of the stream, with dots for a field insid
 class PartitionBy(Options):
     """One partition field of a stream's table."""
 
-    source: Annotated[str, Field(min_length=1), _FIELD]
+    source: Annotated[
+        str,
+        Field(min_length=1),
+        _FIELD,
+        Form(
+            "A field of the stream, with dots for a field inside another; extracted_at for the time of extraction.",
+            title="Field",
+        ),
+    ]
     transform: Annotated[
         str,
         Field(pattern=r"^(identity|year|month|day|hour|(bucket|truncate)\[[1-9][0-9]{0,8}\])$"),
+        AnyCase(),
         Expects("identity, year, month, day, hour, bucket[N] or truncate[W]"),
+        Form(
+            "identity, year, month, day, hour; for Iceberg tables also bucket[N] and truncate[W].",
+            examples=("day", "bucket[16]"),
+        ),
     ] = "identity"
     name: Annotated[
         str | None,
         Field(pattern=r"^[a-z][a-z0-9_]{0,254}$"),
         Expects("the name of the partition key: lower-case letters, digits and underscores"),
+        Form("The name of the partition key. Default: the field's name with the transform."),
     ] = None
 
 
 class SortBy(Options):
     """One field of the order of rows within files."""
 
-    source: Annotated[str, Field(min_length=1), _FIELD]
-    direction: Annotated[Literal["ascending", "descending"], Expects("ascending or descending")] = "ascending"
-    nulls: Annotated[Literal["first", "last"], Expects("first or last")] = "first"
+    source: Annotated[
+        str,
+        Field(min_length=1),
+        _FIELD,
+        Form(
+            "A field of the stream, with dots for a field inside another; extracted_at for the time of extraction.",
+            title="Field",
+        ),
+    ]
+    direction: Annotated[
+        Literal["ascending", "descending"],
+        Form("Smallest or largest values first."),
+    ] = "ascending"
+    nulls: Annotated[
+        Literal["first", "last"],
+        Form("Where rows without a value come."),
+    ] = "first"
 
 
 class StreamOptions(Options):
     """Options of one stream, in place of those of all streams."""
 
-    stream: Annotated[str, Field(min_length=1), Expects("the stream's name")]
-    namespace: Annotated[str | None, Expects("the stream's namespace")] = None
+    stream: Annotated[
+        str,
+        Field(min_length=1),
+        Expects("the stream's name"),
+        Form("The stream's name."),
+    ]
+    namespace: Annotated[
+        str | None,
+        Expects("the stream's namespace"),
+        Form("Only the stream in this namespace."),
+    ] = None
     partition_by: Annotated[
-        list[PartitionBy] | None, Expects("a list of objects with source, and perhaps transform and name")
+        list[PartitionBy] | None,
+        Expects("a list of objects with source, and perhaps transform and name"),
+        Form("The partition fields of the stream's table, in order. An empty list: none."),
     ] = None
     sort_by: Annotated[
-        list[SortBy] | None, Expects("a list of objects with source, and perhaps direction and nulls")
+        list[SortBy] | None,
+        Expects("a list of objects with source, and perhaps direction and nulls"),
+        Form("The order of rows within files, so that engines skip what a query does not need."),
     ] = None
-    nested: Annotated[Nested | None, Expects("struct, json or flatten")] = None
-    flatten_max_depth: Annotated[int | None, Field(ge=1, le=100), Expects("a whole number from 1 to 100")] = None
+    nested: Annotated[
+        Nested | None,
+        Form("As the option of the same name.", title="Nested Values"),
+    ] = None
+    flatten_max_depth: Annotated[
+        int | None,
+        Field(ge=1, le=100),
+        Expects("a whole number from 1 to 100"),
+        Form("As the option of the same name.", title="Flatten Depth"),
+    ] = None
 
     def is_for(self, namespace: str | None, name: str) -> bool:
         """Whether the options are for the stream of this name."""
@@ -102,21 +150,6 @@ class StreamOptions(Options):
 def default_partitioning(path_layout: str) -> str:
     """Return the value of `partitioning` if none is given: other lakes partition by the hour of arrival."""
     return PRESETS[path_layout].default if path_layout in PRESETS else "NO PARTITIONING"
-
-
-def without_stream(entries: Sequence[StreamOptions], streams: Collection[StreamId]) -> Iterator[str]:
-    """Yield a warning for each entry that is for none of the streams of a sync."""
-    names = {str(stream).lower(): str(stream) for stream in streams}
-    for number, entry in enumerate(entries):
-        if any(entry.is_for(*stream) for stream in streams):
-            continue
-        named = str(StreamId(entry.namespace, entry.stream))
-        similar = get_close_matches(named.lower(), names, n=1)
-        hint = f" Is {names[similar[0]]} meant?" if similar else ""
-        yield (
-            f"streams.{number} is about stream {named}, which this sync does not have, so its options have no "
-            f"effect.{hint} Names are compared exactly."
-        )
 
 
 def contradictory_paths(path_layout: str, partitioning: str, table_prefix: str) -> Iterator[str]:

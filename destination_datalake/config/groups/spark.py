@@ -4,62 +4,61 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, SecretStr
 
-from destination_datalake.config.base import ROLE_ARN, Options
+from destination_datalake.config.base import AnyCase, Entries, Form, Options
 from destination_datalake.config.messages import Expects
 
 ExecutorCredentials = Literal["role", "session", "keys"]
 
 
-class EmrServerless(Options):
-    """An application of EMR Serverless, in which a session is started for each sync."""
+class Setting(Options):
+    """One of Spark's properties."""
 
-    application_id: Annotated[str, Field(pattern=r"^[0-9a-z]{1,64}$"), Expects("the id of an application")]
-    execution_role_arn: Annotated[
-        str, Field(pattern=ROLE_ARN), Expects("a role's ARN, such as arn:aws:iam::123456789012:role/spark")
+    key: Annotated[
+        str, Field(min_length=1), Form("The property's name.", examples=("spark.driver.memory",), secret=False)
     ]
-
-
-class GlueSession(Options):
-    """An interactive session of AWS Glue, which is started for each sync."""
-
-    role_arn: Annotated[
-        str, Field(pattern=ROLE_ARN), Expects("a role's ARN, such as arn:aws:iam::123456789012:role/spark")
-    ]
-    worker_type: Annotated[
-        str, Field(pattern=r"^[A-Z]\.[0-9]{1,2}X$"), Expects("a type of Glue's workers, such as G.1X")
-    ] = "G.1X"
-    number_of_workers: Annotated[int, Field(ge=2, le=299), Expects("a whole number of workers from 2 to 299")] = 2
+    value: Annotated[str, Form("Its value.", examples=("1g",))]
 
 
 class SparkOptions(Options):
-    """Where Spark runs, and its own settings."""
+    """Where Spark runs, and its own settings. `master` and `remote` are narrowed by the places that have them."""
 
-    master: Annotated[
-        str,
-        Field(pattern=r"^(local(\[[0-9*]+(, *[0-9]+)?\])?|local-cluster\[[0-9, ]+\]|spark://\S+|k8s://\S+|yarn)$"),
-        Expects("local[*], local[4], spark://host:7077, k8s://… or yarn"),
-    ] = "local[*]"
-    remote: Annotated[
-        str | None,
-        Field(pattern=r"^sc://[^\s/;]+(/\S*)?$"),
-        Expects("the address of a Spark Connect server: sc://host:15002"),
+    master: str = "local[*]"
+    remote: str | None = None
+    token: Annotated[
+        SecretStr | None,
+        Expects("the token that the Spark Connect server asks for"),
+        Form("The token that the Spark Connect server asks for."),
     ] = None
-    token: Annotated[SecretStr | None, Expects("the token that the Spark Connect server asks for")] = None
-    emr_serverless: Annotated[EmrServerless | None, Expects("an object with application_id and execution_role_arn")] = (
-        None
-    )
-    glue_session: Annotated[GlueSession | None, Expects("an object with role_arn")] = None
     python: Annotated[
-        str, Field(pattern=r"^(same|pack|/\S.*)$"), Expects("same, pack, or the path of Python on the executors")
+        str,
+        Field(pattern=r"^(same|pack|/\S.*)$"),
+        AnyCase(),
+        Expects("same, pack, or the path of Python on the executors"),
+        Form(
+            "same: executors on other machines have the connector where this machine has it, as in the same "
+            "image. pack: they are sent it. Or the path of a Python there that has it.",
+            title="Python on Executors",
+            examples=("pack", "/opt/destination-datalake/bin/python"),
+        ),
     ] = "same"
-    executor_credentials: Annotated[ExecutorCredentials, Expects("role, session or keys")] = "role"
-    conf: Annotated[dict[str, str], Expects("an object of Spark settings, each value a string")] = Field(
-        default_factory=dict
-    )
+    executor_credentials: Annotated[
+        ExecutorCredentials,
+        Form(
+            "What executors on other machines use S3 with. role: their own role. session: short-lived "
+            "credentials of the connector. keys: the connector's own, long-lived ones too.",
+            title="Credentials of Executors",
+        ),
+    ] = "role"
+    conf: Annotated[
+        dict[str, str],
+        Entries(Setting),
+        Expects("Spark settings, each key once and each value a string: an object, or a list of {key, value}"),
+        Form("Spark's properties.", title="Settings"),
+    ] = Field(default_factory=dict)
 
     @property
     def is_local(self) -> bool:
@@ -69,7 +68,7 @@ class SparkOptions(Options):
     @property
     def is_connect(self) -> bool:
         """Whether Spark is reached by Spark Connect: its driver is elsewhere."""
-        return not (self.remote is None and self.emr_serverless is None and self.glue_session is None)
+        return self.remote is not None
 
     @property
     def sends_in_clear(self) -> bool:
@@ -124,39 +123,95 @@ class SparkOptions(Options):
 _SEE = " docs/operating/security.md says what is trusted."
 _TO_LOCALHOST = re.compile(r"sc://localhost(?:[:/;]|$)", re.IGNORECASE)
 
+
+class LocalSpark(SparkOptions, title="On this machine"):
+    """In the connector's container: it comes with the connector, and nothing has to be set up."""
+
+    fields_in_form: ClassVar = ("mode", "master", "conf")
+
+    mode: Literal["local"] = "local"
+    master: Annotated[
+        str,
+        Field(pattern=r"^local(\[[0-9*]+(, *[0-9]+)?\]|-cluster\[[0-9, ]+\])?$"),
+        AnyCase(),
+        Expects("local[*], or local[4] for four cores"),
+        Form("local[*] uses every core, local[4] four.", title="Cores", examples=("local[*]", "local[4]")),
+    ] = "local[*]"
+
+
+class ClusterSpark(SparkOptions, title="On a cluster"):
+    """With executors on other machines, and its driver in the connector's container."""
+
+    fields_in_form: ClassVar = ("mode", "master", "python", "executor_credentials", "conf")
+
+    mode: Literal["cluster"]
+    master: Annotated[
+        str,
+        Field(pattern=r"^(spark://\S+|k8s://\S+|yarn)$"),
+        Expects("spark://host:7077, k8s://… or yarn (local[*] is this machine)"),
+        Form("The cluster's address.", examples=("spark://spark-master:7077", "yarn")),
+    ]
+
+
+class ConnectSpark(SparkOptions, title="Behind Spark Connect"):
+    """With driver and executors on other machines, reached by a Spark Connect server."""
+
+    fields_in_form: ClassVar = ("mode", "remote", "token", "python", "executor_credentials", "conf")
+
+    mode: Literal["connect"]
+    remote: Annotated[
+        str,
+        Field(pattern=r"^sc://[^\s/;]+(/\S*)?$"),
+        Expects("the address of a Spark Connect server: sc://host:15002"),
+        Form(
+            "The server's address. Add /;use_ssl=true for TLS.",
+            title="Server",
+            examples=("sc://spark.example.com:15002", "sc://spark.example.com:443/;use_ssl=true"),
+        ),
+    ]
+
+
+Spark = LocalSpark | ClusterSpark | ConnectSpark
+
+PLACES: Mapping[str, type[Options]] = {"local": LocalSpark, "cluster": ClusterSpark, "connect": ConnectSpark}
+
+
+def place_of(spark: Mapping[str, Any]) -> str:
+    """Return the `mode` that options without one mean: those of before there was one."""
+    if spark.get("remote") is not None:
+        return "connect"
+    return "local" if str(spark.get("master", "local")).lower().startswith("local") else "cluster"
+
+
 _ENCRYPTS_ALONE = "spark.ssl.rpc.enabled"
 _AUTHENTICATES = "spark.authenticate"
 _ENCRYPTS_IF_AUTHENTICATED = ("spark.network.crypto.enabled", "spark.authenticate.enableSaslEncryption")
 
 _TOKEN_IN_ADDRESS = re.compile(r";token=", re.IGNORECASE)
 
-_PLACES = ("master", "remote", "emr_serverless", "glue_session")
 
-
-def contradictory_spark(given: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a sentence for each pair of options in `spark` that contradict each other."""
-    spark = given.get("spark")
-    if not isinstance(spark, dict):
-        return
-    places = [f"spark.{name}" for name in _PLACES if spark.get(name) is not None]
-    if len(places) > 1:
-        yield f"{' and '.join(places)} each say where Spark runs. Keep one of them."
-    if _TOKEN_IN_ADDRESS.search(str(spark.get("remote"))):
-        yield "spark.remote has a token, which would not be kept secret there. Set it as spark.token instead."
-    if spark.get("token") is not None and spark.get("remote") is None:
-        yield "spark.token is for the server at spark.remote, which is not set. Set it, or leave the token out."
-    credentials = given.get("credentials")
-    title = credentials.get("credentials_title") if isinstance(credentials, dict) else None
-    if spark.get("executor_credentials") == "keys" and title not in ("IAM User", None):
+def contradictory_spark(spark: Spark, credentials_title: str) -> Iterator[str]:
+    """Yield a sentence for each pair of options that contradict each other."""
+    given = spark.model_fields_set
+    if {"master", "remote"} <= given:
+        yield "spark.master and spark.remote each say where Spark runs. Keep one of them."
+    elif spark.remote is not None and not isinstance(spark, ConnectSpark):
         yield (
-            f"spark.executor_credentials is keys, but credentials_title is {title}, which has no access key. Set it to "
-            "session, or to role."
+            f"spark.mode is {spark.mode}, and spark.remote is for connect. Set spark.mode to connect, or leave "
+            "spark.remote out."
         )
-    conf = spark.get("conf")
-    if isinstance(conf, dict):
-        for name in ("spark.pyspark.python", "spark.pyspark.driver.python"):
-            if name in conf:
-                yield f"spark.conf has {name}, which has no effect. Set spark.python outside of conf."
-        for name in ("spark.master", "spark.remote"):
-            if name in conf:
-                yield f"spark.conf has {name}, which is an option of its own. Set {name} outside of conf."
+    if spark.remote is not None and _TOKEN_IN_ADDRESS.search(spark.remote):
+        yield "spark.remote has a token, which would not be kept secret there. Set it as spark.token instead."
+    if spark.token is not None and spark.remote is None:
+        yield "spark.token is for the server at spark.remote, which is not set. Set it, or leave the token out."
+    if spark.executor_credentials == "keys" and credentials_title != "IAM User":
+        yield (
+            f"spark.executor_credentials is keys, but credentials_title is {credentials_title}, which has no access "
+            "key. Set it to session, or to role."
+        )
+    for name in ("spark.pyspark.python", "spark.pyspark.driver.python"):
+        if name in spark.conf:
+            yield f"spark.conf has {name}, which has no effect. Set spark.python outside of conf."
+    for name in ("spark.master", "spark.remote"):
+        if name in spark.conf:
+            yield f"spark.conf has {name}, which is an option of its own. Set {name} outside of conf."

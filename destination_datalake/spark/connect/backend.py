@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from destination_datalake.spark.backend import Consume, JobsProgress, Produce, Result, Task, Work
+from destination_datalake.spark.connect.endpoint import Endpoint
 from destination_datalake.spark.connect.jobs.consuming import consume_partitions
 from destination_datalake.spark.executors.differences import difference
 from destination_datalake.spark.executors.python import ExecutorPython
 from destination_datalake.spark.failure import JobFailed, SparkFailed
-from destination_datalake.spark.launchers.launcher import Launcher
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -45,10 +45,10 @@ class ConnectBackend:
     is_local = False
 
     def __init__(
-        self, launcher: Launcher, python: ExecutorPython, conf: Mapping[str, str], packages: Packages | None = None
+        self, server: Endpoint, python: ExecutorPython, conf: Mapping[str, str], packages: Packages | None = None
     ) -> None:
         """Connect to nothing yet. `conf` has Spark's properties, as the options do; `packages` may be sent."""
-        self._launcher = launcher
+        self._server = server
         self._python = python
         self._conf = conf
         self._packages = packages
@@ -61,7 +61,7 @@ class ConnectBackend:
         self._failure: SparkFailed | None = None
 
     def start(self) -> None:
-        """Have a server, open a session, and wait until executors have run the connector. Raises SparkFailed."""
+        """Open a session, and wait until executors have run the connector. Raises SparkFailed."""
         with self._opening:
             self._session = self._open()
 
@@ -108,7 +108,7 @@ class ConnectBackend:
         return JobsProgress() if session is None else session.watch.progress()
 
     def stop(self, *, orderly: bool) -> None:
-        """End the session, and with it its jobs; end the server if a launcher has started it."""
+        """End the session, and with it its jobs."""
         self._stopping.set()
         seconds = _CLOSE_SECONDS if orderly else 0.0
         closing = threading.Thread(target=self._close, name="spark-close", daemon=True)
@@ -121,7 +121,6 @@ class ConnectBackend:
             from destination_datalake.spark.connect.connection import close
 
             close(opened)
-        self._launcher.end()
 
     def _do(self, job: Callable[[SparkSession], _Answer]) -> _Answer:
         """Run the job, in another session if this one ends. Raises JobFailed or SparkFailed."""
@@ -142,11 +141,9 @@ class ConnectBackend:
                 why = meaning(error)
                 if why is Meaning.JOB_FAILED and difference(str(error), self._python) is None:
                     raise JobFailed(str(error)) from error
-                mendable = why is Meaning.SESSION_LOST or (self._launcher.is_fresh and why is not Meaning.NO_EXECUTORS)
-                if self._lost == _SESSIONS or not mendable:
+                if self._lost == _SESSIONS or why is not Meaning.SESSION_LOST:
                     self._failure = self._unusable(error)
                     raise self._failure from error
-                # Of a server of our own, whatever keeps it from running jobs is mended by another one.
                 self._replace(session)
             else:
                 self._lost = 0
@@ -169,7 +166,6 @@ class ConnectBackend:
             self._count_lost()
             self._ending = lost
             lost.close()
-            self._launcher.end()
             try:
                 self._session = self._open()
             except SparkFailed as error:
@@ -177,7 +173,7 @@ class ConnectBackend:
                 raise
 
     def _open(self) -> RemoteSession:
-        """Return a session on a server of the launcher's; leave nothing behind otherwise. Raises SparkFailed."""
+        """Return a session on the server. Raises SparkFailed."""
         # gRPC's C++ prints to standard error whenever a connection ends; what matters is raised.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         from destination_datalake.spark.connect.failure import Meaning, meaning
@@ -186,7 +182,6 @@ class ConnectBackend:
             try:
                 return self._tried()
             except Exception as error:
-                self._launcher.end()
                 if isinstance(error, SparkFailed):
                     raise
                 if meaning(error) is not Meaning.SESSION_LOST or self._lost == _SESSIONS or self._stopping.is_set():
@@ -199,11 +194,10 @@ class ConnectBackend:
         from destination_datalake.spark.connect.session import RemoteSession
 
         if self._stopping.is_set():
-            raise _stopped()  # Nobody would end what is launched now.
+            raise _stopped()  # Nobody would end what is opened now.
         # Known while it is opened: `stop` may come meanwhile.
-        self._opened = spark = connect(self._launcher.launch(self._stopping))
-        conf = {} if self._launcher.is_fresh else self._conf
-        session = RemoteSession.open(spark, self._python, conf, self._packages)
+        self._opened = spark = connect(self._server)
+        session = RemoteSession.open(spark, self._python, self._conf, self._packages)
         if self._stopping.is_set():
             session.close()
             raise _stopped()
@@ -211,7 +205,7 @@ class ConnectBackend:
 
     def _count_lost(self) -> None:
         self._lost += 1
-        _logger.warning("The session on %s has ended; another is opened.", self._launcher.name)
+        _logger.warning("The session on %s has ended; another is opened.", self._server.name)
 
     def _unusable(self, error: BaseException) -> SparkFailed:
         """Return why no job can be run."""
@@ -221,7 +215,7 @@ class ConnectBackend:
             return _stopped()
         if (differs := difference(str(error), self._python)) is not None:
             return SparkFailed(differs, "config_error")
-        return unusable(meaning(error), error, self._launcher.name)
+        return unusable(meaning(error), error, self._server.name)
 
 
 def _stopped() -> SparkFailed:

@@ -9,16 +9,15 @@ import uuid
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-import grpc
 from pyspark.errors import PySparkException
 from pyspark.sql.connect.client import DefaultChannelBuilder, core
 from pyspark.sql.connect.client.retries import DefaultPolicy, RetryPolicyState
 from pyspark.sql.connect.session import SparkSession
 from pyspark.sql.types import UserDefinedType
 
-from destination_datalake.spark.connect.failure import is_final
+from destination_datalake.spark.connect.endpoint import Endpoint
+from destination_datalake.spark.connect.failure import is_handshake_failure
 from destination_datalake.spark.failure import SparkFailed
-from destination_datalake.spark.launchers.launcher import Endpoint, Headers
 
 RETRY_SECONDS = 60.0
 """How long a server may be away in the middle of a call: it may be starting, or the network may fail for a while."""
@@ -30,8 +29,7 @@ def connect(endpoint: Endpoint, retry_seconds: float = RETRY_SECONDS) -> SparkSe
     """Return a new session; nothing is sent yet. Raises SparkFailed if the address is none."""
     take_data_alone()
     try:
-        headers = endpoint.headers
-        builder = DefaultChannelBuilder(endpoint.url) if headers is None else _WithHeaders(endpoint.url, headers)
+        builder = DefaultChannelBuilder(endpoint.url)
     except (PySparkException, ValueError) as error:
         address = endpoint.url.partition(";")[0]
         raise SparkFailed(f"{address} is no address of a Spark Connect server: {error}", "config_error") from error
@@ -99,7 +97,7 @@ class _PatientPolicy(DefaultPolicy):
         self.clock = clock
 
     def can_retry(self, e: BaseException) -> bool:
-        return super().can_retry(e) and not is_final(str(e))
+        return super().can_retry(e) and not is_handshake_failure(str(e))
 
     def to_state(self) -> RetryPolicyState:
         return _PatientState(self)
@@ -118,40 +116,3 @@ class _PatientState(RetryPolicyState):
         if self._failing_since is None:
             self._failing_since = now
         return now - self._failing_since < self._patient.seconds and super().can_retry(exception)
-
-
-class _WithHeaders(DefaultChannelBuilder):
-    """A channel whose calls have headers as they are at that time: tokens of sessions expire.
-
-    They are gRPC's call credentials. Interceptors would do, but calls through them crash the process if the channel is
-    closed meanwhile.
-    """
-
-    def __init__(self, url: str, headers: Headers) -> None:
-        super().__init__(url)
-        self._headers = headers
-
-    def toChannel(self) -> grpc.Channel:  # noqa: N802
-        """Return the channel: gRPC sends credentials of calls by TLS only, or within a machine."""
-        transport = grpc.ssl_channel_credentials() if self.use_ssl else grpc.local_channel_credentials()
-        calls = grpc.metadata_call_credentials(_Headers(self._headers))
-        return self._secure_channel(self.endpoint, grpc.composite_channel_credentials(transport, calls))
-
-
-class _Headers(grpc.AuthMetadataPlugin):
-    """The headers of each call. What they cannot be had for ends the call, with its text."""
-
-    def __init__(self, headers: Headers) -> None:
-        self._headers = headers
-
-    def __call__(
-        self,
-        context: grpc.AuthMetadataContext,  # noqa: ARG002
-        callback: grpc.AuthMetadataPluginCallback,
-    ) -> None:
-        try:
-            headers = self._headers()
-        except Exception as error:
-            callback((), error)
-        else:
-            callback(headers, None)

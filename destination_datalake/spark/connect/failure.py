@@ -11,7 +11,6 @@ from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from destination_datalake.spark.connect.jobs.values import InvalidResults
 from destination_datalake.spark.connect.progress import NoExecutors
 from destination_datalake.spark.failure import SparkFailed
-from destination_datalake.spark.launchers.launcher import SessionEnded
 
 _LONGEST_REASON = 300
 
@@ -61,18 +60,13 @@ def status(error: BaseException) -> grpc.StatusCode | None:
     return error.getGrpcStatusCode() if isinstance(error, SparkConnectGrpcException) else None
 
 
-def is_final(text: str) -> bool:
-    """Return whether it does not help to try a call again, though the server is unavailable."""
-    return is_handshake_failure(text) or SessionEnded.MARK in text
-
-
 def is_handshake_failure(text: str) -> bool:
     """Return whether a connection was refused because of TLS: to try again does not help."""
     return _HANDSHAKE.search(text) is not None
 
 
 def unusable(why: Meaning, error: BaseException, server: str) -> SparkFailed:
-    """Return that no job can be run on `server`, as launchers name it, and what the user can do."""
+    """Return that no job can be run on `server`, as messages name it, and what the user can do."""
     reason = _reason(error)
     it = f"{server[:1].upper()}{server[1:]}"
     match why:
@@ -122,7 +116,7 @@ def _reason(error: BaseException) -> str:
 
 _SESSION_LOST = re.compile(
     r"INVALID_HANDLE\.SESSION_|INVALID_HANDLE\.OPERATION_|INVALID_CURSOR\.|RESPONSE_ALREADY_RECEIVED|NO_ACTIVE_SESSION|"
-    rf"incorrect server side session|Cannot invoke RPC on closed channel|{SessionEnded.MARK}"
+    r"incorrect server side session|Cannot invoke RPC on closed channel"
 )
 _STOPPED = re.compile(
     r"stopped SparkContext|SparkContext (?:was|has been) shut ?down|SparkContext was stopped", re.IGNORECASE

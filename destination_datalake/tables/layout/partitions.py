@@ -247,10 +247,7 @@ class TableLayout:
         found = next((dates[key] for key in keys if key in dates), None)
         if found is None:
             what = "cursor" if config.partition_source == "cursor" else f"field {config.partition_source}"
-            # Who names a field that this stream has expects partitions by it.
-            misses = any(column.source == config.partition_source for column in columns)
-            _logger.log(
-                logging.WARNING if misses else logging.INFO,
+            _logger.warning(
                 "Stream %s is not partitioned: it has no %s that is a date or a date-time. Another partition_source, "
                 "such as extracted_at, would do.",
                 self.stream.id,

@@ -5,15 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pydantic import SecretStr
 
-from destination_datalake.config.groups.spark import SparkOptions
 from destination_datalake.config.options import Config
 from unit_tests.config.examples import ROLE as IAM_ROLE
 from unit_tests.config.examples import options, refusal
-
-ROLE = "arn:aws:iam::123456789012:role/spark"
-EMR = {"application_id": "00fab", "execution_role_arn": ROLE}
 
 
 @pytest.mark.parametrize(
@@ -24,8 +19,6 @@ EMR = {"application_id": "00fab", "execution_role_arn": ROLE}
         ({"master": "spark://lake:7077"}, False, False),
         ({"remote": "sc://lake:15002"}, False, True),
         ({"remote": "sc://lake:443/;use_ssl=true", "token": "t0k3n"}, False, True),
-        ({"emr_serverless": EMR}, False, True),
-        ({"glue_session": {"role_arn": ROLE}}, False, True),
     ],
 )
 def test_a_master_or_one_other_place_says_where_spark_runs(
@@ -37,10 +30,34 @@ def test_a_master_or_one_other_place_says_where_spark_runs(
 
 
 @pytest.mark.parametrize(
+    ("without", "mode"),
+    [
+        ({}, "local"),
+        ({"master": "LOCAL[2]"}, "local"),
+        ({"conf": {"spark.ui.enabled": "false"}}, "local"),
+        ({"python": "pack", "executor_credentials": "session"}, "local"),
+        ({"master": "k8s://lake", "python": "pack"}, "cluster"),
+        ({"remote": "sc://lake", "token": "t0k3n", "executor_credentials": "session"}, "connect"),
+    ],
+)
+def test_options_of_before_there_was_a_mode_mean_the_same_with_it(without: dict[str, Any], mode: str) -> None:
+    config = Config.parse(options(spark=without))
+
+    assert config == Config.parse(options(spark={"mode": mode, **without}))
+    assert config.spark.mode == mode
+    assert config.unknown_options() == ()
+
+
+@pytest.mark.parametrize(
     ("spark", "words"),
     [
+        ({"mode": "here"}, "spark is not valid. It must be an object whose mode is local, cluster or connect."),
+        ({"mode": "local", "master": "yarn"}, "spark.master is not valid. It must be local[*], or local[4]"),
+        ({"mode": "cluster"}, "spark.master is missing. It must be spark://host:7077, k8s://… or yarn ("),
+        ({"mode": "connect"}, "spark.remote is missing. It must be the address of a Spark Connect server"),
+        ({"mode": "cluster", "master": "yarn", "token": "t0k3n"}, "spark.token is for the server at spark.remote"),
+        ({"mode": "local", "remote": "sc://lake"}, "spark.mode is local, and spark.remote is for connect."),
         ({"master": "local[2]", "remote": "sc://lake"}, "spark.master and spark.remote each say where Spark runs"),
-        ({"remote": "sc://lake", "emr_serverless": EMR}, "spark.remote and spark.emr_serverless each say where"),
         ({"token": "t0k3n"}, "spark.token is for the server at spark.remote, which is not set"),
         ({"remote": "sc://lake/;use_ssl=true;token=t0k3n"}, "spark.remote has a token"),
         ({"conf": {"spark.master": "yarn"}}, "spark.conf has spark.master, which is an option of its own"),
@@ -83,17 +100,17 @@ def test_only_the_keys_of_an_iam_user_can_be_given_to_executors() -> None:
 def test_tasks_cross_a_network_in_clear_text_unless_spark_encrypts(
     master: str, conf: dict[str, str], in_clear: bool
 ) -> None:
-    assert SparkOptions(master=master, conf=conf).sends_in_clear is in_clear
+    assert Config.parse(options(spark={"master": master, "conf": conf})).spark.sends_in_clear is in_clear
 
 
 @pytest.mark.parametrize(("remote", "in_clear"), [("sc://lake:15002", True), ("sc://lake/;use_ssl=true", False)])
 def test_a_connect_server_is_spoken_to_in_clear_text_unless_by_tls(remote: str, in_clear: bool) -> None:
-    assert SparkOptions(remote=remote).sends_in_clear is in_clear
+    assert Config.parse(options(spark={"remote": remote})).spark.sends_in_clear is in_clear
 
 
 def test_a_token_is_sent_by_tls_alone() -> None:
-    assert not SparkOptions(remote="sc://lake", token=SecretStr("t0k3n")).sends_in_clear
-    assert SparkOptions(remote="sc://localhost:15002", token=SecretStr("t0k3n")).sends_in_clear
+    assert not Config.parse(options(spark={"remote": "sc://lake", "token": "t0k3n"})).spark.sends_in_clear
+    assert Config.parse(options(spark={"remote": "sc://localhost:15002", "token": "t0k3n"})).spark.sends_in_clear
 
 
 CLASSIC = {"master": "spark://lake:7077"}

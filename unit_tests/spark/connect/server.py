@@ -33,7 +33,7 @@ def fails(status: grpc.StatusCode, text: str) -> Abort:
 class Server(base_pb2_grpc.SparkConnectServiceServicer):
     """A server from entering to leaving, at `url`. It has `cores`, and refuses calls without the `token`, if any.
 
-    One that is `local` accepts credentials of calls without TLS, as those with a token do; `credentials` are for TLS.
+    `credentials` are for TLS.
 
     `reports` (tasks, those that ended, those at work) are told of each execution, which then waits for `reported`.
     `executions` end the next executions, one each; None lets one pass. `calls` are the names of calls, `headers` what
@@ -46,11 +46,10 @@ class Server(base_pb2_grpc.SparkConnectServiceServicer):
         version: str = "4.3.0",
         token: str | None = None,
         *,
-        local: bool = False,
         credentials: grpc.ServerCredentials | None = None,
     ) -> None:
         self.cores, self.version, self.token = cores, version, token
-        self._credentials = grpc.local_server_credentials() if local or token is not None else credentials
+        self._credentials = grpc.local_server_credentials() if token is not None else credentials
         self.executions: list[Abort | None] = []
         self.reports: list[tuple[int, int, int]] = []
         self.reported = threading.Event()

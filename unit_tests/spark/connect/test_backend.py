@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
@@ -13,10 +12,9 @@ import pytest
 
 from destination_datalake.spark.connect import backend as backends
 from destination_datalake.spark.connect.backend import ConnectBackend
+from destination_datalake.spark.connect.endpoint import Endpoint
 from destination_datalake.spark.executors.python import ExecutorPython
 from destination_datalake.spark.failure import JobFailed, SparkFailed
-from destination_datalake.spark.launchers.launcher import Endpoint
-from destination_datalake.spark.launchers.running import RunningServer
 from unit_tests.spark.connect.server import Server, fails
 
 CLOSED = fails(grpc.StatusCode.INTERNAL, "[INVALID_HANDLE.SESSION_CLOSED] The handle 0 is invalid. Session was closed.")
@@ -50,27 +48,9 @@ def server() -> Iterator[Server]:
 
 
 def started(server: Server, conf: dict[str, str] | None = None) -> ConnectBackend:
-    backend = ConnectBackend(RunningServer(server.url, server.token), ExecutorPython(), conf or {})
+    backend = ConnectBackend(Endpoint(server.url, server.token), ExecutorPython(), conf or {})
     backend.start()
     return backend
-
-
-@dataclass
-class Fresh:
-    """A launcher whose every launch is the next of `servers`."""
-
-    servers: list[Server]
-    name: str = "the service"
-    is_fresh: bool = True
-    ended: int = 0
-    launched: int = field(default=0)
-
-    def launch(self, stopping: threading.Event) -> Endpoint:  # noqa: ARG002
-        self.launched += 1
-        return Endpoint(self.servers[self.launched - 1].url)
-
-    def end(self) -> None:
-        self.ended += 1
 
 
 def test_a_job_has_a_spark_task_for_each_task_and_results_in_their_order(server: Server) -> None:
@@ -183,34 +163,10 @@ def test_a_job_that_fails_leaves_spark_to_others(server: Server) -> None:
     backend.stop(orderly=True)
 
 
-def test_a_server_that_is_launched_for_the_sync_is_replaced_whatever_it_fails_of() -> None:
-    with Server() as first, Server() as second:
-        launcher = Fresh([first, second])
-        backend = ConnectBackend(launcher, ExecutorPython(), {})
-        backend.start()
-        first.executions = [fails(grpc.StatusCode.UNAUTHENTICATED, "the session is gone")]
-
-        assert backend.run(doubled, [1]) == [2]
-        assert (launcher.launched, launcher.ended) == (2, 1)
-        backend.stop(orderly=True)
-        assert launcher.ended == 2
-
-
-def test_what_was_launched_is_ended_if_no_job_can_run_there() -> None:
-    with Server() as server:
-        server.executions = [fails(grpc.StatusCode.INTERNAL, "no workers")]
-        launcher = Fresh([server])
-
-        with pytest.raises(SparkFailed, match="The service does not run the connector's jobs: no workers"):
-            ConnectBackend(launcher, ExecutorPython(), {}).start()
-
-        assert launcher.ended == 1
-
-
 @pytest.mark.parametrize(("sent", "accepted"), [("open-sesame", True), ("guess", False)])
 def test_a_server_is_used_with_its_token(sent: str, *, accepted: bool) -> None:
     with Server(token="open-sesame") as server:
-        backend = ConnectBackend(RunningServer(server.url, sent), ExecutorPython(), {})
+        backend = ConnectBackend(Endpoint(server.url, sent), ExecutorPython(), {})
 
         if accepted:
             backend.start()
@@ -279,7 +235,7 @@ def test_stopping_ends_a_job_that_waits(server: Server) -> None:
 def test_stopping_ends_a_start_that_waits_for_executors(server: Server) -> None:
     waits = threading.Event()
     server.executions = [lambda context: (waits.wait(10), CLOSED(context))[1]]
-    backend = ConnectBackend(RunningServer(server.url, None), ExecutorPython(), {})
+    backend = ConnectBackend(Endpoint(server.url), ExecutorPython(), {})
     raised: list[BaseException] = []
 
     def start() -> None:
@@ -302,6 +258,6 @@ def test_stopping_ends_a_start_that_waits_for_executors(server: Server) -> None:
 @pytest.mark.parametrize("address", ["sc://lake/path", "sc://lake:port", "sc://lake/;use_ssl"])
 def test_what_is_no_address_is_told_before_anything_is_sent(address: str) -> None:
     with pytest.raises(SparkFailed, match="is no address of a Spark Connect server") as refused:
-        ConnectBackend(RunningServer(address, None), ExecutorPython(), {}).start()
+        ConnectBackend(Endpoint(address, None), ExecutorPython(), {}).start()
 
     assert refused.value.failure.type == "config_error"

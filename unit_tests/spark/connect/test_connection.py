@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import grpc
 import pytest
-from pyspark.errors.exceptions.connect import SparkConnectException
-from pyspark.sql.types import LongType, StructField, StructType
 
 from destination_datalake.spark.connect.connection import _PatientPolicy, connect
-from destination_datalake.spark.connect.failure import Meaning, meaning
-from destination_datalake.spark.launchers.launcher import Endpoint, SessionEnded
+from destination_datalake.spark.connect.endpoint import Endpoint
 from unit_tests.spark.connect.server import Server
-
-NUMBERS = StructType([StructField("id", LongType())])
 
 
 class Refused(grpc.RpcError):
@@ -76,33 +70,6 @@ def test_what_another_attempt_cannot_mend_is_not_tried_again(error: Exception) -
     assert not _PatientPolicy(60).to_state().can_retry(error)
 
 
-def test_each_call_has_the_headers_of_its_time() -> None:
-    tokens: Iterator[int] = iter(range(1000))
-
-    with Server(local=True) as server:
-        session = connect(Endpoint(server.url, headers=lambda: (("x-token", str(next(tokens))),)))
-        assert session.version == session.version == "4.3.0"
-        session.range(0, 1, 1, 1).mapInArrow(lambda batches: batches, NUMBERS).toArrow()
-        session.stop()
-
-    sent = [int(headers["x-token"]) for headers in server.headers]
-    assert sent == sorted(set(sent))
-    assert len(sent) >= 4
-
-
-def test_a_session_that_has_ended_is_told_at_once_by_its_headers() -> None:
-    def headers() -> tuple[tuple[str, str], ...]:
-        raise SessionEnded("it is TERMINATED")
-
-    with Server(local=True) as server:
-        session = connect(Endpoint(server.url, headers=headers))
-        with pytest.raises(SparkConnectException) as raised:
-            _ = session.version
-
-    assert meaning(raised.value) is Meaning.SESSION_LOST
-    assert server.calls == []
-
-
 def test_each_connection_is_a_session_of_its_own_whatever_the_address_says() -> None:
     with Server() as server:
         for _ in range(2):
@@ -116,7 +83,7 @@ def test_each_connection_is_a_session_of_its_own_whatever_the_address_says() -> 
 def test_a_process_ends_at_once_when_its_server_is_gone() -> None:
     program = (
         "from destination_datalake.spark.connect.connection import connect\n"
-        "from destination_datalake.spark.launchers.launcher import Endpoint\n"
+        "from destination_datalake.spark.connect.endpoint import Endpoint\n"
         "from unit_tests.spark.connect.server import Server\n"
         "with Server() as server:\n"
         "    session = connect(Endpoint(server.url))\n"

@@ -9,7 +9,6 @@ from pyspark.errors.exceptions.connect import SparkConnectException, SparkConnec
 from destination_datalake.spark.connect.failure import Meaning, meaning, unusable
 from destination_datalake.spark.connect.jobs.values import InvalidResults
 from destination_datalake.spark.connect.progress import NoExecutors
-from destination_datalake.spark.launchers.launcher import SessionEnded
 
 SERVER = "the Spark Connect server sc://spark:15002"
 
@@ -27,7 +26,6 @@ def answered(message: str, status: grpc.StatusCode = grpc.StatusCode.INTERNAL) -
         (answered("[INVALID_HANDLE.OPERATION_ABANDONED] The handle 0 is invalid."), Meaning.SESSION_LOST),
         (SparkConnectException("[NO_ACTIVE_SESSION] No active Spark session found."), Meaning.SESSION_LOST),
         (AssertionError("Received incorrect server side session identifier for request."), Meaning.SESSION_LOST),
-        (SessionEnded("the session is TERMINATED"), Meaning.SESSION_LOST),
         (answered("Job aborted due to stage failure: Task 0 failed 4 times"), Meaning.JOB_FAILED),
         (answered("An exception was thrown from the Python worker."), Meaning.JOB_FAILED),
         (InvalidResults("1 of 2 parts"), Meaning.JOB_FAILED),

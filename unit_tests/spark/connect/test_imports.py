@@ -15,8 +15,8 @@ import destination_datalake.sync.conductor
 import destination_datalake.write
 from destination_datalake.spark.engine import start_engine
 from pyspark import SparkConf, SparkContext
-print(sorted({"grpc", "google.protobuf", "pyspark.sql.connect.client", "destination_datalake.spark.connect",
-    "destination_datalake.spark.launchers"} & set(sys.modules)))
+print(sorted({"grpc", "google.protobuf", "pyspark.sql.connect.client",
+    "destination_datalake.spark.connect"} & set(sys.modules)))
 """
 
 

@@ -12,10 +12,9 @@ import pytest
 
 from destination_datalake.spark.connect import backend as backends
 from destination_datalake.spark.connect.backend import ConnectBackend
+from destination_datalake.spark.connect.endpoint import Endpoint
 from destination_datalake.spark.executors.python import ExecutorPython
 from destination_datalake.spark.failure import SparkFailed
-from destination_datalake.spark.launchers.launcher import Endpoint
-from destination_datalake.spark.launchers.running import RunningServer
 from unit_tests.spark.connect.server import Server, fails
 
 CLOSED = fails(grpc.StatusCode.INTERNAL, "[INVALID_HANDLE.SESSION_CLOSED] The handle 0 is invalid. Session was closed.")
@@ -33,7 +32,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def backend(server: Server) -> Iterator[ConnectBackend]:
-    backend = ConnectBackend(RunningServer(server.url, None), ExecutorPython(), {})
+    backend = ConnectBackend(Endpoint(server.url), ExecutorPython(), {})
     backend.start()
     server.entered.clear()
     yield backend
@@ -84,25 +83,20 @@ def test_how_many_tasks_run_at_once_is_known_while_a_session_is_replaced(
         assert running.result(30) == [2, 4]
 
 
-def test_no_session_is_launched_for_a_sync_that_has_ended_while_the_last_one_was_closed(server: Server) -> None:
-    class Service:
-        name, is_fresh, launched = "the service", True, 0
+def test_no_session_is_opened_for_a_sync_that_has_ended_while_the_last_one_was_closed() -> None:
+    class Last(Server):
+        """Ends the sync in the moment in which its session is closed."""
 
-        def launch(self, stopping: threading.Event) -> Endpoint:  # noqa: ARG002
-            self.launched += 1
-            return Endpoint(server.url)
-
-        def end(self) -> None:
-            """End the session, and in this moment the sync."""
+        def ReleaseSession(self, request: Any, context: Any) -> Any:  # noqa: N802
             ending._stopping.set()
+            return super().ReleaseSession(request, context)
 
-    service = Service()
-    ending = ConnectBackend(service, ExecutorPython(), {})
-    ending.start()
-    server.executions = [CLOSED]
+    with Last() as server:
+        ending = ConnectBackend(Endpoint(server.url), ExecutorPython(), {})
+        ending.start()
+        server.executions = [CLOSED]
 
-    with pytest.raises(SparkFailed, match="was stopped"):
-        ending.run(doubled, [1])
+        with pytest.raises(SparkFailed, match="was stopped"):
+            ending.run(doubled, [1])
 
-    assert service.launched == 1, "each is billed until it has been idle for long"
-    ending.stop(orderly=True)
+        assert len(server.sessions) == 1

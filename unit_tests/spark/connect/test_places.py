@@ -8,33 +8,20 @@ import pytest
 
 from destination_datalake.config.options import Config
 from destination_datalake.spark.connect import places
+from destination_datalake.spark.connect.endpoint import Endpoint
 from destination_datalake.spark.failure import SparkFailed
 from unit_tests.config.examples import options
 from unit_tests.spark.connect.server import Server
-
-ROLE = "arn:aws:iam::123456789012:role/spark"
 
 
 def config(**spark: Any) -> Config:
     return Config.parse(options(spark=spark))
 
 
-@pytest.mark.parametrize(
-    ("spark", "name", "is_fresh"),
-    [
-        ({"remote": "sc://lake:15002/;use_ssl=true"}, "the Spark Connect server sc://lake:15002", False),
-        (
-            {"emr_serverless": {"application_id": "00f1example", "execution_role_arn": ROLE}},
-            "the EMR Serverless application 00f1example",
-            True,
-        ),
-        ({"glue_session": {"role_arn": ROLE}}, "AWS Glue", True),
-    ],
-)
-def test_messages_name_the_server_without_its_parameters(spark: dict[str, Any], name: str, *, is_fresh: bool) -> None:
-    launcher = places._launcher(config(**spark))
+def test_messages_name_the_server_without_its_parameters() -> None:
+    spark = config(remote="sc://lake:15002/;use_ssl=true").spark
 
-    assert (launcher.name, launcher.is_fresh) == (name, is_fresh)
+    assert Endpoint.of(spark).name == "the Spark Connect server sc://lake:15002"
 
 
 def test_a_check_opens_a_session_and_ends_it() -> None:

@@ -19,10 +19,9 @@ from unit_tests.spark.connect.server import Server
 CLIENT = """
 import sys
 from destination_datalake.spark.connect.connection import connect
-from destination_datalake.spark.launchers.launcher import Endpoint
+from destination_datalake.spark.connect.endpoint import Endpoint
 url, token = sys.argv[1:]
-endpoint = Endpoint(url, headers=lambda: (("x-aws-proxy-auth", token),)) if token else Endpoint(url)
-session = connect(endpoint, retry_seconds=0)
+session = connect(Endpoint(url, token or None), retry_seconds=0)
 try:
     print(session.version)
 except Exception as error:
@@ -61,12 +60,12 @@ def ask(url: str, token: str, roots: Path | None) -> str:
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60).stdout
 
 
-def test_a_server_with_a_certificate_of_the_user_s_authority_is_reached_with_headers(tmp_path: Path) -> None:
+def test_a_server_with_a_certificate_of_the_user_s_authority_is_reached_with_a_token(tmp_path: Path) -> None:
     with Server(credentials=certificate(tmp_path)) as server:
         url = f"{server.url}/;use_ssl=true"
 
-        assert ask(url, "token-of-aws", tmp_path / "authority.pem") == "4.3.0\n"
-        assert server.headers[0]["x-aws-proxy-auth"] == "token-of-aws"
+        assert ask(url, "open-sesame", tmp_path / "authority.pem") == "4.3.0\n"
+        assert server.headers[0]["authorization"] == "Bearer open-sesame"
 
 
 def test_a_server_with_a_certificate_of_an_unknown_authority_is_refused(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql.connect.proto import base_pb2, expressions_pb2, types_pb2
 
 from destination_datalake.spark.connect.backend import ConnectBackend
+from destination_datalake.spark.connect.endpoint import Endpoint
 from destination_datalake.spark.executors.python import ExecutorPython
 from destination_datalake.spark.failure import JobFailed
-from destination_datalake.spark.launchers.running import RunningServer
 from unit_tests.spark.connect.server import Partitions, Server
 
 
@@ -62,7 +62,7 @@ def server() -> Iterator[Hostile]:
 
 @pytest.fixture
 def backend(server: Hostile) -> Iterator[ConnectBackend]:
-    backend = ConnectBackend(RunningServer(server.url, None), ExecutorPython(), {})
+    backend = ConnectBackend(Endpoint(server.url), ExecutorPython(), {})
     backend.start()
     yield backend
     backend.stop(orderly=True)

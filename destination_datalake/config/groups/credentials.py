@@ -1,0 +1,69 @@
+"""Options of the connector's AWS identity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field, SecretStr
+
+from destination_datalake.config.base import ROLE_ARN, Form, Options
+from destination_datalake.config.messages import Expects
+
+
+class IamRole(Options):
+    """A role, assumed with the credentials of the place the connector runs in, and renewed while a sync lasts."""
+
+    credentials_title: Literal["IAM Role"]
+    role_arn: Annotated[
+        str,
+        Field(pattern=ROLE_ARN),
+        Expects("a role's ARN, such as arn:aws:iam::123456789012:role/airbyte"),
+        Form(
+            "The role to assume.", title="Role ARN", examples=("arn:aws:iam::123456789012:role/airbyte",), secret=False
+        ),
+    ]
+    external_id: Annotated[
+        str | None,
+        Field(pattern=r"^[A-Za-z0-9_+=,.@:/-]{2,1224}$"),
+        Expects("the external id in the role's trust policy, 2 to 1224 characters without spaces"),
+        Form("The external id that the role's trust policy asks for, if it does."),
+    ] = None
+    session_duration_seconds: Annotated[
+        int,
+        Field(ge=900, le=43200),
+        Expects("a whole number of seconds from 900 to 43200"),
+        Form(
+            "How long the role's credentials last before they are renewed; at most what the role allows.",
+            title="Session Duration (seconds)",
+        ),
+    ] = 3600
+
+
+class IamUser(Options):
+    """The access key of an IAM user."""
+
+    credentials_title: Literal["IAM User"]
+    aws_access_key_id: Annotated[
+        SecretStr,
+        Field(min_length=1),
+        Expects("the user's access key id"),
+        Form("The user's access key id.", title="Access Key Id"),
+    ]
+    aws_secret_access_key: Annotated[
+        SecretStr,
+        Field(min_length=1),
+        Expects("the user's secret access key"),
+        Form("The secret that belongs to the access key id.", title="Secret Access Key"),
+    ]
+
+
+class DefaultChain(Options):
+    """What AWS's default chain finds where the connector runs: environment, profile, or the role of a container."""
+
+    credentials_title: Literal["Default chain"]
+
+
+Credentials = IamRole | IamUser | DefaultChain
+
+KINDS: Mapping[str, type[Options]] = {"IAM Role": IamRole, "IAM User": IamUser, "Default chain": DefaultChain}

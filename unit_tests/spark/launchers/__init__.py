@@ -1,1 +1,0 @@
-"""Sessions of AWS services with Spark Connect."""
