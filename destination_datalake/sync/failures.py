@@ -10,6 +10,7 @@ from destination_datalake.aws.errors import explain
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.plan import RewriteFailed
 from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict
+from destination_datalake.unforeseen import unforeseen
 
 if TYPE_CHECKING:
     from destination_datalake.buffer.batching.batches import SealFailed
@@ -35,7 +36,7 @@ def failure_of(error: BaseException, stream: StreamId, doing: str) -> Failure:
             return Failure(str(error), trace, "transient_error")
     if (of_aws := explain(error, doing=doing, resource=f"stream {stream}")) is not None:
         return replace(of_aws, detail=f"{of_aws.detail}\n{trace}")
-    return Failure(f"Cannot {doing} stream {stream}: {type(error).__name__}.", trace, "system_error")
+    return replace(unforeseen(f"Cannot {doing} stream {stream}", error), detail=trace)
 
 
 def malformed_line(error: MalformedLine) -> Failure:
@@ -74,8 +75,9 @@ def states_not_written(reason: str, error: BaseException) -> Failure:
 
 def unexpected(doing: str, error: BaseException) -> Failure:
     """An error that no other function here covers. `doing` completes "Cannot …"."""
-    message = f"Cannot {doing}: an unexpected {type(error).__name__}. The next sync continues from the last state."
-    return Failure(message, _stack_trace(error), "system_error")
+    failure = unforeseen(f"Cannot {doing}", error)
+    message = f"{failure.message} The next sync continues from the last state."
+    return Failure(message, _stack_trace(error), failure.type)
 
 
 # --- What is missing at the end ---------------------------------------------------------------------------------------
