@@ -110,7 +110,7 @@ except JavaUnusable as error:
             duckdb.ConversionException("Conversion Error: Type VARCHAR with value Ann can't be cast"),
             "ConversionException",
         ),
-        (duckdb.OutOfRangeException("Out of Range Error: Ann"), "ConversionException"),
+        (duckdb.OutOfRangeException("Out of Range Error: Ann"), "OutOfRangeException"),
         (
             pa.ArrowInvalid("Failed to parse string: 'Ann' as a scalar"),
             "ArrowInvalid (Failed to parse string: … as a scalar)",

@@ -37,7 +37,7 @@ from destination_datalake.maintenance.due import maintain_after_sync
 from destination_datalake.protocol.catalog import Stream, StreamId, parse_catalog
 from destination_datalake.protocol.messages import MalformedLine
 from destination_datalake.protocol.statuses import Statuses
-from destination_datalake.protocol.stdin import chunks
+from destination_datalake.protocol.stdin import InputUnreadable, chunks
 from destination_datalake.rejects.ledger import RejectLedger
 from destination_datalake.rejects.limit import RejectLimit
 from destination_datalake.rejects.location import REJECTS_FOLDER
@@ -45,6 +45,7 @@ from destination_datalake.sync.failures import (
     disk_failed,
     incomplete,
     input_not_read,
+    input_unreadable,
     malformed_line,
     refused_message,
     unexpected,
@@ -230,6 +231,8 @@ class Conductor:
             self._in_flight.stop(malformed_line(error))
         except RefusedMessage as error:
             self._in_flight.stop(refused_message(error))
+        except InputUnreadable as error:
+            self._in_flight.stop(input_unreadable(error))
         except DiskFailed as error:
             self._in_flight.free_space()
             self._in_flight.stop(disk_failed(error))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from destination_datalake.buffer.disk import DiskFailed
     from destination_datalake.protocol.catalog import StreamId
     from destination_datalake.protocol.messages import MalformedLine
+    from destination_datalake.protocol.stdin import InputUnreadable
     from destination_datalake.sync.intake import RefusedMessage
 
 # --- What was raised --------------------------------------------------------------------------------------------------
@@ -51,6 +52,12 @@ def malformed_line(error: MalformedLine) -> Failure:
 def refused_message(error: RefusedMessage) -> Failure:
     """A message of the protocol does not belong to this sync."""
     return Failure(str(error), str(error), "system_error")
+
+
+def input_unreadable(error: InputUnreadable) -> Failure:
+    """What the connector was given as its input is none."""
+    message = f"{error}. Whatever starts the connector must give it the messages there. What was received is safe."
+    return Failure(message, _stack_trace(error), "system_error")
 
 
 def disk_failed(error: DiskFailed) -> Failure:
