@@ -123,8 +123,10 @@ class AwsAccess:
             case Environment():
                 pass
             case AccessKeys(access_key_id, secret_access_key):
+                _forget_missing_profile(session)
                 session.set_credentials(access_key_id, secret_access_key)
             case SessionKeys(access_key_id, secret_access_key, token):
+                _forget_missing_profile(session)
                 session.set_credentials(access_key_id, secret_access_key, token)
             case Role() as role:
                 source = _with_hooks(get_session())
@@ -199,6 +201,12 @@ def _clear_after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_clear_after_fork)
+
+
+def _forget_missing_profile(session: Session) -> None:
+    """Have the session ask for no profile that this machine lacks: its credentials are not needed."""
+    if session.get_config_variable("profile") not in (None, *session.available_profiles):
+        session.session_var_map["profile"] = (None, None, None, None)
 
 
 def _with_hooks(session: Session) -> Session:
