@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from destination_datalake.errors import FailureType
+from destination_datalake.errors import FailureType, printable
 
 LogLevel = Literal["FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE"]
 
@@ -125,7 +125,7 @@ class Stdout:
         if stream_descriptor is not None:
             namespace, name = stream_descriptor
             descriptor = {"name": name} if namespace is None else {"name": name, "namespace": namespace}
-            error["stream_descriptor"] = {key: _encodable(value) for key, value in descriptor.items()}
+            error["stream_descriptor"] = {key: printable(value) for key, value in descriptor.items()}
         trace = {"type": "ERROR", "emitted_at": time.time_ns() // 1_000_000, "error": error}
         # Writers of states learn of the failure by themselves.
         with contextlib.suppress(StdoutClosedError, OSError):
@@ -203,12 +203,7 @@ class Stdout:
         }
 
     def _clean(self, text: str) -> str:
-        text = self._mask(text)
+        text = printable(self._mask(text))
         if len(text) > _MAX_CHARACTERS:
             text = f"{text[:_MAX_CHARACTERS]}… ({len(text) - _MAX_CHARACTERS} characters more)"
-        return _encodable(text)
-
-
-def _encodable(text: str) -> str:
-    """Return the text with lone surrogates (from a file name, say) escaped, as UTF-8 has none."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+        return text

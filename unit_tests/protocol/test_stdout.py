@@ -215,14 +215,26 @@ def test_a_closed_stdout_is_an_error_for_lines_but_not_for_logs_and_traces() -> 
     os.close(write_end)
 
 
-@given(text=st.text())
-def test_a_log_of_any_text_is_one_message_with_that_text(text: str) -> None:
+@given(text=st.text(st.characters(exclude_categories=["Cc", "Cf", "Zl", "Zp", "Cs"], include_characters="\n\t")))
+def test_a_log_of_any_printable_text_is_one_message_with_that_text(text: str) -> None:
     pipe = Pipe()
 
     pipe.out.log("INFO", text)
 
     [message] = pipe.messages()
     assert message == {"type": "LOG", "log": {"level": "INFO", "message": text}}
+
+
+@given(text=st.text(st.characters(categories=["Cc", "Cs"], include_characters="\u202e\u2028a")))
+def test_what_a_terminal_would_act_on_is_escaped_in_every_message(text: str) -> None:
+    pipe = Pipe()
+
+    pipe.out.log("INFO", text)
+    pipe.out.trace_error(text)
+
+    log, trace = pipe.messages()
+    for said in (log["log"]["message"], trace["trace"]["error"]["message"]):
+        assert said.replace("\n", "").replace("\t", "").isprintable()
 
 
 def test_lone_surrogates_in_a_log_are_escaped() -> None:
