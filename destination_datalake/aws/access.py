@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sts import STSClient
 
+MAX_CONNECTIONS = 128
+"""Connections that a client keeps. With fewer than there are threads, urllib3 closes and opens them, and warns of it."""
+
 Service = Literal["s3", "glue", "lakeformation", "sts", "emr-serverless"]
 
 
@@ -159,8 +162,7 @@ class AwsAccess:
             retries={"mode": "standard", "total_max_attempts": self.attempts},
             connect_timeout=self.connect_timeout_seconds,
             read_timeout=60,
-            # Uploads and commits of many tables run in parallel; with the default of 10 they queue and log warnings.
-            max_pool_connections=32,
+            max_pool_connections=MAX_CONNECTIONS,
             user_agent_extra="destination-datalake",
         )
         if service == "s3" and self.endpoint_url is not None:

@@ -68,8 +68,8 @@ Found = dict[str, _Objects]
 def undeclared_fields(block: bytes | memoryview, columns: Sequence[Field]) -> tuple[str, ...]:
     """Return the paths of fields in the block's first records that are neither a column nor a property, sorted.
 
-    Keys are joined by `.`, a list is `[]`, and a key that is data is `*`. Lines that msgspec refuses are skipped, and so
-    are the names of metadata columns: other destinations write them.
+    Keys are joined by `.`, a list is `[]`, and a key that is data is `*`. Lines that msgspec refuses are skipped, and
+    so are the names of metadata columns: other destinations write them.
     """
     found: Found = {}
     shape = Struct(RecordFields.of(columns).fields)

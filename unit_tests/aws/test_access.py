@@ -14,8 +14,11 @@ import pytest
 from botocore.exceptions import ProfileNotFound
 
 import destination_datalake
+from destination_datalake.aws import upload
 from destination_datalake.aws.access import AccessKeys, AwsAccess
 from destination_datalake.aws.session.assumed_role import Role
+from destination_datalake.buffer.staging import uploads
+from destination_datalake.sync.landing import MAX_COMMITS
 
 ACCESS = AwsAccess("eu-west-1", AccessKeys("AKIA1234", "s3cr3t/9876"), "http://localhost:1")
 
@@ -106,3 +109,12 @@ def test_keys_of_the_options_need_no_profile_of_the_environment(
     assert access.client("glue").meta.region_name == "eu-west-2"
     with pytest.raises(ProfileNotFound):
         AwsAccess("eu-west-2").client("glue")
+
+
+def test_a_client_keeps_a_connection_for_every_thread_of_a_sync() -> None:
+    # Tables are committed at once, each publishing files at once; staged segments, and manifests by PyIceberg, beside.
+    published, manifests = MAX_COMMITS * upload.CONCURRENT_CALLS, 32
+
+    client: Any = ACCESS.client("s3")
+
+    assert client.meta.config.max_pool_connections >= published + uploads.CONCURRENT_CALLS + manifests
