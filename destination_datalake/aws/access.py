@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mypy_boto3_sts import STSClient
 
 MAX_CONNECTIONS = 128
-"""Connections that a client keeps. With fewer than there are threads, urllib3 closes and opens them, and warns of it."""
+"""Connections that a client keeps. With fewer than threads, urllib3 opens new ones all the time, and warns of it."""
 
 Service = Literal["s3", "glue", "lakeformation", "sts", "emr-serverless"]
 
