@@ -209,7 +209,7 @@ def report_failure(out: Stdout, error: BaseException) -> None:
     known = isinstance(error, ConnectorError) and error.__cause__ is None
     stack_trace = None if known or failure.type == "config_error" else _stack_trace(error)
     out.log("FATAL", stack_trace or failure.message)
-    out.trace_error(failure.message, failure.detail, failure.type, None, stack_trace)
+    out.trace_error(failure.advice, failure.detail, failure.type, None, stack_trace)
 
 
 def _failure(error: BaseException) -> Failure:

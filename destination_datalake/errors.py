@@ -55,6 +55,17 @@ class Failure:
     missing: MissingPermission | None = None
 
     @property
+    def advice(self) -> str:
+        """The message and, if a permission is missing, how to see all of them: who lacks one often lacks others."""
+        if self.missing is None or "iam-policy" in self.message:
+            return self.message
+        option = "" if self.missing.in_iam else " --grants"
+        return (
+            f"{self.message} `destination-datalake iam-policy --config FILE{option}` prints all permissions that this "
+            "configuration needs."
+        )
+
+    @property
     def error_class(self) -> ErrorClass:
         """Who can help."""
         if self.missing is not None:
