@@ -11,9 +11,10 @@ from destination_datalake.aws.secrets import register_secrets
 from destination_datalake.config.files import read_object, too_deep
 from destination_datalake.config.normalisation import normalised
 from destination_datalake.config.options import Config
-from destination_datalake.errors import ConfigError
+from destination_datalake.errors import ConfigError, SyncRefused
 from destination_datalake.spark.engine import Engine, start_engine
 from destination_datalake.termination import Termination
+from destination_datalake.unforeseen import exhaustion
 
 if TYPE_CHECKING:
     from destination_datalake.protocol.stdout import Stdout
@@ -73,6 +74,8 @@ def _start_engine(config: Config) -> Engine:
     try:
         return start_engine(config)
     except OSError as error:
+        if (exhausted := exhaustion(error)) is not None:
+            raise SyncRefused(f"Spark cannot be started. {exhausted}", "transient_error") from error
         raise ConfigError(
             f"There is no folder for temporary files: {error}. Set TMPDIR to a folder that can be written and has room."
         ) from error

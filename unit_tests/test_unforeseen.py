@@ -13,6 +13,7 @@ import pytest
 
 from destination_datalake.aws.errors import explain
 from destination_datalake.errors import ConnectorError, Failure
+from destination_datalake.files.reading.projection import readable
 from destination_datalake.unforeseen import described, exhaustion, trace_of, unforeseen
 
 
@@ -61,6 +62,11 @@ def test_what_has_run_out_is_a_transient_error_wherever_it_is_noticed() -> None:
     for failure in failures:
         assert failure is not None
         assert (failure.type, "file descriptors" in failure.message) == ("transient_error", True)
+
+
+def test_a_file_that_could_not_be_opened_for_lack_of_descriptors_is_not_a_broken_one() -> None:
+    with pytest.raises(OSError, match="Too many open files"), readable():
+        raise OSError(errno.EMFILE, "Too many open files")
 
 
 def test_a_failure_that_is_known_is_not_taken_for_one_of_memory() -> None:

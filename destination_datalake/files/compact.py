@@ -27,7 +27,7 @@ from destination_datalake.files.reading.parquet import StoredFile, opened, read_
 from destination_datalake.files.reading.position_deletes import deleted_rows
 from destination_datalake.files.reading.projection import Unsuitable
 from destination_datalake.partitioning.spec import SortOrder
-from destination_datalake.unforeseen import trace_of, unforeseen
+from destination_datalake.unforeseen import exhaustion, trace_of, unforeseen
 
 if TYPE_CHECKING:
     import numpy as np
@@ -106,7 +106,7 @@ def _rows(stored: StoredFile, schema: pa.Schema, left: dict[str, LeftFile], s3: 
             yield table
             begun = True
     except (Unsuitable, pa.ArrowException, OSError) as error:
-        if isinstance(error, MemoryError):
+        if exhaustion(error) is not None:
             raise
         reason = str(error) if isinstance(error, Unsuitable) else _UNREADABLE
         file = LeftFile(stored.source.uri, reason)

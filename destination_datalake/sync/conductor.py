@@ -62,6 +62,7 @@ from destination_datalake.tables.glue.database import Databases
 from destination_datalake.tables.glue.rejects_table import RejectsTable
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.table import Jobs
+from destination_datalake.unforeseen import exhaustion
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -138,7 +139,7 @@ def run_sync(
             conductor = Conductor(streams, backlog, new_landing, out, termination, jobs=jobs)
             exit_code = conductor.run(stdin)
     except DiskFailed as error:
-        raise SyncRefused(str(error)) from error
+        raise SyncRefused(str(error), "config_error" if exhaustion(error) is None else "transient_error") from error
     if config.maintenance.mode != "none":
         # Every state is out. What this takes, the sync takes; what it fails with does not fail the sync.
         published = [tables[stream] for stream in conductor.published]
