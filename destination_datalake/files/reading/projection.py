@@ -23,7 +23,7 @@ class Unsuitable(Exception):
 
 @contextmanager
 def readable(otherwise: str = "cannot be read as Parquet") -> Iterator[None]:
-    """Raise Unsuitable with the text `otherwise` where Arrow fails to read a file, for whatever reason but exhaustion."""
+    """Raise Unsuitable with the text `otherwise` where Arrow fails to read a file but by exhaustion."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:
