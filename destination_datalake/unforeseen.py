@@ -30,8 +30,10 @@ def unforeseen(message: str, error: BaseException) -> Failure:
 
 
 def described(error: BaseException) -> str:
-    """Return the error's type and, of DuckDB's and Arrow's errors, the sentence, without values that it may quote."""
+    """Return the error's type and what DuckDB, Arrow or the system says, without values that it may quote."""
     name, library = type(error).__name__, type(error).__module__.partition(".")[0]
+    if isinstance(error, OSError) and error.strerror:
+        return f"{name} ({error.strerror})"
     families = {base.__name__ for base in type(error).__mro__}
     if library not in ("duckdb", "_duckdb", "pyarrow") or not families.isdisjoint(_ABOUT_VALUES):
         return name

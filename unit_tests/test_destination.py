@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from airbyte_cdk import AirbyteMessage, Status
 
+from destination_datalake.aws.secrets import register_secrets
 from destination_datalake.destination import DestinationDatalake
 
 VALID = {
@@ -38,3 +40,15 @@ def test_a_check_without_a_configuration_answers_failed(tmp_path: Path) -> None:
 
     assert message.connectionStatus is not None
     assert message.connectionStatus.status == Status.FAILED
+
+
+def test_the_answer_of_a_check_is_masked_like_every_message(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    # Given a text of others that repeats a secret, here that of an option
+    (tmp_path / "config.json").write_text(json.dumps({**VALID, "region": "hunter2-hunter2"}))
+    register_secrets("hunter2-hunter2")
+
+    DestinationDatalake().run(["check", "--config", str(tmp_path / "config.json")])
+
+    answer = json.loads(capfd.readouterr().out)["connectionStatus"]
+    assert answer["status"] == "FAILED"
+    assert answer["message"].startswith('region "****" is not valid.')

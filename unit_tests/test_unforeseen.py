@@ -122,6 +122,7 @@ except JavaUnusable as error:
             "ArrowInvalid (Failed to parse string: … as a scalar)",
         ),
         (pa.ArrowInvalid("Integer value 42 not in range"), "ArrowInvalid (Integer value … not in range)"),
+        (FileNotFoundError(errno.ENOENT, "No such file", "/Ann"), "FileNotFoundError (No such file)"),
         (ValueError("Ann"), "ValueError"),
         (KeyError("Ann"), "KeyError"),
     ],
