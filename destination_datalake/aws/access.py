@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sts import STSClient
 
-MAX_CONNECTIONS = 128
-"""Connections that a client keeps. With fewer than threads, urllib3 opens new ones all the time, and warns of it."""
-
 Service = Literal["s3", "glue", "lakeformation", "sts", "emr-serverless"]
 
 
@@ -51,6 +48,9 @@ class Environment:
 
 
 Identity = Role | AccessKeys | Environment | SessionKeys
+
+MAX_CONNECTIONS = 128
+"""Connections that a client keeps. With fewer than threads, urllib3 opens new ones all the time, and warns of it."""
 
 
 @dataclass(frozen=True, slots=True)
