@@ -1,4 +1,7 @@
-"""The console entry point: stdout, logging, signals and Spark's start around a command of the connector."""
+"""The console entry point: the command line, stdout, logging, signals and Spark's start around a command.
+
+What a command needs is imported when it runs: help and `spec` load nothing of Spark, AWS or the CDK.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from destination_datalake.aws.secrets import mask_secrets
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.protocol.logs import route_logging
 from destination_datalake.protocol.stdout import Stdout, StdoutClosedError
-from destination_datalake.spark.classic.pyspark_internals import import_arrow
 from destination_datalake.termination import Termination
+from destination_datalake.unforeseen import exhaustion
 
 if TYPE_CHECKING:
     from destination_datalake.errors import FailureType
     from destination_datalake.spark.engine import Engine
+
+_COMMANDS = {
+    "spec": "print the specification: which options there are",
+    "check": "try whether a configuration works",
+    "write": "write the messages on standard input to the lake",
+    "iam-policy": "print the IAM policy and the Lake Formation permissions that a configuration needs",
+    "maintain": "compact a configuration's Iceberg tables, expire snapshots, remove orphan files",
+}
 
 
 def run() -> int:
@@ -30,24 +42,78 @@ def run() -> int:
 
     Usage errors exit as argparse does: with code 2 and the usage on stderr.
     """
+    closed = _closed_descriptors()
+    if 1 in closed:
+        sys.stderr.write("Standard output is closed: there is nowhere to write to. Nothing was done.\n")
+        return 1
     arguments = sys.argv[1:]
-    if arguments[:1] == ["iam-policy"]:
-        # No command of the platform's: it writes plain text.
-        from destination_datalake.iam_policy.command import run_iam_policy
+    if not arguments:
+        _parser().print_help(sys.stderr)
+        return 1
+    command, *options = arguments
+    if command in ("iam-policy", "maintain"):
+        # No commands of the platform's: they write plain text.
+        sys.excepthook = _print_masked
+        if command == "iam-policy":
+            from destination_datalake.iam_policy.command import run_iam_policy
 
-        return run_iam_policy(arguments[1:])
-    if arguments[:1] == ["maintain"]:
+            return run_iam_policy(options)
         from destination_datalake.maintenance.command import run_maintain
 
-        return run_maintain(arguments[1:])
+        return run_maintain(options)
+    asked = _parser().parse_args(arguments)
     # First of all, so that nothing but protocol lines can reach stdout.
-    out = Stdout.claim()
+    out = Stdout.claim(mask_secrets)
     route_logging(out)
     _report_uncaught_exceptions(out)
-    if arguments == ["spec"]:
+    if asked.command == "spec":
         out.write_line(spec_message())
         return 0
-    return _run_command(arguments, out)
+    # While this thread imports and reads, other threads exchange many short messages with the JVM and AWS. Python's
+    # default interval of 5 ms before each switch would make Spark's start half a second longer.
+    sys.setswitchinterval(0.0001)
+    try:
+        if asked.command == "check":
+            _check(arguments, out)
+            return 0
+        if 0 in closed:
+            message = "Standard input is closed: the messages to write must come from there. Nothing was written."
+            raise ConnectorError(Failure(message, message, "system_error"))
+        return _write(asked.config, asked.catalog, out)
+    finally:
+        out.flush()
+
+
+def _closed_descriptors() -> set[int]:
+    """Return which of stdin, stdout and stderr are closed, and open these on nothing.
+
+    The next file or pipe would get the number, and be read as the input, or be written protocol lines and errors.
+    """
+    closed = set()
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            closed.add(os.open(os.devnull, os.O_RDWR))
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", closefd=False)
+    return closed
+
+
+def _parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line, without the options of those commands that have a parser of their own."""
+    parser = argparse.ArgumentParser(
+        prog="destination-datalake",
+        description="Airbyte destination for data lakes on AWS.",
+        epilog="destination-datalake COMMAND --help has the options of a command.",
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
+    parsers = {name: commands.add_parser(name, help=text, description=text) for name, text in _COMMANDS.items()}
+    for name in ("check", "write"):
+        parsers[name].add_argument("--config", metavar="FILE", required=True, help="the configuration, in JSON")
+    parsers["write"].add_argument("--catalog", metavar="FILE", required=True, help="the configured catalog, in JSON")
+    return parser
 
 
 def spec_message() -> bytes:
@@ -61,57 +127,60 @@ def spec_message() -> bytes:
     return json.dumps({"type": "SPEC", "spec": json.loads(content)}, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _run_command(arguments: Sequence[str], out: Stdout) -> int:
-    # While this thread imports and reads, other threads exchange many short messages with the JVM and AWS. Python's
-    # default interval of 5 ms before each switch would make Spark's start half a second longer.
-    sys.setswitchinterval(0.0001)
-    if arguments[:1] == ["write"] and sys.stderr.isatty():
-        sys.stderr.write("Starting Spark …\n")  # The live display takes over once it is imported.
-    termination, spark = (Termination(), _early_spark(arguments)) if arguments[:1] == ["write"] else (None, None)
-    try:
-        exit_code = _exit_code(arguments, out, spark, termination)
-    finally:
-        if spark is not None:
-            spark.stop()
-        out.flush()
-    if termination is not None and termination.requested:
-        # Do not wait for threads that wait for AWS: the platform kills the process 60 s after SIGTERM.
-        os._exit(exit_code)
-    return exit_code
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"{parser.prog} {version('destination-datalake')}\n")
+        parser.exit()
 
 
-def _exit_code(arguments: Sequence[str], out: Stdout, spark: Engine | None, termination: Termination | None) -> int:
-    if spark is not None and termination is not None:
-        import_arrow()
-        from destination_datalake.write import read_options, run_write, write_arguments
-
-        if (files := write_arguments(arguments)) is not None:
-            # What the CDK would do, without importing it: that takes a fifth of a small sync's CPU time.
-            return run_write(read_options(files.config), files.catalog, sys.stdin.fileno(), out, spark, termination)
+def _check(arguments: Sequence[str], out: Stdout) -> None:
     from destination_datalake.destination import DestinationDatalake
 
     # Again, because importing the CDK has replaced our handler.
     route_logging(out)
-    destination = DestinationDatalake(out, spark, termination)
-    destination.run(list(arguments))
-    return destination.exit_code
+    DestinationDatalake(out).run(list(arguments))
 
 
-def _early_spark(arguments: Sequence[str]) -> Engine | None:
-    """Start Spark as configured, so that it starts while the CDK is being imported.
+def _write(config: str, catalog: str, out: Stdout) -> int:
+    """Run a sync, whose Spark starts while this thread still imports. The CDK's import would take longer than both."""
+    if sys.stderr.isatty():
+        sys.stderr.write("Starting Spark …\n")  # The live display takes over once it is imported.
+    termination, spark = Termination(), _early_spark(config)
+    try:
+        from destination_datalake.spark.classic.pyspark_internals import import_arrow
+
+        import_arrow()
+        from destination_datalake.write import read_options, run_write
+
+        exit_code = run_write(read_options(config), catalog, 0, out, spark, termination)
+    finally:
+        if spark is not None:
+            spark.stop()
+    if termination.requested:
+        # Do not wait for threads that wait for AWS: the platform kills the process 60 s after SIGTERM.
+        out.flush()
+        os._exit(exit_code)
+    return exit_code
+
+
+def _early_spark(config: str) -> Engine | None:
+    """Start Spark as configured.
 
     Returns None if the configuration cannot be read or is not valid, which the command reports.
     """
     from destination_datalake.config.options import Config
     from destination_datalake.spark.engine import start_engine
 
-    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
-    parser.add_argument("--config", type=Path)
     try:
-        path = parser.parse_known_args(list(arguments))[0].config
-        return start_engine(Config.parse(json.loads(path.read_bytes())))
+        return start_engine(Config.parse(json.loads(Path(config).read_bytes())))
     except Exception:
         return None
+
+
+def _print_masked(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    sys.stderr.write(mask_secrets("".join(traceback.format_exception(kind, error, trace))))
 
 
 def _report_uncaught_exceptions(out: Stdout) -> None:
@@ -136,15 +205,18 @@ def _report_uncaught_exceptions(out: Stdout) -> None:
 def report_failure(out: Stdout, error: BaseException) -> None:
     """Write why the command failed: the stack trace as a LOG, then the TRACE ERROR that the platform acts on."""
     failure = _failure(error)
-    # A stack trace does not help a user to correct the configuration.
-    stack_trace = None if failure.type == "config_error" else _stack_trace(error)
+    # A stack trace helps with nothing that is known: a user cannot correct the configuration by it.
+    known = isinstance(error, ConnectorError) and error.__cause__ is None
+    stack_trace = None if known or failure.type == "config_error" else _stack_trace(error)
     out.log("FATAL", stack_trace or failure.message)
-    out.trace_error(failure.message, failure.detail, failure.type, None, stack_trace)
+    out.trace_error(failure.advice, failure.detail, failure.type, None, stack_trace)
 
 
 def _failure(error: BaseException) -> Failure:
     if isinstance(error, ConnectorError):
         return error.failure
+    if (exhausted := exhaustion(error)) is not None:
+        return Failure(exhausted, f"{type(error).__name__}: {error}", "transient_error")
     if "airbyte_cdk" in sys.modules:
         return _failure_by_cdk(error)
     # In the CDK's words, but without importing it: a failing process may not be able to.

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
 FailureType = Literal["config_error", "system_error", "transient_error"]
 ErrorClass = Literal["insufficient_permissions", "invalid_settings", "internal"]
 """Who can help: whoever grants permissions, whoever edits the options, or neither of them."""
+
+
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """Return the text with an escape for whatever a terminal acts on, but for line feeds and tabs."""
+    return _UNPRINTABLE.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def quoted(name: str) -> str:
+    """Return a name that others have given, for a message: as it is if it is one word, else as Python writes it."""
+    return name if re.fullmatch(r"[\w.$*\[\]…-]+", name) else repr(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +53,17 @@ class Failure:
     detail: str
     type: FailureType
     missing: MissingPermission | None = None
+
+    @property
+    def advice(self) -> str:
+        """The message and, if a permission is missing, how to see all of them: who lacks one often lacks others."""
+        if self.missing is None or "iam-policy" in self.message:
+            return self.message
+        option = "" if self.missing.in_iam else " --grants"
+        return (
+            f"{self.message} `destination-datalake iam-policy --config FILE{option}` prints all permissions that this "
+            "configuration needs."
+        )
 
     @property
     def error_class(self) -> ErrorClass:

@@ -48,6 +48,9 @@ class Environment:
 
 Identity = Role | AccessKeys | Environment | SessionKeys
 
+MAX_CONNECTIONS = 128
+"""Connections that a client keeps. With fewer than threads, urllib3 opens new ones all the time, and warns of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class AwsAccess:
@@ -120,8 +123,10 @@ class AwsAccess:
             case Environment():
                 pass
             case AccessKeys(access_key_id, secret_access_key):
+                _forget_missing_profile(session)
                 session.set_credentials(access_key_id, secret_access_key)
             case SessionKeys(access_key_id, secret_access_key, token):
+                _forget_missing_profile(session)
                 session.set_credentials(access_key_id, secret_access_key, token)
             case Role() as role:
                 source = _with_hooks(get_session())
@@ -154,8 +159,7 @@ class AwsAccess:
             retries={"mode": "standard", "total_max_attempts": self.attempts},
             connect_timeout=self.connect_timeout_seconds,
             read_timeout=60,
-            # Uploads and commits of many tables run in parallel; with the default of 10 they queue and log warnings.
-            max_pool_connections=32,
+            max_pool_connections=MAX_CONNECTIONS,
             user_agent_extra="destination-datalake",
         )
         if service == "s3" and self.endpoint_url is not None:
@@ -196,6 +200,12 @@ def _clear_after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_clear_after_fork)
+
+
+def _forget_missing_profile(session: Session) -> None:
+    """Have the session ask for no profile that this machine lacks: its credentials are not needed."""
+    if session.get_config_variable("profile") not in (None, *session.available_profiles):
+        session.session_var_map["profile"] = (None, None, None, None)
 
 
 def _with_hooks(session: Session) -> Session:

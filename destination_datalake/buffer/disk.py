@@ -9,6 +9,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from destination_datalake.unforeseen import exhaustion
+
 
 class DiskFailed(Exception):
     """The disk cannot be written or read. The text is for the user: the reason and the remedy."""
@@ -29,6 +31,8 @@ def buffer_directory() -> Iterator[Path]:
     try:
         directory = tempfile.TemporaryDirectory(prefix="destination-datalake-", ignore_cleanup_errors=True)
     except OSError as error:
+        if (exhausted := exhaustion(error)) is not None:
+            raise DiskFailed(f"Records cannot wait on disk. {exhausted}") from error
         raise DiskFailed(
             f"Records cannot wait on disk: {error}. Set TMPDIR to a folder that can be written."
         ) from error
@@ -42,6 +46,8 @@ def _message(directory: Path, error: OSError) -> str:
             f"The disk on which records wait ({directory.parent}) is full. Give it as much room as buffer_size_mb, "
             "set TMPDIR to a folder on a larger disk, or lower buffer_size_mb."
         )
+    if (exhausted := exhaustion(error)) is not None:
+        return f"Records cannot wait on disk. {exhausted}"
     return (
         f"The disk on which records wait ({directory.parent}) failed: {os.strerror(error.errno or 0)}. "
         "Set TMPDIR to a folder that can be written."

@@ -160,7 +160,10 @@ STEPS: Sequence[Step] = (
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """A sentence for each problem, the first step's first; and, if there is none, what else the user should know."""
+    """A sentence for each problem, the first step's first; and, if there is none, what else the user should know.
+
+    If IAM denies something, the last sentence has the whole policy.
+    """
 
     problems: Sequence[str]
     note: str | None = None
@@ -178,7 +181,11 @@ def check_connection(config: Config, unique: str) -> CheckResult:
 
     `unique` is a word of 32 hexadecimal digits that no other check uses. Raises exceptions that do not come from AWS.
     """
-    outcomes = run_steps([step for step in STEPS if step.applies(config)], new_trial(config, unique))
-    problems = list(dict.fromkeys(failure.message for outcome in outcomes for failure in outcome.findings.failures))
+    trial = new_trial(config, unique)
+    outcomes = run_steps([step for step in STEPS if step.applies(config)], trial)
+    failures = [failure for outcome in outcomes for failure in outcome.findings.failures]
+    problems = list(dict.fromkeys(failure.message for failure in failures))
+    if trial.remedies is not None and any(failure.missing and failure.missing.in_iam for failure in failures):
+        problems.append(trial.remedies.whole_policy())
     notes = [note for outcome in outcomes for note in outcome.findings.notes]
     return CheckResult(problems, None if problems else "\n".join(notes) or None)

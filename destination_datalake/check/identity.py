@@ -15,7 +15,7 @@ def try_java(_: Trial, findings: Findings) -> None:
     try:
         find_java()
     except JavaUnusable as error:
-        findings.fail(str(error))
+        findings.add(error.failure)
 
 
 def try_server(trial: Trial, findings: Findings) -> None:

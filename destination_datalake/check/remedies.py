@@ -13,7 +13,7 @@ from destination_datalake.aws.permissions import resource_policy
 from destination_datalake.config.options import Config
 from destination_datalake.errors import Failure, MissingPermission
 from destination_datalake.iam_policy.grants import LakeFormationGrant, lake_formation_grants
-from destination_datalake.iam_policy.policy import Statement, statements
+from destination_datalake.iam_policy.policy import Statement, document, statements
 from destination_datalake.iam_policy.scope import Scope
 from destination_datalake.lake_formation.resources import AllTables, Database
 
@@ -53,6 +53,14 @@ class Remedies:
                 creation = self._grant(MissingPermission("CREATE_DATABASE"))
                 remedy += f" Or, if there is no such database yet: {creation.command_line(self.principal, self.config)}"
         return dataclasses.replace(failure, message=f"{failure.message} {remedy}")
+
+    def whole_policy(self) -> str:
+        """Return a sentence with all that IAM must allow: who lacks one permission often lacks others."""
+        policy = json.dumps(document(statements(self.config, self.scope)), ensure_ascii=False)
+        return (
+            "All that this configuration needs from IAM, as `destination-datalake iam-policy --config FILE` prints it: "
+            f"{policy}"
+        )
 
     def _statement(self, missing: MissingPermission) -> dict[str, Any]:
         """Return the statement of the configuration's policy that allows the action, without others than it needs."""

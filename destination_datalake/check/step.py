@@ -98,6 +98,13 @@ class Outcome:
         """Whether the step was tried to its end and has no failure."""
         return self.raised is None and self.findings.blocked_by is None and not self.findings.failures
 
+    def causes(self) -> set[object]:
+        """Return why the step failed: the actions that were denied, otherwise the messages."""
+        raised = set[object]() if self.raised is None else {self.step.id}
+        return raised | {
+            failure.missing.action if failure.missing else failure.message for failure in self.findings.failures
+        }
+
     def log_line(self) -> str:
         """Return the outcome as one line of JSON. The class is that of the first failure."""
         failures, blocked_by = self.findings.failures, self.findings.blocked_by
@@ -124,17 +131,21 @@ class Outcome:
 def run_steps(steps: Sequence[Step], trial: Trial) -> list[Outcome]:
     """Try the steps, log each in their order, and return what became of them.
 
+    The log has one error for each cause: a step that was not tried, or that failed of what was told, is an info.
     Raises what a step raised that AWS did not, after all steps have ended.
     """
     futures: dict[str, Future[Outcome]] = {}
     outcomes = []
+    causes = set[object]()
     with ThreadPoolExecutor(len(steps), "check") as pool:
         for step in steps:
             needed, ended = ([futures[id] for id in ids if id in futures] for ids in (step.needs, step.after))
             futures[step.id] = pool.submit(_try, step, trial, needed, ended)
         for future in futures.values():
             outcome = future.result()
-            _logger.log(logging.INFO if outcome.succeeded else logging.ERROR, outcome.log_line())
+            new_causes = outcome.causes() - causes
+            causes |= new_causes
+            _logger.log(logging.ERROR if new_causes else logging.INFO, outcome.log_line())
             outcomes.append(outcome)
     for outcome in outcomes:
         if outcome.raised is not None:

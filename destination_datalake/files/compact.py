@@ -8,7 +8,6 @@ position deletes. Rows that must be sorted and are more than memory should hold 
 from __future__ import annotations
 
 import secrets
-import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -28,6 +27,7 @@ from destination_datalake.files.reading.parquet import StoredFile, opened, read_
 from destination_datalake.files.reading.position_deletes import deleted_rows
 from destination_datalake.files.reading.projection import Unsuitable
 from destination_datalake.partitioning.spec import SortOrder
+from destination_datalake.unforeseen import exhaustion, trace_of, unforeseen
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,13 +50,11 @@ def compact(tasks: Iterable[CompactTask]) -> Iterator[CompactResult]:
 
 
 def _failure(task: CompactTask, error: Exception) -> Failure:
-    trace = "".join(traceback.format_exception(error))
     if isinstance(error, ConnectorError):
         return error.failure
     if (failure := explain(error, doing="compact files under", resource=task.folder)) is not None:
-        return replace(failure, detail=f"{failure.detail}\n{trace}")
-    message = f"Files under {task.folder} could not be compacted: an unexpected {type(error).__name__}."
-    return Failure(message, trace, "system_error")
+        return replace(failure, detail=f"{failure.detail}\n{trace_of(error)}")
+    return unforeseen(f"Files under {task.folder} could not be compacted", error)
 
 
 def _compacted(task: CompactTask) -> CompactResult:
@@ -107,7 +105,7 @@ def _rows(stored: StoredFile, schema: pa.Schema, left: dict[str, LeftFile], s3: 
             yield table
             begun = True
     except (Unsuitable, pa.ArrowException, OSError) as error:
-        if isinstance(error, MemoryError):
+        if exhaustion(error) is not None:
             raise
         reason = str(error) if isinstance(error, Unsuitable) else _UNREADABLE
         file = LeftFile(stored.source.uri, reason)

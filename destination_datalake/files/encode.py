@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import socket
 import time
-import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -30,6 +29,7 @@ from destination_datalake.records.reader import BlockDecoder
 from destination_datalake.records.undeclared import undeclared_fields
 from destination_datalake.rejects.line import RejectFormatter
 from destination_datalake.rejects.writer import RejectsNotWritten, RejectWriter
+from destination_datalake.unforeseen import unforeseen
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -113,6 +113,5 @@ def _not_encoded(unit: EncodeUnit, error: Exception) -> NotEncoded:
     if failure is not None:
         detail = f"{failure.detail}\n{notes}".rstrip()
         return NotEncoded(unit.stream, replace(failure, detail=detail))
-    message = f"Stream {unit.stream} could not be written: an unexpected {type(error).__name__} while encoding."
-    trace = "".join(traceback.format_tb(error.__traceback__))
-    return NotEncoded(unit.stream, Failure(message, trace + notes, "system_error"))
+    failure = unforeseen(f"Stream {unit.stream} could not be written", error)
+    return NotEncoded(unit.stream, replace(failure, detail=f"{failure.detail}\n{notes}".rstrip()))

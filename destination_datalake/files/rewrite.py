@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import io
 import json
-import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -41,6 +40,7 @@ from destination_datalake.files.reading.position_deletes import deleted_rows
 from destination_datalake.files.reading.projection import Unsuitable
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.types import ColumnType, List, Struct
+from destination_datalake.unforeseen import exhaustion, trace_of, unforeseen
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -87,17 +87,15 @@ def published(results: Sequence[RewriteResult], access: AwsAccess) -> list[Rewri
 
 
 def _not_rewritten(task: RewriteTask, error: Exception) -> NotRewritten:
-    trace = "".join(traceback.format_exception(error))
     if (failure := explain(error, doing="rewrite", resource=task.source)) is not None:
-        return NotRewritten(replace(failure, detail=f"{failure.detail}\n{trace}"))
-    if isinstance(error, pa.ArrowException | OSError | Unsuitable):
+        return NotRewritten(replace(failure, detail=f"{failure.detail}\n{trace_of(error)}"))
+    if exhaustion(error) is None and isinstance(error, pa.ArrowException | OSError | Unsuitable):
         message = (
             f"Columns of the table must be widened, but its object {task.source} cannot be read as Parquet with "
             "them. Remove or repair the object, or set numeric_types so that no column need be widened."
         )
-        return NotRewritten(Failure(message, trace, "config_error"))
-    message = f"Cannot rewrite {task.source}: {type(error).__name__}."
-    return NotRewritten(Failure(message, trace, "system_error"))
+        return NotRewritten(Failure(message, trace_of(error), "config_error"))
+    return NotRewritten(unforeseen(f"Cannot rewrite {task.source}", error))
 
 
 def _rewritten(task: RewriteTask) -> Rewritten:

@@ -52,12 +52,12 @@ def run_maintain(arguments: Sequence[str]) -> int:
     try:
         return _maintain(asked, termination)
     except ConnectorError as error:
-        _note(str(error))
+        _note(error.failure.advice)
     except Exception as error:
         failure = explain(error, doing="maintain", resource="the tables")
         if failure is None:
             raise
-        _note(failure.message)
+        _note(failure.advice)
     finally:
         termination.close()
     return 1

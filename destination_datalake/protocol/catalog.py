@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from destination_datalake.errors import SyncRefused
+from destination_datalake.errors import SyncRefused, printable
 
 
 class StreamId(NamedTuple):
@@ -18,7 +18,7 @@ class StreamId(NamedTuple):
     name: str
 
     def __str__(self) -> str:
-        return f"{self.namespace}.{self.name}" if self.namespace else self.name
+        return printable(f"{self.namespace}.{self.name}" if self.namespace else self.name).replace("\n", "\\n")
 
 
 class StreamDescriptor(msgspec.Struct):

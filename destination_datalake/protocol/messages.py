@@ -65,9 +65,9 @@ class Message:
     number: int
 
 
-_NEWLINE, _OPENING, _CLOSING = b"\n{}"
+_NEWLINE, _RETURN, _OPENING, _CLOSING = b"\n\r{}"
 
-_PIECE = 8 * 1024 * 1024
+_PIECE = 256 * 1024
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 """Some programs begin their UTF-8 output with it; it is not part of the line."""
 
@@ -94,13 +94,14 @@ class MessageReader:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             envelopes = []
         octets = np.frombuffer(text, np.uint8)
-        if len(envelopes) == _lines_in(octets):
-            yield from self._grouped(text, octets, envelopes)
+        ends = _line_ends(octets)
+        if len(envelopes) == len(ends) and _are_messages(octets, ends):
+            yield from self._grouped(text, ends, envelopes)
         else:
             yield from self._line_by_line(bytes(text))
 
     def _grouped(
-        self, text: bytes | memoryview, octets: np.ndarray[Any, np.dtype[np.uint8]], envelopes: list[_Envelope]
+        self, text: bytes | memoryview, ends: np.ndarray[Any, np.dtype[np.intp]], envelopes: list[_Envelope]
     ) -> Iterator[Records | Message]:
         """Split the text where the stream changes, and around messages that are not records."""
         runs = _runs(envelopes)
@@ -109,12 +110,7 @@ class MessageReader:
             self.lines_read += len(envelopes)
             yield Records(first.record.namespace, first.record.stream, text, len(envelopes))
             return
-        ends = np.flatnonzero(octets == _NEWLINE) + 1
         starts = np.concatenate(([0], ends[:-1]))
-        if not (np.all(octets[starts] == _OPENING) and np.all(octets[ends - 2] == _CLOSING)):
-            # As many messages as lines: yet one line may have two messages, and another may be blank.
-            yield from self._line_by_line(bytes(text))
-            return
         for start, end in runs:
             head = envelopes[start]
             if head.type == "RECORD" and head.record is not None:
@@ -163,11 +159,23 @@ class MessageReader:
             raise MalformedLine(self.lines_read, len(line), f"{error}") from None
 
 
-def _lines_in(octets: np.ndarray[Any, np.dtype[np.uint8]]) -> int:
-    """Return the number of newlines, counted in pieces: the comparison takes as much memory as its input."""
-    return sum(
-        int(np.count_nonzero(octets[start : start + _PIECE] == _NEWLINE)) for start in range(0, len(octets), _PIECE)
+def _line_ends(octets: np.ndarray[Any, np.dtype[np.uint8]]) -> np.ndarray[Any, np.dtype[np.intp]]:
+    """Return the positions behind all newlines. Pieces that stay in the processor's cache take half the time."""
+    pieces = range(0, len(octets), _PIECE)
+    return np.concatenate(
+        [np.flatnonzero(octets[start : start + _PIECE] == _NEWLINE) + (start + 1) for start in pieces]
     )
+
+
+def _are_messages(octets: np.ndarray[Any, np.dtype[np.uint8]], ends: np.ndarray[Any, np.dtype[np.intp]]) -> bool:
+    """Whether every line begins and ends as a message does.
+
+    As many messages as lines are not one a line: one line may have two of them, while another one is blank.
+    """
+    last = octets[ends - 2]
+    if _RETURN in last:
+        last = np.where(last == _RETURN, octets[ends - 3], last)
+    return bool(octets[0] == _OPENING and np.all(octets[ends[:-1]] == _OPENING) and np.all(last == _CLOSING))
 
 
 def _runs(envelopes: list[_Envelope]) -> list[tuple[int, int]]:

@@ -26,8 +26,13 @@ class State:
 def parse_state(line: bytes) -> State:
     """Read which stream a STATE line covers. `stream_state`, `shared_state` and `data` are not decoded.
 
-    A state without a type is LEGACY, which covers all streams, unless it has a `stream` member. Raises InvalidState.
+    A state without a type is LEGACY, which covers all streams, unless it has a `stream` member. Raises InvalidState,
+    also if the line is not UTF-8: what is written to stdout must be JSON.
     """
+    try:
+        str(line, "utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidState(f"a STATE that is not UTF-8 (byte {error.start + 1})") from None
     try:
         state = members(members(line)["state"])
         kind = decode(state["type"], str | None) if "type" in state else None  # type: ignore[arg-type]

@@ -13,12 +13,16 @@ READ_BYTES = 1024 * 1024
 QUIET_SECONDS = 1.0
 
 
+class InputUnreadable(Exception):
+    """The operating system does not let standard input be read: it is a folder, say, or open for writing only."""
+
+
 def chunks(stdin: int, wake: int) -> Iterator[memoryview]:
     """Yield whole lines as they arrive, about READ_BYTES at a time; the last chunk may lack its newline.
 
     A chunk is a view of a buffer that the next one overwrites. An empty chunk means that nothing arrived for
     QUIET_SECONDS. Ends with the input, or as soon as `wake` (a file descriptor) is readable; an incomplete line is
-    then dropped: it was never acknowledged.
+    then dropped: it was never acknowledged. Raises InputUnreadable.
     """
     with contextlib.suppress(OSError, AttributeError):
         # A larger pipe means fewer context switches between writer and reader; not every input is a pipe.
@@ -32,7 +36,10 @@ def chunks(stdin: int, wake: int) -> Iterator[memoryview]:
         if not readable:
             yield memoryview(b"")
             continue
-        received = os.readv(stdin, [memoryview(buffer)[filled:]])
+        try:
+            received = os.readv(stdin, [memoryview(buffer)[filled:]])
+        except OSError as error:
+            raise InputUnreadable(f"Standard input cannot be read: {error.strerror}") from error
         if not received:
             break
         end = buffer.rfind(b"\n", filled, filled + received) + 1

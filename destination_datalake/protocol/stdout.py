@@ -9,23 +9,22 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import select
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import msgspec
 
-from destination_datalake.errors import FailureType
+from destination_datalake.errors import FailureType, printable
 
 LogLevel = Literal["FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE"]
 
-_MASK = "****"
-# AWS's error texts may quote requests of other processes, such as executors, whose tokens are not registered here.
-_SESSION_TOKEN = re.compile(r"(x-amz-security-token[\"']?\s*[:=]\s*[\"']?)[^\s\"'&<>,;\\]+", re.IGNORECASE)
+_TEXTS = frozenset({"message", "internal_message", "stack_trace"})
+"""Members of messages that are texts for people; the others are read by programs."""
+
 # The platform warns about lines of 20,000,000 characters, and drops those it cannot parse.
 _MAX_CHARACTERS = 100_000
 _ENCODER = msgspec.json.Encoder()
@@ -42,9 +41,10 @@ class StdoutClosedError(Exception):
 class Stdout:
     """Writes protocol lines to a file descriptor. Thread-safe, but not to be called from a signal handler."""
 
-    def __init__(self, fd: int) -> None:
-        """Write to `fd`; the caller closes it."""
+    def __init__(self, fd: int, mask: Callable[[str], str] = str) -> None:
+        """Write to `fd`; the caller closes it. `mask` returns a text without the secrets in it."""
         self._fd = fd
+        self._mask = mask
         self._poll = select.poll()
         self._poll.register(fd, select.POLLOUT)
         # Reentrant: a finaliser may log while its own thread is writing a line; its line comes after that.
@@ -56,11 +56,9 @@ class Stdout:
         self._partial = False
         self._closed = False
         self._deadline: float | None = None
-        self._secrets: tuple[str, ...] = ()
-        self._more_secrets: Callable[[], Iterable[str]] = tuple
 
     @classmethod
-    def claim(cls) -> Stdout:
+    def claim(cls, mask: Callable[[str], str] = str) -> Stdout:
         """Reserve stdout for the protocol; what this process and its children print goes to stderr.
 
         The duplicate is close-on-exec: the platform sees the end of the output when this process ends, not when its
@@ -68,17 +66,7 @@ class Stdout:
         """
         fd = os.dup(1)
         os.dup2(2, 1)
-        return cls(fd)
-
-    def mask(self, secrets: Iterable[str]) -> None:
-        """Show `****` instead of these values in every log and trace from now on. Empty values are ignored."""
-        known = {*self._secrets, *(secret for secret in secrets if secret)}
-        # The longest first: a secret that contains another one must not leave its tail behind.
-        self._secrets = tuple(sorted(known, key=lambda secret: (-len(secret), secret)))
-
-    def mask_from(self, secrets: Callable[[], Iterable[str]]) -> None:
-        """Also show `****` instead of what `secrets` returns, the longest first, each time something is written."""
-        self._more_secrets = secrets
+        return cls(fd, mask)
 
     def give_up_after(self, seconds: float) -> None:
         """Stop waiting for the reader so many seconds from now. May be called from a signal handler."""
@@ -97,18 +85,23 @@ class Stdout:
             self._write_lines(wait=True)
         self._write_queue()
 
+    def write_message(self, message: dict[str, Any]) -> None:
+        """Write a message of ours, the secrets in its texts masked. Raises as `write_line` does."""
+        self.write_line(_ENCODER.encode(self._masked(message)))
+
     def flush(self) -> None:
         """Wait until all queued logs are written. Never raises."""
         with contextlib.suppress(StdoutClosedError, OSError), self._lock:
             self._write_lines(wait=True)
 
     def log(self, level: LogLevel, text: str) -> None:
-        """Write `text`, its secrets masked, as one LOG message. Never raises and never waits for the reader.
+        """Write `text`, the secrets in it masked, as one LOG message. Never raises and never waits for the reader.
 
         A log must not delay data: if the pipe is full it is queued, and written before the next line.
         """
         if len(self._lines) < _MAX_QUEUED_LINES:
-            self._lines.append(_ENCODER.encode({"type": "LOG", "log": {"level": level, "message": self._clean(text)}}))
+            message = self._masked({"type": "LOG", "log": {"level": level, "message": text}})
+            self._lines.append(_ENCODER.encode(message))
             self._write_queue()
 
     def trace_error(
@@ -119,24 +112,24 @@ class Stdout:
         stream_descriptor: tuple[str | None, str] | None = None,
         stack_trace: str | None = None,
     ) -> None:
-        """Write a TRACE ERROR, its secrets masked. Never raises.
+        """Write a TRACE ERROR, the secrets in it masked. Never raises.
 
         `message` is for the user, `internal_message` and `stack_trace` for the log; `stream_descriptor` is the
         namespace and name of the stream that failed.
         """
-        error: dict[str, object] = {"message": self._clean(message), "failure_type": failure_type}
+        error: dict[str, object] = {"message": message, "failure_type": failure_type}
         if internal_message is not None:
-            error["internal_message"] = self._clean(internal_message)
+            error["internal_message"] = internal_message
         if stack_trace is not None:
-            error["stack_trace"] = self._clean(stack_trace)
+            error["stack_trace"] = stack_trace
         if stream_descriptor is not None:
             namespace, name = stream_descriptor
             descriptor = {"name": name} if namespace is None else {"name": name, "namespace": namespace}
-            error["stream_descriptor"] = {key: _encodable(value) for key, value in descriptor.items()}
+            error["stream_descriptor"] = {key: printable(value) for key, value in descriptor.items()}
         trace = {"type": "ERROR", "emitted_at": time.time_ns() // 1_000_000, "error": error}
         # Writers of states learn of the failure by themselves.
         with contextlib.suppress(StdoutClosedError, OSError):
-            self.write_line(_ENCODER.encode({"type": "TRACE", "trace": trace}))
+            self.write_message({"type": "TRACE", "trace": trace})
 
     def _write_queue(self) -> None:
         """Write queued lines while the pipe has room. A thread that is writing already calls this when it is done."""
@@ -199,15 +192,18 @@ class Stdout:
             if late:
                 raise StdoutClosedError("stdout's reader does not read")
 
+    def _masked(self, message: dict[str, Any]) -> dict[str, Any]:
+        return {
+            key: self._masked(value)
+            if isinstance(value, dict)
+            else self._clean(value)
+            if key in _TEXTS and isinstance(value, str)
+            else value
+            for key, value in message.items()
+        }
+
     def _clean(self, text: str) -> str:
-        for secret in (*self._secrets, *self._more_secrets()):
-            text = text.replace(secret, _MASK)
-        text = _SESSION_TOKEN.sub(rf"\g<1>{_MASK}", text)
+        text = printable(self._mask(text))
         if len(text) > _MAX_CHARACTERS:
             text = f"{text[:_MAX_CHARACTERS]}… ({len(text) - _MAX_CHARACTERS} characters more)"
-        return _encodable(text)
-
-
-def _encodable(text: str) -> str:
-    """Return the text with lone surrogates (from a file name, say) escaped, as UTF-8 has none."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+        return text

@@ -6,12 +6,16 @@ what is kept as JSON text is kept whole.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
+from destination_datalake.errors import quoted
 from destination_datalake.records.changes import path_step
 from destination_datalake.records.envelope import RawRecord, RecordLine
 from destination_datalake.schema.columns import METADATA_COLUMNS, RecordFields
@@ -27,19 +31,45 @@ SAMPLE_ELEMENTS = 10
 MANY_NAMES = 20
 """An object with more undeclared names is taken for a map: its keys are data, and stand as `*`."""
 
+MANY_OBJECTS = 4
+"""So is one, inside a record, of which so many were seen and no name was in more than half of them."""
+
 NAMES_LISTED = 20
 _METADATA = {column.name for column in METADATA_COLUMNS}
 _LONGEST_NAME = 100
 
-Found = dict[str, set[str]]
-"""The undeclared names by the path of the object that has them."""
+# E-mail addresses, numbers, dates, and ids of hexadecimal digits.
+_DATA = re.compile(r".*@.*|[-+\d\s.,:/TZ()]*\d[-+\d\s.,:/TZ()]*|(?=.*\d)[0-9a-fA-F-]{16,}", re.DOTALL)
+
+
+@dataclass(slots=True)
+class _Objects:
+    """The objects at a path: how many were sampled, and how many of them have which undeclared name."""
+
+    sampled: int = 0
+    names: Counter[str] = field(default_factory=Counter)
+
+    def add(self, name: str) -> None:
+        """Count a name."""
+        if len(self.names) <= MANY_NAMES:
+            self.names[name] += 1
+
+    def are_maps(self, path: str) -> bool:
+        """Whether their keys are data."""
+        if len(self.names) > MANY_NAMES:
+            return True
+        return bool(path) and self.sampled >= MANY_OBJECTS and max(self.names.values()) * 2 <= self.sampled
+
+
+Found = dict[str, _Objects]
+"""What was found, by the path of the objects."""
 
 
 def undeclared_fields(block: bytes | memoryview, columns: Sequence[Field]) -> tuple[str, ...]:
     """Return the paths of fields in the block's first records that are neither a column nor a property, sorted.
 
-    Keys are joined by `.`, a list is `[]`. Lines that msgspec refuses are skipped, and so are the names of metadata
-    columns: other destinations write them.
+    Keys are joined by `.`, a list is `[]`, and a key that is data is `*`. Lines that msgspec refuses are skipped, and
+    so are the names of metadata columns: other destinations write them.
     """
     found: Found = {}
     shape = Struct(RecordFields.of(columns).fields)
@@ -52,7 +82,7 @@ def undeclared_fields(block: bytes | memoryview, columns: Sequence[Field]) -> tu
 
 def undeclared_warning(stream: object, paths: Iterable[str]) -> str:
     """Return the warning for a stream's undeclared fields. It lists NAMES_LISTED of them."""
-    names = sorted(set(paths))
+    names = sorted(map(quoted, set(paths)))
     more = len(names) - NAMES_LISTED
     listed = ", ".join(names[:NAMES_LISTED]) + (f" and {more} more" if more > 0 else "")
     return (
@@ -82,20 +112,17 @@ def _collect(text: Raw, type_: ColumnType, path: str, found: Found) -> None:
     """Add the undeclared names in a value of this type."""
     match type_:
         case Struct(fields):
-            declared: Mapping[str, ColumnType] = {field.source: field.type for field in fields}
+            declared: Mapping[str, ColumnType] = {each.source: each.type for each in fields}
+            of_path = found.setdefault(path, _Objects())
+            of_path.sampled += 1
             for key, value in (_decoded(_OBJECT, text) or {}).items():
                 if key not in declared and (path or key not in _METADATA):
-                    _add(key, found.setdefault(path, set()))
+                    of_path.add(key)
                 elif isinstance(inner := declared.get(key), Struct | List):
                     _collect(value, inner, _joined(path, key), found)
         case List(element) if isinstance(element, Struct | List):
             for value in (_decoded(_ARRAY, text) or [])[:SAMPLE_ELEMENTS]:
                 _collect(value, element, f"{path}[]", found)
-
-
-def _add(key: str, names: set[str]) -> None:
-    if len(names) <= MANY_NAMES:
-        names.add(key)
 
 
 def _joined(path: str, key: str) -> str:
@@ -105,5 +132,7 @@ def _joined(path: str, key: str) -> str:
 
 
 def _paths(found: Found) -> Iterator[str]:
-    for path, names in found.items():
-        yield from (_joined(path, key) for key in (names if len(names) <= MANY_NAMES else "*"))
+    for path, objects in found.items():
+        if objects.names:
+            keys = {"*"} if objects.are_maps(path) else {"*" if _DATA.fullmatch(key) else key for key in objects.names}
+            yield from (_joined(path, key) for key in keys)

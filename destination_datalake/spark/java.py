@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 from dataclasses import dataclass
+
+from destination_datalake.errors import Failure, FailureType
+from destination_datalake.unforeseen import exhaustion
 
 MINIMUM_VERSION = 17
 """The oldest Java that Spark 4 runs on."""
@@ -16,6 +20,10 @@ _TIMEOUT_SECONDS = 30
 
 class JavaUnusable(Exception):
     """There is no Java that Spark could run on. The text says what the user can do."""
+
+    def __init__(self, message: str, type: FailureType = "config_error") -> None:
+        super().__init__(message)
+        self.failure = Failure(message, message, type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +50,14 @@ def find_java() -> Java:
             [command, "-XshowSettings:properties", "-version"], capture_output=True, text=True, timeout=_TIMEOUT_SECONDS
         )
     except (OSError, subprocess.TimeoutExpired) as error:
+        if (exhausted := exhaustion(error)) is not None:
+            raise JavaUnusable(f"Java cannot be started ({command}). {exhausted}", "transient_error") from error
         raise JavaUnusable(f"Spark needs a Java runtime, and {command} cannot be run. {remedy}") from error
     found = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", asked.stderr + asked.stdout)
     if found is None:
+        killed = "Out of Memory Error" if asked.returncode == -signal.SIGKILL else ""
+        if (exhausted := exhaustion(None, asked.stderr + asked.stdout + killed)) is not None:
+            raise JavaUnusable(f"Java cannot be started ({command}). {exhausted}", "transient_error")
         raise JavaUnusable(f"Spark needs a Java runtime, and {command} does not say its version. {remedy}")
     version = int(found[1])
     if version < MINIMUM_VERSION:

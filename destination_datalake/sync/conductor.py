@@ -36,7 +36,7 @@ from destination_datalake.maintenance.due import maintain_after_sync
 from destination_datalake.protocol.catalog import Stream, StreamId, parse_catalog
 from destination_datalake.protocol.messages import MalformedLine
 from destination_datalake.protocol.statuses import Statuses
-from destination_datalake.protocol.stdin import chunks
+from destination_datalake.protocol.stdin import InputUnreadable, chunks
 from destination_datalake.rejects.ledger import RejectLedger
 from destination_datalake.rejects.limit import RejectLimit
 from destination_datalake.rejects.location import REJECTS_FOLDER
@@ -44,6 +44,7 @@ from destination_datalake.sync.failures import (
     disk_failed,
     incomplete,
     input_not_read,
+    input_unreadable,
     malformed_line,
     refused_message,
     unexpected,
@@ -61,6 +62,7 @@ from destination_datalake.tables.glue.rejects_table import RejectsTable
 from destination_datalake.tables.layout.misnamed import misnamed_streams, require_partition_source
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.table import Jobs
+from destination_datalake.unforeseen import exhaustion
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -141,7 +143,7 @@ def run_sync(
             conductor = Conductor(streams, backlog, new_landing, out, termination, jobs=jobs)
             exit_code = conductor.run(stdin)
     except DiskFailed as error:
-        raise SyncRefused(str(error)) from error
+        raise SyncRefused(str(error), "config_error" if exhaustion(error) is None else "transient_error") from error
     if config.maintenance.mode != "none":
         # Every state is out. What this takes, the sync takes; what it fails with does not fail the sync.
         published = [tables[stream] for stream in conductor.published]
@@ -234,6 +236,8 @@ class Conductor:
             self._in_flight.stop(malformed_line(error))
         except RefusedMessage as error:
             self._in_flight.stop(refused_message(error))
+        except InputUnreadable as error:
+            self._in_flight.stop(input_unreadable(error))
         except DiskFailed as error:
             self._in_flight.free_space()
             self._in_flight.stop(disk_failed(error))

@@ -10,12 +10,14 @@ from destination_datalake.aws.errors import explain
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.plan import RewriteFailed
 from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict
+from destination_datalake.unforeseen import unforeseen
 
 if TYPE_CHECKING:
     from destination_datalake.buffer.batching.batches import SealFailed
     from destination_datalake.buffer.disk import DiskFailed
     from destination_datalake.protocol.catalog import StreamId
     from destination_datalake.protocol.messages import MalformedLine
+    from destination_datalake.protocol.stdin import InputUnreadable
     from destination_datalake.sync.intake import RefusedMessage
 
 # --- What was raised --------------------------------------------------------------------------------------------------
@@ -35,7 +37,7 @@ def failure_of(error: BaseException, stream: StreamId, doing: str) -> Failure:
             return Failure(str(error), trace, "transient_error")
     if (of_aws := explain(error, doing=doing, resource=f"stream {stream}")) is not None:
         return replace(of_aws, detail=f"{of_aws.detail}\n{trace}")
-    return Failure(f"Cannot {doing} stream {stream}: {type(error).__name__}.", trace, "system_error")
+    return replace(unforeseen(f"Cannot {doing} stream {stream}", error), detail=trace)
 
 
 def malformed_line(error: MalformedLine) -> Failure:
@@ -50,6 +52,12 @@ def malformed_line(error: MalformedLine) -> Failure:
 def refused_message(error: RefusedMessage) -> Failure:
     """A message of the protocol does not belong to this sync."""
     return Failure(str(error), str(error), "system_error")
+
+
+def input_unreadable(error: InputUnreadable) -> Failure:
+    """What the connector was given as its input is none."""
+    message = f"{error}. Whatever starts the connector must give it the messages there. What was received is safe."
+    return Failure(message, _stack_trace(error), "system_error")
 
 
 def disk_failed(error: DiskFailed) -> Failure:
@@ -74,8 +82,9 @@ def states_not_written(reason: str, error: BaseException) -> Failure:
 
 def unexpected(doing: str, error: BaseException) -> Failure:
     """An error that no other function here covers. `doing` completes "Cannot …"."""
-    message = f"Cannot {doing}: an unexpected {type(error).__name__}. The next sync continues from the last state."
-    return Failure(message, _stack_trace(error), "system_error")
+    failure = unforeseen(f"Cannot {doing}", error)
+    message = f"{failure.message} The next sync continues from the last state."
+    return Failure(message, _stack_trace(error), failure.type)
 
 
 # --- What is missing at the end ---------------------------------------------------------------------------------------

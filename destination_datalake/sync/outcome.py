@@ -97,6 +97,6 @@ class SyncOutcome:
             failures = list(self._failures.items())
         for stream, failure in failures:
             descriptor = (stream.namespace, stream.name)
-            out.trace_error(failure.message, failure.detail, failure.type, descriptor)
+            out.trace_error(failure.advice, failure.detail, failure.type, descriptor)
         if self._fatal is not None:
-            out.trace_error(self._fatal.message, self._fatal.detail, self._fatal.type)
+            out.trace_error(self._fatal.advice, self._fatal.detail, self._fatal.type)

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from destination_datalake.protocol.stdout import Stdout
 
 LOG_EVERY_SECONDS = 5.0
+"""The shortest time between two logs of the progress. It doubles with each log, up to a minute."""
+
+_LONGEST_SECONDS = 60.0
 
 _SPARK_SECONDS = 2.0
 """How long the end of a sync waits for Spark's answer about its tasks, which a frozen Spark never gives."""
@@ -84,7 +87,7 @@ class Progress:
 
 
 class Reporter:
-    """Reports progress: LOG messages every few seconds, and a live display on stderr if that is a terminal."""
+    """Reports progress: LOG messages when there is news, and a live display on stderr if that is a terminal."""
 
     def __init__(
         self,
@@ -94,7 +97,7 @@ class Reporter:
         every_seconds: float = LOG_EVERY_SECONDS,
     ) -> None:
         """`tasks` asks Spark, and may wait for it: it is called on the reporter's own thread only."""
-        self._every_seconds = every_seconds
+        self._log = _ProgressLog(out, every_seconds)
         self._out = out
         self._progress = progress
         self._tasks = tasks
@@ -120,9 +123,8 @@ class Reporter:
             self._log_regularly()
 
     def _log_regularly(self) -> None:
-        while not self._ended.wait(self._every_seconds):
-            for line in progress_lines(self._with_tasks()):
-                self._out.log("INFO", line)
+        while not self._ended.wait(self._log.seconds):
+            self._log.write(self._with_tasks())
 
     def _with_tasks(self) -> Progress:
         return replace(self._progress(), tasks=self._tasks())
@@ -132,20 +134,48 @@ class Reporter:
         from rich.live import Live
 
         console = Console(stderr=True)
-        logged = time.monotonic()
+        due = time.monotonic() + self._log.seconds
         with Live(progress_table(self._progress()), console=console, refresh_per_second=4) as live:
             while not self._ended.wait(0.25):
                 progress = self._with_tasks()
                 live.update(progress_table(progress))
-                if time.monotonic() - logged >= self._every_seconds:
-                    logged = time.monotonic()
-                    for line in progress_lines(progress):
-                        self._out.log("INFO", line)
+                if time.monotonic() >= due:
+                    self._log.write(progress)
+                    due = time.monotonic() + self._log.seconds
             live.update(progress_table(self._progress()))
 
 
-def progress_lines(progress: Progress) -> Iterable[str]:
-    """Yield a line on the sync, one for each of the busiest streams, and one on all others together."""
+class _ProgressLog:
+    """Logs the progress as far as it is new. `seconds` is how long to wait for the next."""
+
+    def __init__(self, out: Stdout, seconds: float) -> None:
+        self.seconds = seconds
+        self._out = out
+        self._logged: Progress | None = None
+
+    def write(self, progress: Progress) -> None:
+        """Log what has changed since the last log; nothing if that is only the time."""
+        lines = news(progress, self._logged)
+        for line in lines:
+            self._out.log("INFO", line)
+        if lines:
+            self._logged = progress
+            self.seconds = max(self.seconds, min(2 * self.seconds, _LONGEST_SECONDS))
+
+
+def news(progress: Progress, logged: Progress | None) -> list[str]:
+    """Return the lines on the sync and on those streams that have changed since `logged`; none if nothing has."""
+    if logged is None:
+        return list(progress_lines(progress))
+    if replace(progress, seconds=logged.seconds) == logged:
+        return []
+    before = {stream.stream: stream for stream in logged.streams}
+    changed = tuple(stream for stream in progress.streams if before.get(stream.stream) != stream)
+    return list(progress_lines(progress, changed))
+
+
+def progress_lines(progress: Progress, streams: Sequence[StreamProgress] | None = None) -> Iterable[str]:
+    """Yield a line on the sync, one for each of the busiest of `streams`, and one on all others of them together."""
     received_bytes = sum(stream.received_bytes for stream in progress.streams)
     rate = received_bytes / progress.seconds / 1e6 if progress.seconds else 0.0
     stages = f" ({', '.join(progress.stages)})" if progress.stages else ""
@@ -154,7 +184,9 @@ def progress_lines(progress: Progress) -> Iterable[str]:
         f"{progress.buffered_bytes / 1e6:.1f} MB buffered, {progress.states_released} states released, "
         f"{progress.states_held} held{_tasks(progress)}."
     )
-    shown, others = _busiest([stream for stream in progress.streams if stream.received])
+    shown, others = _busiest(
+        [stream for stream in (progress.streams if streams is None else streams) if stream.received]
+    )
     for stream in shown:
         yield (
             f"Stream {stream.stream}: {stream.received} records received, {stream.committed} committed"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
+from destination_datalake.errors import quoted
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.evolution import SchemaChange, Widen, apply_changes, evolve
@@ -17,8 +20,14 @@ from destination_datalake.tables.table import TableName, table_conflict
 if TYPE_CHECKING:
     from destination_datalake.config.options import SchemaConflicts
 
+_logger = logging.getLogger(__name__)
+
 COMMENT_BYTES = 2048
 """The longest comment that Glue takes (Glue API: Description)."""
+
+
+_LONGEST_TYPE = 200
+"""Characters of a type in the log: that of a struct has all of its fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +101,26 @@ def reconcile(
     )
     if conflicts and policy == "fail":
         raise table_conflict(stream, table, _describe(conflicts))
+    for conflict in conflicts:
+        _warn_once(stream, table, conflict)
     limits.require(stream, table, existing, apply_changes(existing, evolution.changes))
     return Reconciliation(evolution.changes, evolution.columns[metadata:], conflicts)
+
+
+@cache
+def _warn_once(stream: StreamId, table: TableName, conflict: Conflict) -> None:
+    """Warn of a column that is written in place of another one; once, though tables are reconciled for commits."""
+    _logger.warning(
+        "Table %s: column %s is %s, which cannot hold the %s that stream %s sends. Its values are written to column "
+        "%s, and %s is null in new rows.",
+        table,
+        quoted(conflict.column),
+        conflict.table_type[:_LONGEST_TYPE],
+        conflict.stream_type[:_LONGEST_TYPE],
+        stream,
+        quoted(conflict.redirected_to),
+        quoted(conflict.column),
+    )
 
 
 def _describe(conflicts: Sequence[Conflict]) -> str:

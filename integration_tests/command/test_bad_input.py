@@ -55,6 +55,14 @@ def assert_failed_once(run: Run, failure_type: str) -> str:
             "a STATE without the member 'stream'",
             id="a state without its stream",
         ),
+        pytest.param(
+            state("orders", 2).replace(b'"cursor"', b'"cursor\xff"'),
+            "a STATE that is not UTF-8",
+            id="a state in Latin-1",
+        ),
+        pytest.param(
+            record("orders", {"id": 3}) + record("orders", {"id": 4}), "is not an Airbyte message", id="two on a line"
+        ),
     ],
 )
 def test_a_line_that_cannot_be_understood_fails_the_sync_after_what_stood_before_it_is_safe(

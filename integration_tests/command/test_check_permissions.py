@@ -1,5 +1,7 @@
 """`check` in an account that enforces IAM policies: missing permissions are named."""
 
+import json
+
 import pytest
 
 from integration_tests.harness.account import Account, allow
@@ -42,6 +44,10 @@ def test_missing_permissions_are_named_and_nothing_is_left_behind(
 
     for sentence in sentences:
         assert sentence in said
+    intro, _, policy = said.splitlines()[-1].partition(" prints it: ")
+    assert intro.startswith("All that this configuration needs from IAM, as `destination-datalake iam-policy")
+    actions = {action for statement in json.loads(policy)["Statement"] for action in statement["Action"]}
+    assert {"s3:PutObject", "glue:GetTable", "glue:UpdateTable", "glue:CreateTable"} <= actions
     assert (lake.objects(), lake.unfinished_uploads(), lake.tables()) == ({}, [], [])
 
 

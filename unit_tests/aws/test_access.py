@@ -11,10 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ProfileNotFound
 
 import destination_datalake
+from destination_datalake.aws import upload
 from destination_datalake.aws.access import AccessKeys, AwsAccess
 from destination_datalake.aws.session.assumed_role import Role
+from destination_datalake.buffer.staging import uploads
+from destination_datalake.sync.landing import MAX_COMMITS
 
 ACCESS = AwsAccess("eu-west-1", AccessKeys("AKIA1234", "s3cr3t/9876"), "http://localhost:1")
 
@@ -89,3 +93,28 @@ def test_arrow_s_file_systems_are_not_used() -> None:
     assert [
         path for path, source in sources.items() if re.search(r"pyarrow[. ].*\bfs\b|\bpa\.fs\b|S3FileSys", source)
     ] == []
+
+
+@pytest.mark.parametrize("variable", ["AWS_PROFILE", "AWS_DEFAULT_PROFILE"])
+def test_keys_of_the_options_need_no_profile_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str
+) -> None:
+    # Given a profile of another machine, as a shell or a scheduler passes it on
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv(variable, "of-another-machine")
+
+    # Then it is missed by those who need its credentials alone
+    access = AwsAccess("eu-west-2", AccessKeys("AKIA1234", "s3cr3t/9876"), "http://localhost:2")
+    assert access.client("glue").meta.region_name == "eu-west-2"
+    with pytest.raises(ProfileNotFound):
+        AwsAccess("eu-west-2").client("glue")
+
+
+def test_a_client_keeps_a_connection_for_every_thread_of_a_sync() -> None:
+    # Tables are committed at once, each publishing files at once; staged segments, and manifests by PyIceberg, beside.
+    published, manifests = MAX_COMMITS * upload.CONCURRENT_CALLS, 32
+
+    client: Any = ACCESS.client("s3")
+
+    assert client.meta.config.max_pool_connections >= published + uploads.CONCURRENT_CALLS + manifests

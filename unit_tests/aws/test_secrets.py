@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
+from urllib.parse import quote
 
 import pytest
 from botocore.exceptions import ClientError
+from hypothesis import given
+from hypothesis import strategies as st
 from moto import mock_aws
 
 from destination_datalake.aws.access import AwsAccess
@@ -71,3 +75,69 @@ def test_short_texts_are_not_secrets() -> None:
     register_secrets("s3", None, "")
 
     assert mask_secrets("s3") == "s3"
+
+
+@pytest.fixture(autouse=True)
+def _forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("destination_datalake.aws.secrets._secrets", frozenset())
+    monkeypatch.setattr("destination_datalake.aws.secrets._spellings", ())
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "true",
+        "FALSE",
+        "none",
+        "1",
+        "3600000",
+        "86,400",
+        "600s",
+        "10 min",
+        "default",
+        "org.apache.TokenProvider",
+    ],
+)
+def test_what_a_setting_with_a_secretive_name_may_have_as_well_is_not_masked(value: str) -> None:
+    register_secrets(value)
+
+    assert mask_secrets(f'{{"success": {value}}}') == f'{{"success": {value}}}'
+
+
+@pytest.mark.parametrize("secret", ["hunter2", "changeit", "1234567890123456", "correct horse battery staple"])
+def test_a_password_is_masked(secret: str) -> None:
+    register_secrets(secret)
+
+    assert mask_secrets(f"the key's password is {secret}.") == "the key's password is ****."
+
+
+def test_a_secret_that_contains_another_one_leaves_no_tail() -> None:
+    register_secrets("hunter2", "hunter2-and-more")
+
+    assert mask_secrets("hunter2-and-more hunter2") == "**** ****"
+
+
+@pytest.mark.parametrize("secret", ['quo"ted\\pass', "new\nline-pass", "ünïcode-pass", "a+b/c==d&e", "it's a secret"])
+def test_a_secret_is_masked_in_every_spelling(secret: str) -> None:
+    register_secrets(secret)
+
+    for text in (secret, json.dumps(secret), json.dumps(secret, ensure_ascii=False), repr(secret), quote(secret, "")):
+        masked = mask_secrets(f"a {text} b")
+        assert masked.strip("ab ").strip("'\"") == "****", masked
+
+
+def test_an_unregistered_session_token_is_masked_by_its_name() -> None:
+    text = "host:glue\nx-amz-security-token:IQoJb3Jp/+=\n 'X-Amz-Security-Token': 'IQoJ' &X-Amz-Security-Token=IQoJ%2B"
+
+    assert mask_secrets(text) == (
+        "host:glue\nx-amz-security-token:****\n 'X-Amz-Security-Token': '****' &X-Amz-Security-Token=****"
+    )
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=20), max_size=5), st.text(max_size=50))
+def test_what_is_masked_has_none_of_the_secrets(secrets: list[str], text: str) -> None:
+    register_secrets(*secrets)
+
+    masked = mask_secrets("".join([text, *secrets]))
+
+    assert not [secret for secret in secrets if secret in known_secrets() and secret in masked]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from destination_datalake.buffer.disk import DiskFailed, DiskReserve, buffer_directory
+from destination_datalake.buffer.disk import DiskFailed, DiskReserve, buffer_directory, disk_errors
 
 
 def test_the_buffer_directory_is_deleted_with_its_content() -> None:
@@ -47,3 +48,10 @@ def test_the_reserve_takes_space_until_it_is_released(tmp_path: Path) -> None:
 def test_a_reserve_that_cannot_be_allocated_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DiskFailed, match=f"{tmp_path.parent}.*TMPDIR"):
         DiskReserve(tmp_path / "gone", 4096)
+
+
+def test_descriptors_that_have_run_out_are_no_failure_of_the_disk(tmp_path: Path) -> None:
+    with pytest.raises(DiskFailed, match="gives no more file descriptors") as raised, disk_errors(tmp_path):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    assert "TMPDIR" not in str(raised.value)

@@ -84,15 +84,32 @@ def test_a_failed_step_is_an_error_with_its_class(
 
 
 def test_a_step_whose_need_failed_is_not_tried_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     steps = [step("one", fail), step("two", fail, ["one"]), step("three", fail, ["two"]), step("four", succeed)]
 
     outcomes = run_steps(steps, TRIAL)
 
     assert [len(outcome.findings.failures) for outcome in outcomes] == [2, 0, 0, 0]
-    assert [json.loads(message)["error"] for message in caplog.messages[1:]] == [
+    assert [json.loads(message)["error"] for message in caplog.messages[1:3]] == [
         "Not tried to the end: step one failed."
     ] * 2
     assert [outcome.succeeded for outcome in outcomes] == [False, False, False, True]
+
+
+def test_the_log_has_one_error_for_each_cause(caplog: pytest.LogCaptureFixture) -> None:
+    steps = [
+        step("one", deny),
+        step("two", succeed, ["one"]),
+        step("three", deny),
+        step("four", fail),
+        step("five", fail),
+    ]
+
+    with caplog.at_level(logging.INFO):
+        run_steps(steps, TRIAL)
+
+    assert [record.levelname for record in caplog.records] == ["ERROR", "INFO", "INFO", "ERROR", "INFO"]
+    assert not [message for message in caplog.messages if json.loads(message)["success"]]
 
 
 def test_a_step_after_a_failed_one_is_tried() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from destination_datalake.protocol.messages import MalformedLine, Message, MessageReader, Records
@@ -74,10 +74,17 @@ MALFORMED = [
     b'{"type":"RECORD","record":null}',
     b'{"type":"RECORD","record":{"stream":"orders","data":[],"emitted_at":1}}',
     b"[]",
+    record() + record(),
+    record() + b" " + STATE,
+    STATE + record("items"),
+    *record().split(b'"record":'),
+    *record().rsplit(b"}", 1),
 ]
 
 
 @given(lines=st.lists(st.sampled_from(REGULAR + BLANK + IRREGULAR + MALFORMED)))
+@example(lines=[record() + record(), b""])
+@example(lines=[record() + record(), *record().rsplit(b"}", 1)])
 def test_a_chunk_is_read_like_its_lines_one_by_one(lines: list[bytes]) -> None:
     """An irregular line has the whole chunk read line by line; alone, a regular line is read in bulk."""
     at_once = read_lines([b"".join(line + b"\n" for line in lines)] if lines else [])

@@ -56,6 +56,7 @@ def test_a_state_covers_one_stream_or_all(state: str, stream: StreamId | None) -
     ("line", "reason"),
     [
         (b'{"type":"STATE"}', "without the member 'state'"),
+        (b'{"type":"STATE","state":{"data":"secret\xff"}}', "not UTF-8 (byte 40)"),
         (state_line("null"), "Expected `object`, got `null`"),
         (state_line('"secret"'), "Expected `object`, got `str`"),
         (state_line('{"type":"STREAM","data":"secret"}'), "without the member 'stream'"),
@@ -65,7 +66,7 @@ def test_a_state_covers_one_stream_or_all(state: str, stream: StreamId | None) -
         (state_line('{"type":7,"data":"secret"}'), "Expected `str | null`, got `int`"),
         (state_line('{"type":"' + "PER_GALAXY" * 9 + '","data":"secret"}'), "of the unknown type 'PER_GALAXYPER"),
         (state_line('{"data":"secret"'), "cannot be read"),
-        (b"\xff", "cannot be read"),
+        (b"\xff", "not UTF-8 (byte 1)"),
     ],
 )
 def test_an_invalid_state_is_refused_without_quoting_it(line: bytes, reason: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.protocol.stdin import READ_BYTES, chunks
+from destination_datalake.protocol.stdin import READ_BYTES, InputUnreadable, chunks
 
 
 class Pipe:
@@ -151,3 +151,17 @@ def test_a_file_is_read_like_a_pipe(content: bytes, tmp_path: Path, wake: Pipe) 
 def test_an_empty_input_has_no_chunks(wake: Pipe) -> None:
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123 (a device, not a path of ours)
         assert list(chunks(nothing.fileno(), wake.read_end)) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "flags", "reason"),
+    [("/", os.O_RDONLY, "Is a directory"), (os.devnull, os.O_WRONLY, "Bad file descriptor")],
+    ids=["a folder", "open for writing"],
+)
+def test_an_input_that_cannot_be_read_is_named(path: str, flags: int, reason: str, wake: Pipe) -> None:
+    descriptor = os.open(path, flags)
+
+    with pytest.raises(InputUnreadable, match=f"Standard input cannot be read: {reason}"):
+        list(chunks(descriptor, wake.read_end))
+
+    os.close(descriptor)

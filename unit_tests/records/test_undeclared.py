@@ -73,6 +73,29 @@ def test_keys_of_an_object_used_as_a_map_are_named_by_a_star() -> None:
     assert undeclared_fields(lines({"address": many}, many), COLUMNS) == ("*", "address.*")
 
 
+@pytest.mark.parametrize(
+    "key",
+    ["ann@example.com", "4711", "+49 170 1234567", "2024-05-01T10:00:00Z", "3f2504e0-4f89-11d3-9a0c-0305e82c3301"],
+)
+def test_a_key_that_is_data_is_named_by_a_star(key: str) -> None:
+    assert undeclared_fields(lines({key: 1, "address": {key: 1}}), COLUMNS) == ("*", "address.*")
+
+
+def test_keys_that_hardly_recur_are_data() -> None:
+    people = [{"id": 1, "nick": 1, "address": {name: 1}} for name in ("ann", "bob", "cyd", "dan")]
+
+    assert undeclared_fields(lines(*people), COLUMNS) == ("address.*", "nick")
+    assert undeclared_fields(lines(*people[:3]), COLUMNS) == ("address.ann", "address.bob", "address.cyd", "nick")
+
+
+@pytest.mark.parametrize("name", ["\x1b[31mred", "two\nlines", "right\u202eleft", "a, b", "'quoted'"])
+def test_the_warning_quotes_names_that_are_no_words(name: str) -> None:
+    warning = undeclared_warning("orders", [name, "plain"])
+
+    assert f"not written: {', '.join(sorted([repr(name), 'plain']))}." in warning
+    assert warning.isprintable()
+
+
 def test_the_warning_lists_some_names_and_counts_the_rest() -> None:
     warning = undeclared_warning("shop.orders", [f"f{number:02}" for number in range(NAMES_LISTED + 3)] * 2)
 

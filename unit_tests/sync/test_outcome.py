@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 
-from destination_datalake.errors import Failure
+import pytest
+
+from destination_datalake.errors import Failure, MissingPermission
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.protocol.stdout import Stdout
 from destination_datalake.sync.outcome import SyncOutcome
@@ -66,3 +69,29 @@ def test_the_first_failure_of_a_stream_and_of_the_sync_is_reported() -> None:
         reported = failures(parsed(traces.read()))
     assert counted == [True, False]
     assert reported == {"b": ("transient_error", "b"), None: ("transient_error", "all")}
+
+
+@pytest.mark.parametrize(
+    ("missing", "command"),
+    [
+        (MissingPermission("s3:PutObject"), "iam-policy --config FILE` prints"),
+        (MissingPermission("SELECT"), "iam-policy --config FILE --grants` prints"),
+        (None, None),
+    ],
+)
+def test_a_missing_permission_is_reported_with_how_to_see_all_of_them(
+    missing: MissingPermission | None, command: str | None
+) -> None:
+    outcome = SyncOutcome([A])
+    reader, writer = os.pipe()
+
+    outcome.fail(A, Failure("It is denied.", "", "config_error", missing))
+    outcome.write_traces(Stdout(writer))
+
+    [line] = os.read(reader, 10_000).splitlines()
+    said = json.loads(line)["trace"]["error"]["message"]
+    assert said.startswith("It is denied.")
+    assert ("iam-policy" in said) == (command is not None)
+    assert command is None or command in said
+    os.close(reader)
+    os.close(writer)

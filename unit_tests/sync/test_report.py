@@ -19,6 +19,7 @@ from destination_datalake.sync.report import (
     Progress,
     Reporter,
     StreamProgress,
+    news,
     progress_lines,
     progress_table,
     summary,
@@ -36,6 +37,44 @@ def test_progress_has_a_line_for_the_sync_and_one_for_each_stream_with_records()
         "Progress after 2 s: 1.5 MB/s received, 1.5 MB buffered, 4 states released, 1 held.",
         "Stream shop.orders: 3000 records received, 2000 committed.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("progress", "lines"),
+    [
+        (replace(PROGRESS, seconds=7.0), []),
+        (replace(PROGRESS, seconds=7.0, states_released=5), ["Progress after 7 s"]),
+        (replace(PROGRESS, seconds=7.0, stages=("merging",)), ["Progress after 7 s (merging)"]),
+        (replace(PROGRESS, seconds=7.0, tasks=JobsProgress(ended=1, running=1)), ["Progress after 7 s"]),
+        (
+            replace(PROGRESS, seconds=7.0, streams=(ORDERS, replace(QUIET, received=1, received_bytes=9))),
+            ["Progress after 7 s", "Stream quiet"],
+        ),
+    ],
+    ids=["only the time", "a state", "a stage", "tasks", "a stream"],
+)
+def test_the_log_repeats_nothing(progress: Progress, lines: list[str]) -> None:
+    assert [line.partition(":")[0] for line in news(progress, PROGRESS)] == lines
+    assert list(news(progress, None)) == list(progress_lines(progress))
+
+
+def test_the_reporter_says_nothing_between_news() -> None:
+    # Given a reporter that has looked often at a sync in which nothing happens
+    looked = threading.Semaphore(0)
+
+    def tasks() -> JobsProgress:
+        looked.release()
+        return JobsProgress()
+
+    read_end, write_end = os.pipe()
+    with Reporter(Stdout(write_end), lambda: PROGRESS, tasks, every_seconds=0.001):
+        for _ in range(20):
+            looked.acquire()
+
+    # Then it has logged the progress once, and the summary
+    os.close(write_end)
+    with os.fdopen(read_end) as lines:
+        assert len(lines.readlines()) == len([*progress_lines(PROGRESS), *summary(PROGRESS)])
 
 
 def test_progress_names_the_active_stages() -> None:

@@ -63,6 +63,27 @@ def test_a_conflict_names_the_column_both_types_and_the_redirected_column(
     assert reconciled({"code": table_type}, {"code": stream_type}).conflicts == (conflict,)
 
 
+def test_every_column_that_forks_is_a_warning_with_both_names_once_a_sync(caplog: pytest.LogCaptureFixture) -> None:
+    table: dict[str, ColumnType | None] = {"rate": Int32(), "two words": String(), "same": Int32()}
+    sent: dict[str, ColumnType] = {"rate": String(), "two words": Int32(), "same": Int64()}
+
+    for _ in range(2):  # As for each commit.
+        reconciled(table, sent)
+
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        (
+            "WARNING",
+            "Table shop.orders: column rate is int, which cannot hold the string that stream Orders sends. Its values "
+            "are written to column rate__string, and rate is null in new rows.",
+        ),
+        (
+            "WARNING",
+            "Table shop.orders: column 'two words' is string, which cannot hold the int that stream Orders sends. Its "
+            "values are written to column 'two words__int', and 'two words' is null in new rows.",
+        ),
+    ]
+
+
 @pytest.mark.parametrize("stream", [{"code": Int32()}, {"code": Int64()}, {"more": String()}, {}])
 @pytest.mark.parametrize("policy", ["new_column", "fail"])
 def test_a_column_that_can_be_added_or_widened_is_no_conflict(

@@ -8,7 +8,6 @@ rows.
 from __future__ import annotations
 
 import secrets
-import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -29,6 +28,7 @@ from destination_datalake.files.formats.position_deletes import write_position_d
 from destination_datalake.files.reading.parquet import OpenedFile, StoredFile, with_following
 from destination_datalake.files.reading.position_deletes import deleted_rows
 from destination_datalake.files.reading.projection import Unsuitable
+from destination_datalake.unforeseen import trace_of, unforeseen
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -54,7 +54,6 @@ def remove(tasks: Iterable[RemoveTask]) -> Iterator[Removed]:
 
 
 def _failure(task: RemoveTask, error: Exception) -> Failure:
-    trace = "".join(traceback.format_exception(error))
     uri = task.source.uri
     if isinstance(error, ConnectorError):
         return error.failure
@@ -64,11 +63,10 @@ def _failure(task: RemoveTask, error: Exception) -> Failure:
             "write the table's files again (Spark: CALL system.rewrite_data_files with the option rewrite-all), then "
             "run the sync again."
         )
-        return Failure(message, trace, "config_error")
+        return Failure(message, trace_of(error), "config_error")
     if (failure := explain(error, doing="replace rows of", resource=uri)) is not None:
-        return replace(failure, detail=f"{failure.detail}\n{trace}")
-    message = f"Rows of {uri} could not be replaced: an unexpected {type(error).__name__}."
-    return Failure(message, trace, "system_error")
+        return replace(failure, detail=f"{failure.detail}\n{trace_of(error)}")
+    return unforeseen(f"Rows of {uri} could not be replaced", error)
 
 
 def _removed(task: RemoveTask) -> Removed:

@@ -7,7 +7,6 @@ the files, and `consume_versions` has all rows of a part of the keys.
 from __future__ import annotations
 
 import pickle
-import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -23,6 +22,7 @@ from destination_datalake.files.dedup.tasks import IndexPart, Winners, WinnersTa
 from destination_datalake.files.dedup.versions.candidates import Candidates, key_bounds
 from destination_datalake.files.dedup.versions.reading import UnsuitableFile, key_columns, read_versions
 from destination_datalake.files.expiry import expiry_failure, has_expired
+from destination_datalake.unforeseen import trace_of, unforeseen
 
 _SENT_BYTES = 8 * 1024 * 1024
 """Arrow bytes of rows that are divided among parts at a time: each part is sent its share of them."""
@@ -153,17 +153,15 @@ def _failed(part: int, task: WinnersTask, error: Exception) -> Winners:
 
 
 def _failure(task: WinnersTask, error: Exception) -> Failure:
-    trace = "".join(traceback.format_exception(error))
     if isinstance(error, ConnectorError):
         return error.failure
     folder = task.files[0].uri.rpartition("/")[0] if task.files else task.index_folder or "the table's folder"
     if (failure := explain(error, doing="deduplicate the rows of files under", resource=folder)) is not None:
-        return replace(failure, detail=f"{failure.detail}\n{trace}")
+        return replace(failure, detail=f"{failure.detail}\n{trace_of(error)}")
     if isinstance(error, UnsuitableFile):
         message = (
             f"Rows of the table's file {error.uri} cannot be deduplicated: it {error}. Have another engine write the "
             "table's files again (Iceberg's rewrite_data_files), or refresh the stream."
         )
-        return Failure(message, trace, "config_error")
-    message = f"Rows of files under {folder} could not be deduplicated: an unexpected {type(error).__name__}."
-    return Failure(message, trace, "system_error")
+        return Failure(message, trace_of(error), "config_error")
+    return unforeseen(f"Rows of files under {folder} could not be deduplicated", error)

@@ -12,6 +12,8 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from destination_datalake.unforeseen import exhaustion
+
 _FIELD_ID = b"PARQUET:field_id"
 
 
@@ -21,11 +23,11 @@ class Unsuitable(Exception):
 
 @contextmanager
 def readable(otherwise: str = "cannot be read as Parquet") -> Iterator[None]:
-    """Raise Unsuitable with the text `otherwise` where Arrow fails to read a file, for whatever reason but memory."""
+    """Raise Unsuitable with the text `otherwise` where Arrow fails to read a file but by exhaustion."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        if isinstance(error, MemoryError):
+        if exhaustion(error) is not None:
             raise
         raise Unsuitable(otherwise) from error
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.writing.tables import Rows
 from destination_datalake.partitioning.spec import PartitionValue
+from destination_datalake.unforeseen import exhaustion
 
 _BUFFER_BYTES = 1024 * 1024
 
@@ -122,6 +123,8 @@ class Spill:
                     f"{where} is full. Set TMPDIR (for executors of a cluster, spark.local.dir) to a folder on a "
                     "larger disk, or lower batch_size_mb."
                 )
+            elif (exhausted := exhaustion(error)) is not None:
+                message = f"Rows cannot wait for files of their partitions. {exhausted}"
             else:
                 reason = os.strerror(error.errno or errno.EIO)
                 message = f"{where} failed: {reason}. Set TMPDIR to a folder that can be written."

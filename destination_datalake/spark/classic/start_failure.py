@@ -8,22 +8,19 @@ from collections.abc import Sequence
 from destination_datalake.spark.classic.pyspark_internals import java_exception_text
 from destination_datalake.spark.failure import SparkFailed
 from destination_datalake.spark.java import JavaUnusable, find_java
+from destination_datalake.unforeseen import exhaustion
 
 
 def start_failure(error: BaseException, output: Sequence[str], master: str) -> SparkFailed:
     """Return why Spark did not start on `master`; `error` is what PySpark raised, `output` what the JVM printed."""
+    reason = _reason(error, output)
+    because = f"Spark did not start: {reason}"
+    if (exhausted := exhaustion(error, "\n".join([reason, *output]))) is not None:
+        return SparkFailed(f"{because}. {exhausted}")
     try:
         find_java()
     except JavaUnusable as unusable:
-        return SparkFailed(f"Spark did not start. {unusable}", "config_error")
-    reason = _reason(error, output)
-    because = f"Spark did not start: {reason}"
-    if _MEMORY.search("\n".join([reason, *output])):
-        return SparkFailed(
-            f"{because}. The machine or container does not have the memory that Spark's JVM needs: give it more, or "
-            "lower spark.driver.memory in spark.conf.",
-            "transient_error",
-        )
+        return SparkFailed(f"Spark did not start. {unusable}", unusable.failure.type)
     if _UNREACHABLE.search(reason) and not master.startswith("local"):
         return SparkFailed(
             f"Spark did not start: {master} did not answer ({reason}). Is it up, and can this machine reach it? "
@@ -35,11 +32,6 @@ def start_failure(error: BaseException, output: Sequence[str], master: str) -> S
     return SparkFailed(f"{because}. The log has the details.", "transient_error")
 
 
-_MEMORY = re.compile(
-    r"insufficient memory|Could not reserve enough space|Cannot allocate memory|OutOfMemoryError|"
-    r"unable to create native thread",
-    re.IGNORECASE,
-)
 _UNREACHABLE = re.compile(
     r"All masters are unresponsive|stopped SparkContext|Connection refused|UnknownHostException|No route to host|"
     r"Failed to connect|timed out",

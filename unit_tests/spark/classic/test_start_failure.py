@@ -51,7 +51,7 @@ class Thrown(Exception):
             (*NOISE, "# There is insufficient memory for the Java Runtime Environment to continue."),
             "local[*]",
             "transient_error",
-            "give it more, or lower spark.driver.memory",
+            "or spark.driver.memory in spark.conf",
         ),
         (
             RuntimeError("no gateway"),

@@ -1,0 +1,182 @@
+"""Errors that no other module explains: of a machine that gives no more memory, threads or file descriptors; the rest.
+
+That a resource has run out is looked for wherever something fails, because what fails of it is arbitrary: a Java that
+cannot be started is not missing, and a file that cannot be read is not broken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import resource
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from destination_datalake.errors import ConnectorError, Failure
+
+_CGROUP = Path("/sys/fs/cgroup")
+MiB = 1024 * 1024
+
+
+def unforeseen(message: str, error: BaseException) -> Failure:
+    """Return the failure for an error that nobody has foreseen. `message` says what failed, without a period."""
+    if (exhausted := exhaustion(error)) is not None:
+        return Failure(f"{message}. {exhausted}", trace_of(error), "transient_error")
+    return Failure(f"{message}: an unexpected {described(error)}.", trace_of(error), "system_error")
+
+
+def described(error: BaseException) -> str:
+    """Return the error's type and what DuckDB, Arrow or the system says, without values that it may quote."""
+    name, library = type(error).__name__, type(error).__module__.partition(".")[0]
+    if isinstance(error, OSError) and error.strerror:
+        return f"{name} ({error.strerror})"
+    families = {base.__name__ for base in type(error).__mro__}
+    if library not in ("duckdb", "_duckdb", "pyarrow") or not families.isdisjoint(_ABOUT_VALUES):
+        return name
+    line = next(iter(str(error).strip().splitlines()), "")
+    for pattern in _VALUES:
+        line = pattern.sub("…", line)
+    line = line if len(line) <= _LONGEST_SENTENCE else f"{line[:_LONGEST_SENTENCE]}…"
+    return f"{name} ({line.rstrip('.')})" if line else name
+
+
+def trace_of(error: BaseException) -> str:
+    """Return the stack traces of an error and its causes, each with what `described` says of it."""
+    frames = ("".join([*traceback.format_tb(cause.__traceback__), described(cause)]) for cause in _causes(error))
+    return "\n\nCaused by:\n".join(frames)
+
+
+_ABOUT_VALUES = frozenset({"DataError", "IntegrityError"})
+"""DuckDB's errors that are about a value, which their text has without quotes."""
+
+_VALUES = (
+    re.compile(r"(?<=nput: ).*"),
+    re.compile(r"'(?:[^'\\]|\\.|'')*'?|\"(?:[^\"\\]|\\.|\"\")*\"?|`[^`]*`?"),
+    re.compile(r"(?<=\bvalue )\S+(?= )|[-+]?\d[\d.,eE+-]*"),
+)
+_LONGEST_SENTENCE = 300
+
+
+def exhaustion(error: BaseException | None, text: str = "") -> str | None:
+    """Return which resource has run out, its limits, and what to do, in whole sentences; None if none has.
+
+    Looks at `error` and its causes, and at a `text` that a process has printed.
+    """
+    causes = list(_causes(error))
+    # More than one, if a JVM cannot tell: it reports a thread that it cannot create as a lack of memory too.
+    found = [kind for kind in _RESOURCES if any(map(kind.ran_out, causes)) or kind.texts.search(text)]
+    if not found:
+        return None
+    names = " or ".join(kind.name for kind in found)
+    limits = ", ".join(limit for kind in found for limit in kind.limits()) or "no limit is known"
+    return f"This machine or container gives no more {names} ({limits}). {' '.join(kind.remedy for kind in found)}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Resource:
+    """A resource: the error numbers and texts that say that it ran out, its limits at present, and the remedy."""
+
+    name: str
+    numbers: frozenset[int]
+    texts: re.Pattern[str]
+    limits: Callable[[], Iterator[str]]
+    remedy: str
+
+    def ran_out(self, error: BaseException) -> bool:
+        if isinstance(error, ConnectorError):
+            return False  # Its failure is known already.
+        number = error.errno if isinstance(error, OSError) else None
+        return (
+            number in self.numbers or self.texts.search(f"{type(error).__name__}: {error}"[:_TEXT_LENGTH]) is not None
+        )
+
+
+_TEXT_LENGTH = 2000
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        # By errno alone, EAGAIN may also mean a pipe; what was not raised from it is not due to it.
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _memory_limits() -> Iterator[str]:
+    if (limit := _number("memory.max", "memory/memory.limit_in_bytes")) is not None:
+        yield f"the container's limit is {limit // MiB:,} MiB"
+        if (used := _number("memory.current", "memory/memory.usage_in_bytes")) is not None:
+            yield f"{used // MiB:,} MiB are in use"
+    with contextlib.suppress(OSError, ValueError):
+        found = re.findall(r"^(MemTotal|MemAvailable):\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+        amounts = {name: int(kib) // 1024 for name, kib in found}
+        if len(amounts) == 2:
+            yield f"the machine has {amounts['MemTotal']:,} MiB, {amounts['MemAvailable']:,} MiB available"
+    yield from _process_limit(resource.RLIMIT_AS, "ulimit -v", 1024, " KiB")
+
+
+def _thread_limits() -> Iterator[str]:
+    if (limit := _number("pids.max", "pids/pids.max")) is not None:
+        used = _number("pids.current", "pids/pids.current")
+        yield f"the container's limit is {limit:,}" + ("" if used is None else f", {used:,} are in use")
+    yield from _process_limit(resource.RLIMIT_NPROC, "ulimit -u", 1, " of the user's processes together")
+
+
+def _descriptor_limits() -> Iterator[str]:
+    yield from _process_limit(resource.RLIMIT_NOFILE, "ulimit -n", 1, " a process")
+
+
+def _process_limit(which: int, name: str, unit: int, suffix: str) -> Iterator[str]:
+    soft, _ = resource.getrlimit(which)
+    if soft != resource.RLIM_INFINITY:
+        yield f"{name} is {soft // unit:,}{suffix}"
+
+
+def _number(v2: str, v1: str) -> int | None:
+    """Return a number of the control group, of its second version or its first; None if it has none, or no limit."""
+    for name in (v2, v1):
+        with contextlib.suppress(OSError, ValueError):
+            number = int((_CGROUP / name).read_bytes())
+            return number if number < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") else None
+    return None
+
+
+_RESOURCES = (
+    _Resource(
+        "file descriptors",
+        frozenset({errno.EMFILE, errno.ENFILE}),
+        re.compile(r"Too many open files|shared object file: Error 24"),
+        _descriptor_limits,
+        "Raise the limit of open files to 1,024 or more, better 65,536, and run the sync again.",
+    ),
+    _Resource(
+        "threads",
+        frozenset({errno.EAGAIN}),
+        re.compile(
+            r"can't start new thread|unable to create (?:new )?native thread|pthread_create failed|"
+            r"Cannot create (?:worker )?(?:GC|VM) thread|Failed to start thread|Resource temporarily unavailable",
+            re.IGNORECASE,
+        ),
+        _thread_limits,
+        "Raise the limit of processes and threads (pids) to 1,024 or more, and run the sync again.",
+    ),
+    _Resource(
+        "memory",
+        frozenset({errno.ENOMEM}),
+        re.compile(
+            r"MemoryError|OutOfMemory|Out of Memory Error|insufficient memory|Could not reserve enough space|"
+            r"Could not allocate (?:compressed class space|metaspace)|"
+            r"Cannot allocate memory|Not enough space|Failed to (?:mmap|reserve|commit)|failed to map segment|"
+            r"os::commit_memory|std::bad_alloc",
+            re.IGNORECASE,
+        ),
+        _memory_limits,
+        "Give it more memory (4 GiB suffice for most syncs), or lower batch_size_mb, or spark.driver.memory in "
+        "spark.conf, and run the sync again.",
+    ),
+)
