@@ -47,6 +47,10 @@ def try_existing_tables(trial: Trial, findings: Findings) -> None:
     # If some tables are inside bucket_prefix, those outside may be another connection's: a note, not a problem.
     if config.follow_table_location or not existing.any_inside():
         try_outside(trial, findings, existing.outside())
+    if (inherited := existing.inherited()) is not None:
+        # Options that choose tables may be another connection's, with the same database. Without, they are that
+        # connector's own, and a sync that leaves one of its tables behind is refused.
+        (findings.warn if config.chooses_tables else findings.fail)(inherited)
     if not findings.failures:
         findings.notes += existing.notes()
         findings.notes += incompatible_tables_notes(existing.listed, config, trial.access)
@@ -139,11 +143,11 @@ class ExistingTables:
         for note in filter(None, informed):
             _logger.info(note)
             yield note
+
+    def inherited(self) -> str | None:
+        """Say which tables of AWS Datalake, in the options' database, a sync would not continue."""
         database = self.config.lakeformation_database_name
-        inherited = migration_note([each.glue_table for each in self.listed if each.database == database], self.config)
-        if inherited is not None:
-            _logger.warning(inherited)
-            yield inherited
+        return migration_note([each.glue_table for each in self.listed if each.database == database], self.config)
 
     def _relocations(self) -> str | None:
         """Say which streams and columns the options would give other tables and names."""

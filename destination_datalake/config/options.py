@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Field, SecretStr, ValidationError
+from pydantic import BaseModel, Field, PrivateAttr, SecretStr, ValidationError
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.config.base import ROLE_ARN, Options
@@ -232,6 +232,8 @@ class Config(Options):
         default_factory=DedupOptions
     )
 
+    _given: frozenset[str] = PrivateAttr(default=frozenset())
+
     @classmethod
     def parse(cls, options: Mapping[str, Any]) -> Self:
         """Return the validated configuration.
@@ -260,7 +262,13 @@ class Config(Options):
         if problems:
             count = [f"{len(problems)} options need attention:"] if len(problems) > 1 else []
             raise ConfigError("\n".join([*count, *problems]))
+        config._given = frozenset(given)
         return config
+
+    @property
+    def chooses_tables(self) -> bool:
+        """Whether an option is given by which this connector's tables differ from those of AWS Datalake."""
+        return not _CHOOSING_TABLES.isdisjoint(self._given)
 
     def unknown_options(self) -> tuple[str, ...]:
         """Return the dotted names of the given options that the connector does not know."""
@@ -313,6 +321,8 @@ class Config(Options):
         """Return the s3:// address of `key(*names)`."""
         return str(S3Address(self.bucket_name, self.key(*names)))
 
+
+_CHOOSING_TABLES = frozenset({"table_type", "naming", "table_prefix", "database_strategy"})
 
 _SECRET_SETTING = re.compile(r"secret|password|token|access[._-]?key", re.IGNORECASE)
 
