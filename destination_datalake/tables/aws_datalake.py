@@ -20,6 +20,7 @@ from destination_datalake.schema.aws_datalake import inherit_types
 from destination_datalake.schema.glue import parse_glue_type
 from destination_datalake.schema.names import AWS_DATALAKE, METADATA_NAMES, Naming
 from destination_datalake.schema.types import Field
+from destination_datalake.tables import s3_data_lake
 from destination_datalake.tables.layout.location import is_inside
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.ownership import TableOwner
@@ -238,33 +239,40 @@ def _describe(table: InheritedTable, target: TableName) -> str:
 
 
 def refuse_second_table(stream: StreamId, name: TableName, config: Config, access: AwsAccess) -> None:
-    """Refuse to begin table `name` beside the one that AWS Datalake created for the stream.
+    """Refuse to begin table `name` beside the one that another connector of Airbyte's created for the stream.
 
     Asks Glue only if that connector would have chosen another name, and if no table_prefix asks for new tables. Raises
     TableConflict, or ConnectorError if Glue does not answer. A missing permission is logged: then there is no answer.
     """
-    inherited_name = _inherited_name(stream, config)
-    if inherited_name == name or config.table_prefix:
+    others = dict.fromkeys((_inherited_name(stream, config), s3_data_lake.table_of(stream, config)))
+    others.pop(name, None)
+    if not others or config.table_prefix:
         return
     glue = access.client("glue")
     try:
-        glue_table = _glue_table(glue, inherited_name)
-        if glue_table is None or _glue_table(glue, name) is not None:
+        found = {other: glue_table for other in others if (glue_table := _glue_table(glue, other)) is not None}
+        if not found or _glue_table(glue, name) is not None:
             return
     except Exception as error:
-        failure = explain(error, doing="look for a table of AWS Datalake beside", resource=str(name))
+        failure = explain(error, doing="look for a table of another connector beside", resource=str(name))
         if failure is None:
             raise
         if failure.missing is None:
             raise ConnectorError(failure) from error
         _logger.info("%s If there is such a table, it gets no more records.", failure.message)
         return
-    table = InheritedTable.of(inherited_name.database, config.lakeformation_database_name, glue_table)
-    if table is not None:
+    for other, glue_table in found.items():
+        inherited = InheritedTable.of(other.database, config.lakeformation_database_name, glue_table)
+        if inherited is not None:
+            connector, options = "Airbyte's AWS Datalake destination", inherited.options(config)
+        elif s3_data_lake.is_of_s3_data_lake(glue_table):
+            connector, options = s3_data_lake.CONNECTOR, (s3_data_lake.NAMING,)
+        else:
+            continue
         problem = (
-            f"it would be a second table beside {inherited_name}, which Airbyte's AWS Datalake destination created for "
-            "the stream, and have only what is sent from now on. To continue that one, set "
-            f"{_listed(table.options(config))}; to begin another one, set table_prefix; {_SEE}."
+            f"it would be a second table beside {other}, which {connector} created for the stream, and have only what "
+            f"is sent from now on. To continue that one, set {_listed(options)}; to begin another one, set "
+            f"table_prefix; {_SEE}."
         )
         raise TableConflict(cannot_write(stream, name, problem))
 
