@@ -29,7 +29,7 @@ from destination_datalake.config.groups.layout import (
 )
 from destination_datalake.config.groups.maintenance import MODES, Maintenance, NoMaintenance
 from destination_datalake.config.groups.spark import SparkOptions, contradictory_spark
-from destination_datalake.config.messages import Expects, invalid_options
+from destination_datalake.config.messages import Expects, invalid_options, of_s3_data_lake
 from destination_datalake.config.normalisation import contradictions, normalised, with_dependent_defaults
 from destination_datalake.errors import ConfigError
 
@@ -261,7 +261,8 @@ class Config(Options):
             problems += contradictory_paths(config.path_layout, config.partitioning, config.table_prefix)
         if problems:
             count = [f"{len(problems)} options need attention:"] if len(problems) > 1 else []
-            raise ConfigError("\n".join([*count, *problems]))
+            of_others = of_s3_data_lake(given)
+            raise ConfigError("\n".join([*count, *problems, *([of_others] if of_others else [])]))
         config._given = frozenset(given)
         return config
 

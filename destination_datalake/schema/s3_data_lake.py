@@ -84,8 +84,8 @@ def _inherited(own: ColumnType, existing: ColumnType | None, schema: object) -> 
             return Json()
         case List(element), List(existing_element):
             return List(_inherited(element, existing_element, None))
-        case Float32() | Float64() | Decimal(), Decimal():
-            # Its primary keys that are numbers: Iceberg allows no floats as identifier fields.
+        case Float32() | Float64() | Decimal(), Float64() | Decimal():
+            # Its primary keys are decimals: Iceberg allows no floats as identifier fields.
             return existing
         case String(), Int64() if isinstance(schema, Mapping) and schema.get("airbyte_type") == "big_integer":
             return existing
