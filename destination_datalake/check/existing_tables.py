@@ -39,7 +39,7 @@ _SHOWN = 10
 _LOGGED = 100
 _BUCKETS_TRIED = 5
 _METADATA_READ = 50
-_SEE = "docs/operating/migrating.md tells how to continue them"
+_SEE = "docs/operating/migrating.md tells how to continue tables of other connectors"
 
 
 def try_existing_tables(trial: Trial, findings: Findings) -> None:
@@ -104,7 +104,7 @@ def incompatible_tables_notes(listed: Sequence[ListedTable], config: Config, acc
         yield note
     told = [f"{each.table}: {'; '.join(each.notes)}" for each in inspected if each.notes]
     if told:
-        note = f"Tables of {CONNECTOR}: {_sentences(told)}. {_SEE}."
+        note = f"Of some tables a sync depends on more: {_sentences(told)}. {_SEE}."
         _logger.info(note)
         yield note
 

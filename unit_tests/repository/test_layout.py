@@ -8,8 +8,8 @@ import pytest
 
 from unit_tests.repository.files import ROOT
 
-LINES = 350
-FILES = 10
+LINES = 400
+FILES = 12
 TREES = ("destination_datalake", "unit_tests", "integration_tests", "benchmarks", "demo", "docs", "image")
 
 

@@ -15,7 +15,9 @@ from destination_datalake.files.plan import DataFile
 from destination_datalake.partitioning.spec import parse_transform
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.columns import CHANGE
-from destination_datalake.schema.evolution import AddColumn, SchemaChange
+from destination_datalake.schema.evolution import AddColumn, SchemaChange, Widen, evolve
+from destination_datalake.schema.iceberg import from_iceberg
+from destination_datalake.schema.types import Field
 from destination_datalake.tables.aws_datalake import how_to_continue
 from destination_datalake.tables.iceberg.layout.partitions import source_paths
 from destination_datalake.tables.table import TableConflict, TableName, table_conflict
@@ -69,6 +71,21 @@ def incompatibility(metadata: TableMetadata) -> str | None:
             "cannot tell them apart. Rename one of them (ALTER TABLE ... RENAME COLUMN ... TO ...)"
         )
     return None
+
+
+def foreign_metadata_column(schema: Schema, metadata: Sequence[Field]) -> str | None:
+    """Return a column with the name of a metadata column that cannot be written as one, or None."""
+    types = {field.name: from_iceberg(field.field_type) for field in schema.fields}
+    present = (column for column in metadata if column.name in types)
+    evolved = ((each.name, evolve({each.name: types[each.name]}, [each]), each) for each in present)
+    return next(
+        (
+            name
+            for name, evolution, column in evolved
+            if evolution.columns != (column,) or any(isinstance(each, Widen) for each in evolution.changes)
+        ),
+        None,
+    )
 
 
 def partition_field_named_like_one_of(changes: Sequence[SchemaChange], metadata: TableMetadata) -> str | None:

@@ -9,9 +9,17 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.serializers import FromInputFile
+from pyiceberg.table.metadata import TableMetadata
 
+from destination_datalake.schema.columns import METADATA_COLUMNS
+from destination_datalake.schema.s3_data_lake import EPOCH_METADATA_COLUMNS
 from destination_datalake.tables.iceberg import s3_data_lake
-from destination_datalake.tables.iceberg.compatibility import UNREADABLE, incompatibility
+from destination_datalake.tables.iceberg.compatibility import (
+    UNREADABLE,
+    foreign_metadata_column,
+    incompatibility,
+    required_field_within,
+)
 from destination_datalake.tables.iceberg.metadata.io import S3FileIO
 from destination_datalake.tables.iceberg.s3_data_lake import is_of_s3_data_lake
 from destination_datalake.tables.table import TableName
@@ -43,12 +51,32 @@ def inspect_tables(tables: Sequence[ListedTable], access: AwsAccess) -> Iterator
         try:
             location = glue_table.get("Parameters", {}).get("metadata_location", "")
             metadata = FromInputFile.table_metadata(io.new_input(location))
-            notes = tuple(s3_data_lake.notes(name, metadata, io)) if is_of_s3_data_lake(metadata) else ()
+            notes = tuple(_notes(name, metadata, io))
         except ValidationError:
             yield Inspection(name, UNREADABLE)
             continue
         except Exception as error:  # Only a note depends on it.
             _logger.info("The metadata of table %s was not read: %s.", name, type(error).__name__)
             continue
-        if (problem := incompatibility(metadata)) is not None or notes:
+        if (problem := _problem(metadata)) is not None or notes:
             yield Inspection(name, problem, notes)
+
+
+def _problem(metadata: TableMetadata) -> str | None:
+    if (problem := incompatibility(metadata)) is not None:
+        return problem
+    columns = EPOCH_METADATA_COLUMNS if is_of_s3_data_lake(metadata) else METADATA_COLUMNS
+    if (column := foreign_metadata_column(metadata.schema(), columns)) is not None:
+        return f"its column {column} has another type than this connector writes. Rename that column"
+    return None
+
+
+def _notes(name: TableName, metadata: TableMetadata, io: S3FileIO) -> Iterator[str]:
+    schema = metadata.schema()
+    if (column := required_field_within(schema, schema.column_names)) is not None:
+        yield (
+            f"its column {column} is required, so streams with a field {column.partition('.')[0]} are refused. Make "
+            f"the column optional (ALTER TABLE ... ALTER COLUMN {column} DROP NOT NULL)"
+        )
+    if is_of_s3_data_lake(metadata):
+        yield from s3_data_lake.notes(name, metadata, io)

@@ -12,18 +12,19 @@ from collections.abc import Iterator
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFileContent, ManifestContent
-from pyiceberg.table import Transaction
+from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
+from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.s3_data_lake import has_its_metadata_columns
 from destination_datalake.tables.iceberg.schema import column_types
 from destination_datalake.tables.iceberg.snapshots.deletes import Deletes
 from destination_datalake.tables.iceberg.snapshots.manifests import live_entries
 from destination_datalake.tables.ownership import TableOwner
-from destination_datalake.tables.table import TableName
+from destination_datalake.tables.table import TableName, table_conflict
 
 _logger = logging.getLogger(__name__)
 
@@ -75,6 +76,16 @@ def equality_deletes(metadata: TableMetadata, io: FileIO) -> str | None:
     ref = metadata.refs.get(branch)
     snapshot = metadata.snapshot_by_id(ref.snapshot_id) if ref is not None else None
     return branch if snapshot is not None and _has_equality_deletes(snapshot, io) else None
+
+
+def require_no_equality_deletes(stream: StreamId, name: TableName, table: Table) -> None:
+    """Raise TableConflict if rows of the content, or of what is to become content, are deleted by equality deletes."""
+    if (branch := equality_deletes(table.metadata, table.io)) is not None:
+        problem = (
+            f"rows of its branch {branch} are deleted by equality deletes, which this connector does not apply when it "
+            f"deduplicates. {how_to_remove(name, branch)}"
+        )
+        raise table_conflict(stream, name, problem)
 
 
 def how_to_remove(table: TableName, branch: str) -> str:

@@ -51,10 +51,9 @@ from destination_datalake.tables.iceberg.metadata.catalog import COMMENT
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from destination_datalake.tables.iceberg.promotion import Promotion
 from destination_datalake.tables.iceberg.s3_data_lake import (
-    equality_deletes,
-    how_to_remove,
     is_of_s3_data_lake,
     publish_staged,
+    require_no_equality_deletes,
 )
 from destination_datalake.tables.iceberg.schema import apply_changes, column_types, missing_changes
 from destination_datalake.tables.iceberg.snapshots.entries import Entries, promoted_to_double
@@ -328,7 +327,7 @@ class IcebergTable:
         definition = Definition.named(names, transaction.table_metadata.schema()) if names is not None else None
         mode = write_mode(self.name, self._stream, self._sync, table.metadata.properties, definition)
         if mode.to_merge is not None and mode.to_merge.target == MAIN_BRANCH:
-            self._require_no_equality_deletes(table)
+            require_no_equality_deletes(self._stream.id, self.name, table)
         if inherited and not isinstance(mode, Overwrite):
             publish_staged(self.name, transaction)
         mode.begin(table, transaction)
@@ -341,14 +340,6 @@ class IcebergTable:
     def _require_compatible(self, metadata: TableMetadata) -> None:
         if reason := incompatibility(metadata):
             raise table_conflict(self._stream.id, self.name, reason)
-
-    def _require_no_equality_deletes(self, table: PyIcebergTable) -> None:
-        if (branch := equality_deletes(table.metadata, table.io)) is not None:
-            problem = (
-                f"rows of its branch {branch} are deleted by equality deletes, which this connector does not apply "
-                f"when it deduplicates. {how_to_remove(self.name, branch)}"
-            )
-            raise table_conflict(self._stream.id, self.name, problem)
 
     def _add_comment(self, reconciled: Reconciliation, transaction: Transaction) -> None:
         """Add the type conflicts to the table's comment, after existing text in Glue, in Iceberg, or in both."""

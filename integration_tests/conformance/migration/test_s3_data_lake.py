@@ -1,6 +1,7 @@
 """Coming from Airbyte's S3 Data Lake destination: its tables go on in their own columns."""
 
 import json
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -25,10 +26,13 @@ from integration_tests.harness.messages import EMITTED_AT, Json, configured_cata
 from integration_tests.harness.runs.output import Run
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.warehouse import BOOLEAN, INTEGER, NUMBER, STRING, object_schema
+from unit_tests.repository.files import text
 
 DATE_TIME: Json = {"type": "string", "format": "date-time"}
-OPTIONS: dict[str, Any] = {"naming": {"style": "preserve"}}
-"""What docs/operating/migrating.md says to set."""
+[_, BLOCK] = re.findall(r"```json\n(.+?)```", text("docs/operating/migrating.md"), re.DOTALL)
+OF_EVERY_LAKE = ("credentials", "region", "bucket_name", "bucket_prefix", "lakeformation_database_name")
+OPTIONS: dict[str, Any] = {name: value for name, value in json.loads(BLOCK).items() if name not in OF_EVERY_LAKE}
+"""What docs/operating/migrating.md says to set, but for those that lakes have different values for."""
 
 SCHEMA = object_schema(
     id=INTEGER,
