@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from destination_datalake.files.plan import Arrival, FilePlan
 from destination_datalake.records.block import Decoded, Places, numbers_of
-from destination_datalake.records.changes import CHANGES_TYPE
+from destination_datalake.records.changes import CHANGES_TYPE, changes_array
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.columns import CHANGE, METADATA_COLUMNS
 from destination_datalake.schema.types import Int64
@@ -30,14 +30,24 @@ def metadata_columns(ids: pa.StringArray, decoded: Decoded, plan: FilePlan) -> l
     """Return the four columns of `plan.metadata` in order: raw id, extracted at, meta, generation id."""
     rows = decoded.rows
     extracted_at: pa.Array[Any] = decoded.extracted_at
-    if plan.metadata[1].type == Int64():
-        extracted_at = extracted_at.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
     changes = decoded.changes
     if changes is None:
         offsets = pa.array(np.zeros(rows + 1, np.int32), pa.int32())
         changes = pa.ListArray.from_arrays(offsets, _NO_CHANGES, type=CHANGES_TYPE)
+    if plan.metadata[1].type == Int64():
+        # Tables of S3 Data Lake: times are milliseconds, and what is inside the columns is required.
+        extracted_at = extracted_at.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+        changes = _without_nulls(changes)
     meta = pa.StructArray.from_arrays([_constant(plan.sync_id, rows), changes], fields=list(_META_TYPE))
     return [ids, extracted_at, meta, _constant(plan.generation, rows)]
+
+
+def _without_nulls(changes: Any) -> pa.ListArray[Any]:
+    """Return the changes with empty texts for members that a source has left out."""
+    entries: Any = changes.values
+    members = [member.fill_null("") for member in entries.flatten()]
+    whole: Any = pa.StructArray.from_arrays(members, fields=list(entries.type))
+    return cast("pa.ListArray[Any]", changes_array(changes.offsets, whole))
 
 
 def raw_ids(rows: int) -> pa.StringArray:
