@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 import pytest
 from pyiceberg.types import LongType, StringType
@@ -17,11 +18,11 @@ from integration_tests.harness.warehouse import INTEGER, STRING, object_schema
 
 
 def sync(platform: Platform, lake: Lake, row: Json, *, key: str | None = None) -> Run:
-    schema, how = object_schema(id=INTEGER, name=STRING), {} if key is None else {"primary_key": [key]}
-    stream = configured_stream("orders", schema, mode="append" if key is None else "append_dedup", **how)
-    return platform.write(
-        lake.config(), configured_catalog(stream), [record("orders", row), status("orders", "COMPLETE")]
-    )
+    mode: Literal["append", "append_dedup"] = "append" if key is None else "append_dedup"
+    keys = () if key is None else (key,)
+    stream = configured_stream("orders", object_schema(id=INTEGER, name=STRING), mode=mode, primary_key=keys)
+    lines = [record("orders", row), status("orders", "COMPLETE")]
+    return platform.write(lake.config(), configured_catalog(stream), lines)
 
 
 @pytest.mark.parametrize("staged", [False, True])

@@ -184,10 +184,10 @@ def test_a_table_without_equality_deletes_is_deduplicated(lake: Lake, platform: 
     old = S3DataLake(lake, "orders", ["id"], deletes=False)
     old.create({"id": DecimalType(38, 18), "name": StringType()})
     old.sync({"id": Decimal(1), "name": "old"}, {"id": Decimal(2), "name": "old"})
-    schema, how = object_schema(id=NUMBER, name=STRING), {"mode": "append_dedup", "primary_key": ["id"]}
+    schema = object_schema(id=NUMBER, name=STRING)
     rows: list[Json] = [{"id": 1, "name": "new"}, {"id": 3, "name": "new"}]
 
-    runs = [sync(platform, lake.config(), schema, row, **how) for row in rows]
+    runs = [sync(platform, lake.config(), schema, row, mode="append_dedup", primary_key=["id"]) for row in rows]
 
     assert [run.exit_code for run in runs] == [0, 0], runs[0].report()
     got = sorted((int(row["id"]), row["name"]) for row in lake.rows(lake.database, "orders"))
