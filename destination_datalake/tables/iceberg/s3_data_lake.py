@@ -102,6 +102,12 @@ def notes(name: TableName, metadata: TableMetadata, io: FileIO) -> Iterator[str]
     """Yield what a sync would do otherwise with a table of S3 Data Lake than with its own, as clauses about it."""
     if (branch := staged_ahead(metadata)) is not None:
         yield f"a sync that appends publishes the rows of its branch {branch}, which a failed sync has left"
+    for other in _staged_elsewhere(metadata):
+        yield (
+            f"its branch {other} has another history than main, as after a compaction of main. If the last sync of S3 "
+            "Data Lake failed, it has rows that no sync publishes: refresh the stream. If not, drop it (ALTER TABLE "
+            f"{name} DROP BRANCH {other})"
+        )
     if (branch := equality_deletes(metadata, io)) is not None:
         yield (
             "it has equality deletes, so syncs with deduplication are refused, others are not. "
@@ -125,6 +131,17 @@ def _has_equality_deletes(snapshot: Snapshot, io: FileIO) -> bool:
         for entry in data
         for each in deletes.applying(entry.data_file, entry.sequence_number)
     )
+
+
+def _staged_elsewhere(metadata: TableMetadata) -> Iterator[str]:
+    main = metadata.refs.get(MAIN_BRANCH)
+    if main is None:
+        return
+    published = {main.snapshot_id, *_ancestors(main.snapshot_id, metadata)}
+    for name, ref in sorted(metadata.refs.items()):
+        is_staging = name.startswith(STAGING_PREFIX) and ref.snapshot_id not in published
+        if is_staging and main.snapshot_id not in _ancestors(ref.snapshot_id, metadata):
+            yield name
 
 
 def _ancestors(snapshot_id: int, metadata: TableMetadata) -> Iterator[int]:

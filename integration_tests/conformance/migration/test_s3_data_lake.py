@@ -167,6 +167,22 @@ def test_an_append_publishes_the_rows_that_a_failed_sync_has_left(lake: Lake, pl
     assert [len([text for text in run.logs if STAGING in text]) for run in runs] == [1, 0]
 
 
+def test_check_tells_of_staged_rows_that_no_sync_publishes(lake: Lake, platform: Platform) -> None:
+    """Main has gone on without them, by a compaction for example."""
+    old = S3DataLake(lake, "orders")
+    old.create({"id": LongType()})
+    old.sync({"id": 1})
+    old.sync({"id": 2}, succeeds=False)
+    old.sync({"id": 3}, branch=f"{STAGING}_0a1b")
+
+    said = platform.check(lake.config(**OPTIONS)).connection_status
+    run = sync(platform, lake.config(), object_schema(id=INTEGER), {"id": 4})
+
+    assert f"its branch {STAGING} has another history than main" in said["message"]
+    assert run.exit_code == 0, run.report()
+    assert ids(lake) == [1, 3, 4]
+
+
 @pytest.mark.parametrize("branch", [STAGING, f"{STAGING}_0a1b"])
 def test_a_table_that_never_had_a_sync_that_succeeded_goes_on(lake: Lake, platform: Platform, branch: str) -> None:
     old = S3DataLake(lake, "orders")
