@@ -30,6 +30,7 @@ from destination_datalake.tables.relocations import (
     tables_of_other_kind,
     tables_outside,
 )
+from destination_datalake.tables.s3_data_lake import CONNECTOR, is_of_s3_data_lake, misfits
 from destination_datalake.tables.table import cannot_write
 
 _logger = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ _SHOWN = 10
 _LOGGED = 100
 _BUCKETS_TRIED = 5
 _METADATA_READ = 50
+_SEE = "docs/operating/migrating.md tells how to continue tables of other connectors"
 
 
 def try_existing_tables(trial: Trial, findings: Findings) -> None:
@@ -47,6 +49,10 @@ def try_existing_tables(trial: Trial, findings: Findings) -> None:
     # If some tables are inside bucket_prefix, those outside may be another connection's: a note, not a problem.
     if config.follow_table_location or not existing.any_inside():
         try_outside(trial, findings, existing.outside())
+    if (inherited := existing.inherited()) is not None:
+        # Options that choose tables may be another connection's, with the same database. Without, they are that
+        # connector's own, and a sync that leaves one of its tables behind is refused.
+        (findings.warn if config.chooses_tables else findings.fail)(inherited)
     if not findings.failures:
         findings.notes += existing.notes()
         findings.notes += incompatible_tables_notes(existing.listed, config, trial.access)
@@ -72,7 +78,7 @@ def try_outside(trial: Trial, findings: Findings, outside: Sequence[OwnedTable])
 
 
 def incompatible_tables_notes(listed: Sequence[ListedTable], config: Config, access: AwsAccess) -> Iterator[str]:
-    """Yield and log which Iceberg tables of the options' database no sync could write to, and why.
+    """Yield and log which Iceberg tables of the options' database some sync could not write to, and why.
 
     The latest fifty are looked at. Any of them can be a stream's: those of other engines record no owner.
     """
@@ -84,18 +90,28 @@ def incompatible_tables_notes(listed: Sequence[ListedTable], config: Config, acc
     ]
     if config.table_type != "ICEBERG" or not tables:
         return
-    from destination_datalake.tables.iceberg.inspection import incompatible_tables
+    from destination_datalake.tables.iceberg.inspection import inspect_tables
 
     tables.sort(key=lambda table: str(table.glue_table.get("UpdateTime", "")), reverse=True)
-    found = [f"{name}: {reason}" for name, reason in incompatible_tables(tables[:_METADATA_READ], access)]
-    if found:
-        more = [f"And {len(found) - _SHOWN} more like these"] if len(found) > _SHOWN else []
+    inspected = list(inspect_tables(tables[:_METADATA_READ], access))
+    refused = [f"{each.table}: {each.problem}" for each in inspected if each.problem is not None]
+    if refused:
         note = (
             f"A sync would refuse to write to tables of database {config.lakeformation_database_name}: "
-            f"{'. '.join([*found[:_SHOWN], *more])}. If no stream is to be written to them, no action is needed."
+            f"{_sentences(refused)}. If no stream is to be written to them, no action is needed."
         )
         _logger.info(note)
         yield note
+    told = [f"{each.table}: {'; '.join(each.notes)}" for each in inspected if each.notes]
+    if told:
+        note = f"Of some tables a sync depends on more: {_sentences(told)}. {_SEE}."
+        _logger.info(note)
+        yield note
+
+
+def _sentences(found: Sequence[str]) -> str:
+    more = [f"And {len(found) - _SHOWN} more like these"] if len(found) > _SHOWN else []
+    return ". ".join([*found[:_SHOWN], *more])
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,15 +151,15 @@ class ExistingTables:
 
     def notes(self) -> Iterator[str]:
         """Yield and log what the user should know of the tables."""
-        informed = (self._relocations(), self._outside_beside_inside(), self._other_kinds())
+        informed = (self._relocations(), self._outside_beside_inside(), self._other_kinds(), self._s3_data_lake())
         for note in filter(None, informed):
             _logger.info(note)
             yield note
+
+    def inherited(self) -> str | None:
+        """Say which tables of AWS Datalake, in the options' database, a sync would not continue."""
         database = self.config.lakeformation_database_name
-        inherited = migration_note([each.glue_table for each in self.listed if each.database == database], self.config)
-        if inherited is not None:
-            _logger.warning(inherited)
-            yield inherited
+        return migration_note([each.glue_table for each in self.listed if each.database == database], self.config)
 
     def _relocations(self) -> str | None:
         """Say which streams and columns the options would give other tables and names."""
@@ -186,6 +202,22 @@ class ExistingTables:
             f"With table_type {self.config.table_type}, a sync would refuse to write to {tables}. If another "
             "connection writes to them, no action is needed. If they belong to this connection, set table_type and "
             "format_type as they were, or choose another lakeformation_database_name or table_prefix."
+        )
+
+    def _s3_data_lake(self) -> str | None:
+        """Say which tables of S3 Data Lake, in the options' database, a sync would not continue."""
+        database = self.config.lakeformation_database_name
+        theirs = [each for each in self.listed if each.database == database and is_of_s3_data_lake(each.glue_table)]
+        reasons: dict[str, list[str]] = {}
+        for each in theirs:
+            for reason in misfits(each.glue_table, self.config):
+                reasons.setdefault(reason, []).append(f"{database}.{each.glue_table['Name']}")
+        if not reasons:
+            return None
+        found = [f"{_shown(tables)}: {reason}" for reason, tables in reasons.items()]
+        return (
+            f"{CONNECTOR} has left tables that the options do not continue as they are: {_sentences(found)}. If they "
+            f"belong to another connection, no action is needed. {_SEE}."
         )
 
     def _naming(self) -> TableNaming:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -29,6 +29,43 @@ def invalid_options(
     """
     for problem in error.errors():
         yield _sentence(problem["type"], problem["loc"], problem.get("input"), model, variants)
+
+
+_OF_S3_DATA_LAKE: Mapping[str, str] = {
+    "access_key_id": "credentials.aws_access_key_id, with credentials_title IAM User",
+    "secret_access_key": "credentials.aws_secret_access_key",
+    "s3_bucket_name": "bucket_name",
+    "s3_bucket_region": "region",
+    "s3_endpoint": "endpoint_url",
+    "warehouse_location": "bucket_name and bucket_prefix",
+    "main_branch_name": "no option: syncs write to the branch main",
+    "flush_batch_size_mb": "batch_size_mb",
+    "normalize_column_names": "no option: existing columns keep their names",
+    "catalog_type.glue_id": "glue_catalog_id, if it is another account's",
+    "catalog_type.role_arn": "credentials.role_arn, with credentials_title IAM Role",
+    "catalog_type.database_name": "lakeformation_database_name",
+    "catalog_type": "no option: tables are in the Glue Data Catalog",
+}
+"""The options of Airbyte's S3 Data Lake destination, and those of this connector that mean the same."""
+
+
+def of_s3_data_lake(options: Mapping[str, Any]) -> str | None:
+    """Return what the options of S3 Data Lake are here, if these are such; None if not. Quotes no value but a type."""
+    if not {"warehouse_location", "catalog_type", "s3_bucket_name"} & options.keys():
+        return None
+    catalog = options.get("catalog_type")
+    given = {*options, *(f"catalog_type.{key}" for key in catalog)} if isinstance(catalog, Mapping) else {*options}
+    meant = "; ".join(f"{key} is {option}" for key, option in _OF_S3_DATA_LAKE.items() if key in given)
+    kind = catalog.get("catalog_type") if isinstance(catalog, Mapping) else None
+    other = (
+        f" Tables in a catalog of type {kind} cannot be continued."
+        if kind in ("NESSIE", "REST", "POLARIS")
+        else " With naming.style preserve, its tables are continued."
+    )
+    return (
+        f"These are options of Airbyte's S3 Data Lake destination: {meant}.{other} docs/operating/migrating.md has the "
+        "whole configuration."
+    )
 
 
 def quoted(name: str, value: object) -> str:

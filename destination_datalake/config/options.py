@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field, PrivateAttr, ValidationError
 
 from destination_datalake.aws.address import S3Address, is_misspelt, nearest_region
 from destination_datalake.config.base import AnyCase, Form, Options
@@ -30,7 +30,7 @@ from destination_datalake.config.groups.layout import (
 )
 from destination_datalake.config.groups.maintenance import MODES, Maintenance, NoMaintenance
 from destination_datalake.config.groups.spark import PLACES, LocalSpark, Spark, contradictory_spark
-from destination_datalake.config.messages import Expects, invalid_options
+from destination_datalake.config.messages import Expects, invalid_options, of_s3_data_lake
 from destination_datalake.config.normalisation import contradictions, normalised, with_dependent_defaults
 from destination_datalake.config.unknown import UnknownOption, unknown_options
 from destination_datalake.errors import ConfigError
@@ -464,6 +464,8 @@ class Config(Options):
 
     _unknown: tuple[UnknownOption, ...] = ()
 
+    _given: frozenset[str] = PrivateAttr(default=frozenset())
+
     @classmethod
     def parse(cls, options: Mapping[str, Any]) -> Self:
         """Return the validated configuration.
@@ -493,9 +495,16 @@ class Config(Options):
             problems += contradictory_paths(config.path_layout, config.partitioning, config.table_prefix)
         if problems:
             count = [f"{len(problems)} options need attention:"] if len(problems) > 1 else []
-            raise ConfigError("\n".join([*count, *problems]))
+            of_others = of_s3_data_lake(given)
+            raise ConfigError("\n".join([*count, *problems, *([of_others] if of_others else [])]))
         config._unknown = unknown
+        config._given = frozenset(given)
         return config
+
+    @property
+    def chooses_tables(self) -> bool:
+        """Whether an option is given by which this connector's tables differ from those of AWS Datalake."""
+        return not _CHOOSING_TABLES.isdisjoint(self._given)
 
     def unknown_options(self) -> tuple[UnknownOption, ...]:
         """Return the given options that the connector does not know. None of them is much like one that it knows."""
@@ -548,6 +557,8 @@ class Config(Options):
         """Return the s3:// address of `key(*names)`."""
         return str(S3Address(self.bucket_name, self.key(*names)))
 
+
+_CHOOSING_TABLES = frozenset({"table_type", "naming", "table_prefix", "database_strategy"})
 
 _SECRET_SETTING = re.compile(r"secret|password|token|access[._-]?key", re.IGNORECASE)
 

@@ -11,6 +11,7 @@ from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.upload import PendingUpload
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.partitioning.spec import Partitioning, PartitionValue, SortOrder
+from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.types import ColumnType, Field
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class FilePlan:
     sync_id: int | None
     partitioning: Partitioning | None = None
     sort_order: SortOrder | None = None
+    metadata: tuple[Field, ...] = METADATA_COLUMNS
+    """The metadata columns as the table has them: the time of extraction may be in milliseconds since 1970."""
     dedup: Deduplication | None = None
     """Records are rejects if their key cannot be kept as sent, or their cursor is lost (one that is cut is kept).
     None if rows are not deduplicated."""

@@ -92,7 +92,9 @@ def _derived_from(schema: JsonSchema) -> _Derived:
     declared = _only_type(schema.get("type"))
     if declared == "object":
         properties = schema.get("properties")
-        return "struct" if _is_schema(properties) and properties and _closed(properties) else "JSON"
+        if not _is_schema(properties) or not properties or schema.get("additionalProperties"):
+            return "JSON"
+        return "struct" if _closed(properties) else "JSON"
     if declared == "array":
         return _array(schema)
     if declared == "number" and schema.get("airbyte_type") == "integer":

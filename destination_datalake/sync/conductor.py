@@ -56,6 +56,7 @@ from destination_datalake.sync.outcome import BatchOutcome, SyncOutcome
 from destination_datalake.sync.releasing import Releasing
 from destination_datalake.sync.report import ActiveStages, Progress, Reporter
 from destination_datalake.sync.thread_pool import ThreadPool
+from destination_datalake.tables.aws_datalake import refuse_unchanged_configuration
 from destination_datalake.tables.factory import TableFactory
 from destination_datalake.tables.glue.database import Databases
 from destination_datalake.tables.glue.rejects_table import RejectsTable
@@ -99,7 +100,8 @@ def run_sync(
 
     0: every stream is committed and published. 1: a stream or the sync has failed, as a TRACE ERROR says. 143: SIGTERM;
     what was read is committed and its states are released. Raises ConnectorError, before anything is read, if the
-    catalog cannot be synced, the data location cannot be governed, or there is no disk to buffer records on.
+    catalog cannot be synced, tables of another connector would be left behind, the data location cannot be governed, or
+    there is no disk to buffer records on.
     """
     raise_limit()
     termination.on_request(partial(out.give_up_after, TERMINATION_SECONDS))
@@ -112,6 +114,7 @@ def run_sync(
     tables = TableNaming.of(config).tables_of(streams)
     access = aws_access(config)
     require_partition_source(config, streams, tables, access)
+    refuse_unchanged_configuration(tables, config, access)
     sync_name = uuid.uuid4().hex[:12]
     policy = Policy.of(config)
     governance = Governance(policy, access)

@@ -9,19 +9,22 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from destination_datalake.aws.errors import explain
+from destination_datalake.errors import ConnectorError, SyncRefused
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.aws_datalake import inherit_types
 from destination_datalake.schema.glue import parse_glue_type
 from destination_datalake.schema.names import AWS_DATALAKE, METADATA_NAMES, Naming
 from destination_datalake.schema.types import Field
+from destination_datalake.tables import s3_data_lake
 from destination_datalake.tables.layout.location import is_inside
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.ownership import TableOwner
-from destination_datalake.tables.table import TableName
+from destination_datalake.tables.table import TableConflict, TableName, cannot_write
 
 if TYPE_CHECKING:
     from mypy_boto3_glue import GlueClient
@@ -49,6 +52,7 @@ _PARTITIONINGS: Mapping[tuple[str, ...], str] = {
 """The values of its option `partitioning`, by the ends of the names of the keys."""
 
 _SHOWN = 10
+_CONCURRENT_CALLS = 8
 _NAMING = "naming.style aws_datalake"
 _SEE = "docs/operating/migrating.md has the whole configuration"
 
@@ -131,10 +135,12 @@ class InheritedTable:
 
     def options(self, config: Config) -> tuple[str, ...]:
         """Return the options, each with its value, that must be changed for a sync to continue the table."""
+        # Columns keep their names in any style.
+        finds_table = TableNaming.of(config).table_of(self.stream).table == self.name.table
         required = {
             "table_type HIVE": config.table_type == "HIVE",
             f"format.format_type {self.format_type}": config.format.format_type == self.format_type,
-            _NAMING: config.naming.style == "aws_datalake",
+            _NAMING: config.naming.style == "aws_datalake" or finds_table,
             "table_prefix empty": not config.table_prefix,
             "database_strategy namespace": config.database_strategy == "namespace" or self.stream.namespace is None,
             "bucket_prefix as it was": config.follow_table_location or is_inside(self.location, config.uri("")),
@@ -155,25 +161,61 @@ def migration_note(glue_tables: Sequence[TableTypeDef], config: Config) -> str |
     database = config.lakeformation_database_name
     existing = {TableName(database, glue_table["Name"]) for glue_table in glue_tables}
     inherited = (InheritedTable.of(database, database, glue_table) for glue_table in glue_tables)
-    abandoned = [
-        (table, target)
-        for table in inherited
-        if table is not None
-        and table.location.startswith(f"s3://{config.bucket_name}/")
-        and (target := _target_instead(table, config, existing)) is not None
-    ]
+    ours = (table for table in inherited if table is not None and _is_in_bucket(table, config))
+    found = ((table, _target_instead(table, config, existing)) for table in ours)
+    return _note([(table, target) for table, target in found if target is not None], config)
+
+
+def refuse_unchanged_configuration(streams: Mapping[StreamId, TableName], config: Config, access: AwsAccess) -> None:
+    """Refuse a sync with the options of AWS Datalake alone if some stream's table would not be continued with them.
+
+    The other streams would begin to go on here, with states from there: half of the connection would have moved.
+    `streams` have their tables. Raises SyncRefused (config_error). What Glue does not tell is left to the streams.
+    """
+    if config.chooses_tables:
+        return
+    glue = access.client("glue")
+
+    def abandoned(stream: StreamId, target: TableName) -> tuple[InheritedTable, TableName] | None:
+        name = _inherited_name(stream, config)
+        try:
+            glue_table = _glue_table(glue, name)
+            table = InheritedTable.of(name.database, config.lakeformation_database_name, glue_table or {})
+            if table is None or not _is_in_bucket(table, config):
+                return None
+            existing = {name} if target == name or _glue_table(glue, target) is None else {name, target}
+        except Exception as error:
+            if (failure := explain(error, doing="look for a table of AWS Datalake", resource=str(name))) is None:
+                raise
+            _logger.info(failure.message)
+            return None
+        instead = _target_instead(table, config, existing)
+        return None if instead is None else (table, instead)
+
+    with ThreadPoolExecutor(_CONCURRENT_CALLS) as pool:
+        found = [each for each in pool.map(abandoned, streams.keys(), streams.values()) if each is not None]
+    if (note := _note(found, config)) is not None:
+        raise SyncRefused(f"{note} Nothing was written.")
+
+
+def _note(abandoned: Sequence[tuple[InheritedTable, TableName]], config: Config) -> str | None:
     if not abandoned:
         return None
     options = dict.fromkeys(option for table, _ in abandoned for option in table.options(config))
     shown = [_describe(table, target) for table, target in abandoned[:_SHOWN]]
     more = [f"and {len(abandoned) - _SHOWN} more like these"] if len(abandoned) > _SHOWN else []
     unknown = any(table.partitioned and table.keys is None for table, _ in abandoned)
+    others = "" if config.chooses_tables else "table_type, if they are none of this connection's, or "
     return (
         f"Airbyte's AWS Datalake destination has left tables here: {'; '.join(shown + more)}. "
         + (f"To continue them, set {_listed(options)}. " if options else "")
         + ("Tables with other partition keys than that connector's cannot be continued. " if unknown else "")
-        + f"To begin others beside them, set table_prefix; {_SEE}."
+        + f"To begin others beside them, set {others}table_prefix; {_SEE}."
     )
+
+
+def _is_in_bucket(table: InheritedTable, config: Config) -> bool:
+    return table.location.startswith(f"s3://{config.bucket_name}/")
 
 
 def _target_instead(table: InheritedTable, config: Config, existing: Collection[TableName]) -> TableName | None:
@@ -196,37 +238,48 @@ def _describe(table: InheritedTable, target: TableName) -> str:
     return f"{kind} {table.name} ({table.format_type}), whose stream {table.stream} {instead}"
 
 
-def warn_of_second_table(stream: StreamId, name: TableName, config: Config, access: AwsAccess) -> None:
-    """Warn if a sync is about to begin table `name` beside the one that AWS Datalake created for the stream.
+def refuse_second_table(stream: StreamId, name: TableName, config: Config, access: AwsAccess) -> None:
+    """Refuse to begin table `name` beside the one that another connector of Airbyte's created for the stream.
 
-    Asks Glue only if that connector would have chosen another name. An error of Glue's is logged, not raised.
+    Asks Glue only if that connector would have chosen another name, and if no table_prefix asks for new tables. Raises
+    TableConflict, or ConnectorError if Glue does not answer. A missing permission is logged: then there is no answer.
     """
-    namespace = stream.namespace or config.lakeformation_database_name
-    inherited_name = TableName(AWS_DATALAKE.database(namespace), AWS_DATALAKE.identifier(stream.name))
-    if inherited_name == name:
+    others = dict.fromkeys((_inherited_name(stream, config), s3_data_lake.table_of(stream, config)))
+    others.pop(name, None)
+    if not others or config.table_prefix:
         return
     glue = access.client("glue")
     try:
-        glue_table = _glue_table(glue, inherited_name)
-        if glue_table is None or _glue_table(glue, name) is not None:
+        found = {other: glue_table for other in others if (glue_table := _glue_table(glue, other)) is not None}
+        if not found or _glue_table(glue, name) is not None:
             return
     except Exception as error:
-        failure = explain(error, doing="look for a table of AWS Datalake beside", resource=str(name))
+        failure = explain(error, doing="look for a table of another connector beside", resource=str(name))
         if failure is None:
             raise
-        _logger.info("%s Only a warning depends on it.", failure.message)
+        if failure.missing is None:
+            raise ConnectorError(failure) from error
+        _logger.info("%s If there is such a table, it gets no more records.", failure.message)
         return
-    table = InheritedTable.of(inherited_name.database, config.lakeformation_database_name, glue_table)
-    if table is not None:
-        _logger.warning(
-            "Stream %s begins a new table %s. Table %s, which Airbyte's AWS Datalake destination created for it, stays "
-            "as it is and gets no more records. To continue that one, set %s; %s.",
-            stream,
-            name,
-            inherited_name,
-            _listed(table.options(config)),
-            _SEE,
+    for other, glue_table in found.items():
+        inherited = InheritedTable.of(other.database, config.lakeformation_database_name, glue_table)
+        if inherited is not None:
+            connector, options = "Airbyte's AWS Datalake destination", inherited.options(config)
+        elif s3_data_lake.is_of_s3_data_lake(glue_table):
+            connector, options = s3_data_lake.CONNECTOR, (s3_data_lake.NAMING,)
+        else:
+            continue
+        problem = (
+            f"it would be a second table beside {other}, which {connector} created for the stream, and have only what "
+            f"is sent from now on. To continue that one, set {_listed(options)}; to begin another one, set "
+            f"table_prefix; {_SEE}."
         )
+        raise TableConflict(cannot_write(stream, name, problem))
+
+
+def _inherited_name(stream: StreamId, config: Config) -> TableName:
+    namespace = stream.namespace or config.lakeformation_database_name
+    return TableName(AWS_DATALAKE.database(namespace), AWS_DATALAKE.identifier(stream.name))
 
 
 def how_to_continue(glue_table: Mapping[str, Any]) -> str | None:
@@ -240,35 +293,29 @@ def how_to_continue(glue_table: Mapping[str, Any]) -> str | None:
     )
 
 
-def inherited_columns(
-    table: TableName, stream: Stream, columns: Sequence[Field], naming: Naming, glue_table: Mapping[str, Any]
-) -> tuple[Field, ...]:
-    """Return the stream's columns in a Glue table; in an inherited one, with the types that AWS Datalake gave them.
+def column_naming(naming: Naming, glue_table: Mapping[str, Any]) -> Naming:
+    """Return how a table's columns are named: in an inherited one as AWS Datalake did, whatever `naming` is.
 
-    Warns of fields that get a second column because `naming` is not that connector's.
+    A field for which an earlier sync has begun a second column, named by `naming`, keeps that one.
     """
+    if naming == AWS_DATALAKE or not is_inherited(glue_table):
+        return naming
+    columns = glue_table["StorageDescriptor"]["Columns"]
+    begun = {column["Name"]: column.get("Comment") for column in columns}
+
+    def spelling(source: str) -> str:
+        own = naming.identifier(source)
+        return own if begun.get(own) == source else AWS_DATALAKE.identifier(source)
+
+    return Naming(AWS_DATALAKE.style, spelling, AWS_DATALAKE.spelling_inside)
+
+
+def inherited_types(stream: Stream, columns: Sequence[Field], glue_table: Mapping[str, Any]) -> tuple[Field, ...]:
+    """Return the stream's columns in a Glue table; in an inherited one, with the types that AWS Datalake gave them."""
     if not is_inherited(glue_table):
         return tuple(columns)
     glue_columns = glue_table["StorageDescriptor"]["Columns"]
     existing = {column["Name"]: parse_glue_type(column.get("Type", "")) for column in glue_columns}
-    names = {column.name for column in columns}
-    second = [
-        f"{name} beside {inherited}"
-        for name, source in ((column.name, column.source) for column in columns if not column.parents)
-        if name not in existing
-        and (inherited := AWS_DATALAKE.identifier(source)) in existing
-        and inherited not in names
-    ]
-    if second and naming != AWS_DATALAKE:
-        more = [f"and {len(second) - _SHOWN} more"] if len(second) > _SHOWN else []
-        _logger.warning(
-            "Stream %s begins new columns in table %s, which Airbyte's AWS Datalake destination created: %s. To "
-            "continue the old ones, set naming.style aws_datalake; %s.",
-            stream.id,
-            table,
-            ", ".join(second[:_SHOWN] + more),
-            _SEE,
-        )
     return inherit_types(columns, stream.json_schema, existing)
 
 

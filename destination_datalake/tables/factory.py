@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from destination_datalake.files.plan import FilePlan
-from destination_datalake.schema.columns import stream_columns
-from destination_datalake.schema.types import Nested, NumericTypes
-from destination_datalake.tables.aws_datalake import warn_of_second_table
+from destination_datalake.tables.aws_datalake import refuse_second_table
 from destination_datalake.tables.layout.location import TableLocation
 from destination_datalake.tables.layout.partitions import TableLayout
 from destination_datalake.tables.limits import ColumnLimits
@@ -34,15 +32,16 @@ class TableFactory:
     jobs: Jobs
 
     def open(self, stream: Stream, name: TableName) -> Table:
-        """Return the stream's table, which still has to be prepared. Warns if an inherited table is left behind.
+        """Return the stream's table, which still has to be prepared.
 
-        Raises TableConflict if the stream has more columns than the options or the catalog allow.
+        Raises TableConflict if the stream has more columns than the options or the catalog allow, or if it would leave
+        an inherited table behind.
         """
         config, access = self.config, self.access
-        warn_of_second_table(stream.id, name, config, access)
+        refuse_second_table(stream.id, name, config, access)
         naming = TableNaming.of(config).naming
-        nested, depth = config.nested_of(*stream.id)
-        columns = stream_columns(stream.json_schema, NumericTypes(config.numeric_types), naming, Nested(nested), depth)
+        layout = TableLayout(stream, config, TableLocation.of(config, stream.id, name, naming))
+        columns = layout.columns(naming)
         own = {column.name: column.type for column in columns}
         ColumnLimits.of(config, stream.id).require(stream.id, name, {}, own)
         plan = FilePlan(
@@ -57,7 +56,6 @@ class TableFactory:
             sync_id=stream.sync_id,
         )
         owner = TableOwner(stream.id, naming)
-        layout = TableLayout(stream, config, TableLocation.of(config, stream.id, name, naming))
         conflicts = config.schema_conflicts
         # Each kind is imported only if it is asked for: PyIceberg takes a second.
         if config.table_type == "ICEBERG":

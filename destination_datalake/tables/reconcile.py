@@ -74,6 +74,7 @@ def reconcile(
     type_names: Mapping[str, str],
     policy: SchemaConflicts,
     limits: ColumnLimits,
+    metadata: Sequence[Field] = METADATA_COLUMNS,
 ) -> Reconciliation:
     """Return what lets the metadata columns and the stream's own be written to an existing table.
 
@@ -81,11 +82,10 @@ def reconcile(
     catalog's names for them. Raises TableConflict if a column with the name of a metadata column has another type, or
     if a column cannot hold the stream's values and `policy` is `fail`, or if new columns exceed `limits`.
     """
-    sent = (*METADATA_COLUMNS, *columns)
+    sent = (*metadata, *columns)
     evolution = evolve(existing, sent)
-    metadata = len(METADATA_COLUMNS)
     widened = {change.path[0] for change in evolution.changes if isinstance(change, Widen)}
-    for column, written in zip(METADATA_COLUMNS, evolution.columns[:metadata], strict=True):
+    for column, written in zip(metadata, evolution.columns, strict=False):
         if written != column or column.name in widened:
             raise table_conflict(
                 stream,
@@ -104,7 +104,7 @@ def reconcile(
     for conflict in conflicts:
         _warn_once(stream, table, conflict)
     limits.require(stream, table, existing, apply_changes(existing, evolution.changes))
-    return Reconciliation(evolution.changes, evolution.columns[metadata:], conflicts)
+    return Reconciliation(evolution.changes, evolution.columns[len(metadata) :], conflicts)
 
 
 @cache

@@ -59,6 +59,7 @@ _INHERITED = (
     ('{"$ref": "WellKnownTypes.json#/definitions/Date"}', "string"),
     ("{}", "string"),
     ('{"type": "object", "properties": {"id": {"type": "integer"}}}', "struct<id:bigint>"),
+    ('{"type": "object", "properties": {"id": {"type": "integer"}}, "additionalProperties": true}', "string"),
     ('{"type": "object"}', "string"),
     ('{"type": "object", "properties": {"id": {"type": "integer"}, "more": {"type": "object"}}}', "string"),
     ('{"type": "array", "items": {"type": "string"}}', "array<string>"),

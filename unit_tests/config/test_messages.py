@@ -119,3 +119,43 @@ def test_no_message_and_no_repr_shows_a_secret(wrong: dict[str, Any]) -> None:
     config = Config.parse(options())
 
     assert KEYS["aws_secret_access_key"] not in repr(config) + str(config) + refusal(options(**wrong))
+
+
+S3_DATA_LAKE: dict[str, Any] = {
+    "access_key_id": "AKIA1234",
+    "secret_access_key": "s3cr3t/9876",
+    "s3_bucket_name": "lake",
+    "s3_bucket_region": "eu-west-1",
+    "warehouse_location": "s3://lake/warehouse",
+    "main_branch_name": "main",
+    "catalog_type": {"catalog_type": "GLUE", "glue_id": "123456789012", "database_name": "landing"},
+}
+
+
+def test_options_of_s3_data_lake_are_answered_with_those_that_are_meant() -> None:
+    """Each of them, and no value."""
+    said = refusal(S3_DATA_LAKE)
+
+    assert "credentials is missing." in said
+    [line] = [line for line in said.splitlines() if "S3 Data Lake" in line]
+    for key in ("access_key_id", "s3_bucket_name", "s3_bucket_region", "warehouse_location", "main_branch_name"):
+        assert f"{key} is " in line
+    assert "warehouse_location is bucket_name and bucket_prefix" in line
+    assert "catalog_type.database_name is lakeformation_database_name" in line
+    assert "s3_endpoint" not in line
+    assert "docs/operating/migrating.md" in line
+    assert not any(value in said for value in ("s3cr3t", "AKIA1234", "s3://lake"))
+
+
+@pytest.mark.parametrize("kind", ["NESSIE", "REST", "POLARIS"])
+def test_tables_in_other_catalogs_of_s3_data_lake_cannot_be_continued(kind: str) -> None:
+    said = refusal(
+        {**S3_DATA_LAKE, "catalog_type": {"catalog_type": kind, "server_uri": "https://a", "namespace": "b"}}
+    )
+
+    assert f"Tables in a catalog of type {kind} cannot be continued." in said
+
+
+@pytest.mark.parametrize("catalog", ["GLUE", None, [], {}])
+def test_half_a_configuration_of_s3_data_lake_is_recognised(catalog: object) -> None:
+    assert "warehouse_location is bucket_name" in refusal({"warehouse_location": "s3://lake", "catalog_type": catalog})

@@ -170,8 +170,8 @@ def test_the_policy_to_copy_is_valid_json() -> None:
 
 
 def to_add() -> dict[str, Any]:
-    """Return the options that docs/operating/migrating.md adds to a configuration."""
-    [block] = re.findall(r"```json\n(.+?)```", text("docs/operating/migrating.md"), re.DOTALL)
+    """Return the options that docs/operating/migrating.md adds to a configuration of AWS Datalake."""
+    [block, _] = re.findall(r"```json\n(.+?)```", text("docs/operating/migrating.md"), re.DOTALL)
     added: dict[str, Any] = json.loads(block)
     return added
 

@@ -94,7 +94,18 @@ DERIVED: list[tuple[dict[str, Any], str, ColumnType]] = [
     (an_object(a={"oneOf": [STRING, INTEGER]}), "string", Json()),
     (an_object(a={"type": "array"}), "string", Json()),
     (an_object(a=an_array(an_object(b={"type": "object"}))), "string", Json()),
+    # So does one that names its properties and allows others: undeclared members are in the text.
+    ({**an_object(a=INTEGER), "additionalProperties": True}, "string", Json()),
+    ({**an_object(a=INTEGER), "additionalProperties": {"type": "string"}}, "string", Json()),
+    ({**an_object(a=INTEGER), "additionalProperties": False}, "struct<a:bigint>", a_struct(a=Int64())),
+    ({**an_object(a=INTEGER), "additionalProperties": {}}, "struct<a:bigint>", a_struct(a=Int64())),
+    (an_object(a={**an_object(b=NUMBER), "additionalProperties": True}), "struct<a:string>", a_struct(a=Json())),
     # Arrays
+    (
+        an_array({**an_object(a=NUMBER), "additionalProperties": True}),
+        "array<struct<a:double>>",
+        List(a_struct(a=Float64())),
+    ),
     (an_array(STRING), "array<string>", List(String())),
     (an_array(INTEGER), "array<bigint>", List(Int64())),
     (an_array(NUMBER), "array<double>", List(Float64())),

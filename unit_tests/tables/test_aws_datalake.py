@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,14 +9,16 @@ import pytest
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess
 from destination_datalake.config.options import Config
+from destination_datalake.errors import ConnectorError
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.tables.aws_datalake import (
     InheritedTable,
     how_to_continue,
     is_inherited,
     migration_note,
-    warn_of_second_table,
+    refuse_second_table,
 )
+from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.table import TableName
 from unit_tests.cloud import BUCKET
 
@@ -135,12 +136,12 @@ def test_no_note_of_a_stream_that_has_a_second_table_already() -> None:
     assert note(tables) is None
 
 
-def test_no_note_of_a_table_that_a_sync_already_writes_to_with_another_naming() -> None:
-    columns = ("id", "orderno", "_airbyte_raw_id", "order_no")
-    tables = [glue_table("orders", "s3://lake/raw/landing/orders/", columns=columns)]
+def test_no_note_of_a_table_whose_columns_other_options_would_name_differently() -> None:
+    """Its columns keep their names."""
+    tables = [glue_table("orders", "s3://lake/raw/landing/orders/", columns=("id", "orderno"))]
 
     assert note(tables, table_type="HIVE") is None
-    assert "set table_type HIVE and naming.style" in (note(tables) or "")
+    assert "set table_type HIVE. " in (note(tables) or "")
 
 
 def test_a_note_of_many_tables_names_ten_and_the_options_once() -> None:
@@ -148,24 +149,30 @@ def test_a_note_of_many_tables_names_ten_and_the_options_once() -> None:
 
     assert said is not None
     assert "table landing.t09 (Parquet), whose stream t09 cannot be added to as it is; and 2 more like these." in said
-    assert said.count("To continue them, set table_type HIVE and naming.style aws_datalake.") == 1
+    assert said.count("To continue them, set table_type HIVE.") == 1
 
 
-def test_an_error_of_glue_s_is_logged_and_not_raised(caplog: pytest.LogCaptureFixture) -> None:
+def test_no_second_table_is_begun_if_glue_does_not_say_whether_there_is_a_first_one() -> None:
     nobody_there = AwsAccess("us-east-1", AccessKeys("id", "secret"), "http://127.0.0.1:9", attempts=1)
 
-    with caplog.at_level(logging.INFO):
-        warn_of_second_table(StreamId(None, "orderItems"), TableName("landing", "order_items"), config(), nobody_there)
+    with pytest.raises(ConnectorError) as raised:
+        refuse_second_table(StreamId(None, "orderItems"), TableName("landing", "order_items"), config(), nobody_there)
 
-    [said] = caplog.records
-    assert said.levelno == logging.INFO
-    assert "Only a warning depends on it." in said.getMessage()
+    assert raised.value.failure.type == "transient_error"
 
 
-def test_glue_is_asked_only_about_streams_that_aws_datalake_named_differently() -> None:
+@pytest.mark.parametrize(
+    ("stream", "options"), [("orders", {}), ("orderItems", {"table_prefix": "raw_"}), ("order_items", {})]
+)
+def test_glue_is_asked_only_about_streams_that_aws_datalake_named_differently(
+    stream: str, options: Mapping[str, Any]
+) -> None:
     nobody_there = AwsAccess("us-east-1", AccessKeys("id", "secret"), "nonsense that would raise")
+    options_ = config(**options)
 
-    warn_of_second_table(StreamId(None, "orders"), TableName("landing", "orders"), config(), nobody_there)
+    refuse_second_table(
+        StreamId(None, stream), TableNaming.of(options_).table_of(StreamId(None, stream)), options_, nobody_there
+    )
 
 
 def test_the_options_to_continue_are_those_of_inherited_tables_only() -> None:

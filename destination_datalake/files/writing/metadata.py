@@ -10,11 +10,12 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
-from destination_datalake.files.plan import Arrival
+from destination_datalake.files.plan import Arrival, FilePlan
 from destination_datalake.records.block import Decoded, Places, numbers_of
-from destination_datalake.records.changes import CHANGES_TYPE
+from destination_datalake.records.changes import CHANGES_TYPE, changes_array
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.columns import CHANGE, METADATA_COLUMNS
+from destination_datalake.schema.types import Int64
 
 _NO_CHANGES = pa.array([], arrow_type(CHANGE))
 _META_TYPE = cast("pa.StructType", arrow_type(METADATA_COLUMNS[2].type))
@@ -25,17 +26,28 @@ _HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.
 """The two hexadecimal digits of every byte, as one 16-bit number each."""
 
 
-def metadata_columns(
-    ids: pa.StringArray, decoded: Decoded, generation: int | None, sync_id: int | None
-) -> list[pa.Array[Any]]:
-    """Return the four columns in order: raw id, extracted at, meta, generation id."""
+def metadata_columns(ids: pa.StringArray, decoded: Decoded, plan: FilePlan) -> list[pa.Array[Any]]:
+    """Return the four columns of `plan.metadata` in order: raw id, extracted at, meta, generation id."""
     rows = decoded.rows
+    extracted_at: pa.Array[Any] = decoded.extracted_at
     changes = decoded.changes
     if changes is None:
         offsets = pa.array(np.zeros(rows + 1, np.int32), pa.int32())
         changes = pa.ListArray.from_arrays(offsets, _NO_CHANGES, type=CHANGES_TYPE)
-    meta = pa.StructArray.from_arrays([_constant(sync_id, rows), changes], fields=list(_META_TYPE))
-    return [ids, decoded.extracted_at, meta, _constant(generation, rows)]
+    if plan.metadata[1].type == Int64():
+        # Tables of S3 Data Lake: times are milliseconds, and what is inside the columns is required.
+        extracted_at = extracted_at.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+        changes = _without_nulls(changes)
+    meta = pa.StructArray.from_arrays([_constant(plan.sync_id, rows), changes], fields=list(_META_TYPE))
+    return [ids, extracted_at, meta, _constant(plan.generation, rows)]
+
+
+def _without_nulls(changes: Any) -> pa.ListArray[Any]:
+    """Return the changes with empty texts for members that a source has left out."""
+    entries: Any = changes.values
+    members = [member.fill_null("") for member in entries.flatten()]
+    whole: Any = pa.StructArray.from_arrays(members, fields=list(entries.type))
+    return cast("pa.ListArray[Any]", changes_array(changes.offsets, whole))
 
 
 def raw_ids(rows: int) -> pa.StringArray:

@@ -13,7 +13,6 @@ from destination_datalake.files.plan import Arrival, FilePlan
 from destination_datalake.files.writing.metadata import OrderedIds, metadata_columns, raw_ids
 from destination_datalake.records.block import Decoded
 from destination_datalake.schema.arrow import arrow_field
-from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.narrowest import narrowest
 from destination_datalake.schema.types import Field
 
@@ -51,7 +50,7 @@ class BlockTables:
         if fitted != self.schema.columns:
             self.schema = _file_schema(fitted, self._plan)
         ids = raw_ids(decoded.rows) if self._ids is None else self._ids.of(decoded.places)
-        metadata = metadata_columns(ids, decoded, self._plan.generation, self._plan.sync_id)
+        metadata = metadata_columns(ids, decoded, self._plan)
         own = [
             array.cast(field.type, safe=False)
             for array, field in zip(decoded.columns, list(self.schema.arrow)[len(metadata) :], strict=True)
@@ -92,5 +91,5 @@ class WaitingRows:
 
 
 def _file_schema(columns: Sequence[Field], plan: FilePlan) -> FileSchema:
-    schema = pa.schema([arrow_field(column) for column in (*METADATA_COLUMNS, *columns)])
+    schema = pa.schema([arrow_field(column) for column in (*plan.metadata, *columns)])
     return FileSchema(tuple(columns), with_field_ids(schema, plan.field_ids) if plan.field_ids else schema)

@@ -24,7 +24,7 @@ from destination_datalake.files.plan import DataFile, FilePlan
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.evolution import AddColumn, evolve
 from destination_datalake.schema.types import Field
-from destination_datalake.tables.aws_datalake import inherited_columns
+from destination_datalake.tables.aws_datalake import column_naming, inherited_types
 from destination_datalake.tables.glue.glue_table import GlueTable, TableInput, TableVersion
 from destination_datalake.tables.glue.storage_descriptor import (
     change_columns,
@@ -114,8 +114,12 @@ class HiveTable:
         self._partition_keys = table_input.get("PartitionKeys") or []
         # A partition key is a column that no field may have.
         sources = column_sources(table_input) | {key["Name"].lower(): None for key in self._partition_keys}
-        columns = self._owner.name_columns(self.name, table_input["Parameters"], sources, self._columns)
-        self._columns = inherited_columns(self.name, self._stream, columns, self._owner.naming, table_input)
+        naming = column_naming(self._owner.naming, table_input)
+        columns = self._columns if naming == self._owner.naming else self._layout.columns(naming)
+        columns = replace(self._owner, naming=naming).name_columns(
+            self.name, table_input["Parameters"], sources, columns
+        )
+        self._columns = inherited_types(self._stream, columns, table_input)
         wanted = wanted_scheme(replace(self._layout, known=known_columns(table_input)), self._columns)
         self._scheme = scheme_of(self._stream.id, self.name, table_input, wanted, self._columns)
         location, generation = table_location(table_input), self._stream.generation

@@ -14,12 +14,22 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 from destination_datalake.files.plan import DataFile
 from destination_datalake.partitioning.spec import parse_transform
 from destination_datalake.protocol.catalog import Stream, StreamId
-from destination_datalake.schema.evolution import AddColumn, SchemaChange
+from destination_datalake.schema.columns import CHANGE
+from destination_datalake.schema.evolution import AddColumn, SchemaChange, Widen, evolve
+from destination_datalake.schema.iceberg import from_iceberg
+from destination_datalake.schema.types import Field
 from destination_datalake.tables.aws_datalake import how_to_continue
 from destination_datalake.tables.iceberg.layout.partitions import source_paths
 from destination_datalake.tables.table import TableConflict, TableName, table_conflict
 
 _NEWEST_FORMAT = 2
+
+_META = "_airbyte_meta"
+_METADATA_FIELDS = frozenset(
+    {_META, f"{_META}.sync_id", f"{_META}.changes", f"{_META}.changes.element"}
+    | {f"{_META}.changes.element.{field.name}" for field in CHANGE.fields}
+)
+"""The fields of the metadata columns that are inside others, or have others inside."""
 
 UNREADABLE = (
     "its metadata has what this connector cannot read: it writes format versions 1 and 2, without what came with later "
@@ -63,6 +73,21 @@ def incompatibility(metadata: TableMetadata) -> str | None:
     return None
 
 
+def foreign_metadata_column(schema: Schema, metadata: Sequence[Field]) -> str | None:
+    """Return a column with the name of a metadata column that cannot be written as one, or None."""
+    types = {field.name: from_iceberg(field.field_type) for field in schema.fields}
+    present = (column for column in metadata if column.name in types)
+    evolved = ((each.name, evolve({each.name: types[each.name]}, [each]), each) for each in present)
+    return next(
+        (
+            name
+            for name, evolution, column in evolved
+            if evolution.columns != (column,) or any(isinstance(each, Widen) for each in evolution.changes)
+        ),
+        None,
+    )
+
+
 def partition_field_named_like_one_of(changes: Sequence[SchemaChange], metadata: TableMetadata) -> str | None:
     """Return a field of any partition spec, if one of the new columns has its name, or None.
 
@@ -81,11 +106,22 @@ def required_column_besides(schema: Schema, written: Collection[str]) -> str | N
 def required_field_within(schema: Schema, written: Collection[str]) -> str | None:
     """Return the path of a required field whose nulls a data file does not count separately, or None.
 
-    Those are fields inside structs and lists of the written columns, and such structs and lists themselves.
+    Those are fields inside structs and lists of the written columns, and such structs and lists themselves. Those of
+    the metadata columns are always written: see `required_metadata_field`.
     """
     nested = (field for field in schema.fields if field.name in written and not field.field_type.is_primitive)
     paths = (path for field in nested for path, found in _flattened(field, "") if found.required)
-    return next(paths, None)
+    return next((path for path in paths if path not in _METADATA_FIELDS), None)
+
+
+def required_metadata_field(schema: Schema, without: Sequence[bool]) -> str | None:
+    """Return a required field for which the platform sends nothing, or None.
+
+    `without` says of the sync's id and the generation's whether that is so.
+    """
+    fields = (f"{_META}.sync_id", "_airbyte_generation_id")
+    required = {path for field in schema.fields for path, found in _flattened(field, "") if found.required}
+    return next((field for field, is_null in zip(fields, without, strict=True) if is_null and field in required), None)
 
 
 def required_column_with_nulls(file: DataFile, schema: Schema) -> str | None:
@@ -94,14 +130,14 @@ def required_column_with_nulls(file: DataFile, schema: Schema) -> str | None:
     return min(required & file.with_nulls, default=None)
 
 
-def required_conflict(stream: StreamId, table: TableName, column: str, why: str) -> TableConflict:
+def required_conflict(stream: StreamId, table: TableName, column: str, why: str, schema: Schema) -> TableConflict:
     """Return the conflict that a column is required; `why` is a clause that says what is missing."""
-    return table_conflict(
-        stream,
-        table,
-        f"its column {column} is required, and {why}. "
-        f"Make the column optional (ALTER TABLE ... ALTER COLUMN {column} DROP NOT NULL)",
-    )
+    statement = f"ALTER TABLE ... ALTER COLUMN {column} DROP NOT NULL"
+    if schema.find_field(column).field_id in schema.identifier_field_ids:
+        # Iceberg spec, Identifier Field IDs: they are required.
+        statement = f"ALTER TABLE ... DROP IDENTIFIER FIELDS {column}, then {statement}"
+    problem = f"its column {column} is required, and {why}. Make the column optional ({statement})"
+    return table_conflict(stream, table, problem)
 
 
 def too_wide_conflict(stream: StreamId, table: TableName, field: str) -> TableConflict:

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.metadata import TableMetadata
 
-from destination_datalake.tables.iceberg.compatibility import UNREADABLE, incompatibility
+from destination_datalake.schema.columns import METADATA_COLUMNS
+from destination_datalake.schema.s3_data_lake import EPOCH_METADATA_COLUMNS
+from destination_datalake.tables.iceberg import s3_data_lake
+from destination_datalake.tables.iceberg.compatibility import (
+    UNREADABLE,
+    foreign_metadata_column,
+    incompatibility,
+    required_field_within,
+)
 from destination_datalake.tables.iceberg.metadata.io import S3FileIO
+from destination_datalake.tables.iceberg.s3_data_lake import is_of_s3_data_lake
 from destination_datalake.tables.table import TableName
 
 if TYPE_CHECKING:
@@ -21,24 +31,52 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 
-def incompatible_tables(tables: Sequence[ListedTable], access: AwsAccess) -> Iterator[tuple[TableName, str]]:
-    """Yield the names of the tables that cannot be written to, and why, as `incompatibility` says it.
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """A table that no stream can be written to, and why (`problem`); or one of which there is something to know."""
+
+    table: TableName
+    problem: str | None
+    notes: tuple[str, ...] = ()
+
+
+def inspect_tables(tables: Sequence[ListedTable], access: AwsAccess) -> Iterator[Inspection]:
+    """Yield what the tables' metadata tells, as clauses about them. Nothing of those that are all well.
 
     Tables whose metadata cannot be fetched are left out, and logged.
     """
+    io = S3FileIO(access.client("s3"))
     for database, glue_table in tables:
         name = TableName(database, glue_table["Name"])
         try:
-            metadata = _metadata(glue_table.get("Parameters", {}).get("metadata_location", ""), access)
+            location = glue_table.get("Parameters", {}).get("metadata_location", "")
+            metadata = FromInputFile.table_metadata(io.new_input(location))
+            notes = tuple(_notes(name, metadata, io))
         except ValidationError:
-            yield name, UNREADABLE
+            yield Inspection(name, UNREADABLE)
             continue
         except Exception as error:  # Only a note depends on it.
             _logger.info("The metadata of table %s was not read: %s.", name, type(error).__name__)
             continue
-        if (reason := incompatibility(metadata)) is not None:
-            yield name, reason
+        if (problem := _problem(metadata)) is not None or notes:
+            yield Inspection(name, problem, notes)
 
 
-def _metadata(location: str, access: AwsAccess) -> TableMetadata:
-    return FromInputFile.table_metadata(S3FileIO(access.client("s3")).new_input(location))
+def _problem(metadata: TableMetadata) -> str | None:
+    if (problem := incompatibility(metadata)) is not None:
+        return problem
+    columns = EPOCH_METADATA_COLUMNS if is_of_s3_data_lake(metadata) else METADATA_COLUMNS
+    if (column := foreign_metadata_column(metadata.schema(), columns)) is not None:
+        return f"its column {column} has another type than this connector writes. Rename that column"
+    return None
+
+
+def _notes(name: TableName, metadata: TableMetadata, io: S3FileIO) -> Iterator[str]:
+    schema = metadata.schema()
+    if (column := required_field_within(schema, schema.column_names)) is not None:
+        yield (
+            f"its column {column} is required, so streams with a field {column.partition('.')[0]} are refused. Make "
+            f"the column optional (ALTER TABLE ... ALTER COLUMN {column} DROP NOT NULL)"
+        )
+    if is_of_s3_data_lake(metadata):
+        yield from s3_data_lake.notes(name, metadata, io)

@@ -18,6 +18,7 @@ from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchPropertyExceptio
 from pyiceberg.schema import Schema, index_by_name
 from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.table import Transaction
+from pyiceberg.table.refs import MAIN_BRANCH
 
 from destination_datalake.aws.withdrawal import Withdrawable, withdraw_all
 from destination_datalake.errors import ConnectorError
@@ -25,6 +26,7 @@ from destination_datalake.files.plan import DataFile, Deduplication, FilePlan, R
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.evolution import AddColumn, Widen, evolve
 from destination_datalake.schema.iceberg import iceberg_field
+from destination_datalake.schema.s3_data_lake import EPOCH_METADATA_COLUMNS, column_naming, inherit_types
 from destination_datalake.schema.types import Field, Float64
 from destination_datalake.tables.glue.glue_table import GlueTable
 from destination_datalake.tables.iceberg.compatibility import (
@@ -35,6 +37,7 @@ from destination_datalake.tables.iceberg.compatibility import (
     required_column_with_nulls,
     required_conflict,
     required_field_within,
+    required_metadata_field,
     too_wide_conflict,
 )
 from destination_datalake.tables.iceberg.dedup.definition import Definition, deduplication
@@ -47,6 +50,11 @@ from destination_datalake.tables.iceberg.layout.sorting import sort_order, sort_
 from destination_datalake.tables.iceberg.metadata.catalog import COMMENT
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from destination_datalake.tables.iceberg.promotion import Promotion
+from destination_datalake.tables.iceberg.s3_data_lake import (
+    is_of_s3_data_lake,
+    publish_staged,
+    require_no_equality_deletes,
+)
 from destination_datalake.tables.iceberg.schema import (
     apply_changes,
     column_sources,
@@ -59,6 +67,7 @@ from destination_datalake.tables.iceberg.write_modes.append import Append
 from destination_datalake.tables.iceberg.write_modes.choice import write_mode
 from destination_datalake.tables.iceberg.write_modes.generations import properties_of_new_table
 from destination_datalake.tables.iceberg.write_modes.mode import WriteMode
+from destination_datalake.tables.iceberg.write_modes.overwrite import Overwrite
 from destination_datalake.tables.limits import ColumnLimits
 from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.reconcile import Reconciliation, reconcile
@@ -179,7 +188,9 @@ class IcebergTable:
             metadata = transaction.table_metadata
             for file in files:
                 if (column := required_column_with_nulls(file, metadata.schema())) is not None:
-                    raise required_conflict(self._stream.id, self.name, column, "records have no value for it")
+                    raise required_conflict(
+                        self._stream.id, self.name, column, "records have no value for it", metadata.schema()
+                    )
                 if (field := too_wide(file, metadata)) is not None:
                     raise too_wide_conflict(self._stream.id, self.name, field.name)
             promotion.rewrite_files(table, transaction, promoted_to_double(table.schema(), metadata.schema()))
@@ -274,18 +285,34 @@ class IcebergTable:
         """Reconcile the schema and make the write mode's branch ready; return the mode and the columns to write."""
         self._require_compatible(table.metadata)
         sources = column_sources(table.metadata)
-        columns = self._owner.name_columns(self.name, table.properties, sources, self._columns)
-        type_names = {field.name: str(field.field_type) for field in table.schema().fields}
         existing, limits = column_types(table.metadata), ColumnLimits.of(self._layout.config, self._stream.id)
+        inherited, owner = is_of_s3_data_lake(table.metadata), self._owner
+        if inherited:
+            owner = replace(owner, naming=column_naming(owner.naming, existing))
+        columns = owner.name_columns(self.name, table.properties, sources, self._columns)
+        if inherited:
+            columns = inherit_types(columns, self._stream.json_schema, existing)
+            self._plan = replace(self._plan, metadata=EPOCH_METADATA_COLUMNS)
+        type_names = {field.name: str(field.field_type) for field in table.schema().fields}
         reconciled = reconcile(
-            self._stream.id, self.name, columns, existing, type_names, self._schema_conflicts, limits
+            self._stream.id,
+            self.name,
+            columns,
+            existing,
+            type_names,
+            self._schema_conflicts,
+            limits,
+            self._plan.metadata,
         )
         written = [column.name for column in (*METADATA_COLUMNS, *reconciled.columns)]
         if column := required_column_besides(table.schema(), written):
-            raise required_conflict(self._stream.id, self.name, column, "the stream has no such field")
+            raise required_conflict(self._stream.id, self.name, column, "the stream has no such field", table.schema())
+        nulls = (self._stream.sync_id is None, self._stream.generation is None)
+        if column := required_metadata_field(table.schema(), nulls):
+            raise required_conflict(self._stream.id, self.name, column, "the platform sends none", table.schema())
         if column := required_field_within(table.schema(), written):
             why = "whether nested records have a value for it would not be noticed"
-            raise required_conflict(self._stream.id, self.name, column, why)
+            raise required_conflict(self._stream.id, self.name, column, why, table.schema())
         if name := partition_field_named_like_one_of(reconciled.changes, table.metadata):
             raise table_conflict(
                 self._stream.id,
@@ -305,6 +332,10 @@ class IcebergTable:
         names = self._deduplication(reconciled.columns)
         definition = Definition.named(names, transaction.table_metadata.schema()) if names is not None else None
         mode = write_mode(self.name, self._stream, self._sync, table.metadata.properties, definition)
+        if mode.to_merge is not None and mode.to_merge.target == MAIN_BRANCH:
+            require_no_equality_deletes(self._stream.id, self.name, table)
+        if inherited and not isinstance(mode, Overwrite):
+            publish_staged(self.name, transaction)
         mode.begin(table, transaction)
         return mode, reconciled.columns
 

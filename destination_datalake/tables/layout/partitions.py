@@ -24,14 +24,15 @@ from destination_datalake.partitioning.spec import (
 )
 from destination_datalake.partitioning.templates import PathTemplate, path_template, time_parts
 from destination_datalake.partitioning.transforms import PERMITTED, permits
-from destination_datalake.schema.columns import METADATA_COLUMNS
+from destination_datalake.schema.columns import METADATA_COLUMNS, stream_columns
 from destination_datalake.schema.glue import describe_type
-from destination_datalake.schema.types import ColumnType, Date, Field, Struct, Timestamp
+from destination_datalake.schema.types import ColumnType, Date, Field, Nested, NumericTypes, Struct, Timestamp
 
 if TYPE_CHECKING:
     from destination_datalake.config.groups.layout import PartitioningUnits
     from destination_datalake.config.options import Config
     from destination_datalake.protocol.catalog import Stream
+    from destination_datalake.schema.names import Naming
     from destination_datalake.tables.layout.location import TableLocation
 
 _logger = logging.getLogger(__name__)
@@ -81,6 +82,11 @@ class TableLayout:
     config: Config
     location: TableLocation
     known: tuple[Field, ...] = ()
+
+    def columns(self, naming: Naming) -> tuple[Field, ...]:
+        """Return the stream's own columns in a new table whose names have this naming."""
+        numeric, (nested, depth) = NumericTypes(self.config.numeric_types), self.config.nested_of(*self.stream.id)
+        return stream_columns(self.stream.json_schema, numeric, naming, Nested(nested), depth)
 
     def iceberg_fields(self, columns: Sequence[Field]) -> tuple[PartitionField, ...] | None:
         """Return the partition fields of an Iceberg table.

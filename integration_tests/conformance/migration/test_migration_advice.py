@@ -7,32 +7,109 @@ import pytest
 from integration_tests.conformance.migration.aws_datalake import AwsDatalake, Format
 from integration_tests.conformance.migration.migrating import OPTIONS, on, sync
 from integration_tests.harness.lake import Lake
-from integration_tests.harness.messages import Json
+from integration_tests.harness.messages import Json, configured_catalog, configured_stream, record, status
 from integration_tests.harness.runs.platform import Platform
-from integration_tests.harness.warehouse import INTEGER, STRING, object_schema
+from integration_tests.harness.warehouse import INTEGER, META, STRING, object_schema
 
 DATE_TIME: Json = {"type": "string", "format": "date-time"}
 
 
+UNCHANGED: list[tuple[Format, Json]] = [
+    ("Parquet", {"format": {"format_type": "Parquet", "compression_codec": "SNAPPY"}}),
+    ("JSONL", {"format": {"format_type": "JSONL", "compression_codec": "UNCOMPRESSED"}}),
+]
+"""Configurations of that connector as they were."""
+
+
 @on("iceberg")
-def test_a_sync_that_begins_a_second_table_says_so_and_how_to_go_on_with_the_first(
-    lake: Lake, platform: Platform
+@pytest.mark.parametrize("prefix", ["", "raw_"])
+def test_a_sync_begins_no_second_table_beside_the_first_unless_a_prefix_asks_for_it(
+    lake: Lake, platform: Platform, prefix: str
 ) -> None:
-    """A warning names both tables and the options, once."""
+    """An error names both tables and the options that go on with the first, and those that begin another."""
     AwsDatalake(lake).append("orderItems", {"id": "bigint"}, [{"id": 1}])
-    schema = object_schema(id=INTEGER)
+    config = lake.config(table_type="ICEBERG", table_prefix=prefix)
 
-    runs = [sync(platform, lake.config(), schema, {"id": id}, stream="orderItems") for id in (2, 3)]
+    run = sync(platform, config, object_schema(id=INTEGER), {"id": 2}, stream="orderItems")
 
-    assert [run.exit_code for run in runs] == [0, 0]
-    assert lake.tables() == [(lake.database, "order_items"), (lake.database, "orderitems")]
-    [warning] = [text for text in runs[0].logs if "AWS Datalake" in text]
+    if prefix:
+        assert run.exit_code == 0, run.report()
+        assert lake.tables() == [(lake.database, "orderitems"), (lake.database, "raw_order_items")]
+        return
+    assert run.exit_code == 1
+    [error] = run.errors
+    assert error["failure_type"] == "config_error"
     assert (
-        f"Stream orderItems begins a new table {lake.database}.order_items. Table {lake.database}.orderitems, which "
-        "Airbyte's AWS Datalake destination created for it, stays as it is and gets no more records. To continue that "
-        "one, set table_type HIVE and naming.style aws_datalake" in warning
+        f"Cannot write stream orderItems to table {lake.database}.order_items: it would be a second table beside "
+        f"{lake.database}.orderitems, which Airbyte's AWS Datalake destination created for the stream, and have only "
+        "what is sent from now on. To continue that one, set table_type HIVE and naming.style aws_datalake"
+    ) in error["message"]
+    assert lake.tables() == [(lake.database, "orderitems")]
+
+
+@on("iceberg")
+def test_a_stream_that_has_a_second_table_already_goes_on_in_it(lake: Lake, platform: Platform) -> None:
+    schema = object_schema(id=INTEGER)
+    sync(platform, lake.config(), schema, {"id": 1}, stream="orderItems")
+    AwsDatalake(lake).append("orderItems", {"id": "bigint"}, [{"id": 1}])
+
+    run = sync(platform, lake.config(), schema, {"id": 2}, stream="orderItems")
+
+    assert run.exit_code == 0, run.report()
+    assert sorted(row["id"] for row in lake.rows(lake.database, "order_items")) == [1, 2]
+
+
+@on("hive-jsonl")
+@pytest.mark.parametrize(("format_", "options"), UNCHANGED)
+def test_an_unchanged_configuration_moves_no_part_of_a_connection(
+    lake: Lake, platform: Platform, format_: Format, options: Json
+) -> None:
+    """One stream's table cannot go on with it: check fails, and a sync is refused before any stream is written to."""
+    old = AwsDatalake(lake, format_, None)
+    old.append("users", {"id": "bigint"}, [{"id": 1}])
+    old.append("orderItems", {"id": "bigint"}, [{"id": 1}])
+    before, config, schema = lake.objects(), lake.config(**options), object_schema(id=INTEGER)
+    names = ("new", "users", "orderItems")
+    catalog = configured_catalog(*(configured_stream(name, schema) for name in names))
+    lines = [line for name in names for line in (record(name, {"id": 2}), status(name, "COMPLETE"))]
+
+    answer = platform.check(config).connection_status
+    run = platform.write(config, catalog, lines)
+
+    assert answer["status"] == "FAILED"
+    continued = "naming.style aws_datalake" if format_ == "JSONL" else "table_type HIVE and naming.style aws_datalake"
+    assert f"To continue them, set {continued}. " in answer["message"]
+    assert run.exit_code == 1
+    [error] = run.errors
+    assert error["failure_type"] == "config_error"
+    assert f"table {lake.database}.orderitems ({format_}), whose stream orderItems would now go to" in error["message"]
+    assert f"To continue them, set {continued}. " in error["message"]
+    assert run.states == []
+    assert lake.objects() == before
+    assert lake.tables() == [(lake.database, "orderitems"), (lake.database, "users")]
+
+
+@on("hive-jsonl")
+def test_an_unchanged_configuration_goes_on_with_the_columns_that_are_there(lake: Lake, platform: Platform) -> None:
+    """Those of JSON lines, whatever the names of fields are, at any depth."""
+    types = {"id": "bigint", "isActive": "boolean", "soldTo": "struct<zipCode:string>"}
+    row = {"id": 1, "isActive": True, "soldTo": {"zipCode": "a"}}
+    AwsDatalake(lake, "JSONL", None).append("users", types, [row])
+    schema = object_schema(
+        id=INTEGER, isActive={"type": "boolean"}, soldTo=object_schema(zipCode=STRING), newField=STRING
     )
-    assert not [text for text in runs[1].logs if "AWS Datalake" in text], "it has been begun"
+    config = lake.config(format={"format_type": "JSONL", "compression_codec": "UNCOMPRESSED"})
+    rows = [{**row, "id": id_, "newField": "b"} for id_ in (2, 3)]
+
+    answer = platform.check(config).connection_status
+    runs = [sync(platform, config, schema, row, stream="users") for row in rows]
+
+    assert answer == {"status": "SUCCEEDED"}
+    assert [run.exit_code for run in runs] == [0, 0], runs[0].report()
+    assert [*lake.columns(lake.database, "users")] == ["id", "isactive", "soldto", *META, "newfield"]
+    got = sorted(lake.rows(lake.database, "users"), key=lambda row: row["id"])
+    assert [(row["id"], row["isactive"]) for row in got] == [(id_, True) for id_ in (1, 2, 3)]
+    assert lake.columns(lake.database, "users")["soldto"].lower() == "struct<zipcode:string>"
 
 
 @on("iceberg")
@@ -40,7 +117,7 @@ def test_a_table_that_is_no_iceberg_table_is_refused_with_the_options_that_work(
     """The table stays as it is."""
     AwsDatalake(lake).append("orders", {"id": "bigint"}, [{"id": 1}])
 
-    run = sync(platform, lake.config(), object_schema(id=INTEGER), {"id": 2})
+    run = sync(platform, lake.config(table_type="ICEBERG"), object_schema(id=INTEGER), {"id": 2})
 
     assert run.exit_code == 1
     [error] = run.errors
@@ -53,17 +130,22 @@ def test_a_table_that_is_no_iceberg_table_is_refused_with_the_options_that_work(
 
 
 @on("hive-parquet")
-def test_columns_that_other_names_would_begin_are_named(lake: Lake, platform: Platform) -> None:
-    """A warning names them beside those that are there, and the option that goes on with them."""
-    AwsDatalake(lake).append("orders", {"id": "bigint", "orderNo": "string"}, [{"id": 1, "orderNo": "a"}])
+def test_a_field_keeps_the_second_column_that_an_earlier_sync_has_begun(lake: Lake, platform: Platform) -> None:
+    """Its rows since then are there; other fields go on in the first ones."""
+    old = {"id": "bigint", "orderNo": "string", "soldTo": "string"}
+    AwsDatalake(lake).append("orders", old, [{"id": 1, "orderNo": "a", "soldTo": "b"}])
+    entry: Any = lake.glue_table(lake.database, "orders")
+    entry["StorageDescriptor"]["Columns"].append({"Name": "order_no", "Type": "string", "Comment": "orderNo"})
+    kept: Any = {name: entry[name] for name in ("Name", "Parameters", "StorageDescriptor")}
+    lake.glue.update_table(DatabaseName=lake.database, TableInput=kept)
     config = lake.config(**{**OPTIONS, "naming": {"style": "snake_case"}})
+    schema = object_schema(id=INTEGER, orderNo=STRING, soldTo=STRING)
 
-    run = sync(platform, config, object_schema(id=INTEGER, orderNo=STRING), {"id": 2, "orderNo": "b"})
+    run = sync(platform, config, schema, {"id": 2, "orderNo": "c", "soldTo": "d"})
 
     assert run.exit_code == 0, run.report()
-    assert any(
-        "created: order_no beside orderno. To continue the old ones, set naming.style" in text for text in run.logs
-    )
+    [_, row] = sorted(lake.rows(lake.database, "orders"), key=lambda row: row["id"])
+    assert (row["orderno"], row["order_no"], row["soldto"]) == (None, "c", "d")
 
 
 @on("hive-parquet")
@@ -117,12 +199,12 @@ def test_a_table_that_was_partitioned_by_two_cursors_is_refused_and_stays_as_it_
 def test_check_says_which_options_go_on_with_the_tables_that_are_there(
     lake: Lake, platform: Platform, format_: Format, options: dict[str, Any], set_these: str
 ) -> None:
-    """In the message of a check that succeeds: the table, its stream, and what to set."""
+    """In the message of a check, which fails if none of the options choose tables: table, stream, and what to set."""
     AwsDatalake(lake, format_, None).append("orderItems", {"id": "bigint"}, [{"id": 1}])
 
     answer = platform.check(lake.config(**options)).connection_status
 
-    assert answer["status"] == "SUCCEEDED"
+    assert answer["status"] == ("SUCCEEDED" if options else "FAILED")
     assert f"table {lake.database}.orderitems ({format_}), whose stream orderItems" in answer["message"]
     assert f"To continue them, set {set_these}. " in answer["message"]
 

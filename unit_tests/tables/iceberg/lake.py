@@ -32,7 +32,6 @@ from destination_datalake.files.plan import DataFile, FilePlan, RewriteTask, Rew
 from destination_datalake.partitioning.spec import PartitionField, PartitionValue, Void
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.arrow import arrow_field
-from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.names import SNAKE_CASE
 from destination_datalake.schema.types import Field, Int64
 from destination_datalake.tables.iceberg.metadata.kept import METADATA
@@ -122,7 +121,7 @@ class Lake:
         """Write a data file with these rows of one partition, in the plan's columns or in `columns`."""
         plan = into.plan()
         columns = tuple(columns) or plan.columns
-        schema = pa.schema([arrow_field(field) for field in (*METADATA_COLUMNS, *columns)])
+        schema = pa.schema([arrow_field(field) for field in (*plan.metadata, *columns)])
         schema = with_field_ids(schema, plan.field_ids)
         body, footer = io.BytesIO(), io.BytesIO()
         with pq.ParquetWriter(body, schema, store_schema=False, write_statistics=statistics) as writer:

@@ -61,6 +61,38 @@ def test_an_incompatible_table_is_refused_and_left_unchanged(
     assert lake.load().metadata == before
 
 
+def test_a_required_column_of_the_connector_s_own_is_refused_only_if_the_platform_sends_nothing_for_it(
+    lake: Lake,
+) -> None:
+    """Of this sync it sends no id; a generation it has."""
+    sync_id = NestedField(3, "sync_id", LongType(), required=True)
+    lake.create(
+        Schema(
+            ID,
+            NestedField(2, "_airbyte_meta", StructType(sync_id), required=True),
+            NestedField(4, "_airbyte_generation_id", LongType(), required=True),
+        )
+    )
+
+    with pytest.raises(
+        TableConflict, match=r"its column _airbyte_meta\.sync_id is required, and the platform sends none"
+    ):
+        lake.open()
+    lake.load().update_schema(allow_incompatible_changes=True).make_column_optional("_airbyte_meta.sync_id").commit()
+
+    lake.open()
+
+
+@pytest.mark.parametrize("name", ["_airbyte_meta.more", "_airbyte_meta.changes.element.more"])
+def test_a_required_field_that_is_added_to_the_connector_s_own_is_refused(lake: Lake, name: str) -> None:
+    more = NestedField(5, "more", LongType(), required=True)
+    changes = NestedField(3, "changes", ListType(4, StructType(more), element_required=True))
+    lake.create(Schema(ID, NestedField(2, "_airbyte_meta", StructType(more if "changes" not in name else changes))))
+
+    with pytest.raises(TableConflict, match=f"its column {name} is required"):
+        lake.open()
+
+
 def test_a_table_of_format_version_3_is_refused(lake: Lake) -> None:
     lake.create(Schema(ID))
     lake.edit_metadata({"format-version": 3, "next-row-id": 0})

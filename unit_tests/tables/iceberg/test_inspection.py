@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
+import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField
+from pyiceberg.types import IcebergType, IntegerType, LongType, NestedField, StringType, StructType
 
 from destination_datalake.check.existing_tables import incompatible_tables_notes
 from destination_datalake.config.options import Config
 from destination_datalake.tables.glue.listing import ListedTable
+from destination_datalake.tables.table import TableConflict
 from unit_tests.config.examples import options
 from unit_tests.tables.iceberg.lake import Lake
 
@@ -42,6 +46,39 @@ def test_a_table_whose_metadata_cannot_be_read_is_in_a_note(lake: Lake) -> None:
     [note] = notes(lake)
 
     assert "its metadata has what this connector cannot read" in note
+
+
+def test_a_table_with_a_required_field_inside_a_struct_is_in_a_note(lake: Lake) -> None:
+    """Only streams with that struct are refused."""
+    buyer = StructType(NestedField(4, "name", StringType(), required=True))
+    lake.create(Schema(*FIELDS, NestedField(3, "buyer", buyer)))
+
+    [note] = notes(lake)
+
+    assert f"{lake.name}: its column buyer.name is required, so streams with a field buyer are refused." in note
+
+
+@pytest.mark.parametrize(
+    ("name", "type_", "is_refused"),
+    [
+        ("_airbyte_extracted_at", StringType(), True),
+        ("_airbyte_extracted_at", LongType(), True),
+        ("_airbyte_generation_id", IntegerType(), True),
+        ("_airbyte_generation_id", LongType(), False),
+        ("_airbyte_meta", StructType(NestedField(4, "sync_id", LongType())), False),
+    ],
+)
+def test_a_table_whose_metadata_column_has_another_type_is_in_a_note(
+    lake: Lake, name: str, type_: IcebergType, *, is_refused: bool
+) -> None:
+    """Exactly if a sync refuses it."""
+    lake.create(Schema(*FIELDS, NestedField(3, name, type_)))
+
+    told = notes(lake)
+    with pytest.raises(TableConflict, match=f"its column {name} has") if is_refused else nullcontext():
+        lake.open()
+
+    assert any(f"its column {name} has another type" in note for note in told) == is_refused
 
 
 def test_a_table_whose_metadata_is_gone_is_left_out(lake: Lake) -> None:

@@ -98,6 +98,10 @@ def _parquet(rows: pa.Table) -> bytes:
     return body.getvalue()
 
 
+SCHEMA = {"properties": {"id": {"type": "integer"}, "created_at": {"type": "string", "format": "date-time"}}}
+"""The stream's schema, of which tables of other connectors have columns with their names."""
+
+
 def _jsonl(rows: pa.Table) -> bytes:
     return b"".join(json.dumps(row, default=str).encode() + b"\n" for row in rows.to_pylist())
 
@@ -116,7 +120,7 @@ def sync(
     """Begin a sync of the stream, whose cursor is `created_at`."""
     minimum = generation if overwrite else None
     stream = Stream(
-        StreamId("shop", "Events"), {}, overwrite and generation is None, generation, minimum, None, ("created_at",)
+        StreamId("shop", "Events"), SCHEMA, overwrite and generation is None, generation, minimum, None, ("created_at",)
     )
     plan = FilePlan(format, "SNAPPY", tuple(columns), {}, "", False, 1, generation, None)
     access = access or cloud.access

@@ -1,0 +1,151 @@
+"""Iceberg tables of Airbyte's S3 Data Lake destination: how to recognise and continue them.
+
+That connector writes every sync to a branch, and makes the branch's head that of main when the sync has succeeded. What
+a failed sync has left on the branch is acknowledged: the platform does not send it again. In syncs with deduplication,
+it deletes former rows by equality deletes, unless it was told otherwise.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFileContent, ManifestContent
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update.snapshot import ManageSnapshots
+
+from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.schema.s3_data_lake import has_its_metadata_columns
+from destination_datalake.tables.iceberg.schema import column_types
+from destination_datalake.tables.iceberg.snapshots.deletes import Deletes
+from destination_datalake.tables.iceberg.snapshots.manifests import live_entries
+from destination_datalake.tables.ownership import TableOwner
+from destination_datalake.tables.table import TableName, table_conflict
+
+_logger = logging.getLogger(__name__)
+
+STAGING_PREFIX = "airbyte_staging"
+"""The name of its branch, or what the name begins with."""
+
+
+def is_of_s3_data_lake(metadata: TableMetadata) -> bool:
+    """Whether S3 Data Lake created the table, also if syncs of this connector have written to it since."""
+    return TableOwner.of(metadata.properties) is None and has_its_metadata_columns(column_types(metadata))
+
+
+def staged_ahead(metadata: TableMetadata) -> str | None:
+    """Return the branch of S3 Data Lake's with rows that come after all of main's; None if there is none.
+
+    Branches with another history than main's, as after a compaction of main, are not known to have such rows.
+    """
+    main = metadata.refs.get(MAIN_BRANCH)
+    for name, ref in sorted(metadata.refs.items()):
+        if name.startswith(STAGING_PREFIX) and (
+            main is None or main.snapshot_id in _ancestors(ref.snapshot_id, metadata)
+        ):
+            return name
+    return None
+
+
+def publish_staged(table: TableName, transaction: Transaction) -> None:
+    """Make the head of such a branch main's, as S3 Data Lake's next sync would; the branch stays."""
+    branch = staged_ahead(transaction.table_metadata)
+    if branch is None:
+        return
+    head = transaction.table_metadata.refs[branch].snapshot_id
+    _logger.warning(
+        "Table %s: its branch %s has rows that the S3 Data Lake destination acknowledged and a failed sync did not "
+        "publish. They are in its content now.",
+        table,
+        branch,
+    )
+    with ManageSnapshots(transaction) as snapshots:
+        snapshots.create_branch(head, MAIN_BRANCH)
+
+
+def equality_deletes(metadata: TableMetadata, io: FileIO) -> str | None:
+    """Return the branch, main or one that is ahead of it, with data files to which equality deletes apply, or None.
+
+    Manifests are read only if the snapshot counts such deletes, or does not say.
+    """
+    branch = staged_ahead(metadata) or MAIN_BRANCH
+    ref = metadata.refs.get(branch)
+    snapshot = metadata.snapshot_by_id(ref.snapshot_id) if ref is not None else None
+    return branch if snapshot is not None and _has_equality_deletes(snapshot, io) else None
+
+
+def require_no_equality_deletes(stream: StreamId, name: TableName, table: Table) -> None:
+    """Raise TableConflict if rows of the content, or of what is to become content, are deleted by equality deletes."""
+    if (branch := equality_deletes(table.metadata, table.io)) is not None:
+        problem = (
+            f"rows of its branch {branch} are deleted by equality deletes, which this connector does not apply when it "
+            f"deduplicates. {how_to_remove(name, branch)}"
+        )
+        raise table_conflict(stream, name, problem)
+
+
+def how_to_remove(table: TableName, branch: str) -> str:
+    """Return the statements by which Spark applies the equality deletes of a branch, as an imperative sentence."""
+    name = f"table => '{table}'"
+    publish = f"CALL system.fast_forward({name}, branch => 'main', to => '{branch}') and then "
+    return (
+        f"Let Spark apply them, once: {publish if branch != MAIN_BRANCH else ''}CALL system.rewrite_data_files({name}, "
+        "options => map('delete-file-threshold', '1'))"
+    )
+
+
+def notes(name: TableName, metadata: TableMetadata, io: FileIO) -> Iterator[str]:
+    """Yield what a sync would do otherwise with a table of S3 Data Lake than with its own, as clauses about it."""
+    if (branch := staged_ahead(metadata)) is not None:
+        yield f"a sync that appends publishes the rows of its branch {branch}, which a failed sync has left"
+    for other in _staged_elsewhere(metadata):
+        yield (
+            f"its branch {other} has another history than main, as after a compaction of main. If the last sync of S3 "
+            "Data Lake failed, it has rows that no sync publishes: refresh the stream. If not, drop it (ALTER TABLE "
+            f"{name} DROP BRANCH {other})"
+        )
+    if (branch := equality_deletes(metadata, io)) is not None:
+        yield (
+            "it has equality deletes, so syncs with deduplication are refused, others are not. "
+            f"{how_to_remove(name, branch)}"
+        )
+
+
+def _has_equality_deletes(snapshot: Snapshot, io: FileIO) -> bool:
+    if snapshot.summary is not None and snapshot.summary.get("total-equality-deletes") == "0":
+        return False
+    manifests = snapshot.manifests(io)
+    of_deletes = [each for each in manifests if each.content == ManifestContent.DELETES]
+    if not of_deletes:
+        return False
+    deletes = Deletes(entry for each in of_deletes for entry in live_entries(each, io))
+    if not deletes.with_equality:
+        return False
+    data = (entry for each in manifests if each.content == ManifestContent.DATA for entry in live_entries(each, io))
+    return any(
+        each.content == DataFileContent.EQUALITY_DELETES
+        for entry in data
+        for each in deletes.applying(entry.data_file, entry.sequence_number)
+    )
+
+
+def _staged_elsewhere(metadata: TableMetadata) -> Iterator[str]:
+    main = metadata.refs.get(MAIN_BRANCH)
+    if main is None:
+        return
+    published = {main.snapshot_id, *_ancestors(main.snapshot_id, metadata)}
+    for name, ref in sorted(metadata.refs.items()):
+        is_staging = name.startswith(STAGING_PREFIX) and ref.snapshot_id not in published
+        if is_staging and main.snapshot_id not in _ancestors(ref.snapshot_id, metadata):
+            yield name
+
+
+def _ancestors(snapshot_id: int, metadata: TableMetadata) -> Iterator[int]:
+    parents = {each.snapshot_id: each.parent_snapshot_id for each in metadata.snapshots}
+    current: int | None = snapshot_id
+    while (current := parents.get(current) if current is not None else None) is not None:
+        yield current
