@@ -1,4 +1,4 @@
-"""By which columns a table's rows are unique, kept in its properties by field id, so that it survives renaming.
+"""By which columns a table's rows are deduplicated, kept in its properties by field id, so that it survives renaming.
 
 What a merge is about: which rows it merges into which branch, and by what.
 """
@@ -14,19 +14,21 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot
 
 from destination_datalake.files.dedup.tasks import Versions
 from destination_datalake.files.plan import Deduplication
 from destination_datalake.schema.types import Field, List, Struct
 from destination_datalake.tables.iceberg.branches import PENDING_BRANCH
+from destination_datalake.tables.iceberg.snapshots.uniqueness import last_unique, says_unique, still_unique
 from destination_datalake.tables.table import TableName, table_conflict
 
 if TYPE_CHECKING:
     from destination_datalake.protocol.catalog import Stream
 
 UNIQUE_BY = "airbyte.dedup"
-"""The table property of the definition by which the content is unique. Whoever adds rows without regard to it removes
-it."""
+"""The table property of the definition by which the content was merged last; this connector's appends remove it. Which
+of the content's rows are unique is what its snapshots say (`snapshots/uniqueness.py`)."""
 
 PENDING_BY = "airbyte.dedup-pending"
 """The table property of the definition by which the rows on the pending branch are to be merged."""
@@ -110,11 +112,17 @@ class MergeScope:
     pending: str | None
 
     def is_unique(self, metadata: TableMetadata) -> bool:
-        """Whether no two rows of `target` have the same key, so that only pending ones have to be looked at."""
-        if self.target != MAIN_BRANCH:
-            return False
-        unique = Definition.of(UNIQUE_BY, metadata)
-        return unique is not None and unique.key == self.definition.key
+        """Whether no two rows of `target` have the same key."""
+        return self._goes_on(metadata) and still_unique(self.target, metadata) == says_unique(self.definition.key)
+
+    def last_unique(self, metadata: TableMetadata) -> Snapshot | None:
+        """Return the last snapshot of `target` of whose rows no two have the same key; None if there is none."""
+        return last_unique(self.target, self.definition.key, metadata) if self._goes_on(metadata) else None
+
+    def _goes_on(self, metadata: TableMetadata) -> bool:
+        """Whether the content was merged by the same key, and this connector has not appended to it since."""
+        by = Definition.of(UNIQUE_BY, metadata)
+        return self.target == MAIN_BRANCH and by is not None and by.key == self.definition.key
 
     def is_of_others(self, metadata: TableMetadata) -> bool:
         """Whether another sync has added pending rows that are to be merged by something else."""

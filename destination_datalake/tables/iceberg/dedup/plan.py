@@ -39,8 +39,9 @@ class Unmergeable(Exception):
 class MergePlan:
     """The files of a merge, as `table` has them.
 
-    The rows in `pending` are merged among themselves, and into those in `stored`. The last `arriving` of the pending
-    files are on another branch than the stored ones; the others stay in the table unless rows are removed from them.
+    The rows in `pending` are merged among themselves, and into those in `stored`, which are unique. The last `arriving`
+    of the pending files are on another branch than the stored ones; the others stay in the table unless rows are
+    removed from them: they are there because somebody has appended to the table, or replaced its content.
     """
 
     table: Table
@@ -162,14 +163,26 @@ def plan_merge(table: Table, scope: MergeScope, files: LiveFiles) -> MergePlan |
             "it lists a file more than once, so that its rows are there more than once. Write its files again (in "
             "Spark rewrite_data_files with rewrite-all), and sync again"
         )
-    if scope.is_unique(table.metadata):
-        pending, stored = arriving, content
-    else:
-        pending, stored = [*content, *arriving], []
+    unique = _unique(content, table, scope, files)
+    pending = [*(file for file in content if file.path not in unique), *arriving]
     if not pending:
         return None
+    stored = tuple(file for file in content if file.path in unique)
     listed_in = files.manifests_of_deletes(table, scope.target)
-    return MergePlan(table, scope, versions, arrow, tuple(pending), len(arriving), tuple(stored), listed_in)
+    return MergePlan(table, scope, versions, arrow, tuple(pending), len(arriving), stored, listed_in)
+
+
+def _unique(content: Sequence[LiveFile], table: Table, scope: MergeScope, files: LiveFiles) -> frozenset[str]:
+    """Return the paths of files of the content no two rows of which, in all of them, have the same key.
+
+    Those are the files of the last snapshot that was unique, unless rows that were deleted from them are back.
+    """
+    if scope.is_unique(table.metadata):
+        return frozenset(file.path for file in content)
+    if (snapshot := scope.last_unique(table.metadata)) is None:
+        return frozenset()
+    deletes = {file.path: set(file.state) for file in files.at(table, snapshot.snapshot_id)}
+    return frozenset(file.path for file in content if file.path in deletes and deletes[file.path] <= set(file.state))
 
 
 def _size(file: IcebergFile, id_: int, schema: Schema, expansion: float) -> int:
