@@ -70,9 +70,14 @@ class MergePlan:
         wanted = {str(id_).encode() for id_ in self.versions.columns}
         return pa.schema([field for field in self.schema if (field.metadata or {})[b"PARQUET:field_id"] in wanted])
 
+    @property
+    def pooled(self) -> int:
+        """How many of the pending files, the first, are on the branch of the stored ones."""
+        return len(self.pending) - self.arriving
+
     def arrives(self, number: int) -> bool:
         """Whether a pending file, by its number, is on another branch than the stored files."""
-        return number >= len(self.pending) - self.arriving
+        return number >= self.pooled
 
     @property
     def texts(self) -> frozenset[int]:

@@ -270,6 +270,17 @@ def test_a_table_whose_snapshots_do_not_say_that_they_are_unique_is_deduplicated
     assert reading.pooled == [2, 2]
 
 
+@pytest.mark.parametrize("raw_id", [None, "zzz"])
+def test_a_row_that_arrives_wins_over_one_of_others_that_is_as_late(orders: Orders, raw_id: str | None) -> None:
+    """Whatever raw ids those have: they have no order of arrival."""
+    orders.sync([named(1, "a", 1), named(2, "a", 1)], key=())
+    append(orders, named(1, "theirs", 1, _airbyte_raw_id=raw_id), named(3, "theirs", 1, _airbyte_raw_id=raw_id))
+
+    orders.sync([named(1, "ours", 1), named(3, "ours", 1)])
+
+    assert orders.names() == {1: "ours", 2: "a", 3: "ours"}
+
+
 def test_a_generation_that_main_was_rolled_back_to_is_overwritten_by_a_later_one(orders: Orders) -> None:
     """The property of the table has the later one, whose rows are gone."""
     orders.sync([named(1, "a", 1)])
