@@ -11,6 +11,7 @@ from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.metadata import TableMetadata
 
 from destination_datalake.tables.iceberg.compatibility import UNREADABLE, incompatibility
+from destination_datalake.tables.iceberg.dedup.definition import stranded
 from destination_datalake.tables.iceberg.metadata.io import S3FileIO
 from destination_datalake.tables.table import TableName
 
@@ -22,7 +23,7 @@ _logger = logging.getLogger(__name__)
 
 
 def incompatible_tables(tables: Sequence[ListedTable], access: AwsAccess) -> Iterator[tuple[TableName, str]]:
-    """Yield the names of the tables that cannot be written to, and why, as `incompatibility` says it.
+    """Yield the names of the tables that cannot be written to, and why, as `incompatibility` and `stranded` say it.
 
     Tables whose metadata cannot be fetched are left out, and logged.
     """
@@ -36,7 +37,7 @@ def incompatible_tables(tables: Sequence[ListedTable], access: AwsAccess) -> Ite
         except Exception as error:  # Only a note depends on it.
             _logger.info("The metadata of table %s was not read: %s.", name, type(error).__name__)
             continue
-        if (reason := incompatibility(metadata)) is not None:
+        if (reason := incompatibility(metadata) or stranded(metadata)) is not None:
             yield name, reason
 
 

@@ -19,7 +19,7 @@ from pyiceberg.table.snapshots import Snapshot
 from destination_datalake.files.dedup.tasks import Versions
 from destination_datalake.files.plan import Deduplication
 from destination_datalake.schema.types import Field, List, Struct
-from destination_datalake.tables.iceberg.branches import PENDING_BRANCH
+from destination_datalake.tables.iceberg.branches import PENDING_BRANCH, rows_on
 from destination_datalake.tables.iceberg.snapshots.uniqueness import last_unique, says_unique, still_unique
 from destination_datalake.tables.table import TableName, table_conflict
 
@@ -72,6 +72,10 @@ class Definition:
         if transaction.table_metadata.properties.get(name) != text:
             transaction.set_properties({name: text})
 
+    def has_columns(self, schema: Schema) -> bool:
+        """Whether a schema has all columns of the key."""
+        return all(schema.find_column_name(id_) is not None for id_ in self.key)
+
     def key_names(self, schema: Schema) -> str:
         """Return the names of the key's columns, as texts for users have them."""
         return ", ".join(schema.find_column_name(id_) or "a column that was dropped" for id_ in self.key)
@@ -92,6 +96,47 @@ class Definition:
             names[_RAW_ID],
             self.deleted_at if self.deleted_at in ids else None,
         )
+
+
+def way_out(definition: Definition, metadata: TableMetadata) -> str:
+    """Return what to do where rows cannot be merged by the key of a definition any more, without a full stop.
+
+    It loses nothing: a column that was renamed is renamed back. Where one was dropped, rows are read as of a snapshot,
+    with the columns of then (Iceberg spec: schema-id of snapshots).
+    """
+    pending = rows_on(PENDING_BRANCH, metadata)
+    told = f"{pending}. " if pending is not None else ""
+    schema = metadata.schema()
+    names = [(schema.find_column_name(id_), _first_name(id_, metadata)) for id_ in definition.key]
+    renamed = [f"ALTER TABLE ... RENAME COLUMN {now} TO {then}" for now, then in names if now != then]
+    if renamed and definition.has_columns(schema):
+        return f"{told}Rename the column back ({', '.join(renamed)})"
+    told += "Refresh the stream, so that all its records are sent again, or set the primary key back"
+    if pending is None or definition.has_columns(schema):
+        return told
+    head = metadata.refs[PENDING_BRANCH].snapshot_id
+    return (
+        f"{told}. A refresh gives up what is pending: SELECT * FROM ... VERSION AS OF {head} reads it with the column "
+        "that was dropped, if the source does not have it any more"
+    )
+
+
+def stranded(metadata: TableMetadata) -> str | None:
+    """Return why pending rows cannot be merged, as a clause about the table, and what to do; None if they can.
+
+    A column of their key was dropped.
+    """
+    scope, schema = pending_scope(metadata), metadata.schema()
+    if scope is None or scope.definition.has_columns(schema):
+        return None
+    key = scope.definition.key_names(schema)
+    return f"its pending rows came with the primary key ({key}). {way_out(scope.definition, metadata)}"
+
+
+def _first_name(id_: int, metadata: TableMetadata) -> str | None:
+    """Return the name that a column was created with, as far as the table still knows."""
+    schemas = sorted(metadata.schemas, key=lambda schema: schema.schema_id)
+    return next((name for schema in schemas if (name := schema.find_column_name(id_)) is not None), None)
 
 
 def remove_definition(name: str, transaction: Transaction) -> None:

@@ -17,7 +17,7 @@ from pyiceberg.types import BinaryType, DecimalType, DoubleType, FixedType, Floa
 from destination_datalake.files.dedup.tasks import IndexPart, Versions
 from destination_datalake.tables.iceberg.arrow_schema import arrow_schema
 from destination_datalake.tables.iceberg.dedup.bounds import KeyColumns
-from destination_datalake.tables.iceberg.dedup.definition import MergeScope
+from destination_datalake.tables.iceberg.dedup.definition import MergeScope, way_out
 from destination_datalake.tables.iceberg.dedup.files import EqualityDeletes, LiveFile, LiveFiles
 from destination_datalake.tables.iceberg.snapshots.deletes import partition_key
 
@@ -141,7 +141,7 @@ def plan_merge(table: Table, scope: MergeScope, files: LiveFiles) -> MergePlan |
     if versions is None:
         raise Unmergeable(
             f"its rows are to be unique by ({scope.definition.key_names(schema)}), and a column of that key or one of "
-            "the connector's own was dropped. Sync again, or refresh the stream if the primary key has changed"
+            f"the connector's own was dropped: {way_out(scope.definition, table.metadata)}"
         )
     if (arrow := arrow_schema(schema)) is None:
         raise Unmergeable(
