@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.table import Transaction
+from pyiceberg.table.refs import MAIN_BRANCH
 
 from benchmarks.cloud import DATABASE, KEY, REGION, SECRET, Cloud
 from benchmarks.commits.factory import table_factory
@@ -30,6 +31,8 @@ from destination_datalake.schema.arrow import arrow_field
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.tables.iceberg.dedup.definition import UNIQUE_BY, Definition
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+from destination_datalake.tables.iceberg.snapshots.replacing import Change, merge_files
+from destination_datalake.tables.iceberg.snapshots.uniqueness import says_unique
 from destination_datalake.tables.table import Committed, TableName
 
 if TYPE_CHECKING:
@@ -100,7 +103,9 @@ def _declare_unique(table: TableName, key: str, access: AwsAccess) -> None:
     names = Deduplication((key,), CURSOR)
 
     def declare(table: PyIcebergTable, transaction: Transaction) -> None:
-        Definition.named(names, table.schema()).write_to(UNIQUE_BY, transaction)
+        definition = Definition.named(names, table.schema())
+        definition.write_to(UNIQUE_BY, transaction)
+        merge_files(Change(states=says_unique(definition.key)), MAIN_BRANCH, table, transaction)
 
     TableOperations(table, access).commit(declare)
 

@@ -45,6 +45,10 @@ class Arrival(NamedTuple):
     part: int
 
 
+FIRST = Arrival(0, 0)
+"""The place of a unit whose order does not matter."""
+
+
 @dataclass(frozen=True, slots=True)
 class FilePlan:
     """How one stream's records are written as data files of its table.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.errors import Failure
-from destination_datalake.files.plan import Arrival, DataFile, FilePlan
+from destination_datalake.files.plan import FIRST, Arrival, DataFile, FilePlan
 from destination_datalake.files.segments import StagedSegment
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.counts import RejectCounts
@@ -26,7 +26,7 @@ class StagedBatch:
 
     `name` is the prefix of the names of all objects written for it. `expected_yield` is how many bytes a file is
     expected to get, in each partition, of each byte that a task encodes. `arrived` are the milliseconds of its units'
-    `Arrival`; None if nobody asks for their order.
+    `Arrival`.
     """
 
     stream: StreamId
@@ -35,7 +35,7 @@ class StagedBatch:
     plan: FilePlan
     rejects: RejectLocation
     expected_yield: float | None = None
-    arrived: int | None = None
+    arrived: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class EncodeUnit:
     segments: tuple[StagedSegment, ...]
     plan: FilePlan
     rejects: RejectLocation
-    arrival: Arrival | None = None
+    arrival: Arrival = FIRST
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,5 +124,5 @@ def _unit(batch: StagedBatch, part: int, segments: Sequence[StagedSegment]) -> E
     if batch.expected_yield is not None:
         expected = sum(segment.bytes for segment in segments) * batch.expected_yield
         plan = replace(plan, target_bytes=even_file_bytes(expected, plan.target_bytes))
-    arrival = Arrival(batch.arrived, part) if batch.arrived is not None else None
+    arrival = Arrival(batch.arrived, part)
     return EncodeUnit(batch.stream, f"{batch.name}-{part:04d}", tuple(segments), plan, batch.rejects, arrival)

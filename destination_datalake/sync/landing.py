@@ -220,7 +220,7 @@ class Landing:
         table = self._tables[batch.stream].result()
         segments = tuple(map(self._staging.stage, batch.segments))  # Before the plan: uploads may take a while.
         plan, rejects = table.plan(), self._rejects.location(*table.name)
-        arrived = self._started + batch.number if plan.dedup is not None else None
+        arrived = self._started + batch.number
         return StagedBatch(batch.stream, name, segments, plan, rejects, batch.expected_yield, arrived)
 
     def _commit(self, batch: Batch, results: Sequence[UnitResult]) -> None:

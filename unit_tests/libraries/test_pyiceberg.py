@@ -17,6 +17,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Summary, update_snapshot_summaries
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField
+from pyiceberg.utils.truncate import truncate_upper_bound_text_string
 
 from unit_tests.cloud import cloud
 
@@ -145,6 +146,10 @@ def test_a_branch_that_moves_loses_its_retention(table: Table) -> None:
 
 def test_doubles_of_partitions_are_read_as_floats() -> None:
     assert new_decoder(struct.pack("<d", 0.1)).read_double() != 0.1
+
+
+def test_an_upper_bound_may_become_half_of_a_surrogate_pair() -> None:
+    assert truncate_upper_bound_text_string("\ud7ff" * 2, 1) == "\ud800"
 
 
 def test_a_snapshot_that_replaces_files_cannot_be_summed_up() -> None:

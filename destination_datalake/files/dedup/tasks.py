@@ -31,7 +31,7 @@ class Versions:
 
     Keys are equal if all parts are, null with null, -0.0 with 0.0, NaN with NaN. Of several rows of a key the one with
     the highest cursor wins (null below NaN, NaN below all else), then the latest `extracted_at`; then that which
-    arrived last: the highest `raw_id` among pending rows, and any pending row before a stored one. A winner with a
+    arrived last: any pending row before one of the content, and the highest `raw_id` among either. A winner with a
     value in `deleted_at` deletes its key.
     """
 
@@ -88,7 +88,8 @@ class WinnersTask:
 
     `schema` has the columns of `versions` with their field ids, in the types that the table has now. `files` begin
     with number `first_file` among all pending files. Keys are divided among `parts` (1: no shuffle is needed).
-    `index_folder` is a URI (`file:` or `s3:`) without a slash at its end; None if nobody asks for an index.
+    `index_folder` is a URI (`file:` or `s3:`) without a slash at its end; None if nobody asks for an index. Of all
+    pending files the first `content_files` are of the content: their rows have arrived before all others.
     """
 
     files: tuple[SourceFile, ...]
@@ -98,6 +99,7 @@ class WinnersTask:
     parts: int
     index_folder: str | None
     access: AwsAccess
+    content_files: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 import uuid
 from typing import Any, cast
 
@@ -50,22 +49,14 @@ def _without_nulls(changes: Any) -> pa.ListArray[Any]:
     return cast("pa.ListArray[Any]", changes_array(changes.offsets, whole))
 
 
-def raw_ids(rows: int) -> pa.StringArray:
-    """Return new UUIDs of version 7, ascending, for the rows of one block.
-
-    They are monotonic (RFC 9562, 6.2, method 2): one timestamp and one random number for all, with a counter in the
-    last 32 bits. Neighbours differ in their last digits only, so they compress to almost nothing; random ones would be
-    a sixth of a file.
-    """
-    return _ids(_octets(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(2), "big")), np.arange(rows))
-
-
 class OrderedIds:
-    """Ids of the rows of one unit, as `raw_ids` makes them, that are ascending in the order of arrival.
+    """Ids of the rows of one unit: UUIDs of version 7 that are ascending in the order of arrival.
 
-    Whatever units, blocks and files the rows of a table lie in: their order is that of the batches, whose number is
-    added to the time of the sync's start; then that of the parts of a batch, in the 12 bits after the version; then
-    that of the lines of a part, which the counter is. The 30 bits between tell attempts and syncs apart.
+    They are monotonic (RFC 9562, 6.2, method 2), and neighbours differ in their last digits only, so they compress to
+    almost nothing; random ones would be a sixth of a file. Whatever units, blocks and files the rows of a table lie in:
+    their order is that of the batches, whose number is added to the time of the sync's start; then that of the parts of
+    a batch, in the 12 bits after the version; then that of the lines of a part, which the counter is. The 30 bits
+    between tell attempts and syncs apart.
     """
 
     def __init__(self, arrival: Arrival) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from destination_datalake.files.plan import Arrival, DataFile, FilePlan
+from destination_datalake.files.plan import FIRST, Arrival, DataFile, FilePlan
 from destination_datalake.files.writing.partition_files import PartitionFiles
 from destination_datalake.files.writing.sorting import in_order
 from destination_datalake.files.writing.spill import Spill
@@ -42,7 +42,7 @@ class PartitionedFileWriter:
         plan: FilePlan,
         s3: S3Client,
         waiting_bytes: int = WAITING_BYTES,
-        arrival: Arrival | None = None,
+        arrival: Arrival = FIRST,
     ) -> None:
         """Write nothing yet. `waiting_bytes` is the memory for rows that wait."""
         self._plan = plan

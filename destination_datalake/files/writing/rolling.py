@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from destination_datalake.aws.withdrawal import withdraw_all
 from destination_datalake.files.formats.registry import FileOpener, extension, opener
-from destination_datalake.files.plan import Arrival, DataFile, FilePlan
+from destination_datalake.files.plan import FIRST, Arrival, DataFile, FilePlan
 from destination_datalake.files.writing.open_file import OpenFile
 from destination_datalake.files.writing.tables import BlockTables
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class RollingFileWriter:
     """Writes the files of one unit: a new one when the last has its target size, or when a column is widened."""
 
-    def __init__(self, name: str, plan: FilePlan, s3: S3Client, arrival: Arrival | None = None) -> None:
+    def __init__(self, name: str, plan: FilePlan, s3: S3Client, arrival: Arrival = FIRST) -> None:
         self._name = name
         self._plan = plan
         self._s3 = s3

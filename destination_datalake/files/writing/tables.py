@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from destination_datalake.files.formats.field_ids import with_field_ids
 from destination_datalake.files.plan import Arrival, FilePlan
-from destination_datalake.files.writing.metadata import OrderedIds, metadata_columns, raw_ids
+from destination_datalake.files.writing.metadata import OrderedIds, metadata_columns
 from destination_datalake.records.block import Decoded
 from destination_datalake.schema.arrow import arrow_field
 from destination_datalake.schema.narrowest import narrowest
@@ -35,10 +35,10 @@ class FileSchema:
 class BlockTables:
     """Makes tables of decoded blocks. A column that a value does not fit is wider from that block on."""
 
-    def __init__(self, plan: FilePlan, arrival: Arrival | None = None) -> None:
-        """Rows have ids in the order of arrival, if that of their unit is given."""
+    def __init__(self, plan: FilePlan, arrival: Arrival) -> None:
+        """Rows have ids in the order of arrival, that of their unit first."""
         self._plan = plan
-        self._ids = OrderedIds(arrival) if arrival is not None else None
+        self._ids = OrderedIds(arrival)
         self.schema = _file_schema(plan.columns, plan)
 
     def table(self, decoded: Decoded) -> tuple[pa.Array[Any], pa.Table]:
@@ -49,7 +49,7 @@ class BlockTables:
         )
         if fitted != self.schema.columns:
             self.schema = _file_schema(fitted, self._plan)
-        ids = raw_ids(decoded.rows) if self._ids is None else self._ids.of(decoded.places)
+        ids = self._ids.of(decoded.places)
         metadata = metadata_columns(ids, decoded, self._plan)
         own = [
             array.cast(field.type, safe=False)

@@ -25,6 +25,7 @@ UNPUBLISHED = (GENERATION_PREFIX, PENDING_BRANCH)
 """Beginnings of the names of branches and tags that hold rows of unfinished syncs. They never expire."""
 
 _FOR_EVER_MS = 2**63 - 1
+_ROWS = "total-records"
 
 
 def generation_branches(metadata: TableMetadata) -> list[str]:
@@ -35,6 +36,30 @@ def generation_branches(metadata: TableMetadata) -> list[str]:
 def unpublished_branches(metadata: TableMetadata) -> list[str]:
     """Return the names of all branches with rows that will be in the table's content."""
     return [*generation_branches(metadata), *([PENDING_BRANCH] if PENDING_BRANCH in metadata.refs else [])]
+
+
+def rows_on(branch: str, metadata: TableMetadata) -> str | None:
+    """Return a clause that says how many rows a branch has that are not in the content; None if it has none."""
+    head = metadata.snapshot_by_name(branch) if branch in metadata.refs else None
+    rows = head.summary.get(_ROWS) if head is not None and head.summary is not None else None
+    if head is None or rows == "0":
+        return None
+    return f"{rows or 'some'} rows that were acknowledged, and are not in its content yet, are on the branch {branch}"
+
+
+def how_to_copy(metadata: TableMetadata) -> str:
+    """Return what belongs to a copy of the table besides its content, as a sentence after a space, or nothing."""
+    pending = rows_on(PENDING_BRANCH, metadata)
+    overwrites = [clause for branch in generation_branches(metadata) if (clause := rows_on(branch, metadata))]
+    told = ""
+    if pending is not None:
+        told += (
+            f". Copy what is pending too: {pending} (in Spark INSERT INTO ... SELECT * FROM ... VERSION AS OF "
+            f"'{PENDING_BRANCH}')"
+        )
+    if overwrites:
+        told += f". Refresh the stream afterwards: {' and '.join(overwrites)}"
+    return told
 
 
 def remove_branches(branches: Iterable[str], transaction: Transaction) -> None:

@@ -19,6 +19,7 @@ from destination_datalake.schema.evolution import AddColumn, SchemaChange, Widen
 from destination_datalake.schema.iceberg import from_iceberg
 from destination_datalake.schema.types import Field
 from destination_datalake.tables.aws_datalake import how_to_continue
+from destination_datalake.tables.iceberg.branches import how_to_copy
 from destination_datalake.tables.iceberg.layout.partitions import source_paths
 from destination_datalake.tables.table import TableConflict, TableName, table_conflict
 
@@ -55,7 +56,7 @@ def incompatibility(metadata: TableMetadata) -> str | None:
     if metadata.format_version > _NEWEST_FORMAT:
         return (
             f"its format-version is {metadata.format_version}, and this connector writes versions 1 and 2. "
-            "Copy it to a table with the property format-version 2"
+            f"Copy it to a table with the property format-version 2{how_to_copy(metadata)}"
         )
     for field in metadata.spec().fields:
         if (problem := _unknown(field, metadata.schema())) is not None:

@@ -20,6 +20,7 @@ from destination_datalake.tables.iceberg.compatibility import (
     incompatibility,
     required_field_within,
 )
+from destination_datalake.tables.iceberg.dedup.definition import stranded
 from destination_datalake.tables.iceberg.metadata.io import S3FileIO
 from destination_datalake.tables.iceberg.s3_data_lake import is_of_s3_data_lake
 from destination_datalake.tables.table import TableName
@@ -63,7 +64,7 @@ def inspect_tables(tables: Sequence[ListedTable], access: AwsAccess) -> Iterator
 
 
 def _problem(metadata: TableMetadata) -> str | None:
-    if (problem := incompatibility(metadata)) is not None:
+    if (problem := incompatibility(metadata) or stranded(metadata)) is not None:
         return problem
     columns = EPOCH_METADATA_COLUMNS if is_of_s3_data_lake(metadata) else METADATA_COLUMNS
     if (column := foreign_metadata_column(metadata.schema(), columns)) is not None:

@@ -22,6 +22,7 @@ from destination_datalake.tables.iceberg.branches import unpublished_branches
 from destination_datalake.tables.iceberg.snapshots.deletes import DeletesInUse, as_sources, live_files_with_deletes
 from destination_datalake.tables.iceberg.snapshots.entries import rewritten_entry
 from destination_datalake.tables.iceberg.snapshots.replacing import Change, merge_files
+from destination_datalake.tables.iceberg.snapshots.uniqueness import still_unique
 from destination_datalake.tables.table import Rewrite, TableConflict, TableName
 
 if TYPE_CHECKING:
@@ -94,7 +95,10 @@ class Promotion:
                     self._added.append(new)
                     added.append(rewritten_entry(file.entry, new, to_double))
             unneeded = deletes_in_use.without(file.deletes for file in replaced)
-            merge_files(Change(added, [*(file.entry for file in replaced), *unneeded]), branch, table, transaction)
+            if replaced:
+                removed = [*(file.entry for file in replaced), *unneeded]
+                change = Change(added, removed, states=still_unique(branch, table.metadata))
+                merge_files(change, branch, table, transaction)
 
     def log(self) -> None:
         """Log the promotion, once it is committed."""

@@ -331,7 +331,7 @@ class IcebergTable:
             return ungoverned
         names = self._deduplication(reconciled.columns)
         definition = Definition.named(names, transaction.table_metadata.schema()) if names is not None else None
-        mode = write_mode(self.name, self._stream, self._sync, table.metadata.properties, definition)
+        mode = write_mode(self.name, self._stream, self._sync, table.metadata, definition)
         if mode.to_merge is not None and mode.to_merge.target == MAIN_BRANCH:
             require_no_equality_deletes(self._stream.id, self.name, table)
         if inherited and not isinstance(mode, Overwrite):

@@ -1,4 +1,4 @@
-"""`_airbyte_raw_id` of streams that are deduplicated: its order is that in which the records were sent."""
+"""`_airbyte_raw_id`: its order is that in which the records were sent."""
 
 from __future__ import annotations
 
@@ -132,21 +132,18 @@ def test_attempts_at_a_unit_have_raw_ids_of_their_own() -> None:
     assert len({OrderedIds(arrival).of(range(1)).to_pylist()[0] for _ in range(100)}) == 100
 
 
-@pytest.mark.parametrize("arrived", [None, STARTED])
-def test_each_part_of_a_batch_has_its_place_if_the_order_is_asked_for(arrived: int | None) -> None:
+def test_each_part_of_a_batch_has_its_place() -> None:
     segments = tuple(StagedSegment(LocalFile(str(number)), MIN_TASK_BYTES) for number in range(3))
-    batch = StagedBatch(StreamId(None, "orders"), "batch", segments, PLAN, REJECTS, arrived=arrived)
+    batch = StagedBatch(StreamId(None, "orders"), "batch", segments, PLAN, REJECTS, arrived=STARTED)
 
     tasks = split_into_tasks([batch], 3, AwsAccess("eu-west-1"))
 
-    expected = [None if arrived is None else Arrival(arrived, part) for part in range(3)]
-    assert [unit.arrival for task in tasks for unit in task.units] == expected
+    assert [unit.arrival for task in tasks for unit in task.units] == [Arrival(STARTED, part) for part in range(3)]
 
 
 @pytest.mark.parametrize("dedup", [None, Deduplication(("number",))])
-def test_the_batches_of_a_sync_have_their_places_if_its_rows_are_deduplicated(
-    tmp_path: Path, dedup: Deduplication | None
-) -> None:
+def test_the_batches_of_a_sync_have_their_places(tmp_path: Path, dedup: Deduplication | None) -> None:
+    """Rows that are appended may be deduplicated by a later sync."""
     stream, table, seen = StreamId(None, "orders"), FakeTable(TableName("shop", "orders")), list[EncodeUnit]()
     executors = FakeExecutors()
     executors.encode = lambda tasks: _noted(tasks, seen, executors)  # type: ignore[method-assign]
@@ -171,8 +168,7 @@ def test_the_batches_of_a_sync_have_their_places_if_its_rows_are_deduplicated(
         landing.land([Batch(stream, number, (segment,))])
     landing.close(lambda: False)
 
-    arrivals = [Arrival(STARTED + 1, 0), Arrival(STARTED + 7, 0)]
-    assert [unit.arrival for unit in seen] == (arrivals if dedup is not None else [None, None])
+    assert [unit.arrival for unit in seen] == [Arrival(STARTED + 1, 0), Arrival(STARTED + 7, 0)]
 
 
 def _noted(tasks: Sequence[EncodeTask], seen: list[EncodeUnit], executors: FakeExecutors) -> list[UnitResult]:

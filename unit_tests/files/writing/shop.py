@@ -6,8 +6,10 @@ import gzip
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -71,7 +73,12 @@ def plan(
     )
 
 
+_lines = count()
+
+
 def block(*orders: Order) -> Decoded:
+    """Return orders whose lines come after those of all blocks before."""
+    places = np.array([next(_lines) for _ in orders], np.int64)
     return Decoded(
         extracted_at=pa.array([0] * len(orders), pa.timestamp("us", tz="UTC")),
         columns=[
@@ -80,6 +87,7 @@ def block(*orders: Order) -> Decoded:
             pa.array([order.day for order in orders], pa.int32()).cast(pa.date32()),
         ],
         changes=None,
+        places=places,
     )
 
 

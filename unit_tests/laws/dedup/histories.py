@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from hypothesis import strategies as st
@@ -37,12 +37,23 @@ class Kill:
 
 
 @dataclass(frozen=True)
+class Foreign:
+    """What somebody else does to the table. `number` chooses among its rows, or among former snapshots.
+
+    Another engine appends rows that are there again, replaces the table by such rows, or rolls it back.
+    """
+
+    does: Literal["append", "replace", "roll back"]
+    number: int
+
+
+@dataclass(frozen=True)
 class Step:
     """One sync. `asks`: it goes on with the generation that there is, or overwrites all rows by a new one.
 
     A `resume` goes on with an overwrite that was not published. `cursor` and `layout` choose among those of the
     history; with `more` the stream has a field more. An `eager` sync merges after each batch. The table is
-    `maintained` afterwards: compacted, old snapshots are expired and orphans removed.
+    `maintained` afterwards: compacted, old snapshots are expired and orphans removed. Then come the `foreign` ones.
     """
 
     batches: tuple[tuple[Draft, ...], ...] = ()
@@ -56,6 +67,7 @@ class Step:
     eager: bool = False
     maintained: bool = False
     killed: Kill | None = None
+    foreign: tuple[Foreign, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -151,3 +163,24 @@ def histories(draw: st.DrawFn, steps: int) -> History:
     return History(
         key, cursors, chosen, draw(st.booleans()), draw(st.lists(_steps, min_size=1, max_size=steps).map(tuple))
     )
+
+
+_foreign = st.builds(Foreign, st.sampled_from(["append", "append", "replace", "roll back"]), st.integers(0, 10))
+_among_others = st.builds(
+    replace,
+    _steps,
+    asks=st.just("append"),
+    soft=st.just(False),
+    foreign=st.lists(_foreign, max_size=2).map(tuple),
+)
+
+
+@st.composite
+def shared_histories(draw: st.DrawFn, steps: int) -> History:
+    """Return histories of tables that others write to as well.
+
+    All their rows are of one generation, and no deletion is kept as a row: a later merge may find it, or not.
+    """
+    key = draw(st.sampled_from([("k_integer",), ("k_text",), ("k_integer", "k_text")]))
+    cursors = draw(st.sampled_from([(None,), ("c_integer",), ("c_integer", None)]))
+    return History(key, cursors, steps=draw(st.lists(_among_others, min_size=2, max_size=steps).map(tuple)))

@@ -137,7 +137,7 @@ class RunningSync:
             (on_disk(segment),),
             plan,
             rejects,
-            arrived=self._started + number if plan.dedup is not None else None,
+            arrived=self._started + number,
         )
         tasks = pickle.loads(pickle.dumps(split_into_tasks([staged], 2, self._access)))
         files: list[DataFile] = []

@@ -15,7 +15,8 @@ from destination_datalake.tables.iceberg.metadata.operations import TableOperati
 from unit_tests.cloud import another_client
 from unit_tests.examples import ALL, long_examples
 from unit_tests.laws.dedup.extension.judge import Extension, extension
-from unit_tests.laws.dedup.histories import History, Step, histories
+from unit_tests.laws.dedup.foreign import act
+from unit_tests.laws.dedup.histories import Foreign, History, Step, histories, shared_histories
 from unit_tests.laws.dedup.judges import by_duckdb, by_pyiceberg, versions_of
 from unit_tests.laws.dedup.kills import Killed, watched
 from unit_tests.laws.dedup.model.versions import Version
@@ -77,6 +78,17 @@ class Play:
                     worlds.end(asked, killed=True)
             note(f"sync {number} was killed at {operation}")
         self._judge(sync, days=9 * number if step.maintained else 0)
+        for foreign in step.foreign:
+            self._share(sync, foreign)
+
+    def _share(self, sync: RunningSync, foreign: Foreign) -> None:
+        table = TableOperations(sync.name, _READER).load()
+        if table.current_snapshot() is None:
+            return
+        act(foreign, table, self._sent)
+        found = versions_of(by_pyiceberg(TableOperations(sync.name, _READER).load()), self._sent)
+        self._worlds.share(found)
+        note(f"{foreign.does}: {sorted(found, key=repr)}")
 
     def _judge(self, sync: RunningSync, days: int) -> None:
         try:
@@ -110,3 +122,19 @@ def test_a_table_has_the_rows_that_a_dict_has() -> None:
 
     with extension() if ALL else nullcontext() as judge:
         law()
+
+
+@pytest.mark.usefixtures("cloud")
+def test_a_table_that_others_write_to_and_roll_back_has_the_rows_that_a_dict_has() -> None:
+    @settings(
+        max_examples=long_examples(200, few=5),
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    @given(shared_histories(steps=4))
+    def law(history: History) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            play = Play(history, Path(folder))
+            for number, step in enumerate(history.steps, start=1):
+                play.sync(number, step)
+
+    law()

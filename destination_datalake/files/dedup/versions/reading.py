@@ -38,22 +38,27 @@ def key_columns(table: pa.Table) -> list[pa.Array[Any]]:
 
 def order_columns(table: pa.Table) -> list[pa.Array[Any]]:
     """Return the columns that say which of several rows is the latest, the most significant first."""
-    names = ("cursor", "extracted_at", "raw_id", "file", "position")
+    names = ("cursor", "extracted_at", "arrives", "raw_id", "file", "position")
     return [one_array(table.column(name)) for name in names if name in table.column_names]
 
 
 def read_versions(task: WinnersTask) -> Iterator[pa.Table]:
     """Yield the rows of the task's files that position deletes have left, in order, about READ_BYTES at a time.
 
-    Columns are `key0` and so on, `cursor` (if there is one), `extracted_at`, `raw_id`, `is_tombstone`, `file` (its
-    number) and `position`. Raises UnsuitableFile, and errors of AWS.
+    Columns are `key0` and so on, `cursor` (if there is one), `extracted_at`, `arrives` (1, if only some files do),
+    `raw_id`, `is_tombstone`, `file` (its number) and `position`. Raises UnsuitableFile, and errors of AWS.
     """
     s3 = task.access.client("s3")
     fields = {_id(field): field for field in task.schema}
     wanted = pa.schema([fields[id_] for id_ in task.versions.columns if id_ in fields])
     for number, stored in enumerate(opened(task.files, s3), task.first_file):
         try:
-            yield from _versions(stored, number, wanted, task.versions, s3)
+            for rows in _versions(stored, number, wanted, task.versions, s3):
+                if task.content_files:
+                    arrives = np.full(rows.num_rows, number >= task.content_files, np.int8)
+                    yield rows.append_column("arrives", pa.array(arrives))
+                else:
+                    yield rows
         except Unsuitable as error:
             raise UnsuitableFile(stored.source.uri, str(error)) from error
 

@@ -1,4 +1,4 @@
-"""By which columns a table's rows are unique, kept in its properties by field id, so that it survives renaming.
+"""By which columns a table's rows are deduplicated, kept in its properties by field id, so that it survives renaming.
 
 What a merge is about: which rows it merges into which branch, and by what.
 """
@@ -14,19 +14,21 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot
 
 from destination_datalake.files.dedup.tasks import Versions
 from destination_datalake.files.plan import Deduplication
 from destination_datalake.schema.types import Field, List, Struct
-from destination_datalake.tables.iceberg.branches import PENDING_BRANCH
+from destination_datalake.tables.iceberg.branches import PENDING_BRANCH, rows_on
+from destination_datalake.tables.iceberg.snapshots.uniqueness import last_unique, says_unique, still_unique
 from destination_datalake.tables.table import TableName, table_conflict
 
 if TYPE_CHECKING:
     from destination_datalake.protocol.catalog import Stream
 
 UNIQUE_BY = "airbyte.dedup"
-"""The table property of the definition by which the content is unique. Whoever adds rows without regard to it removes
-it."""
+"""The table property of the definition by which the content was merged last; this connector's appends remove it. Which
+of the content's rows are unique is what its snapshots say (`snapshots/uniqueness.py`)."""
 
 PENDING_BY = "airbyte.dedup-pending"
 """The table property of the definition by which the rows on the pending branch are to be merged."""
@@ -70,6 +72,10 @@ class Definition:
         if transaction.table_metadata.properties.get(name) != text:
             transaction.set_properties({name: text})
 
+    def has_columns(self, schema: Schema) -> bool:
+        """Whether a schema has all columns of the key."""
+        return all(schema.find_column_name(id_) is not None for id_ in self.key)
+
     def key_names(self, schema: Schema) -> str:
         """Return the names of the key's columns, as texts for users have them."""
         return ", ".join(schema.find_column_name(id_) or "a column that was dropped" for id_ in self.key)
@@ -92,6 +98,47 @@ class Definition:
         )
 
 
+def way_out(definition: Definition, metadata: TableMetadata) -> str:
+    """Return what to do where rows cannot be merged by the key of a definition any more, without a full stop.
+
+    It loses nothing: a column that was renamed is renamed back. Where one was dropped, rows are read as of a snapshot,
+    with the columns of then (Iceberg spec: schema-id of snapshots).
+    """
+    pending = rows_on(PENDING_BRANCH, metadata)
+    told = f"{pending}. " if pending is not None else ""
+    schema = metadata.schema()
+    names = [(schema.find_column_name(id_), _first_name(id_, metadata)) for id_ in definition.key]
+    renamed = [f"ALTER TABLE ... RENAME COLUMN {now} TO {then}" for now, then in names if now != then]
+    if renamed and definition.has_columns(schema):
+        return f"{told}Rename the column back ({', '.join(renamed)})"
+    told += "Refresh the stream, so that all its records are sent again, or set the primary key back"
+    if pending is None or definition.has_columns(schema):
+        return told
+    head = metadata.refs[PENDING_BRANCH].snapshot_id
+    return (
+        f"{told}. A refresh gives up what is pending: SELECT * FROM ... VERSION AS OF {head} reads it with the column "
+        "that was dropped, if the source does not have it any more"
+    )
+
+
+def stranded(metadata: TableMetadata) -> str | None:
+    """Return why pending rows cannot be merged, as a clause about the table, and what to do; None if they can.
+
+    A column of their key was dropped.
+    """
+    scope, schema = pending_scope(metadata), metadata.schema()
+    if scope is None or scope.definition.has_columns(schema):
+        return None
+    key = scope.definition.key_names(schema)
+    return f"its pending rows came with the primary key ({key}). {way_out(scope.definition, metadata)}"
+
+
+def _first_name(id_: int, metadata: TableMetadata) -> str | None:
+    """Return the name that a column was created with, as far as the table still knows."""
+    schemas = sorted(metadata.schemas, key=lambda schema: schema.schema_id)
+    return next((name for schema in schemas if (name := schema.find_column_name(id_)) is not None), None)
+
+
 def remove_definition(name: str, transaction: Transaction) -> None:
     """Remove a property, if the table has it."""
     if name in transaction.table_metadata.properties:
@@ -110,11 +157,17 @@ class MergeScope:
     pending: str | None
 
     def is_unique(self, metadata: TableMetadata) -> bool:
-        """Whether no two rows of `target` have the same key, so that only pending ones have to be looked at."""
-        if self.target != MAIN_BRANCH:
-            return False
-        unique = Definition.of(UNIQUE_BY, metadata)
-        return unique is not None and unique.key == self.definition.key
+        """Whether no two rows of `target` have the same key."""
+        return self._goes_on(metadata) and still_unique(self.target, metadata) == says_unique(self.definition.key)
+
+    def last_unique(self, metadata: TableMetadata) -> Snapshot | None:
+        """Return the last snapshot of `target` of whose rows no two have the same key; None if there is none."""
+        return last_unique(self.target, self.definition.key, metadata) if self._goes_on(metadata) else None
+
+    def _goes_on(self, metadata: TableMetadata) -> bool:
+        """Whether the content was merged by the same key, and this connector has not appended to it since."""
+        by = Definition.of(UNIQUE_BY, metadata)
+        return self.target == MAIN_BRANCH and by is not None and by.key == self.definition.key
 
     def is_of_others(self, metadata: TableMetadata) -> bool:
         """Whether another sync has added pending rows that are to be merged by something else."""

@@ -71,7 +71,11 @@ class LiveFiles:
     def of(self, table: Table, branch: str) -> list[LiveFile]:
         """Return the live files of a branch, none if there is no such branch. Raises EqualityDeletes."""
         ref = table.metadata.refs.get(branch)
-        manifests = live_manifests(table, ref.snapshot_id) if ref is not None else []
+        return self.at(table, ref.snapshot_id) if ref is not None else []
+
+    def at(self, table: Table, snapshot_id: int) -> list[LiveFile]:
+        """Return the live files of a snapshot. Raises EqualityDeletes."""
+        manifests = live_manifests(table, snapshot_id)
         data = self._read(ManifestContent.DATA, manifests, self._data, self._data_files, table.io)
         deletes = self._read(ManifestContent.DELETES, manifests, self._deletes, live_entries, table.io)
         found = Deletes(deletes)

@@ -159,7 +159,9 @@ class MergeJobs:
         for number in range(count):
             begin, end = (len(sources) * each // count for each in (number, number + 1))
             files = tuple(sources[begin:end])
-            tasks.append(WinnersTask(files, begin, plan.columns, plan.versions, parts, folder, self._access))
+            tasks.append(
+                WinnersTask(files, begin, plan.columns, plan.versions, parts, folder, self._access, plan.pooled)
+            )
         if parts == 1:
             results = self._executors.run(winners, tasks)
         else:
@@ -228,7 +230,7 @@ def united(sets: Iterator[Mapping[int, RowSet]] | Sequence[Mapping[int, RowSet]]
 
 def _evidence_of_winners(plan: MergePlan) -> _Evidence:
     files = tuple(each.state for each in plan.pending)
-    return files, plan.versions, plan.metadata.current_schema_id, bool(plan.stored)
+    return files, plan.pooled, plan.versions, plan.metadata.current_schema_id, bool(plan.stored)
 
 
 def _probed(file: LiveFile, plan: MergePlan, found: FoundWinners) -> _Evidence:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from pyiceberg.table import Table, Transaction
@@ -28,6 +28,7 @@ from destination_datalake.tables.iceberg.maintenance.removal.deletion import Del
 from destination_datalake.tables.iceberg.maintenance.removal.paths import File
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from destination_datalake.tables.iceberg.snapshots.replacing import merge_files
+from destination_datalake.tables.iceberg.snapshots.uniqueness import says_unique
 from destination_datalake.tables.table import TableBusy, TableConflict, TableName
 
 if TYPE_CHECKING:
@@ -60,9 +61,8 @@ class MergeSettings:
 class Writer(Protocol):
     """What a merge asks of the sync that merges."""
 
-    @property
-    def properties(self) -> dict[str, str]:
-        """The properties of its snapshots."""
+    def snapshot_properties(self, branch: str, metadata: TableMetadata) -> dict[str, str]:
+        """Return the properties of a snapshot on a branch."""
 
     def require(self, metadata: TableMetadata) -> None:
         """Raise if the sync must not write to the table any more."""
@@ -171,8 +171,13 @@ class Merge:
             raise _Outdated
         found = outcome(plan, self._jobs)
         branch = self._scope.pending if self._scope.pending in table.metadata.refs else None
-        merge_files(found.change, self._scope.target, table, transaction, self._writer.properties, branch)
-        if self._scope.target == MAIN_BRANCH:
+        change = found.change
+        if change.added or change.removed or not self._scope.is_unique(table.metadata):
+            change = replace(change, states=says_unique(self._scope.definition.key))
+        target = self._scope.target
+        properties = self._writer.snapshot_properties(target, transaction.table_metadata)
+        merge_files(change, target, table, transaction, properties, branch)
+        if target == MAIN_BRANCH:
             self._scope.definition.write_to(UNIQUE_BY, transaction)
             remove_definition(PENDING_BY, transaction)
         self._writer.end_merge(table, transaction)

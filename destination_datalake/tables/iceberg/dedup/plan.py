@@ -17,7 +17,7 @@ from pyiceberg.types import BinaryType, DecimalType, DoubleType, FixedType, Floa
 from destination_datalake.files.dedup.tasks import IndexPart, Versions
 from destination_datalake.tables.iceberg.arrow_schema import arrow_schema
 from destination_datalake.tables.iceberg.dedup.bounds import KeyColumns
-from destination_datalake.tables.iceberg.dedup.definition import MergeScope
+from destination_datalake.tables.iceberg.dedup.definition import MergeScope, way_out
 from destination_datalake.tables.iceberg.dedup.files import EqualityDeletes, LiveFile, LiveFiles
 from destination_datalake.tables.iceberg.snapshots.deletes import partition_key
 
@@ -39,8 +39,9 @@ class Unmergeable(Exception):
 class MergePlan:
     """The files of a merge, as `table` has them.
 
-    The rows in `pending` are merged among themselves, and into those in `stored`. The last `arriving` of the pending
-    files are on another branch than the stored ones; the others stay in the table unless rows are removed from them.
+    The rows in `pending` are merged among themselves, and into those in `stored`, which are unique. The last `arriving`
+    of the pending files are on another branch than the stored ones; the others stay in the table unless rows are
+    removed from them: they are there because somebody has appended to the table, or replaced its content.
     """
 
     table: Table
@@ -69,9 +70,14 @@ class MergePlan:
         wanted = {str(id_).encode() for id_ in self.versions.columns}
         return pa.schema([field for field in self.schema if (field.metadata or {})[b"PARQUET:field_id"] in wanted])
 
+    @property
+    def pooled(self) -> int:
+        """How many of the pending files, the first, are on the branch of the stored ones."""
+        return len(self.pending) - self.arriving
+
     def arrives(self, number: int) -> bool:
         """Whether a pending file, by its number, is on another branch than the stored files."""
-        return number >= len(self.pending) - self.arriving
+        return number >= self.pooled
 
     @property
     def texts(self) -> frozenset[int]:
@@ -135,7 +141,7 @@ def plan_merge(table: Table, scope: MergeScope, files: LiveFiles) -> MergePlan |
     if versions is None:
         raise Unmergeable(
             f"its rows are to be unique by ({scope.definition.key_names(schema)}), and a column of that key or one of "
-            "the connector's own was dropped. Sync again, or refresh the stream if the primary key has changed"
+            f"the connector's own was dropped: {way_out(scope.definition, table.metadata)}"
         )
     if (arrow := arrow_schema(schema)) is None:
         raise Unmergeable(
@@ -162,14 +168,26 @@ def plan_merge(table: Table, scope: MergeScope, files: LiveFiles) -> MergePlan |
             "it lists a file more than once, so that its rows are there more than once. Write its files again (in "
             "Spark rewrite_data_files with rewrite-all), and sync again"
         )
-    if scope.is_unique(table.metadata):
-        pending, stored = arriving, content
-    else:
-        pending, stored = [*content, *arriving], []
+    unique = _unique(content, table, scope, files)
+    pending = [*(file for file in content if file.path not in unique), *arriving]
     if not pending:
         return None
+    stored = tuple(file for file in content if file.path in unique)
     listed_in = files.manifests_of_deletes(table, scope.target)
-    return MergePlan(table, scope, versions, arrow, tuple(pending), len(arriving), tuple(stored), listed_in)
+    return MergePlan(table, scope, versions, arrow, tuple(pending), len(arriving), stored, listed_in)
+
+
+def _unique(content: Sequence[LiveFile], table: Table, scope: MergeScope, files: LiveFiles) -> frozenset[str]:
+    """Return the paths of files of the content no two rows of which, in all of them, have the same key.
+
+    Those are the files of the last snapshot that was unique, unless rows that were deleted from them are back.
+    """
+    if scope.is_unique(table.metadata):
+        return frozenset(file.path for file in content)
+    if (snapshot := scope.last_unique(table.metadata)) is None:
+        return frozenset()
+    deletes = {file.path: set(file.state) for file in files.at(table, snapshot.snapshot_id)}
+    return frozenset(file.path for file in content if file.path in deletes and deletes[file.path] <= set(file.state))
 
 
 def _size(file: IcebergFile, id_: int, schema: Schema, expansion: float) -> int:

@@ -13,6 +13,7 @@ from pyiceberg.conversions import from_bytes, to_bytes
 from pyiceberg.io.pyarrow import (
     MetricModeTypes,
     MetricsMode,
+    StatsAggregator,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
@@ -99,6 +100,8 @@ class Entries:
         statistics = data_file_statistics_from_parquet_metadata(
             parquet_metadata=footer, stats_columns=plan, parquet_column_mapping=self._ids_of_parquet
         )
+        for column in statistics.column_aggregates.values():
+            _drop_invalid_upper_bound(column)
         entry = IcebergFile.from_args(
             content=DataFileContent.DATA,
             file_path=file.uri,
@@ -193,6 +196,18 @@ def _without_statistics(metadata: pq.FileMetaData) -> Iterator[str]:
             chunk = metadata.row_group(group).column(column)
             if not chunk.is_stats_set:
                 yield chunk.path_in_schema
+
+
+def _drop_invalid_upper_bound(column: StatsAggregator) -> None:
+    """Leave out the upper bound of a column if PyIceberg cuts it to a text that is none.
+
+    It is the first 16 characters of the highest text, the last of them raised by one: U+D7FF becomes half of a
+    surrogate pair. Iceberg permits columns without bounds.
+    """
+    try:
+        column.max_as_bytes()
+    except UnicodeEncodeError:
+        column.current_max = None
 
 
 def _as_doubles(bounds: Mapping[int, bytes] | None, ids: Collection[int]) -> dict[int, bytes] | None:

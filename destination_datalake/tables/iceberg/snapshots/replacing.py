@@ -7,7 +7,7 @@ no delete files.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyiceberg.exceptions import ValidationException
@@ -21,6 +21,7 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 from destination_datalake.tables.iceberg.branches import forget_branches
 from destination_datalake.tables.iceberg.snapshots.manifests import live_entries
 from destination_datalake.tables.iceberg.snapshots.producers import Append, with_status
+from destination_datalake.tables.iceberg.snapshots.uniqueness import still_unique
 
 _AHEAD = 8
 """So many manifests are read at a time."""
@@ -46,18 +47,20 @@ class Change:
 
     Both may be data files and delete files. Added files get the snapshot's sequence number: added position deletes
     apply to all data files that are there afterwards, added ones too. `manifests` are those that list the removed
-    data files, None if that is unknown: then all are read.
+    data files, None if that is unknown: then all are read. `states` are properties by which the snapshot says something
+    of its rows: it is made for them alone, if there is nothing to change.
     """
 
     added: Sequence[IcebergFile] = ()
     removed: Sequence[IcebergFile] = ()
     manifests: frozenset[str] | None = None
+    states: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def operation(self) -> Operation:
         """What the snapshot is to readers of changes, by the same rules as in Iceberg's own library (RowDelta)."""
         added = {file.content for file in self.added}
-        if not self.removed and added == {DataFileContent.DATA}:
+        if not self.removed and added <= {DataFileContent.DATA}:
             return Operation.APPEND
         return Operation.OVERWRITE if DataFileContent.DATA in added else Operation.DELETE
 
@@ -75,8 +78,8 @@ def merge_files(
     Delete files can be added to tables of format version 2 alone. Raises ValidationException if a file to remove is not
     live, and TableConflict as `live_entries`.
     """
-    if change.added or change.removed:
-        with _Replace(change.operation, branch, table, transaction, properties) as replace:
+    if change.added or change.removed or change.states:
+        with _Replace(change.operation, branch, table, transaction, {**properties, **change.states}) as replace:
             replace.added.extend(change.added)
             replace.removed.update(change.removed)
             replace.listed_in = change.manifests
@@ -96,7 +99,9 @@ def compact_files(
 
     `unneeded` are delete files, which are removed too.
     """
-    with _Replace(Operation.REPLACE, branch, table, transaction) as compact:
+    # All before it may expire.
+    states = still_unique(branch, table.metadata)
+    with _Replace(Operation.REPLACE, branch, table, transaction, states) as compact:
         compact.removed.update(unneeded)
         listed_in: set[str] = set()
         for each in compactions:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from pyiceberg.table.metadata import TableMetadata
 
 from destination_datalake.protocol.catalog import Stream
 from destination_datalake.tables.fencing import FencingToken
@@ -16,14 +16,14 @@ from destination_datalake.tables.table import TableName
 
 
 def write_mode(
-    table: TableName, stream: Stream, sync: str, properties: Mapping[str, str], definition: Definition | None
+    table: TableName, stream: Stream, sync: str, metadata: TableMetadata, definition: Definition | None
 ) -> WriteMode:
-    """Return how the stream writes to a table with these properties. `sync` identifies this sync uniquely.
+    """Return how the stream writes to a table. `sync` identifies this sync uniquely.
 
     `definition` is by what its rows are deduplicated; None if they are not.
     """
-    if stream.outdates(lowest_generation(properties)):
-        return Overwrite(table, stream, FencingToken.after(properties, sync), definition)
+    if stream.outdates(lowest_generation(metadata)):
+        return Overwrite(table, stream, FencingToken.after(metadata.properties, sync), definition)
     if definition is not None:
         return AppendDedup(table, stream, definition)
     return Append(table, stream)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -17,10 +18,11 @@ from destination_datalake.tables.iceberg.dedup.definition import (
     Definition,
     MergeScope,
     pending_scope,
+    way_out,
 )
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from destination_datalake.tables.iceberg.write_modes.mode import WriteMode, release_token
-from destination_datalake.tables.table import TableName, table_conflict
+from destination_datalake.tables.table import TableConflict, TableName, table_conflict
 
 
 class AppendDedup(WriteMode):
@@ -32,9 +34,14 @@ class AppendDedup(WriteMode):
         self._to_settle: MergeScope | None = None
 
     def begin(self, table: Table, transaction: Transaction) -> None:
-        """Adopt the rows of pending overwrites; remove their branches and the fencing token of their writer."""
+        """Adopt the rows of pending overwrites; remove their branches and the fencing token of their writer.
+
+        Raises TableConflict as `require`, and if rows are pending that do not have the key: in all of them it is null.
+        """
         self.require(table.metadata)
         pending, unique = pending_scope(table.metadata), Definition.of(UNIQUE_BY, table.metadata)
+        if pending is not None and not self._definition.has_columns(_schema_of_pending(table.metadata)):
+            raise self._conflict(pending.definition, "its pending rows came with", table.metadata)
         self._to_settle = None
         if pending is not None and pending.definition != self._definition:
             # If the content is unique by their key, rows that came by another cursor are compared by that.
@@ -51,15 +58,17 @@ class AppendDedup(WriteMode):
         """Raise TableConflict if the content is unique by another key."""
         unique = Definition.of(UNIQUE_BY, metadata)
         if unique is not None and unique.key != self._definition.key:
-            schema = metadata.schema()
-            # A field whose type has changed may have a new column, under whose id the key is another one.
-            is_there = all(schema.find_column_name(id_) is not None for id_ in self._definition.key)
-            problem = (
-                f"its rows are unique by the primary key ({unique.key_names(schema)}), and that of the stream is "
-                f"({', '.join(self._stream.primary_key)}) now{'' if is_there else ', in a new column'}. Refresh the "
-                "stream, so that all its records are sent again, or set the primary key back"
-            )
-            raise table_conflict(self._stream.id, self._table, problem)
+            raise self._conflict(unique, "its rows are unique by", metadata)
+
+    def _conflict(self, by: Definition, fact: str, metadata: TableMetadata) -> TableConflict:
+        schema = metadata.schema()
+        # A field whose type has changed may have a new column, under whose id the key is another one.
+        where = "" if self._definition.has_columns(schema) else ", in a new column"
+        problem = (
+            f"{fact} the primary key ({by.key_names(schema)}), and that of the stream is "
+            f"({', '.join(self._stream.primary_key)}) now{where}. {way_out(by, metadata)}"
+        )
+        return table_conflict(self._stream.id, self._table, problem)
 
     @property
     def to_settle(self) -> MergeScope | None:
@@ -82,3 +91,10 @@ class AppendDedup(WriteMode):
 
     def publish(self, operations: TableOperations) -> None:
         """Do nothing: a merge has made the rows part of the content."""
+
+
+def _schema_of_pending(metadata: TableMetadata) -> Schema:
+    """Return the schema that the pending rows were committed with last."""
+    head = metadata.snapshot_by_name(PENDING_BRANCH)
+    found = metadata.schema_by_id(head.schema_id) if head is not None and head.schema_id is not None else None
+    return found or metadata.schema()

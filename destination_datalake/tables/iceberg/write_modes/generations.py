@@ -1,14 +1,20 @@
-"""The generations of a table's rows, as a property has the lowest of them."""
+"""The generations of a table's rows: a property has the lowest of them, and each snapshot that of its own rows.
+
+The property is for tables whose snapshots have expired. Where main was rolled back, what its snapshot says is true.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
 
 from destination_datalake.protocol.catalog import Stream
 from destination_datalake.tables.iceberg.branches import GENERATION_PREFIX
 from destination_datalake.tables.iceberg.snapshots.manifests import holds_files
+from destination_datalake.tables.iceberg.snapshots.uniqueness import history
 from destination_datalake.tables.table import LOWEST_GENERATION_PROPERTY
 
 
@@ -19,10 +25,24 @@ def properties_of_new_table(stream: Stream) -> dict[str, str]:
     return {LOWEST_GENERATION_PROPERTY: str(stream.generation)}
 
 
-def lowest_generation(properties: Mapping[str, str]) -> int | None:
-    """Return the lowest generation of the table's rows; None if the properties do not have it."""
-    lowest = properties.get(LOWEST_GENERATION_PROPERTY, "")
-    return int(lowest) if lowest.isdecimal() else None
+def lowest_generation(metadata: TableMetadata) -> int | None:
+    """Return the lowest generation of the table's rows; None if it is not known.
+
+    What others have added has none. Nor has what they have replaced the table by, and it is not looked for: a sync that
+    goes on with the generation of before must not overwrite it by the few rows that it sends.
+    """
+    lowest = _lowest(metadata.properties)
+    for snapshot in history(MAIN_BRANCH, metadata):
+        said = _lowest(snapshot.summary.additional_properties) if snapshot.summary is not None else None
+        if lowest is not None and said is not None:
+            return min(lowest, said)
+    return lowest
+
+
+def says_lowest_generation(metadata: TableMetadata) -> dict[str, str]:
+    """Return the property of a snapshot of main whose rows are none of lower generations than those of the table."""
+    lowest = _lowest(metadata.properties)
+    return {} if lowest is None else {LOWEST_GENERATION_PROPERTY: str(lowest)}
 
 
 def lowest_generation_with(stream: Stream, adopted: Iterable[str], table: Table) -> int | None:
@@ -30,7 +50,7 @@ def lowest_generation_with(stream: Stream, adopted: Iterable[str], table: Table)
 
     It is for rows of other writers.
     """
-    existing = lowest_generation(table.metadata.properties)
+    existing = lowest_generation(table.metadata)
     added = [stream.generation, *(_generation_of(branch) for branch in adopted)]
     if existing is None and (None in added or not is_empty(table)):
         return None
@@ -42,7 +62,7 @@ def set_lowest_generation(generation: int | None, transaction: Transaction) -> N
     properties = transaction.table_metadata.properties
     if generation is None and LOWEST_GENERATION_PROPERTY in properties:
         transaction.remove_properties(LOWEST_GENERATION_PROPERTY)
-    elif generation is not None and lowest_generation(properties) != generation:
+    elif generation is not None and _lowest(properties) != generation:
         transaction.set_properties({LOWEST_GENERATION_PROPERTY: str(generation)})
 
 
@@ -50,6 +70,11 @@ def is_empty(table: Table) -> bool:
     """Whether the table's content has no files."""
     snapshot = table.current_snapshot()
     return snapshot is None or not holds_files(table, snapshot.snapshot_id)
+
+
+def _lowest(properties: Mapping[str, str]) -> int | None:
+    lowest = properties.get(LOWEST_GENERATION_PROPERTY, "")
+    return int(lowest) if lowest.isdecimal() else None
 
 
 def _generation_of(branch: str) -> int | None:

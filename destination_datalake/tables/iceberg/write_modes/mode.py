@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
 
 from destination_datalake.protocol.catalog import Stream
 from destination_datalake.tables.fencing import TOKEN_PROPERTY, FencingToken
@@ -16,7 +17,11 @@ from destination_datalake.tables.iceberg.dedup.definition import MergeScope
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from destination_datalake.tables.iceberg.snapshots.manifests import has_row_level_deletes, live_files
 from destination_datalake.tables.iceberg.snapshots.producers import add_files
-from destination_datalake.tables.iceberg.write_modes.generations import lowest_generation_with, set_lowest_generation
+from destination_datalake.tables.iceberg.write_modes.generations import (
+    lowest_generation_with,
+    says_lowest_generation,
+    set_lowest_generation,
+)
 from destination_datalake.tables.table import TableConflict, TableName, cannot_write
 
 _GENERATION = "airbyte.generation-id"
@@ -60,30 +65,30 @@ class WriteMode(ABC):
         """What has to be merged before `publish`."""
         return None
 
-    @property
-    def properties(self) -> dict[str, str]:
-        """Those of its snapshots.
+    def snapshot_properties(self, branch: str, metadata: TableMetadata) -> dict[str, str]:
+        """Return the properties of a snapshot on a branch.
 
-        They are for people who read the table's history only: other engines may expire snapshots at any time.
+        Sync and generation are for people who read the table's history.
         """
         values = {_SYNC: self._stream.sync_id, _GENERATION: self._stream.generation}
-        return {key: str(value) for key, value in values.items() if value is not None}
+        own = {key: str(value) for key, value in values.items() if value is not None}
+        return {**own, **(says_lowest_generation(metadata) if branch == MAIN_BRANCH else {})}
 
     def append_files(self, files: Iterable[IcebergFile], table: Table, transaction: Transaction) -> None:
         """Add the files to the branch, in one snapshot."""
         self._add_snapshot(files, self._branch, table, transaction)
 
     def _add_snapshot(self, files: Iterable[IcebergFile], branch: str, table: Table, transaction: Transaction) -> None:
-        add_files(files, branch, table, transaction, self.properties)
+        add_files(files, branch, table, transaction, self.snapshot_properties(branch, transaction.table_metadata))
 
     def _take_over(self, table: Table, transaction: Transaction) -> None:
         """Adopt the rows of pending overwrites; remove their branches and the fencing token of their writer."""
         branches = generation_branches(table.metadata)
         lowest = lowest_generation_with(self._stream, branches, table)
-        self._adopt(branches, table, transaction)
-        release_token(transaction)
         if lowest is not None:
             set_lowest_generation(lowest, transaction)
+        self._adopt(branches, table, transaction)
+        release_token(transaction)
 
     def _adopt(self, branches: Sequence[str], table: Table, transaction: Transaction) -> None:
         for branch in branches:

@@ -27,7 +27,7 @@ from destination_datalake.tables.iceberg.write_modes.append import Append
 from destination_datalake.tables.iceberg.write_modes.dedup import AppendDedup
 from destination_datalake.tables.iceberg.write_modes.generations import set_lowest_generation
 from destination_datalake.tables.iceberg.write_modes.mode import WriteMode
-from destination_datalake.tables.table import TableName
+from destination_datalake.tables.table import LOWEST_GENERATION_PROPERTY, TableName
 
 
 class Overwrite(WriteMode):
@@ -60,6 +60,13 @@ class Overwrite(WriteMode):
         self._token.require(metadata.properties, self._table)
         if self._branch not in metadata.refs:
             raise Fenced(self._table)
+
+    def snapshot_properties(self, branch: str, metadata: TableMetadata) -> dict[str, str]:
+        """Return the properties of a snapshot on a branch; on its own all rows are of one generation."""
+        properties, generation = super().snapshot_properties(branch, metadata), self._stream.generation
+        if branch == self._branch and generation is not None:
+            return {**properties, LOWEST_GENERATION_PROPERTY: str(generation)}
+        return properties
 
     @property
     def to_merge(self) -> MergeScope | None:

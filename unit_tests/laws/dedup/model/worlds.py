@@ -39,8 +39,9 @@ class Outcome(NamedTuple):
 class World:
     """A table. `main` is what readers find; it is unique by the key of `by`, or was appended to if that is None.
 
-    `pending` are rows that were landed, to be merged by `pending_by`. `unpublished` are rows of an overwrite of
-    `generation`. `lowest` is the lowest generation in main.
+    With `pooled`, others have changed it since, so that it is not known to be unique. `pending` are rows that were
+    landed, to be merged by `pending_by`. `unpublished` are rows of an overwrite of `generation`. `lowest` is the lowest
+    generation in main.
     """
 
     main: Rows = NOTHING
@@ -50,6 +51,7 @@ class World:
     pending_by: Definition | None = None
     generation: int | None = None
     unpublished: Rows = NOTHING
+    pooled: bool = False
 
     def replaced_by(self, sync: Sync) -> bool:
         """Whether the sync's rows are not published before its end, and then take the place of all others."""
@@ -98,7 +100,7 @@ class World:
             return Outcome({World(rows, sync.by, sync.generation)}, frozenset([replace(self, unpublished=rows)]))
         steps = self._until_ready(sync)
         world = steps[-1]
-        if sync.by is not None and world.by is None and world.main:
+        if sync.by is not None and (world.by is None or world.pooled) and world.main:
             world = replace(world, pending_by=sync.by)  # Rows that were appended are deduplicated with those.
         return Outcome({world.settled()}, frozenset(steps))
 
@@ -107,8 +109,9 @@ class World:
         if self.pending_by is None:
             return self
         rows, by = self.pending, self.pending_by
-        main = deduplicated(self.main | rows, by) if self.by is None else merged(self.main, rows, by)
-        return replace(self, main=main, by=by, pending=NOTHING, pending_by=None)
+        is_unique = self.by is not None and not self.pooled
+        main = merged(self.main, rows, by) if is_unique else deduplicated(self.main | rows, by)
+        return replace(self, main=main, by=by, pooled=False, pending=NOTHING, pending_by=None)
 
     def _is_first_to_merge(self, sync: Sync) -> bool:
         """Whether what is pending is merged before the sync lands anything.
@@ -152,6 +155,10 @@ class Worlds:
     def end(self, sync: Sync, *, killed: bool = False) -> None:
         """Let a sync publish what it has landed."""
         self._step([world.ended(sync) for world in self.possible], killed)
+
+    def share(self, rows: Collection[Version]) -> None:
+        """Let others change what readers find, to these rows."""
+        self.possible = {replace(world, main=frozenset(rows), pooled=True) for world in self.possible}
 
     def see(self, rows: Collection[Version]) -> bool:
         """Rule out the tables in which a reader could not find these rows; False, and nothing is, if that is all."""
