@@ -298,7 +298,7 @@ class IcebergTable:
             return ungoverned
         names = self._deduplication(reconciled.columns)
         definition = Definition.named(names, transaction.table_metadata.schema()) if names is not None else None
-        mode = write_mode(self.name, self._stream, self._sync, table.metadata.properties, definition)
+        mode = write_mode(self.name, self._stream, self._sync, table.metadata, definition)
         mode.begin(table, transaction)
         return mode, reconciled.columns
 

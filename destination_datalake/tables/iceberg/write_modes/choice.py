@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from pyiceberg.table.metadata import TableMetadata
 
 from destination_datalake.protocol.catalog import Stream
-from destination_datalake.tables.fencing import FencingToken
+from destination_datalake.tables.fencing import FencingToken, Overwrites
 from destination_datalake.tables.iceberg.dedup.definition import Definition
 from destination_datalake.tables.iceberg.write_modes.append import Append
 from destination_datalake.tables.iceberg.write_modes.dedup import AppendDedup
@@ -16,14 +16,18 @@ from destination_datalake.tables.table import TableName
 
 
 def write_mode(
-    table: TableName, stream: Stream, sync: str, properties: Mapping[str, str], definition: Definition | None
+    table: TableName, stream: Stream, sync: str, metadata: TableMetadata, definition: Definition | None
 ) -> WriteMode:
-    """Return how the stream writes to a table with these properties. `sync` identifies this sync uniquely.
+    """Return how the stream writes to a table. `sync` identifies this sync uniquely.
 
-    `definition` is by what its rows are deduplicated; None if they are not.
+    `definition` is by what its rows are deduplicated; None if they are not. Raises TableConflict if its generation may
+    not write to the table.
     """
-    if stream.outdates(lowest_generation(properties)):
-        return Overwrite(table, stream, FencingToken.after(properties, sync), definition)
+    properties = metadata.properties
+    overwrite = Overwrite(table, stream, FencingToken.after(properties, sync), definition)
+    lowest, pending = lowest_generation(properties), overwrite.is_pending(metadata)
+    if Overwrites.of(properties).overwritten_by(stream, table, lowest, pending=pending):
+        return overwrite
     if definition is not None:
         return AppendDedup(table, stream, definition)
     return Append(table, stream)
