@@ -93,7 +93,10 @@ class Stage:
         s3 = reader.client("s3")
         keys = [each["Key"] for each in s3.list_objects_v2(Bucket=BUCKET, Prefix=folder.key).get("Contents", [])]
         bodies = [s3.get_object(Bucket=BUCKET, Key=key)["Body"].read() for key in keys]
-        return [id_ for body in bodies for id_ in pq.read_table(io.BytesIO(body)).column("id").to_pylist()]
+        found: list[Any] = []
+        for body in bodies:
+            found += pq.read_table(io.BytesIO(body)).column("id").to_pylist()
+        return found
 
 
 @dataclass

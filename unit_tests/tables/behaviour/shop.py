@@ -215,8 +215,8 @@ class Shop:
             return
         table = self.lake.glue_table(*self.name)
         kept = {name: value for name, value in table["Parameters"].items() if name not in names}
-        entry = {key: table[key] for key in ("Name", "TableType", "StorageDescriptor")}
-        self.lake.glue.update_table(DatabaseName=self.name.database, TableInput={**entry, "Parameters": kept})
+        changed: Any = {key: table[key] for key in ("Name", "TableType", "StorageDescriptor")} | {"Parameters": kept}
+        self.lake.glue.update_table(DatabaseName=self.name.database, TableInput=changed)
 
     def drop(self) -> None:
         self.lake.glue.delete_table(DatabaseName=self.name.database, Name=self.name.table)
