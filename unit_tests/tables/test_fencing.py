@@ -165,6 +165,6 @@ def test_removed_generations_are_remembered_until_an_overwrite_is_published() ->
     assert Overwrites.of({OVERWRITES_PROPERTY: str(overwrites.published())}) == Overwrites(999)
 
 
-@pytest.mark.parametrize("text", ["", "x", "{", "[]", '{"newest":"6"}', '{"removed":[1]}'])
+@pytest.mark.parametrize("text", ["", "0", "x", "{", "[]", '{"newest":"6"}', '{"removed":[1]}'])
 def test_generations_that_are_invalid_count_as_none(text: str) -> None:
     assert Overwrites.of({OVERWRITES_PROPERTY: text}) == Overwrites()
