@@ -184,8 +184,9 @@ class Attempt:
         return Effect(order.generation, order.overwrites, self.sent(), self.acknowledged(), completed, succeeded)
 
     def is_refused(self) -> bool:
-        """Whether it was told that the connection must start over, because of what another one has done."""
-        return any("let only one connection overwrite" in error["message"].lower() for error in self.run.errors)
+        """Whether it has ended and said that the connection must start over, because of what another one has done."""
+        errors = [] if self._run is None else self._run.errors
+        return any("let only one connection overwrite" in error["message"].lower() for error in errors)
 
     def judge(self) -> None:
         """Raise Broken if something was said that may not be said, or not said that must be."""
