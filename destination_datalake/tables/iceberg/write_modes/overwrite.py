@@ -66,7 +66,7 @@ class Overwrite(WriteMode):
 
     def is_pending(self, metadata: TableMetadata) -> bool:
         """Whether the table has the branch of an earlier sync that this one continues."""
-        return self._stream.overwrite_generation is not None and self._branch in metadata.refs
+        return self._stream.overwrite_generation is not None and self._branch in generation_branches(metadata)
 
     def require(self, metadata: TableMetadata) -> None:
         """Raise Fenced if another sync has taken the token over, or removed the branch."""
