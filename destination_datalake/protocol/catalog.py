@@ -64,20 +64,15 @@ class Stream:
     def overwrite_generation(self) -> int | None:
         """The generation that identifies an overwrite across several syncs; None if it has no such identity.
 
-        None without ids, and if all ids are 1: PyAirbyte sends those with every `overwrite`.
+        None without ids, and if all ids are 1 with the sync mode `overwrite`, by which PyAirbyte overwrites each time.
         """
-        constant = self.overwrite and self.generation == self.minimum_generation == self.sync_id == 1
-        return self.generation if self.minimum_generation and not constant else None
+        constant = self.overwrite and self.has_constant_ids
+        return self.generation if (self.minimum_generation or 0) > 0 and not constant else None
 
-    def outdates(self, lowest_generation: int | None) -> bool:
-        """Whether the rows of a table are to be overwritten; `lowest_generation` is that of the oldest (None: unknown).
-
-        False if all rows already have the generation of this overwrite: an earlier sync has published it.
-        """
-        generation = self.overwrite_generation
-        return self.overwrites_table and (
-            generation is None or lowest_generation is None or lowest_generation < generation
-        )
+    @property
+    def has_constant_ids(self) -> bool:
+        """Whether all ids are 1, as PyAirbyte sends them with every sync: they say nothing about its generation."""
+        return self.generation == self.minimum_generation == self.sync_id == 1
 
 
 class UnknownStream(Exception):

@@ -16,6 +16,7 @@ from integration_tests.chaos.attempts.connection import Connection
 from integration_tests.chaos.attempts.source import Sending
 from integration_tests.chaos.aws.adversary import Adversary, Blow, HostileAws, kill_spark
 from integration_tests.chaos.aws.faults import draw
+from integration_tests.chaos.foreign import Foreigner
 from integration_tests.chaos.subjects import SUBJECTS, swaps_in_steps
 from integration_tests.chaos.verdicts.latest import LatestOracle
 from integration_tests.chaos.verdicts.oracle import Effect, Oracle
@@ -63,6 +64,9 @@ class Round:
             if self.subject.deletes
             else Oracle(swaps_in_steps=any(map(swaps_in_steps, layouts)))
         )
+        self._foreign = Foreigner(
+            lake, self.subject, self._connection, self._oracle, self._reader, self.tally, self.log
+        )
         self._to_be_rejected: set[Sending] = set()
 
     def play(self) -> None:
@@ -71,7 +75,9 @@ class Round:
             random = Random(f"{self._seed}/attempt/{made + 1}")
             happens = self._happening(random, left=self._last - made)
             self._connection.look_ahead(random)
+            self._foreign.act(random)
             happens(random)
+        self._foreign.judge()
         if missing := self._to_be_rejected - self._reader.rejected():
             raise Broken(f"acknowledged, rejected, and not among the rejects: {sorted(map(tuple, missing))}")
 
@@ -100,6 +106,8 @@ class Round:
             return self._robbed
         if left == 2:
             return self._calm
+        if share >= 0.88 and self._connection.has_ids:
+            return self._rivalled
         return self._overtaken if self.subject.overwrites or random.random() < 0.7 else self._side_by_side
 
     def _calm(self, random: Random) -> None:
@@ -112,7 +120,7 @@ class Round:
                 self._look()
             attempt.feed_all()
             self._end(attempt)
-        if attempt.run.exit_code != 0:
+        if attempt.run.exit_code != 0 and not (attempt.is_refused() and self._oracle.refuses(attempt.effect())):
             raise Broken(f"nothing happened to this sync, and it failed\n{attempt.run.report()}")
         self._oracle.after([attempt.effect()])
         self._settle()
@@ -178,6 +186,19 @@ class Round:
         self._oracle.after([one.effect(), other.effect()])
         self._settle()
 
+    def _rivalled(self, random: Random) -> None:
+        """Another connection writes to the table, between the syncs of this one."""
+        blow = _blow(random, "kill") if random.random() < 0.4 else None
+        adversary = Adversary(blow)
+        with self._begun(self._connection.rivals_order(random), adversary, str(blow or "calm")) as attempt:
+            attempt.feed_all()
+            self._end(attempt)
+        self.tally.overlaps["another connection"] += 1
+        self.tally.overlaps["refused"] += attempt.is_refused()
+        self._oracle.after([attempt.effect()])
+        self._settle()
+        self._count_kill(attempt)
+
     def _overtaken(self, random: Random) -> None:
         """A sync is cut off from AWS in the middle of something, another one runs, and then the first goes on.
 
@@ -210,7 +231,8 @@ class Round:
             new.feed_all()
             self._end(new)
         self._count_kill(new)
-        if new.order.completes and not adversary.killed and new.run.exit_code != 0:
+        failed = new.run.exit_code != 0 and not (new.is_refused() and self._oracle.refuses(new.effect()))
+        if new.order.completes and not adversary.killed and failed:
             raise Broken(f"a sync that overtook another one failed\n{new.run.report()}")
         self._oracle.after([before, new.effect()])
         self._look()

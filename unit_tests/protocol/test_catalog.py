@@ -109,41 +109,6 @@ def test_a_stream_overwrites_the_table_for_overwrite_and_for_equal_generations(
 
 
 @pytest.mark.parametrize(
-    ("mode", "generation", "minimum", "sync_id", "lowest", "outdated"),
-    [
-        ("append", 3, 0, 9, 2, False),
-        ("append", None, None, None, None, False),
-        ("append", 3, 3, 9, 2, True),
-        ("append", 3, 3, 9, None, True),
-        ("append", 3, 3, 9, 3, False),
-        ("append", 1, 1, 1, 1, False),
-        ("append_dedup", 3, 0, 9, 2, False),
-        ("append_dedup", 3, 3, 9, 2, True),
-        ("append_dedup", 3, 3, 9, 3, False),
-        ("append_dedup", 1, 1, 1, None, True),
-        ("append_dedup", 1, 1, 1, 0, True),
-        ("append_dedup", 1, 1, 1, 1, False),
-        ("overwrite", 3, 3, 9, 2, True),
-        ("overwrite", 3, 3, 9, 3, False),
-        ("overwrite", 1, 1, 1, 1, True),
-        ("overwrite", 1, 1, 2, 1, False),
-        ("overwrite", 3, 0, 9, 3, True),
-        ("overwrite", None, None, None, 3, True),
-    ],
-)
-def test_rows_are_outdated_unless_they_have_the_generation_of_the_overwrite(
-    mode: str, generation: int | None, minimum: int | None, sync_id: int | None, lowest: int | None, outdated: bool
-) -> None:
-    """Ids identify an overwrite unless they are absent or always 1.
-
-    PyAirbyte sends 1 with every mode: with append_dedup its first sync fills the table, and later ones upsert.
-    """
-    ids = {"generation_id": generation, "minimum_generation_id": minimum, "sync_id": sync_id}
-
-    assert parsed(destination_sync_mode=mode, **ids).outdates(lowest) is outdated
-
-
-@pytest.mark.parametrize(
     ("mode", "generation", "minimum", "sync_id", "identity"),
     [
         ("append", 3, 3, 9, 3),

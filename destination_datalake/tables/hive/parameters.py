@@ -13,6 +13,7 @@ from typing import Self
 
 from destination_datalake.schema.glue import parse_glue_type
 from destination_datalake.schema.types import ColumnType
+from destination_datalake.tables.fencing import OVERWRITES_PROPERTY, Overwrites
 from destination_datalake.tables.glue.glue_table import TableInput
 from destination_datalake.tables.table import LOWEST_GENERATION_PROPERTY
 
@@ -113,6 +114,12 @@ def save_lowest_generation(table_input: TableInput, generation: int | None) -> N
         table_input["Parameters"].pop(LOWEST_GENERATION_PROPERTY, None)
     else:
         table_input["Parameters"].update(generation_parameter(generation))
+
+
+def save_overwrites(table_input: TableInput, overwrites: Overwrites) -> None:
+    """Set the generations of the table's overwrites."""
+    if overwrites != Overwrites.of(table_input["Parameters"]):
+        table_input["Parameters"][OVERWRITES_PROPERTY] = str(overwrites)
 
 
 def generation_parameter(generation: int | None) -> dict[str, str]:

@@ -38,7 +38,7 @@ from destination_datalake.tables.hive.cleanup import Cleanup
 from destination_datalake.tables.hive.compatibility import WIDENED_IN_PLACE, incompatibility
 from destination_datalake.tables.hive.content import Content, folders_in_use
 from destination_datalake.tables.hive.folders import Folders, PlannedFolders
-from destination_datalake.tables.hive.parameters import generation_parameter, lowest_generation, save_commit
+from destination_datalake.tables.hive.parameters import generation_parameter, save_commit
 from destination_datalake.tables.hive.partitions.creation import create_table
 from destination_datalake.tables.hive.partitions.existing import scheme_of
 from destination_datalake.tables.hive.partitions.index import PartitionIndex
@@ -134,7 +134,7 @@ class HiveTable:
 
         def begin(table_input: TableInput) -> tuple[Content, tuple[Field, ...]]:
             columns = self._reconcile(table_input)
-            self._mode = overwrite if self._stream.outdates(lowest_generation(table_input)) else append
+            self._mode = overwrite if overwrite.is_wanted(table_input, self._stream) else append
             self._mode.begin(table_input, columns)
             return self._reconciled_content(table_input)
 
@@ -197,7 +197,7 @@ class HiveTable:
     def _create(self) -> TableVersion:
         """Create the table. An overwrite saves its generation when it is published."""
         parameters = self._owner.parameters()
-        if not self._stream.outdates(None):
+        if not self._stream.overwrites_table:
             parameters |= generation_parameter(self._stream.generation)
         self._databases.ensure(self.name.database)
         create_table(self.name, self._columns, METADATA_COLUMNS, self._layout, parameters, self._plan, self._access)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from destination_datalake.protocol.catalog import Stream
 from destination_datalake.schema.glue import glue_type
 from destination_datalake.schema.types import Field
-from destination_datalake.tables.fencing import TOKEN_PROPERTY, Fenced, FencingToken
+from destination_datalake.tables.fencing import TOKEN_PROPERTY, Fenced, FencingToken, Overwrites
 from destination_datalake.tables.glue.glue_table import GlueTable, TableInput
 from destination_datalake.tables.glue.storage_descriptor import table_location
 from destination_datalake.tables.hive.adoption import Adoption
@@ -20,6 +21,7 @@ from destination_datalake.tables.hive.parameters import (
     lowest_generation,
     other_folders,
     save_lowest_generation,
+    save_overwrites,
     unlist_folders,
 )
 from destination_datalake.tables.hive.partitions.index import PartitionIndex
@@ -120,9 +122,18 @@ class Overwrite:
         self._token = FencingToken.after({}, sync)
         self._published = ""
 
+    def is_wanted(self, table_input: TableInput, stream: Stream) -> bool:
+        """Whether the sync is to overwrite the table. Raises TableConflict if its generation may not write to it."""
+        pending = self._continues(PendingOverwrite.load(table_input))
+        overwrites = Overwrites.of(table_input["Parameters"])
+        return overwrites.overwritten_by(stream, self._table, lowest_generation(table_input), pending=pending)
+
     def begin(self, table_input: TableInput, columns: Sequence[Field]) -> None:
         """Take the fencing token; continue a pending overwrite of the same attempt, or begin a new one."""
         pending = PendingOverwrite.load(table_input)
+        removed = [] if pending is None or pending.generation is None else [pending.generation]
+        overwrites = Overwrites.of(table_input["Parameters"])
+        save_overwrites(table_input, overwrites.begun(self._attempt, [] if self._continues(pending) else removed))
         self._token = FencingToken.after(table_input["Parameters"], self._sync)
         if not self._continues(pending):
             if pending is not None:
@@ -157,6 +168,7 @@ class Overwrite:
         PendingOverwrite.clear(table_input)
         table_input["Parameters"].pop(TOKEN_PROPERTY, None)
         save_lowest_generation(table_input, pending.generation)
+        save_overwrites(table_input, Overwrites.of(table_input["Parameters"]).published())
 
     def _continues(self, pending: PendingOverwrite | None) -> bool:
         if pending is None:

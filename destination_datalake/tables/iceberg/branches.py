@@ -6,10 +6,12 @@ takes over their rows.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from pyiceberg.table import Transaction
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
@@ -17,6 +19,8 @@ from destination_datalake.tables.iceberg.pyiceberg_internals import apply
 
 GENERATION_PREFIX = "airbyte_generation_"
 """Followed by the generation, the name of the branch of a pending overwrite."""
+
+_OVERWRITE = re.compile(rf"{GENERATION_PREFIX}(\d+|none)")
 
 PENDING_BRANCH = "airbyte_pending"
 """The branch of rows that are not deduplicated yet. It has none of the table's content."""
@@ -29,8 +33,12 @@ _ROWS = "total-records"
 
 
 def generation_branches(metadata: TableMetadata) -> list[str]:
-    """Return the names of the branches of pending overwrites."""
-    return sorted(ref for ref in metadata.refs if ref.startswith(GENERATION_PREFIX))
+    """Return the names of the branches of pending overwrites. What others named alike is theirs."""
+    return sorted(
+        name
+        for name, ref in metadata.refs.items()
+        if ref.snapshot_ref_type == SnapshotRefType.BRANCH and _OVERWRITE.fullmatch(name)
+    )
 
 
 def unpublished_branches(metadata: TableMetadata) -> list[str]:

@@ -42,6 +42,8 @@ class Order:
     """The options of the table's partitions that its configuration has."""
     dedup: bool = False
     """Whether the records are versions of rows, of which the table is to keep the latest."""
+    of_rival: bool = False
+    """Whether it is a sync of another connection."""
 
     def stream(self) -> dict[str, object]:
         """Return the stream as the attempt's catalog has it."""
@@ -62,12 +64,13 @@ class Order:
         return configured_stream(STREAM, self.schema, generation=self.generation, minimum=minimum, sync_id=self.attempt)
 
     def __str__(self) -> str:
+        who = "another connection " * self.of_rival
         verb = "overwrites with" if self.overwrites else "merges into" if self.dedup else "appends to"
         first, last = self.chunks[0].records[0].sending.position, self.chunks[-1].cursor - 1
         how = f"in {len(self.chunks)} chunks" + ", waiting for each state" * self.waits
         layout = f", {dict(self.layout)}" if self.layout else ""
         end = ", source fails" * (not self.completes)
-        return f"{verb} generation {self.generation}: {first} to {last} {how}{layout}{end}"
+        return f"{who}{verb} generation {self.generation}: {first} to {last} {how}{layout}{end}"
 
 
 @dataclass(frozen=True)
@@ -179,6 +182,11 @@ class Attempt:
         completed = self._completed or (order.generation is None and all_sent)
         succeeded = self._run is not None and self._run.exit_code == 0
         return Effect(order.generation, order.overwrites, self.sent(), self.acknowledged(), completed, succeeded)
+
+    def is_refused(self) -> bool:
+        """Whether it has ended and said that the connection must start over, because of what another one has done."""
+        errors = [] if self._run is None else self._run.errors
+        return any("let only one connection overwrite" in error["message"].lower() for error in errors)
 
     def judge(self) -> None:
         """Raise Broken if something was said that may not be said, or not said that must be."""

@@ -1,6 +1,7 @@
 """A connection, as the platform keeps it: its generation, its last state, and what its next sync is to do."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 
 from integration_tests.chaos.attempts.attempt import Attempt, Order
@@ -32,6 +33,13 @@ class Connection:
         self._overwriting = overwrites
         self._cursor = 0
         self._done = True
+        self._newest = self._generation
+        self._refused = False
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether the platform sends ids."""
+        return self._has_ids
 
     def order(
         self, random: Random, waits: bool | None = None, completes: bool | None = None, at_least: int = 1
@@ -54,12 +62,33 @@ class Connection:
             isinstance(self._source, VersionedSource),
         )
 
+    def rivals_order(self, random: Random) -> Order:
+        """Return what the next sync of another connection is to do: its generations are about as high as these."""
+        order = self.order(random, waits=False)
+        overwrites = random.random() < 0.6
+        generation = max(self._generation + random.randint(-1, 1), int(overwrites))
+        self._newest = max(self._newest, generation)
+        return replace(order, generation=generation, overwrites=overwrites, of_rival=True)
+
+    def foreign_rows(self) -> Sequence[Sent]:
+        """Return rows of another engine, which are known as what was sent."""
+        self.attempts += 1
+        [chunk] = self._source.chunks(self.attempts, self._cursor, [5])
+        self.sent.update({sent.sending: sent for sent in chunk.records})
+        return chunk.records
+
     def _layout(self) -> Json:
         """Return the options of partitions of this attempt: the user goes from one to the next."""
         return self._layouts[min((self.attempts - 1) // 3, len(self._layouts) - 1)]
 
     def remember(self, attempt: Attempt) -> None:
-        """Keep the last state that has come back of an attempt, and whether it has ended well."""
+        """Keep the last state that has come back of an attempt, whether it has ended well, and whether it was refused.
+
+        What another connection does is none of its business.
+        """
+        if attempt.order.of_rival:
+            return
+        self._refused = attempt.is_refused()
         if (states := attempt.states()) and attempt.order.generation in (None, self._generation):
             self._cursor = max(self._cursor, attempt.order.chunks[len(states) - 1].cursor)
         self._done = attempt.effect().succeeded
@@ -67,7 +96,10 @@ class Connection:
     def look_ahead(self, random: Random) -> None:
         """Decide, as the platform and its user do, what comes next."""
         share = random.random()
-        if not self._has_ids:
+        self._newest = max(self._newest, self._generation)
+        if self._refused:
+            self._generation, self._cursor, self._overwriting = self._newest + 1, 0, self._overwrites
+        elif not self._has_ids:
             self._cursor = 0
         elif not self._overwrites:
             if self._done and share < 0.1:  # A refresh that retains what is there.

@@ -12,6 +12,8 @@ The promises, for a sync that sends records between states:
   attempt, all that earlier attempts of the same generation had acknowledged, and perhaps some of what these had sent
   without having it acknowledged: those records were sent again.
 - What an overwrite had acknowledged is there after the next append, if the user cancels it.
+- An overwrite that is older than the table's newest is refused, and so is one, or an append in its generation, whose
+  acknowledged records another overwrite has taken away.
 - Where the catalog has a table's partitions one by one, a reader who comes while an overwrite is published, or after a
   sync has died of that, sees a part of the old rows or a part of the new ones, but never some of both. After the next
   sync that succeeds all is there again.
@@ -46,11 +48,15 @@ class World:
     """The table as readers see it, and an overwrite that is not published, if there is one.
 
     `leaving` is what an overwrite is about to take away that is published step by step, and perhaps not to its end.
+    `newest` is the highest generation that has begun to overwrite it; `removed` are the lowest and the highest of those
+    that others have taken away since the last one was published.
     """
 
     published: Content = field(default_factory=Content)
     unpublished: Content | None = None
     leaving: tuple[Content, ...] = ()
+    newest: int | None = None
+    removed: tuple[int, int] | None = None
 
     def admits(self, seen: Collection[Sending]) -> bool:
         if not self.leaving:
@@ -73,8 +79,21 @@ class Effect:
     completed: bool
     succeeded: bool
 
+    def is_refused_by(self, world: World) -> bool:
+        """Whether it is older than the table, or goes on with what another overwrite has taken away."""
+        generation, there, left = self.generation, world.published.generation, world.unpublished
+        if generation is None:
+            return False
+        if world.removed is not None and world.removed[0] <= generation <= world.removed[1]:
+            return True
+        newest = max(each for each in (there, world.newest, generation) if each is not None)
+        goes_on = there == generation or (left is not None and left.generation == generation)
+        return self.overwrites and (newest > generation or (world.newest == generation and not goes_on))
+
     def on(self, world: World) -> set[World]:
         """Return the worlds that it can have made of one."""
+        if self.is_refused_by(world):
+            return set() if self.succeeded or self.acknowledged else {world}
         held = self.sent if self.succeeded else self.acknowledged
         there = world.published.generation
         outdated = self.generation is None or there is None or there < self.generation
@@ -83,26 +102,36 @@ class Effect:
         return set(self._append(world, held))
 
     def _append(self, world: World, held: frozenset[Sending]) -> Iterable[World]:
-        published, left = world.published.plus(held, self.sent), world.unpublished
-        if published.generation is None and self.generation is not None and not world.published.allowed:
-            published = replace(published, generation=self.generation)
+        left = world.unpublished
+        there, known = world.published.generation, world.published.generation is not None or not world.published.allowed
+        added = [each for each in (there, self.generation, left.generation if left else None) if each is not None]
+        published = replace(world.published.plus(held, self.sent), generation=min(added) if known and added else None)
+        ended = replace(world, leaving=() if self.succeeded else world.leaving)
         if left is None:
-            yield World(published, leaving=() if self.succeeded else world.leaving)
-            return
-        yield World(published.plus(left.required, left.allowed), leaving=() if self.succeeded else world.leaving)
-        if not self.succeeded:
-            # Begun and not ended: taking rows in is done again, and then they are not there twice.
-            yield World(published.plus(NOTHING, left.allowed), left, world.leaving)
+            yield replace(ended, published=published)
+        else:
+            yield replace(ended, published=published.plus(left.required, left.allowed), unpublished=None)
+            if not self.succeeded:
+                # Begun and not ended: taking rows in is done again, and then they are not there twice.
+                yield replace(ended, published=published.plus(NOTHING, left.allowed))
+        if not self.succeeded and not held:
+            yield world
 
     def _replace(self, world: World, held: frozenset[Sending]) -> Iterable[World]:
         left = world.unpublished
         resumes = left is not None and left.generation == self.generation and self.generation is not None
         begun = left if resumes and left is not None else Content(self.generation)
+        newest, removed = world.newest if self.generation is None else self.generation, world.removed
+        if left is not None and not resumes and left.generation is not None:
+            removed = (
+                min((removed or (left.generation,))[0], left.generation),
+                max((removed or (0, 0))[1], left.generation),
+            )
         if self.completed:
             leaving = () if self.succeeded else (*world.leaving, world.published)
-            yield World(begun.plus(self.sent, NOTHING), leaving=leaving)
+            yield World(begun.plus(self.sent, NOTHING), leaving=leaving, newest=newest)
         if not self.succeeded:
-            yield World(world.published, begun.plus(held, self.sent), world.leaving)
+            yield World(world.published, begun.plus(held, self.sent), world.leaving, newest, removed)
             if not held:
                 yield world
 
@@ -115,9 +144,21 @@ class Oracle:
         self._swaps_in_steps = swaps_in_steps
 
     def after(self, *orders: Iterable[Effect]) -> None:
-        """Let these effects have happened; in several orders if theirs is unknown."""
+        """Let these effects have happened; in several orders if theirs is unknown. Fails if one had to be refused."""
         worlds = set().union(*(_in_turn(self.worlds, order) for order in orders))
+        assert worlds, "a sync has succeeded, or acknowledged records, that had to be refused"
         self.worlds = worlds if self._swaps_in_steps else {replace(world, leaving=()) for world in worlds}
+
+    def refuses(self, effect: Effect) -> bool:
+        """Whether an attempt may have been refused."""
+        return any(effect.is_refused_by(world) for world in self.worlds)
+
+    def rewritten(self, seen: Collection[Sending]) -> None:
+        """Let another engine have made this of the table, while no sync was running."""
+        rows = frozenset(seen)
+        self.worlds = {
+            replace(world, published=replace(world.published, required=rows, allowed=rows)) for world in self.worlds
+        }
 
     def see(self, seen: Collection[Sending]) -> bool:
         """Rule out the worlds in which a reader could not see this. False, and nothing is ruled out, if that is all."""

@@ -1,6 +1,7 @@
 """The oracle itself: what it lets a reader see, and what it does not."""
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 
 import pytest
 
@@ -116,3 +117,40 @@ def test_without_partitions_an_overwrite_is_never_seen_in_part() -> None:
     oracle.after([appended(rows(1, 0, 1), (), succeeded=True), replaced(2, rows(2, 0, 1), completed=True)])
 
     assert not oracle.see(rows(1, 0))
+
+
+REFRESHED = replaced(5, rows(2, 1), rows(2, 1))
+"""Not complete, and acknowledged."""
+
+
+@pytest.mark.parametrize(
+    ("others", "retry", "refused"),
+    [
+        pytest.param([], replaced(5, rows(9, 9), succeeded=True), False, id="nobody"),
+        pytest.param([replaced(6, rows(3, 3), rows(3, 3))], REFRESHED, True, id="a later one that is pending"),
+        pytest.param([replaced(6, rows(3, 3), succeeded=True)], REFRESHED, True, id="a later one"),
+        pytest.param([replaced(6, rows(3, 3), succeeded=True)], appended(rows(9, 9), ()), False, id="then an append"),
+        pytest.param([appended(rows(3, 3), (), succeeded=True)], REFRESHED, True, id="an append"),
+        pytest.param([replaced(5, rows(3, 3), succeeded=True)], REFRESHED, False, id="one of the same generation"),
+        pytest.param([replaced(4, rows(3, 3))], REFRESHED, False, id="an older one, which is refused itself"),
+    ],
+)
+def test_a_retry_is_refused_if_another_connection_has_taken_its_rows(
+    others: Iterable[Effect], retry: Effect, refused: bool
+) -> None:
+    oracle = Oracle()
+    oracle.after([appended(rows(1, 0), (), succeeded=True)])
+    oracle.after([REFRESHED])
+    oracle.after(others)
+
+    assert oracle.refuses(retry) is refused
+    with pytest.raises(AssertionError, match="had to be refused") if refused else nullcontext():
+        oracle.after([retry])
+
+
+def test_an_older_overwrite_that_succeeds_is_no_possible_world() -> None:
+    oracle = Oracle()
+    oracle.after([replaced(6, rows(1, 0), succeeded=True)])
+
+    with pytest.raises(AssertionError, match="had to be refused"):
+        oracle.after([replaced(5, rows(2, 0), succeeded=True)])

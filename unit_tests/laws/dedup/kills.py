@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,19 +15,38 @@ class Killed(BaseException):
     """The process is gone: nothing of it runs any more, as no `except Exception` catches it."""
 
 
-class Watch:
-    """Counts the calls of a sync. Kills it, or does something else before the call of a number, from 1."""
+CHANGES = frozenset(
+    (
+        *("AbortMultipartUpload", "CompleteMultipartUpload", "CopyObject", "CreateMultipartUpload", "DeleteObject"),
+        *("DeleteObjects", "PutObject", "UploadPart", "UploadPartCopy"),
+        *("BatchCreatePartition", "BatchDeletePartition", "BatchUpdatePartition", "CreateTable", "UpdateTable"),
+    )
+)
+"""Calls of AWS that change something."""
 
-    def __init__(self, kill: Kill | None, act: tuple[int, Callable[[], object]] | None = None) -> None:
+
+class Watch:
+    """Counts the calls of a sync. Kills it, or does something else before the call of a number, from 1.
+
+    With `only`, operations of other names are not counted.
+    """
+
+    def __init__(
+        self,
+        kill: Kill | None,
+        act: tuple[int, Callable[[], object]] | None = None,
+        only: Collection[str] | None = None,
+    ) -> None:
         self.calls = 0
         self.killed = False
+        self._only = only
         self._kill = kill
         self._act = act
         self._lock = threading.Lock()
 
-    def before(self, **_: object) -> None:
+    def before(self, model: Any = None, **_: object) -> None:
         with self._lock:
-            if not self.killed:
+            if not self.killed and (self._only is None or model.name in self._only):
                 self.calls += 1
                 if self._act is not None and self._act[0] == self.calls:
                     self._act[1]()
@@ -35,9 +54,10 @@ class Watch:
             if self.killed:
                 raise Killed
 
-    def after(self, **_: object) -> None:
+    def after(self, model: Any = None, **_: object) -> None:
         with self._lock:
-            self.killed = self.killed or self._is_due("after")
+            if self._only is None or model.name in self._only:
+                self.killed = self.killed or self._is_due("after")
             if self.killed:
                 raise Killed
 
@@ -48,16 +68,19 @@ class Watch:
 
 @contextmanager
 def watched(
-    access: AwsAccess, kill: Kill | None, act: tuple[int, Callable[[], object]] | None = None
-) -> Iterator[None]:
+    access: AwsAccess,
+    kill: Kill | None,
+    act: tuple[int, Callable[[], object]] | None = None,
+    only: Collection[str] | None = None,
+) -> Iterator[Watch]:
     """Let this happen to whoever uses these clients, as long as this lasts."""
-    watch = Watch(kill, act)
+    watch = Watch(kill, act, only)
     clients: list[Any] = [access.client("s3"), access.client("glue")]
     for client in clients:
         client.meta.events.register_first("before-call", watch.before)
         client.meta.events.register_first("after-call", watch.after)
     try:
-        yield
+        yield watch
     finally:
         for client in clients:
             client.meta.events.unregister("before-call", watch.before)

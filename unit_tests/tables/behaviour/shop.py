@@ -115,12 +115,13 @@ class Shop:
         overwrite: bool = False,
         schema: Mapping[str, Any] = SCHEMA,
         kind: TableKind | None = None,
+        sync_id: int | None = None,
         **options: object,
     ) -> Sync:
         """Begin a sync. Without a generation an overwrite is that of a platform without refreshes."""
         minimum = None if generation is None else generation if overwrite else 0
         json_schema = {"type": "object", "properties": schema}
-        stream = Stream(self._stream, json_schema, overwrite and generation is None, generation, minimum, None)
+        stream = Stream(self._stream, json_schema, overwrite and generation is None, generation, minimum, sync_id)
         config = Config.parse(self.lake.config(**{**(kind or self.kind).options, **options}))
         factory = TableFactory(config, uuid4().hex, self._access, self._databases(config), in_process())
         table = factory.open(stream, self.name)
@@ -205,6 +206,17 @@ class Shop:
         finally:
             events.unregister("before-call.glue", notice)
         assert done, f"there were fewer than {number} requests"
+
+    def remove_properties(self, *names: str) -> None:
+        """Remove properties of the table, as its owner does in another engine."""
+        if self.kind.name == "iceberg":
+            with self.lake.iceberg_table(*self.name).transaction() as transaction:
+                transaction.remove_properties(*names)
+            return
+        table = self.lake.glue_table(*self.name)
+        kept = {name: value for name, value in table["Parameters"].items() if name not in names}
+        changed: Any = {key: table[key] for key in ("Name", "TableType", "StorageDescriptor")} | {"Parameters": kept}
+        self.lake.glue.update_table(DatabaseName=self.name.database, TableInput=changed)
 
     def drop(self) -> None:
         self.lake.glue.delete_table(DatabaseName=self.name.database, Name=self.name.table)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from destination_datalake.tables.fencing import Fenced
@@ -82,9 +84,11 @@ def test_an_overwrite_without_generations_leaves_none_that_a_refresh_could_take_
     published(shop, 5, 1)
     published(shop, None, 2)
 
-    published(shop, 5, 3)
+    with pytest.raises(TableConflict):
+        published(shop, 5, 3)
+    published(shop, 6, 4)
 
-    assert shop.ids() == [3]
+    assert shop.ids() == [4]
 
 
 # --- Pending overwrites
@@ -161,7 +165,7 @@ def test_adopted_rows_keep_their_generation(shop: Shop) -> None:
     [(2, (2, True), [2, 4]), (2, (3, True), [4]), (None, (None, True), [4]), (2, (3, False), [1, 2, 4])],
     ids=["same generation", "later generation", "overwrite", "append"],
 )
-def test_an_overwrite_that_was_taken_over_is_fenced_and_loses_nothing_acknowledged(
+def test_an_overwrite_that_was_taken_over_is_fenced_and_leaves_its_rows_to_the_other(
     shop: Shop, generation: int | None, successor: tuple[int | None, bool], kept: list[int]
 ) -> None:
     fenced = pending(shop, generation)
@@ -188,3 +192,131 @@ def test_a_sync_that_appends_is_not_fenced_by_an_overwrite(shop: Shop) -> None:
     appending.publish()
 
     assert shop.ids() == [1]
+
+
+# --- Generations that are older than the table, or whose rows are gone
+
+
+def taken_over(shop: Shop, by: str) -> None:
+    """Let another sync take over a pending overwrite of generation 5, and end without it or not at all."""
+    match by:
+        case "a later generation, pending":
+            shop.sync(6, overwrite=True).commit(*ids(4))
+        case "a later generation":
+            published(shop, 6, 4)
+        case "an overwrite without generations, pending":
+            shop.sync(None, overwrite=True).commit(*ids(4))
+        case "an overwrite without generations":
+            published(shop, None, 4)
+        case "an append":
+            shop.sync(4).publish()
+        case _:
+            raise AssertionError(by)
+
+
+TAKEN_OVER = (
+    "a later generation, pending",
+    "a later generation",
+    "an overwrite without generations, pending",
+    "an overwrite without generations",
+    "an append",
+)
+
+
+@pytest.mark.parametrize("by", TAKEN_OVER)
+def test_an_overwrite_whose_acknowledged_rows_are_gone_is_refused_until_it_starts_over(shop: Shop, by: str) -> None:
+    """The platform retries it from its last state, and does not send these rows again."""
+    pending(shop, 5)
+    taken_over(shop, by)
+    before = shop.ids()
+
+    for _ in range(2):
+        with pytest.raises(TableConflict, match=r"Refresh the stream|only one connection"):
+            shop.sync(5, overwrite=True)
+    assert shop.ids() == before
+
+    published(shop, 7, 9)
+    assert shop.ids() == [9]
+
+
+@pytest.mark.parametrize("by", ["a later generation, pending", "an overwrite without generations, pending"])
+def test_an_append_does_not_go_on_after_rows_that_were_removed(shop: Shop, by: str) -> None:
+    """A refresh that is given up continues as an append, from the same state."""
+    pending(shop, 5)
+    taken_over(shop, by)
+
+    with pytest.raises(TableConflict, match=r"generation 5, .* Refresh the stream"):
+        shop.sync(5)
+    for other in (4, 6):
+        shop.sync(other)
+
+
+def test_an_append_goes_on_once_its_rows_were_overwritten(shop: Shop) -> None:
+    pending(shop, 5)
+    published(shop, 6, 4)
+
+    shop.sync(5).commit(*ids(3))
+
+    assert shop.ids() == [3, 4]
+
+
+@pytest.mark.parametrize("table", ["published", "pending", "appended"])
+def test_an_overwrite_of_an_older_generation_than_the_tables_is_refused(shop: Shop, table: str) -> None:
+    sync = shop.sync(6, overwrite=table != "appended")
+    sync.commit(*ids(1))
+    if table == "published":
+        sync.publish()
+    before = shop.ids()
+
+    with pytest.raises(TableConflict) as raised:
+        shop.sync(5, overwrite=True)
+
+    assert shop.ids() == before
+    told = str(raised.value)
+    assert told.startswith(f"Cannot write stream {shop.name.database}.orders to table {shop.name}: ")
+    assert "generation 5" in told
+    assert "generation 6" in told
+    sync.publish()
+    assert shop.ids() == [1]
+
+
+def test_the_remedy_of_the_refusal_lets_a_connection_that_was_made_anew_overwrite_the_table(shop: Shop) -> None:
+    published(shop, 6, 1)
+    shop.sync(7, overwrite=True).commit(*ids(2))
+    with pytest.raises(TableConflict, match="remove the table properties") as raised:
+        shop.sync(1, overwrite=True)
+
+    shop.remove_properties(*re.findall(r"airbyte\.[\w-]+", str(raised.value)))
+    for generation in (1, 2):
+        published(shop, generation, 3)
+
+    assert shop.ids() == [3]
+
+
+def test_an_append_of_an_older_generation_than_the_tables_is_accepted(shop: Shop) -> None:
+    """A connection that is made anew begins again with generation 0."""
+    published(shop, 6, 1)
+
+    shop.sync(0).commit(*ids(2))
+
+    assert shop.ids() == [1, 2]
+
+
+def test_ids_that_are_always_1_append_to_a_table_of_a_later_generation(shop: Shop) -> None:
+    """PyAirbyte sends them with every sync, also with one that appends."""
+    published(shop, 6, 1)
+
+    shop.sync(1, overwrite=True, sync_id=1).commit(*ids(2))
+
+    assert shop.ids() == [1, 2]
+
+
+def test_a_published_overwrite_is_not_begun_again_after_an_append_of_an_older_generation(shop: Shop) -> None:
+    """It would be without the rows that were acknowledged."""
+    published(shop, 5, 1)
+    shop.sync(2).commit(*ids(2))
+
+    with pytest.raises(TableConflict, match="Refresh the stream"):
+        shop.sync(5, overwrite=True)
+
+    assert shop.ids() == [1, 2]

@@ -80,6 +80,33 @@ def test_the_branch_of_a_pending_overwrite_with_delete_files_is_not_adopted(lake
     assert lake.ids() == [3, 4]
 
 
+@pytest.mark.parametrize("overwrite", [False, True], ids=["append", "overwrite"])
+def test_branches_and_tags_of_others_with_names_like_ours_stay_and_are_not_adopted(
+    lake: Lake, *, overwrite: bool
+) -> None:
+    lake.commit(lake.open(), 1)
+    with lake.load().manage_snapshots() as snapshots:
+        head = lake.load().metadata.snapshots[-1].snapshot_id
+        snapshots.create_branch(head, "airbyte_generation_backup").create_tag(head, "airbyte_generation_4")
+
+    new = lake.open(2, overwrite=overwrite)
+    lake.commit(new, 2)
+    new.publish(no_rewrite)
+
+    assert lake.ids() == ([2] if overwrite else [1, 2])
+    assert {"airbyte_generation_backup", "airbyte_generation_4"} <= lake.load().metadata.refs.keys()
+
+
+def test_no_engine_expires_the_branch_of_a_pending_overwrite(lake: Lake) -> None:
+    lake.commit(lake.open(), 1)
+    with lake.load().transaction() as transaction:
+        transaction.set_properties({"history.expire.max-ref-age-ms": "1"})
+
+    lake.commit(lake.open(2, overwrite=True), 2)
+
+    assert lake.load().metadata.refs["airbyte_generation_2"].max_ref_age_ms == 2**63 - 1
+
+
 # --- Generations
 
 

@@ -47,7 +47,7 @@ def _first_folder(layout: TableLayout, access: AwsAccess) -> str:
     content of an overwrite lies beside it as all later ones do, because a folder of the table's own is never deleted.
     """
     folders, stream = Folders(layout.location.folder, access), layout.stream
-    appends = not stream.outdates(None)
+    appends = not stream.overwrites_table
     if layout.config.path_layout != "hive" and appends and folders.is_empty(folders.root):
         return folders.root
     return folders.for_new_table(stream.generation)

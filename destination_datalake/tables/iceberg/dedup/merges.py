@@ -44,7 +44,7 @@ class Merges:
             where = scope.pending or scope.target
             message = (
                 f"{error.failure.message} Nothing that was acknowledged is lost: it is on the branch {where} of table "
-                f"{self.table}, and the next sync of the stream merges it into the table."
+                f"{self.table}, and the next sync of the stream merges it into the table, unless it overwrites that."
             )
             raise ConnectorError(replace(error.failure, message=message)) from error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyiceberg.table.metadata import TableMetadata
 
 from destination_datalake.protocol.catalog import Stream
-from destination_datalake.tables.fencing import FencingToken
+from destination_datalake.tables.fencing import FencingToken, Overwrites
 from destination_datalake.tables.iceberg.dedup.definition import Definition
 from destination_datalake.tables.iceberg.write_modes.append import Append
 from destination_datalake.tables.iceberg.write_modes.dedup import AppendDedup
@@ -20,10 +20,14 @@ def write_mode(
 ) -> WriteMode:
     """Return how the stream writes to a table. `sync` identifies this sync uniquely.
 
-    `definition` is by what its rows are deduplicated; None if they are not.
+    `definition` is by what its rows are deduplicated; None if they are not. Raises TableConflict if its generation may
+    not write to the table.
     """
-    if stream.outdates(lowest_generation(metadata)):
-        return Overwrite(table, stream, FencingToken.after(metadata.properties, sync), definition)
+    properties = metadata.properties
+    overwrite = Overwrite(table, stream, FencingToken.after(properties, sync), definition)
+    lowest, pending = lowest_generation(metadata), overwrite.is_pending(metadata)
+    if Overwrites.of(properties).overwritten_by(stream, table, lowest, pending=pending):
+        return overwrite
     if definition is not None:
         return AppendDedup(table, stream, definition)
     return Append(table, stream)

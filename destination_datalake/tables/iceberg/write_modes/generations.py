@@ -1,6 +1,7 @@
-"""The generations of a table's rows: a property has the lowest of them, and each snapshot that of its own rows.
+"""The generations of a table's rows and of its overwrites.
 
-The property is for tables whose snapshots have expired. Where main was rolled back, what its snapshot says is true.
+A property has the lowest generation of the rows, and each snapshot that of its own. The property is for tables whose
+snapshots have expired. Where main was rolled back, what its snapshot says is true.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from destination_datalake.protocol.catalog import Stream
+from destination_datalake.tables.fencing import OVERWRITES_PROPERTY, Overwrites
 from destination_datalake.tables.iceberg.branches import GENERATION_PREFIX
 from destination_datalake.tables.iceberg.snapshots.manifests import holds_files
 from destination_datalake.tables.iceberg.snapshots.uniqueness import history
@@ -20,7 +22,7 @@ from destination_datalake.tables.table import LOWEST_GENERATION_PROPERTY
 
 def properties_of_new_table(stream: Stream) -> dict[str, str]:
     """Return the generation that a new table is created with; none if it is published only later, or unknown."""
-    if stream.generation is None or stream.outdates(None):
+    if stream.generation is None or stream.overwrites_table:
         return {}
     return {LOWEST_GENERATION_PROPERTY: str(stream.generation)}
 
@@ -51,7 +53,7 @@ def lowest_generation_with(stream: Stream, adopted: Iterable[str], table: Table)
     It is for rows of other writers.
     """
     existing = lowest_generation(table.metadata)
-    added = [stream.generation, *(_generation_of(branch) for branch in adopted)]
+    added = [stream.generation, *(generation_of(branch) for branch in adopted)]
     if existing is None and (None in added or not is_empty(table)):
         return None
     return min(generation for generation in (existing, *added) if generation is not None)
@@ -66,6 +68,12 @@ def set_lowest_generation(generation: int | None, transaction: Transaction) -> N
         transaction.set_properties({LOWEST_GENERATION_PROPERTY: str(generation)})
 
 
+def set_overwrites(overwrites: Overwrites, transaction: Transaction) -> None:
+    """Set the property of the generations of overwrites, unless it is so already."""
+    if overwrites != Overwrites.of(transaction.table_metadata.properties):
+        transaction.set_properties({OVERWRITES_PROPERTY: str(overwrites)})
+
+
 def is_empty(table: Table) -> bool:
     """Whether the table's content has no files."""
     snapshot = table.current_snapshot()
@@ -77,6 +85,7 @@ def _lowest(properties: Mapping[str, str]) -> int | None:
     return int(lowest) if lowest.isdecimal() else None
 
 
-def _generation_of(branch: str) -> int | None:
+def generation_of(branch: str) -> int | None:
+    """Return the generation of a pending overwrite by the name of its branch; None if it has none."""
     generation = branch.removeprefix(GENERATION_PREFIX)
     return int(generation) if generation.isdecimal() else None

@@ -8,11 +8,12 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from destination_datalake.protocol.catalog import Stream
-from destination_datalake.tables.fencing import TOKEN_PROPERTY, Fenced, FencingToken
+from destination_datalake.tables.fencing import TOKEN_PROPERTY, Fenced, FencingToken, Overwrites
 from destination_datalake.tables.iceberg.branches import (
     GENERATION_PREFIX,
     PENDING_BRANCH,
     generation_branches,
+    keep_for_ever,
     remove_branches,
 )
 from destination_datalake.tables.iceberg.dedup.definition import (
@@ -25,7 +26,11 @@ from destination_datalake.tables.iceberg.dedup.definition import (
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from destination_datalake.tables.iceberg.write_modes.append import Append
 from destination_datalake.tables.iceberg.write_modes.dedup import AppendDedup
-from destination_datalake.tables.iceberg.write_modes.generations import set_lowest_generation
+from destination_datalake.tables.iceberg.write_modes.generations import (
+    generation_of,
+    set_lowest_generation,
+    set_overwrites,
+)
 from destination_datalake.tables.iceberg.write_modes.mode import WriteMode
 from destination_datalake.tables.table import LOWEST_GENERATION_PROPERTY, TableName
 
@@ -46,14 +51,22 @@ class Overwrite(WriteMode):
         """Take the fencing token; continue the branch of the same generation, or create it; remove all others."""
         transaction.set_properties({TOKEN_PROPERTY: str(self._token)})
         obsolete = generation_branches(table.metadata)
-        if self._stream.overwrite_generation is not None and self._branch in obsolete:
+        if self.is_pending(table.metadata):
             obsolete.remove(self._branch)
+        removed = [generation for branch in obsolete if (generation := generation_of(branch)) is not None]
+        overwrites = Overwrites.of(table.metadata.properties).begun(self._stream.overwrite_generation, removed)
+        set_overwrites(overwrites, transaction)
         remove_branches(obsolete, transaction)
         if table.current_snapshot() is None:
             # PyIceberg cannot create a branch in a table without snapshots.
             self._add_snapshot((), MAIN_BRANCH, table, transaction)
         if self._branch not in transaction.table_metadata.refs:
             self._add_snapshot((), self._branch, table, transaction)
+            keep_for_ever(self._branch, transaction)
+
+    def is_pending(self, metadata: TableMetadata) -> bool:
+        """Whether the table has the branch of an earlier sync that this one continues."""
+        return self._stream.overwrite_generation is not None and self._branch in generation_branches(metadata)
 
     def require(self, metadata: TableMetadata) -> None:
         """Raise Fenced if another sync has taken the token over, or removed the branch."""
@@ -101,4 +114,5 @@ class Overwrite(WriteMode):
         else:
             self._definition.write_to(UNIQUE_BY, transaction)
         set_lowest_generation(self._stream.generation, transaction)
+        set_overwrites(Overwrites.of(transaction.table_metadata.properties).published(), transaction)
         transaction.remove_properties(TOKEN_PROPERTY)

@@ -45,11 +45,11 @@ def failing(operation: str, code: str, *, times: int) -> Any:
     return access
 
 
-def changes_all(cloud: Cloud, access: Any) -> None:
-    """A sync that creates, changes and deletes partitions."""
-    appending = sync(cloud, columns=(ID, AT, NOTE), generation=1, access=access)
+def changes_all(cloud: Cloud, access: Any, generation: int = 1) -> None:
+    """A sync that creates and changes partitions, and one of the next generation that deletes some."""
+    appending = sync(cloud, columns=(ID, AT, NOTE), generation=generation, access=access)
     appending.commit((3, JAN), (4, FEB), note=7)
-    replacing = sync(cloud, columns=(ID, AT, NOTE), generation=2, overwrite=True, access=access)
+    replacing = sync(cloud, columns=(ID, AT, NOTE), generation=generation + 1, overwrite=True, access=access)
     replacing.commit((11, JAN))
     replacing.publish()
 
@@ -82,7 +82,7 @@ def test_a_partition_that_fails_otherwise_fails_the_commit_and_no_message_has_it
     assert failed.value.operation_name == operation
     assert failed.value.response["Error"]["Code"] == "ResourceNumberLimitExceededException"
     assert JAN not in str(failed.value)
-    changes_all(cloud, cloud.access)
+    changes_all(cloud, cloud.access, generation=2)
     assert ids(cloud) == [11]
 
 

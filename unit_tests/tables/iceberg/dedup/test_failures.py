@@ -55,7 +55,7 @@ def test_a_job_that_fails_fails_the_stream_and_says_that_nothing_is_lost(orders:
     assert failure.type == "transient_error"
     assert failure.message == (
         "A worker has died. Nothing that was acknowledged is lost: it is on the branch airbyte_pending of table "
-        f"{orders.lake.name}, and the next sync of the stream merges it into the table."
+        f"{orders.lake.name}, and the next sync of the stream merges it into the table, unless it overwrites that."
     )
     assert orders.names() == OLD
     orders.sync()

@@ -1,0 +1,116 @@
+"""The law: two connections, each in any mode, of lower, equal and higher generations, killed or overtaken at each call.
+
+Every acknowledged row is in the table, unless another connection's overwrite was published in its place; or the last
+attempt of its connection has failed. A connection that was refused starts over, and then the table has its rows alone.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count, product
+from pathlib import Path
+from random import Random
+from typing import Literal
+
+import pytest
+
+from unit_tests.cloud import another_client
+from unit_tests.examples import ALL
+from unit_tests.laws.generations.connections import APPEND, MODES, Connection, Mode, Stage, TableType
+
+FEW = 2
+"""Plays of each kind, in other runs than `make laws`, which plays all of them at every call."""
+
+Happens = Literal["killed", "overtaken", "both killed"]
+
+_FIRST_GENERATION, _GENERATION, _LATER = 1, 5, 9
+_streams = count()
+_ONE, _OTHER, _READER = another_client(), another_client(), another_client()
+
+
+@dataclass(frozen=True)
+class Play:
+    """Two connections and what happens: one is killed, and the other runs; the other runs in the midst of one; one dies
+    with rows acknowledged, and the other is killed. `later`: by how much the other's generation is higher.
+    """
+
+    table_type: TableType
+    one: Mode
+    other: Mode
+    later: int
+    happens: Happens
+
+    def __str__(self) -> str:
+        return f"{self.table_type}: {self.one.name}, {self.other.name} ({self.later:+}), {self.happens}"
+
+    def run(self, at: int) -> bool:
+        """Play it, with what happens at a call (from 1); False if there were fewer. Fails if the law is broken."""
+        with tempfile.TemporaryDirectory() as folder:
+            stage = Stage(self.table_type, f"orders_{next(_streams)}", Path(folder))
+            base = Connection(stage, APPEND, _FIRST_GENERATION, _ONE)
+            base.attempt(batches=1)
+            one = Connection(stage, self.one, _GENERATION, _ONE)
+            other = Connection(stage, self.other, _GENERATION + self.later, _OTHER)
+            match self.happens:
+                case "killed":
+                    calls = one.attempt(kill=at).calls
+                    other.attempt()
+                case "overtaken":
+                    calls = one.attempt(act=(at, other.attempt)).calls
+                case "both killed":
+                    one.attempt(batches=1, ends=False)
+                    calls = other.attempt(kill=at).calls
+            for connection in (one, other):
+                if not connection.ended and not connection.refused:
+                    connection.attempt()
+            for connection in (one, other):
+                if not connection.ended:
+                    connection.attempt()  # Once more, after the other has had its turn.
+            self._judge(stage, base, at)
+            for connection in (one, other):
+                if connection.refused:
+                    self._start_over(stage, connection)
+        return calls >= at
+
+    def _judge(self, stage: Stage, base: Connection, at: int) -> None:
+        found = stage.ids(base.table, _READER)
+        told = [
+            (each.mode.name, each.generation, each.acknowledged, each.ended, each.refused) for each in stage.connections
+        ]
+        for connection in stage.connections:
+            assert connection.missing(found) == [], f"{self}, at call {at}: {sorted(found)} are found of {told}"
+            if connection.mode.overwrites and connection.ended:
+                old = found & base.acknowledged.keys()
+                assert not old, f"{self}, at call {at}: {sorted(old)} were not overwritten: {told}"
+
+    def _start_over(self, stage: Stage, connection: Connection) -> None:
+        connection.start_over(_LATER + stage.now())
+        connection.attempt()
+        assert not connection.refused, connection.refused
+        assert stage.ids(connection.table, _READER) == connection.acknowledged.keys(), self
+
+
+def plays(table_type: TableType, happens: Happens) -> Iterator[Play]:
+    """Yield all of them. Without generations on one side, that of the other makes no difference."""
+    for one, other, later in product(MODES[table_type], MODES[table_type], (-1, 0, 1)):
+        if not later or (one.has_generations and other.has_generations):
+            yield Play(table_type, one, other, later, happens)
+
+
+@pytest.mark.parametrize("happens", ["killed", "overtaken", "both killed"])
+@pytest.mark.parametrize("table_type", ["ICEBERG", "HIVE"])
+@pytest.mark.usefixtures("cloud")
+def test_what_two_connections_acknowledge_is_in_the_table_or_their_last_attempt_fails(
+    table_type: TableType, happens: Happens
+) -> None:
+    if ALL:
+        for play in plays(table_type, happens):
+            for at in count(1):
+                if not play.run(at):
+                    break
+        return
+    random = Random(f"{table_type}, {happens}")
+    for play in random.sample([*plays(table_type, happens)], FEW):
+        play.run(random.randint(1, 14))
