@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pyiceberg.avro.decoder import new_decoder
+from pyiceberg.avro.reader import DecimalReader
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
@@ -145,6 +146,15 @@ def test_a_branch_that_moves_loses_its_retention(table: Table) -> None:
 
 def test_doubles_of_partitions_are_read_as_floats() -> None:
     assert new_decoder(struct.pack("<d", 0.1)).read_double() != 0.1
+
+
+def test_a_decimal_is_skipped_as_if_its_length_came_before_it() -> None:
+    price, next_ = b"\x00\x02\xff\xff\xff", b"next"
+    decoder = new_decoder(price + next_)
+
+    DecimalReader(10, 2).skip(decoder)
+
+    assert decoder.tell() != len(price)
 
 
 def test_a_snapshot_that_replaces_files_cannot_be_summed_up() -> None:
