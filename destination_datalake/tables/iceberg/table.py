@@ -27,6 +27,7 @@ from destination_datalake.schema.evolution import AddColumn, Widen, evolve
 from destination_datalake.schema.iceberg import iceberg_field
 from destination_datalake.schema.types import Field, Float64
 from destination_datalake.tables.glue.glue_table import GlueTable
+from destination_datalake.tables.iceberg.branches import NEW
 from destination_datalake.tables.iceberg.compatibility import (
     incompatibility,
     no_iceberg_table,
@@ -183,7 +184,7 @@ class IcebergTable:
                     order = sort_order_id(file, self._plan.sort_order, metadata)
                     if (reason := added.add(file, order)) is not None:
                         return reason
-                self._mode.append_files(added.entries, table, transaction)
+                self._mode.append_files(added.entries, table, transaction, NEW)
             return None
 
         try:
