@@ -8,7 +8,7 @@ has brought the partitions up to date meanwhile.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from uuid import uuid4
 
@@ -17,6 +17,7 @@ from destination_datalake.aws.retries import retry_until_done
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.tables.glue.glue_table import GlueTable, TableInput
 from destination_datalake.tables.glue.storage_descriptor import column_type_names, table_location
+from destination_datalake.tables.hive.content import folders_in_use
 from destination_datalake.tables.hive.folders import Folders
 from destination_datalake.tables.hive.partitions.entries import (
     ContentFolders,
@@ -118,6 +119,13 @@ class PartitionIndex:
         table_input = self.glue_table.read()
         if has_registered_partitions(table_input):
             self._follow(table_input, IndexState.of(table_input).behind or Behind(""))
+
+    def locations(self) -> Iterator[str]:
+        """Yield where the table, its pending overwrite and its registered partitions are now."""
+        table_input = self.glue_table.read()
+        yield from folders_in_use(table_input)
+        if has_registered_partitions(table_input):
+            yield from map(location_of, self._registered.all(with_columns=False))
 
     @property
     def _registered(self) -> RegisteredPartitions:
