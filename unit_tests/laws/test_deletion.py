@@ -62,7 +62,7 @@ from destination_datalake.tables.iceberg.snapshots.replacing import Change, merg
 from destination_datalake.tables.table import TableName
 from unit_tests.cloud import BUCKET, Cloud, cloud
 from unit_tests.examples import ALL
-from unit_tests.tables.iceberg.snapshots.blocks import in_blocks_of
+from unit_tests.tables.iceberg.maintenance.removal.blocks import in_blocks_of
 
 PORTIONS, TABLES = (20, 20) if ALL else (1, 3)
 ROUNDS = 5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from itertools import chain
 
 from destination_datalake.aws.errors import explain
 from destination_datalake.tables.glue.glue_table import GlueTable, TableInput
@@ -70,7 +71,7 @@ class Cleanup:
     def _unused(self, dead: Sequence[str]) -> list[str]:
         """Return the folders where nothing is that the table refers to, nor around them: engines read to any depth."""
         kept: dict[str, str] = {}
-        for location in self._index.locations():
+        for location in chain(folders_in_use(self._glue_table.read()), self._index.locations()):
             kept |= {each: location for each in dead if f"{location}/".startswith(f"{each}/")}
             kept |= {each: location for each in dead if each.startswith(f"{location}/")}
         for folder in kept:

@@ -17,7 +17,6 @@ from destination_datalake.aws.retries import retry_until_done
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.tables.glue.glue_table import GlueTable, TableInput
 from destination_datalake.tables.glue.storage_descriptor import column_type_names, table_location
-from destination_datalake.tables.hive.content import folders_in_use
 from destination_datalake.tables.hive.folders import Folders
 from destination_datalake.tables.hive.partitions.entries import (
     ContentFolders,
@@ -121,10 +120,8 @@ class PartitionIndex:
             self._follow(table_input, IndexState.of(table_input).behind or Behind(""))
 
     def locations(self) -> Iterator[str]:
-        """Yield where the table, its pending overwrite and its registered partitions are now."""
-        table_input = self.glue_table.read()
-        yield from folders_in_use(table_input)
-        if has_registered_partitions(table_input):
+        """Yield where the registered partitions are now, whoever put them there."""
+        if has_registered_partitions(self.glue_table.read()):
             yield from map(location_of, self._registered.all(with_columns=False))
 
     @property

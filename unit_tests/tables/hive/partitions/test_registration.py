@@ -220,7 +220,7 @@ def test_wider_column_reaches_all_partitions(cloud: Cloud, format: FileFormat) -
 
 def at_its_root(cloud: Cloud, left: str) -> None:
     """Read what the table had, as a partition of another day."""
-    descriptor = {**glue_table(cloud)["StorageDescriptor"], "Location": f"{left}/"}
+    descriptor: Any = {**glue_table(cloud)["StorageDescriptor"], "Location": f"{left}/"}
     cloud.access.client("glue").create_partition(
         DatabaseName="shop",
         TableName="events",

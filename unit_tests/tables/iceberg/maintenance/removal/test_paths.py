@@ -24,7 +24,7 @@ from destination_datalake.tables.iceberg.maintenance.removal.second_reader impor
 from destination_datalake.tables.iceberg.metadata.io import S3FileIO
 from destination_datalake.tables.iceberg.snapshots.producers import add_files
 from unit_tests.tables.iceberg.lake import Lake
-from unit_tests.tables.iceberg.snapshots.blocks import in_blocks_of
+from unit_tests.tables.iceberg.maintenance.removal.blocks import in_blocks_of
 
 
 def test_the_paths_of_a_snapshot_are_those_that_pyiceberg_reads(lake: Lake) -> None:
