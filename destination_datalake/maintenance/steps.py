@@ -19,6 +19,7 @@ from destination_datalake.tables.iceberg.maintenance.removal.expiry import Expir
 from destination_datalake.tables.iceberg.maintenance.removal.guard import Unmaintained
 from destination_datalake.tables.iceberg.maintenance.removal.orphans import OrphanRemover
 from destination_datalake.tables.iceberg.maintenance.removal.paths import Incomplete
+from destination_datalake.tables.iceberg.maintenance.removal.second_reader import Disagreement
 from destination_datalake.tables.iceberg.maintenance.turn import take_turn
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict
@@ -164,12 +165,19 @@ def _failure(error: Exception, table: TableName, step: StepName) -> Failure:
         return Failure(str(error), str(error), "config_error")
     if isinstance(error, TableBusy | CommitStateUnknown):
         return Failure(str(error), str(error), "transient_error")
-    if isinstance(error, FileNotFoundError | Incomplete):
+    if isinstance(error, FileNotFoundError):
         message = (
-            f"Cannot maintain table {table} ({step}): {error}. The table refers to it, so readers fail too. Restore "
-            "the object from an earlier version, if the bucket keeps them, or roll the table back to another snapshot."
+            f"Cannot maintain table {table} ({step}): {error}. The table refers to it, so readers fail too. Nothing "
+            "more was deleted. If the bucket keeps versions, remove the object's delete marker."
         )
         return Failure(message, str(error), "config_error")
+    if isinstance(error, Incomplete | Disagreement):
+        message = (
+            f"Cannot maintain table {table} ({step}): {error}. Nothing more was deleted, as this may be a mistake of "
+            "the connector. Leave the table's objects as they are, and report it with that file. If other engines can "
+            "read the table, let them write its manifests again (Spark: the procedure rewrite_manifests)."
+        )
+        return Failure(message, str(error), "system_error")
     if (failure := explain(error, doing=f"maintain ({step})", resource=f"table {table}")) is not None:
         return failure
     trace = "".join(traceback.format_exception(error))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pyiceberg.avro.decoder import new_decoder
+from pyiceberg.avro.reader import DecimalReader
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
@@ -150,6 +151,15 @@ def test_doubles_of_partitions_are_read_as_floats() -> None:
 
 def test_an_upper_bound_may_become_half_of_a_surrogate_pair() -> None:
     assert truncate_upper_bound_text_string("\ud7ff" * 2, 1) == "\ud800"
+
+
+def test_a_decimal_is_skipped_as_if_its_length_came_before_it() -> None:
+    price, next_ = b"\x00\x02\xff\xff\xff", b"next"
+    decoder = new_decoder(price + next_)
+
+    DecimalReader(10, 2).skip(decoder)
+
+    assert decoder.tell() != len(price)
 
 
 def test_a_snapshot_that_replaces_files_cannot_be_summed_up() -> None:

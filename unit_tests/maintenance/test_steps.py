@@ -15,10 +15,12 @@ from destination_datalake.files.plan import CompactResult, CompactTask
 from destination_datalake.maintenance.report import StepReport
 from destination_datalake.maintenance.steps import Maintainer
 from destination_datalake.tables.iceberg.maintenance.turn import MAINTAINED_AT
+from destination_datalake.tables.iceberg.metadata.kept import MANIFESTS
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from destination_datalake.tables.table import TableName
-from unit_tests.cloud import Cloud
+from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.maintenance.lake import Shop, no_rewrite
+from unit_tests.tables.iceberg.maintenance.removal.blocks import in_blocks_of
 
 MiB = 1024 * 1024
 
@@ -103,6 +105,27 @@ def test_a_step_that_fails_does_not_stop_the_others(shop: Shop, cloud: Cloud) ->
     assert shop.ids() == [0, 1, 2, 3, 4, 5]
     assert [report.failure for report in run(maintainer(shop), shop.name())] == [None] * 3
     assert sum("/data/" in key for key in shop.objects()) == 1
+
+
+def test_a_manifest_with_more_than_its_entries_deletes_nothing_and_is_to_be_reported(shop: Shop) -> None:
+    worn(shop)
+    table = TableOperations(shop.name(), shop.access).load()
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    [manifest, *_] = [each.manifest_path for each in snapshot.manifests(table.io)]
+    longer = in_blocks_of(2, table.io.new_input(manifest).open().read(), more=b"\0")
+    MANIFESTS.forget(manifest)
+    shop.put(manifest.removeprefix(f"s3://{BUCKET}/"), longer)
+    before = shop.objects()
+
+    reports = list(maintainer(shop).remove(shop.name()))
+
+    assert before <= shop.objects()
+    for report in reports:
+        assert report.failure is not None
+        assert report.failure.type == "system_error"
+        assert f"{manifest} cannot be read: " in report.failure.message
+        assert "Nothing more was deleted" in report.failure.message
 
 
 def test_without_time_nothing_is_begun(shop: Shop) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from itertools import chain
 
 from destination_datalake.aws.errors import explain
 from destination_datalake.tables.glue.glue_table import GlueTable, TableInput
@@ -11,6 +12,7 @@ from destination_datalake.tables.glue.storage_descriptor import table_location
 from destination_datalake.tables.hive.content import folders_in_use
 from destination_datalake.tables.hive.folders import Folders
 from destination_datalake.tables.hive.parameters import FolderState, list_folder, other_folders, unlist_folders
+from destination_datalake.tables.hive.partitions.index import PartitionIndex
 
 _logger = logging.getLogger(__name__)
 
@@ -20,15 +22,14 @@ class Cleanup:
 
     `table_input` is the table at the beginning of the sync: folders listed then were left by earlier syncs, and are
     deleted by this one. Of the folders that this sync leaves, the table's first and the last are kept for readers until
-    the next sync. `release` is called before any folder is deleted, and lets no partition refer to it.
+    the next sync. Before any folder is deleted, partitions in it follow the content, and what the table and all its
+    partitions refer to then is read anew.
     """
 
-    def __init__(
-        self, glue_table: GlueTable, folders: Folders, table_input: TableInput, release: Callable[[], None]
-    ) -> None:
+    def __init__(self, glue_table: GlueTable, folders: Folders, table_input: TableInput, index: PartitionIndex) -> None:
         self._glue_table = glue_table
         self._folders = folders
-        self._release = release
+        self._index = index
         self._first_folder = table_location(table_input)
         self._last_left: set[str] = set()
         self._obsolete = set(other_folders(table_input))
@@ -59,12 +60,28 @@ class Cleanup:
         if not dead:
             return
         try:
-            self._release()
-            for folder in dead:
+            self._index.leave_former_folders()
+            unused = self._unused(dead)
+            for folder in unused:
                 self._folders.delete_folder(folder)
-            self._glue_table.update(lambda table_input: unlist_folders(table_input, *dead))
+            self._glue_table.update(lambda table_input: unlist_folders(table_input, *unused))
         except Exception as error:
             self._warn(error, dead)
+
+    def _unused(self, dead: Sequence[str]) -> list[str]:
+        """Return the folders where nothing is that the table refers to, nor around them: engines read to any depth."""
+        kept: dict[str, str] = {}
+        for location in chain(folders_in_use(self._glue_table.read()), self._index.locations()):
+            kept |= {each: location for each in dead if f"{location}/".startswith(f"{each}/")}
+            kept |= {each: location for each in dead if each.startswith(f"{location}/")}
+        for folder in kept:
+            _logger.warning(
+                "Folder %s is not deleted: table %s has left it, and refers to it again by its location or that of a "
+                "partition. Move the rows that are needed elsewhere, or ignore this.",
+                folder,
+                self._glue_table.name,
+            )
+        return [each for each in dead if each not in kept]
 
     def _warn(self, error: Exception, folders: Sequence[str]) -> None:
         table = f"table {self._glue_table.name}"

@@ -127,7 +127,7 @@ class HiveTable:
         self._folders = Folders(self._location.content_root(location), self._access)
         self._widening = Widening(self._glue_table, self._folders, self._in_place, generation)
         self._index = PartitionIndex(self._glue_table, self._access, self._folders, self._stream.id, self._scheme)
-        self._cleanup = Cleanup(self._glue_table, self._folders, table_input, self._index.leave_former_folders)
+        self._cleanup = Cleanup(self._glue_table, self._folders, table_input, self._index)
         append = Append(self._glue_table, self._folders, self._index, self._widening, generation, self._sync)
         new_folder = self._folders.for_table_at(location, generation)
         overwrite = Overwrite(self.name, generation, self._stream.overwrite_generation, self._sync, new_folder)

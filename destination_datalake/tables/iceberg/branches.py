@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Final
 
 from pyiceberg.table import Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
@@ -30,6 +32,19 @@ UNPUBLISHED = (GENERATION_PREFIX, PENDING_BRANCH)
 
 _FOR_EVER_MS = 2**63 - 1
 _ROWS = "total-records"
+
+_ORIGIN = "airbyte.files"
+
+NEW: Final = {_ORIGIN: "new"}
+"""The property of snapshots whose files were written for them: no earlier snapshot can have them."""
+
+ADOPTED: Final = {_ORIGIN: "adopted"}
+"""The property of snapshots whose files are those of an overwrite that was not published."""
+
+
+def has_new_files(snapshot: Snapshot) -> bool:
+    """Whether the files that a snapshot adds were written for it. False if that is unknown, as of other writers'."""
+    return snapshot.summary is not None and snapshot.summary.get(_ORIGIN) == NEW[_ORIGIN]
 
 
 def generation_branches(metadata: TableMetadata) -> list[str]:

@@ -11,11 +11,11 @@ import time
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from struct import Struct
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
-from pyiceberg.avro.decoder import BinaryDecoder, StreamingBinaryDecoder
-from pyiceberg.avro.file import AvroFile
-from pyiceberg.avro.reader import DoubleReader, Reader
+from pyiceberg.avro.decoder import BinaryDecoder, StreamingBinaryDecoder, new_decoder
+from pyiceberg.avro.file import SYNC_SIZE, AvroFile, Block
+from pyiceberg.avro.reader import DecimalReader, DoubleReader, Reader
 from pyiceberg.avro.resolver import ReadSchemaResolver, SchemaPartnerAccessor
 from pyiceberg.io import FileIO, InputFile
 from pyiceberg.manifest import (
@@ -47,8 +47,9 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.table.update.snapshot import _SnapshotProducer
 from pyiceberg.typedef import EMPTY_DICT, Record, TableVersion
-from pyiceberg.types import DoubleType, IcebergType, StructType
+from pyiceberg.types import DecimalType, DoubleType, IcebergType, StructType
 
+_Entry = TypeVar("_Entry", bound=Record)
 _DOUBLE = Struct("<d")
 _REFERENCED_DATA_FILE = 143
 _REFERENCED = next(field for field in DATA_FILE_TYPE[3].fields if field.field_id == _REFERENCED_DATA_FILE)
@@ -218,7 +219,26 @@ def referenced_data_file(file: DataFile) -> str | None:
     return file[len(_DELETE_FILE_TYPE.fields) - 1] if len(file) == len(_DELETE_FILE_TYPE.fields) else None
 
 
-class _ManifestReader(AvroFile[ManifestEntry]):
+class _WholeBlocks(AvroFile[_Entry]):
+    """An Avro file whose blocks must be consumed to their last byte: else some of what was read was something else."""
+
+    _block_size = 0
+
+    def _read_block(self) -> int:
+        # As PyIceberg's own, which forgets the block's size.
+        if self.block is not None:
+            if (consumed := self.block.block_decoder.tell()) != self._block_size:
+                raise ValueError(f"its entries take {consumed} bytes of a block of {self._block_size}")
+            if self.decoder.read(SYNC_SIZE) != self.header.sync:
+                raise ValueError("a block does not end with the file's marker")
+        records, content = self.decoder.read_int(), self.decoder.read_bytes()
+        codec = self.header.compression_codec()
+        content = codec.decompress(content) if codec is not None else content
+        self.block, self._block_size = Block(self.reader, records, new_decoder(content)), len(content)
+        return records
+
+
+class _ManifestReader(_WholeBlocks[ManifestEntry]):
     def __init__(self, manifest: ManifestFile, io: FileIO) -> None:
         super().__init__(
             io.new_input(manifest.manifest_path),
@@ -229,14 +249,17 @@ class _ManifestReader(AvroFile[ManifestEntry]):
 
     def __enter__(self) -> Self:
         super().__enter__()
-        resolver: Any = _ExactResolver(self.read_types, self.read_enums)
+        resolver: Any = _Resolver(self.read_types, self.read_enums)
         self.reader = visit_with_partner(self.schema, self.read_schema, resolver, SchemaPartnerAccessor())
         return self
 
 
-class _ExactResolver(ReadSchemaResolver):
+class _Resolver(ReadSchemaResolver):
     def visit_double(self, double_type: DoubleType, partner: IcebergType | None) -> Reader:  # noqa: ARG002
         return _ExactDoubleReader()  # type: ignore[no-untyped-call]
+
+    def visit_decimal(self, decimal_type: DecimalType, partner: IcebergType | None) -> Reader:  # noqa: ARG002
+        return _FixedDecimalReader(decimal_type.precision, decimal_type.scale)
 
 
 class _ExactDoubleReader(DoubleReader):
@@ -245,6 +268,13 @@ class _ExactDoubleReader(DoubleReader):
     def read(self, decoder: BinaryDecoder) -> float:
         value: float = _DOUBLE.unpack(decoder.read(_DOUBLE.size))[0]
         return value
+
+
+class _FixedDecimalReader(DecimalReader):
+    """PyIceberg skips a decimal as if its length came before it; whatever follows is then read from a wrong place."""
+
+    def skip(self, decoder: BinaryDecoder) -> None:
+        decoder.skip(self._length)
 
 
 def complete_records(file: InputFile, fields: Schema) -> Iterator[Record]:
@@ -258,7 +288,7 @@ def complete_records(file: InputFile, fields: Schema) -> Iterator[Record]:
             raise EOFError("it ends too early")
 
 
-class _CompleteReader(AvroFile[Record]):
+class _CompleteReader(_WholeBlocks[Record]):
     """Reads records that must go on to the end of the file."""
 
     def __enter__(self) -> Self:
@@ -270,7 +300,7 @@ class _CompleteReader(AvroFile[Record]):
         if not self._content.endswith(self.header.sync):
             raise EOFError("the last block is incomplete")
         self.schema = self.header.get_schema()
-        resolver: Any = ReadSchemaResolver({}, {})
+        resolver: Any = _Resolver({}, {})
         self.reader = visit_with_partner(self.schema, self.read_schema, resolver, _Skipping())
         return self
 

@@ -29,6 +29,7 @@ from destination_datalake.schema.iceberg import iceberg_field
 from destination_datalake.schema.s3_data_lake import EPOCH_METADATA_COLUMNS, column_naming, inherit_types
 from destination_datalake.schema.types import Field, Float64
 from destination_datalake.tables.glue.glue_table import GlueTable
+from destination_datalake.tables.iceberg.branches import NEW
 from destination_datalake.tables.iceberg.compatibility import (
     incompatibility,
     no_iceberg_table,
@@ -200,7 +201,7 @@ class IcebergTable:
                     order = sort_order_id(file, self._plan.sort_order, metadata)
                     if (reason := added.add(file, order)) is not None:
                         return reason
-                self._mode.append_files(added.entries, table, transaction)
+                self._mode.append_files(added.entries, table, transaction, NEW)
             return None
 
         try:

@@ -8,7 +8,7 @@ has brought the partitions up to date meanwhile.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import uuid4
 
@@ -145,6 +145,11 @@ class PartitionIndex:
         table_input = self.glue_table.read()
         if has_registered_partitions(table_input):
             self._follow(table_input, IndexState.of(table_input).behind or Behind(""))
+
+    def locations(self) -> Iterator[str]:
+        """Yield where the registered partitions are now, whoever put them there."""
+        if has_registered_partitions(self.glue_table.read()):
+            yield from map(location_of, self._registered.all(with_columns=False))
 
     @property
     def _registered(self) -> RegisteredPartitions:

@@ -7,7 +7,6 @@ sync, and files that no table has, for the removal of orphans.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
@@ -19,13 +18,16 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.withdrawal import withdraw_all
 from destination_datalake.errors import ConnectorError
+from destination_datalake.tables.iceberg.branches import has_new_files
 from destination_datalake.tables.iceberg.dedup.definition import PENDING_BY, UNIQUE_BY, remove_definition
 from destination_datalake.tables.iceberg.dedup.files import LiveFiles
 from destination_datalake.tables.iceberg.dedup.jobs import MergeJobs
-from destination_datalake.tables.iceberg.dedup.outcome import Outcome, outcome, unused
+from destination_datalake.tables.iceberg.dedup.outcome import Outcome, Superseded, outcome, unused
 from destination_datalake.tables.iceberg.dedup.plan import MergePlan, Unmergeable, plan_merge
 from destination_datalake.tables.iceberg.maintenance.removal.deletion import Deletion
+from destination_datalake.tables.iceberg.maintenance.removal.guard import is_garbage_collected
 from destination_datalake.tables.iceberg.maintenance.removal.paths import File
+from destination_datalake.tables.iceberg.maintenance.removal.references import References
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from destination_datalake.tables.iceberg.snapshots.replacing import merge_files
 from destination_datalake.tables.iceberg.snapshots.uniqueness import says_unique
@@ -40,9 +42,6 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _ATTEMPTS = 8
-
-_GC_ENABLED = "gc.enabled"
-"""The table property by which its owner forbids to delete files (Iceberg: table properties)."""
 
 
 class _Outdated(Exception):
@@ -95,6 +94,8 @@ class Merge:
         self._files = LiveFiles([id_ for id_ in columns if id_ is not None])
         self._planned: tuple[str, MergePlan | None] | None = None
         """The plan of the table as it was last seen, by its metadata file."""
+        self._merged: Table | None = None
+        """The table after the commit."""
         self._key = ""
         self._jobs = MergeJobs(jobs, access, settings.folder, settings.codec, settings.deletes)
 
@@ -109,8 +110,9 @@ class Merge:
         except (TableBusy, TableConflict, ConnectorError):
             self._clean_up(set())
             raise
-        self._clean_up(*((done.used, done.superseded) if done is not None else (set(),)))
+        self._clean_up(done.used if done is not None else set())
         if done is not None:
+            self._delete_superseded(done.superseded)
             copy_on_write = self._settings.deletes == "copy_on_write"
             _logger.info("Table %s: %s", self._table, done.describe(self._key, copy_on_write=copy_on_write))
         return done
@@ -122,7 +124,8 @@ class Merge:
                 if plan is None:
                     return None
                 self._run_jobs(plan)
-                return self._operations.commit(self._build, table)[1]
+                self._merged, done = self._operations.commit(self._build, table)
+                return done
         raise TableBusy(
             f"Cannot merge what is pending in table {self._table}: other writers have changed its files at every "
             "attempt. Nothing was changed, and nothing that was acknowledged is lost: the next sync merges it."
@@ -184,38 +187,57 @@ class Merge:
         found.superseded = self._superseded(plan, found, transaction)
         return found
 
-    def _superseded(self, plan: MergePlan, found: Outcome, transaction: Transaction) -> tuple[str, ...]:
-        """Return what no snapshot has after the commit: pending files whose rows were written again, or are dead, and
-        manifests and manifest lists of the branch.
+    def _superseded(self, plan: MergePlan, found: Outcome, transaction: Transaction) -> Superseded:
+        """Return what may be needed no more after the commit: pending files whose rows were written again, or are dead,
+        and manifests and manifest lists of the branch.
 
-        None if somebody's tag still has some, or if files of the table may be those of another one too. Of manifests
-        that were merged while rows were landed, only the latest are found; the others are orphans.
+        Nothing if somebody's tag still has some, if others may have had the files before the branch did, or if files of
+        the table may be those of another one too. Of manifests that were merged while rows were landed, only the latest
+        are found. What is not found here becomes orphans.
         """
         branch = plan.scope.pending
         ref = plan.metadata.refs.get(branch) if branch is not None else None
         head = plan.metadata.snapshot_by_id(ref.snapshot_id) if ref is not None else None
-        if head is None or transaction.table_metadata.snapshot_by_id(head.snapshot_id) is not None:
-            return ()
         remaining = {each.snapshot_id for each in transaction.table_metadata.snapshots}
         gone = {each.snapshot_id: each for each in plan.metadata.snapshots if each.snapshot_id not in remaining}
-        is_forbidden = plan.metadata.properties.get(_GC_ENABLED, "").lower() == "false"
-        if is_forbidden or any(each.parent_snapshot_id in remaining for each in gone.values()):
-            return ()
+        if head is None or head.snapshot_id not in gone or not is_garbage_collected(plan.metadata):
+            return Superseded()
+        if not all(has_new_files(each) and each.parent_snapshot_id in {None, *gone} for each in gone.values()):
+            return Superseded()
         kept = {file.file_path for file in found.added}
         pending = (file for number, file in enumerate(plan.pending) if plan.arrives(number))
         files = [path for file in pending for path in file.state if path not in kept]
         manifests = head.manifests(plan.table.io)
         files += [each.manifest_path for each in manifests if each.added_snapshot_id in gone]
         files += [each.manifest_list for each in gone.values()]
-        return tuple(files)
+        return Superseded(tuple(files), min(each.sequence_number or 0 for each in gone.values()))
 
-    def _clean_up(self, used: set[str], superseded: Sequence[str] = ()) -> None:
-        """Delete the indexes, and the files that the table does not have. A failure is logged, and no more."""
-        s3 = self._access.client("s3")
+    def _delete_superseded(self, superseded: Superseded) -> None:
+        """Delete what nothing refers to. Only what was committed since it was made is read: nothing else can.
+
+        Without sequence numbers, as in tables of format version 1, that is unknown: then it is left to the removal of
+        orphans. A failure is logged, and no more.
+        """
+        if self._merged is None or superseded.since == 0:
+            return
+        table, s3 = self._merged, self._access.client("s3")
         try:
-            withdraw_all(unused(self._jobs.written(), used), s3)
+            references = References(table.io, s3, superseded.since)
+            references.add_metadata(table.metadata, table.metadata_location)
+            references.add_files()
             folder = S3Address.parse(self._settings.folder.rpartition("/")[0])
-            Deletion(s3, folder, dry_run=False, goes_on=lambda: True).delete(File(path, 0) for path in superseded)
+            dead = references.unreferenced(File(path, 0) for path in superseded.files)
+            Deletion(s3, folder, dry_run=False, goes_on=lambda: True).delete(dead)
+        except Exception:
+            self._warn()
+
+    def _clean_up(self, used: set[str]) -> None:
+        """Delete the indexes, and the files that the table does not have. A failure is logged, and no more."""
+        try:
+            withdraw_all(unused(self._jobs.written(), used), self._access.client("s3"))
             self._jobs.delete_indexes()
         except Exception:
-            _logger.warning("Unused files of table %s could not be deleted.", self._table, exc_info=True)
+            self._warn()
+
+    def _warn(self) -> None:
+        _logger.warning("Unused files of table %s could not be deleted.", self._table, exc_info=True)

@@ -23,6 +23,17 @@ if TYPE_CHECKING:
 _HIGH_AMPLIFICATION = 20
 
 
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """The URIs of what the pending branch alone seems to have had, and the sequence number of its first commit.
+
+    None of it existed long before that commit.
+    """
+
+    files: tuple[str, ...] = ()
+    since: int = 0
+
+
 @dataclass(slots=True)
 class Outcome:
     """The change of a branch that a merge is, and its figures. Sizes are in bytes."""
@@ -33,8 +44,7 @@ class Outcome:
     """The manifests that may list what is removed."""
     used: set[str] = field(default_factory=set)
     """The URIs of new files that the table has then."""
-    superseded: tuple[str, ...] = ()
-    """The URIs of what was of the pending branch alone, and no snapshot has then."""
+    superseded: Superseded = Superseded()
     pending_rows: int = 0
     pending_bytes: int = 0
     inserted: int = 0

@@ -15,6 +15,10 @@ from destination_datalake.tables.table import TableConflict
 
 _Value = TypeVar("_Value")
 
+_REMEDY = (
+    "If other engines can read the table, let them write its manifests again (Spark: the procedure rewrite_manifests)."
+)
+
 
 def live_files(table: Table, snapshot_id: int) -> list[IcebergFile]:
     """Return the live data files of a snapshot."""
@@ -29,15 +33,18 @@ def live_files(table: Table, snapshot_id: int) -> list[IcebergFile]:
 def live_entries(manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
     """Return the entries of a manifest without those of deleted files.
 
-    Raises TableConflict if there are fewer than the manifest list says. What is written in place of a manifest would
-    lack the others, and PyIceberg's reader takes an incomplete or empty Avro block for the end of the file.
+    Raises TableConflict if there are fewer than the manifest list says, or if a block has more than its entries. What
+    is written in place of a manifest would lack the others, and PyIceberg's reader takes an incomplete or empty Avro
+    block for the end of the file.
     """
-    live = manifest_entries(manifest, io)
+    try:
+        live = manifest_entries(manifest, io)
+    except ValueError as error:
+        raise TableConflict(f"Cannot read {manifest.manifest_path}: {error}. {_REMEDY}") from error
     counts = (manifest.added_files_count, manifest.existing_files_count)  # None in old tables.
     if len(live) < (listed := sum(count or 0 for count in counts)):
         raise TableConflict(
-            f"Cannot read {manifest.manifest_path}: {len(live)} of {listed} live files are found in it. Rewrite the "
-            "table's manifests with another engine (Spark: the procedure rewrite_manifests), or restore that object."
+            f"Cannot read {manifest.manifest_path}: {len(live)} of {listed} live files are found in it. {_REMEDY}"
         )
     return live
 

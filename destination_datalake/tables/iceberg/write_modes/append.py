@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.table import Table, Transaction
@@ -42,9 +42,11 @@ class Append(WriteMode):
     def require(self, metadata: TableMetadata) -> None:
         """Do nothing: no sync can take main over."""
 
-    def append_files(self, files: Iterable[IcebergFile], table: Table, transaction: Transaction) -> None:
+    def append_files(
+        self, files: Iterable[IcebergFile], table: Table, transaction: Transaction, origin: Mapping[str, str]
+    ) -> None:
         """Add the files to main, whose rows are not unique by a key any more."""
-        super().append_files(files, table, transaction)
+        super().append_files(files, table, transaction, origin)
         remove_definition(UNIQUE_BY, transaction)
 
     def publish(self, operations: TableOperations) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.schema import Schema
@@ -80,12 +80,14 @@ class AppendDedup(WriteMode):
         """All rows that are pending."""
         return MergeScope(self._definition, MAIN_BRANCH, PENDING_BRANCH)
 
-    def append_files(self, files: Iterable[IcebergFile], table: Table, transaction: Transaction) -> None:
+    def append_files(
+        self, files: Iterable[IcebergFile], table: Table, transaction: Transaction, origin: Mapping[str, str]
+    ) -> None:
         """Add the files to the branch, in one snapshot; create it if there is none."""
         if MAIN_BRANCH not in transaction.table_metadata.refs:
             # PyIceberg cannot create a branch in a table without snapshots.
             self._add_snapshot((), MAIN_BRANCH, table, transaction)
-        super().append_files(files, table, transaction)
+        super().append_files(files, table, transaction, origin)
         keep_for_ever(PENDING_BRANCH, transaction)
         self._definition.write_to(PENDING_BY, transaction)
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.typedef import EMPTY_DICT
 
 from destination_datalake.protocol.catalog import Stream
 from destination_datalake.tables.fencing import TOKEN_PROPERTY, FencingToken
-from destination_datalake.tables.iceberg.branches import forget_branches, generation_branches
+from destination_datalake.tables.iceberg.branches import ADOPTED, forget_branches, generation_branches
 from destination_datalake.tables.iceberg.dedup.definition import MergeScope
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from destination_datalake.tables.iceberg.snapshots.manifests import has_row_level_deletes, live_files
@@ -68,18 +69,29 @@ class WriteMode(ABC):
     def snapshot_properties(self, branch: str, metadata: TableMetadata) -> dict[str, str]:
         """Return the properties of a snapshot on a branch.
 
-        Sync and generation are for people who read the table's history.
+        Sync and generation are for people who read the table's history only: other engines may expire snapshots at any
+        time. What is decided by `origin` is decided only while the snapshots are there.
         """
         values = {_SYNC: self._stream.sync_id, _GENERATION: self._stream.generation}
         own = {key: str(value) for key, value in values.items() if value is not None}
         return {**own, **(says_lowest_generation(metadata) if branch == MAIN_BRANCH else {})}
 
-    def append_files(self, files: Iterable[IcebergFile], table: Table, transaction: Transaction) -> None:
-        """Add the files to the branch, in one snapshot."""
-        self._add_snapshot(files, self._branch, table, transaction)
+    def append_files(
+        self, files: Iterable[IcebergFile], table: Table, transaction: Transaction, origin: Mapping[str, str]
+    ) -> None:
+        """Add the files to the branch, in one snapshot, which says what their `origin` is."""
+        self._add_snapshot(files, self._branch, table, transaction, origin)
 
-    def _add_snapshot(self, files: Iterable[IcebergFile], branch: str, table: Table, transaction: Transaction) -> None:
-        add_files(files, branch, table, transaction, self.snapshot_properties(branch, transaction.table_metadata))
+    def _add_snapshot(
+        self,
+        files: Iterable[IcebergFile],
+        branch: str,
+        table: Table,
+        transaction: Transaction,
+        origin: Mapping[str, str] = EMPTY_DICT,
+    ) -> None:
+        properties = self.snapshot_properties(branch, transaction.table_metadata)
+        add_files(files, branch, table, transaction, {**properties, **origin})
 
     def _take_over(self, table: Table, transaction: Transaction) -> None:
         """Adopt the rows of pending overwrites; remove their branches and the fencing token of their writer."""
@@ -102,7 +114,7 @@ class WriteMode(ABC):
                 )
                 raise TableConflict(cannot_write(self._stream.id, self._table, problem))
             if files := live_files(table, head):
-                self.append_files(files, table, transaction)
+                self.append_files(files, table, transaction, ADOPTED)
         forget_branches(branches, transaction)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -215,3 +216,41 @@ def test_wider_column_reaches_all_partitions(cloud: Cloud, format: FileFormat) -
     assert types == {(JAN,): "bigint", (FEB,): "bigint", ("2020-01-01",): "int"}
     assert set(locations(cloud)) == {JAN, FEB, "2020-01-01"}
     assert locations(cloud)[FEB] == f"created_at_date={FEB}/"
+
+
+def at_its_root(cloud: Cloud, left: str) -> None:
+    """Read what the table had, as a partition of another day."""
+    descriptor: Any = {**glue_table(cloud)["StorageDescriptor"], "Location": f"{left}/"}
+    cloud.access.client("glue").create_partition(
+        DatabaseName="shop",
+        TableName="events",
+        PartitionInput={"Values": ["1999-12-31"], "StorageDescriptor": descriptor},
+    )
+
+
+def below_its_parent(cloud: Cloud, left: str) -> None:
+    """Read all that the table has and had, as a partition of another day."""
+    at_its_root(cloud, left.rpartition("/")[0])
+
+
+@pytest.mark.parametrize("locate", [at_its_root, below_its_parent])
+def test_a_folder_that_the_table_has_left_stays_while_a_partition_of_others_is_there(
+    cloud: Cloud, locate: Callable[[Cloud, str], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    sync(cloud, generation=1).commit((1, JAN))
+    left = location(cloud)
+    new = sync(cloud, generation=2, overwrite=True)
+    new.commit((2, FEB))
+    new.publish()
+    locate(cloud, left)
+    before = set(ids(cloud))
+
+    sync(cloud, generation=2).publish()
+
+    assert before == set(ids(cloud)) == {1, 2}
+    assert f"{left} is not deleted" in caplog.text
+    cloud.access.client("glue").delete_partition(
+        DatabaseName="shop", TableName="events", PartitionValues=["1999-12-31"]
+    )
+    sync(cloud, generation=2).publish()
+    assert not any(key.startswith(left.removeprefix(f"s3://{BUCKET}/")) for key in cloud.objects())

@@ -8,7 +8,10 @@ from functools import partial
 from typing import Any
 
 import pytest
+from pyiceberg.table import Table
 
+from destination_datalake.tables.iceberg.snapshots.manifests import live_files
+from destination_datalake.tables.iceberg.snapshots.producers import add_files
 from unit_tests.tables.iceberg.dedup.orders import Orders, named
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 from unit_tests.tables.iceberg.maintenance.compacting import compacted
@@ -36,6 +39,50 @@ def test_what_a_tag_of_somebody_still_has_stays(orders: Orders) -> None:
     table = orders.lake.load()
     table.manage_snapshots().create_tag(table.metadata.refs["airbyte_pending"].snapshot_id, "mine").commit()
     orders.land(opened, named(1, "b"))
+
+    opened.publish(no_rewrite)
+
+    assert orders.names() == {1: "b"}
+    assert orders.names("mine") == {1: "a"}
+
+
+def kept_by_a_tag(table: Table, head: int) -> None:
+    table.manage_snapshots().create_tag(head, "mine").commit()
+
+
+def kept_by_a_branch(table: Table, head: int) -> None:
+    table.manage_snapshots().create_branch(head, "mine").commit()
+
+
+def moved_to_a_branch_of_its_own(table: Table, head: int) -> None:
+    """As a cherry-pick does: another snapshot, of another manifest, with the same files."""
+    with table.transaction() as transaction:
+        add_files(live_files(table, head), "mine", table, transaction, {})
+
+
+@pytest.mark.parametrize("keep", [kept_by_a_tag, kept_by_a_branch, moved_to_a_branch_of_its_own])
+@pytest.mark.parametrize("deletes", ["copy_on_write", "merge_on_read"])
+def test_what_others_keep_of_an_overwrite_that_was_adopted_stays(
+    orders: Orders, deletes: str, keep: Callable[[Table, int], None]
+) -> None:
+    options: dict[str, Any] = {"dedup": {"deletes": deletes}}
+    orders.sync([named(1, "old"), named(2, "old")], **options)
+    orders.land(orders.open(2, overwrite=True, **options), named(1, "a"), named(2, "a"))
+    table = orders.lake.load()
+    keep(table, table.metadata.refs["airbyte_generation_2"].snapshot_id)
+
+    orders.sync([named(1, "b", 1), named(2, "b", 1)], generation=3, **options)
+
+    assert orders.names() == {1: "b", 2: "b"}
+    assert orders.names("mine") == {1: "a", 2: "a"}
+
+
+def test_what_others_have_taken_from_pending_rows_stays(orders: Orders) -> None:
+    opened = orders.open()
+    orders.land(opened, named(1, "a"))
+    table = orders.lake.load()
+    moved_to_a_branch_of_its_own(table, table.metadata.refs["airbyte_pending"].snapshot_id)
+    orders.land(opened, named(1, "b", 1))
 
     opened.publish(no_rewrite)
 

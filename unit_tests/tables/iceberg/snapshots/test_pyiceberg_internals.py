@@ -13,6 +13,7 @@ import pyiceberg.manifest
 import pyiceberg.table.update
 import pytest
 from pyiceberg.avro.file import AvroFile
+from pyiceberg.avro.reader import DecimalReader
 from pyiceberg.avro.resolver import ReadSchemaResolver, SchemaPartnerAccessor
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.manifest import DATA_FILE_TYPE, DEFAULT_READ_VERSION, DataFile, ManifestEntry, ManifestWriterV2
@@ -44,7 +45,6 @@ CALLED: list[tuple[Any, str, str]] = [
     (pyiceberg.table.update, "_update_table_metadata_log", "base_metadata metadata_location last_updated_ms"),
     (Record, "_bind", "struct arguments"),
     (AvroFile, "_read_header", "self"),
-    (AvroFile, "_read_block", "self"),
 ]
 
 REPLACED: list[tuple[Any, str, str]] = [
@@ -58,6 +58,9 @@ REPLACED: list[tuple[Any, str, str]] = [
     (ManifestWriterV2, "content", "self"),
     (ManifestWriterV2, "prepare_entry", "self entry"),
     (ReadSchemaResolver, "visit_double", "self double_type partner"),
+    (ReadSchemaResolver, "visit_decimal", "self decimal_type partner"),
+    (DecimalReader, "skip", "self decoder"),
+    (AvroFile, "_read_block", "self"),
     (SchemaPartnerAccessor, "field_partner", "self partner field_id field_name"),
     (AvroFile, "__enter__", "self"),
     (AvroFile, "__next__", "self"),

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from mypy_boto3_s3 import S3Client
-    from pyiceberg.io import FileIO
     from pyiceberg.table import Table, Transaction
     from pyiceberg.table.metadata import TableMetadata
 
@@ -73,7 +72,8 @@ class Expirer:
     def expire(self, now: datetime, goes_on: Callable[[], bool], *, dry_run: bool) -> Expiry:
         """Expire snapshots, branches and tags, and delete what nothing refers to afterwards.
 
-        Raises Unmaintained, Stopped, what a commit raises (nothing is deleted then), and what S3 raises.
+        Raises Unmaintained, Stopped, what a commit raises, Incomplete, Disagreement (nothing is deleted then), and what
+        S3 raises.
         """
         table = self._operations.load()
         folder = S3Address.parse(table.location().rstrip("/"))
@@ -84,7 +84,7 @@ class Expirer:
             table, plan = self._operations.commit(lambda base, change: self._plan(base, change, now), table)
         data, metadata = (Deletion(self._s3, folder, dry_run, goes_on) for _ in range(2))
         if plan.expired and dry_run:
-            _delete_unreferenced(plan, table.io, data, metadata)
+            _delete_unreferenced(plan, References(table.io, self._s3), data, metadata)
         elif plan.expired:
 
             def delete(latest: Table) -> None:
@@ -92,7 +92,7 @@ class Expirer:
                 if latest.metadata.table_uuid != plan.before.table_uuid:
                     raise Unmaintained("another table has taken its place meanwhile")
                 after = replace(plan, after=latest.metadata, metadata_location=latest.metadata_location)
-                _delete_unreferenced(after, latest.io, data, metadata)
+                _delete_unreferenced(after, References(latest.io, self._s3), data, metadata)
 
             with_latest(self._operations, delete)
         return Expiry(plan.expired, data, metadata)
@@ -120,14 +120,14 @@ def _remove(found: Expired, metadata: TableMetadata, transaction: Transaction) -
     apply(transaction, (*refs, *statistics, *snapshots))
 
 
-def _delete_unreferenced(plan: _Plan, io: FileIO, data: Deletion, metadata: Deletion) -> None:
+def _delete_unreferenced(plan: _Plan, references: References, data: Deletion, metadata: Deletion) -> None:
     """Delete what the expired snapshots referred to and `plan.after` does not: data first, manifest lists last.
 
     In this order whoever is interrupted leaves manifests that still say which files there were.
     """
-    gone = frozenset(plan.expired.snapshots)
-    references = References(io)
-    references.add_metadata(plan.after, plan.metadata_location)
+    gone, io = frozenset(plan.expired.snapshots), references.io
+    expired = gone - {each.snapshot_id for each in plan.after.snapshots}
+    references.add_metadata(plan.after, plan.metadata_location, expired)
     lists = references.unreferenced(
         File(each.manifest_list, 0) for each in plan.before.snapshots if each.snapshot_id in gone
     )

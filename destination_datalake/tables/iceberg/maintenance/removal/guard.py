@@ -20,9 +20,14 @@ class Unmaintained(Exception):
     """A table, or a part of the work on it, is left alone. The text completes "Table … is left alone: "."""
 
 
+def is_garbage_collected(metadata: TableMetadata) -> bool:
+    """Whether no other table may use the table's files (Iceberg: table properties, `gc.enabled`)."""
+    return metadata.properties.get(_GARBAGE_COLLECTION, "true").lower() != "false"
+
+
 def require_garbage_collection(metadata: TableMetadata) -> None:
-    """Raise Unmaintained if the table says that others may use its files (Iceberg: table properties, `gc.enabled`)."""
-    if metadata.properties.get(_GARBAGE_COLLECTION, "true").lower() == "false":
+    """Raise Unmaintained if the table says that others may use its files."""
+    if not is_garbage_collected(metadata):
         raise Unmaintained(f"its property {_GARBAGE_COLLECTION} is false, so its files may be shared with other tables")
 
 

@@ -71,7 +71,7 @@ class OrphanRemover:
         require_garbage_collection(table.metadata)
         folder = _folder(table)
         require_clock(self._s3, folder)
-        references = References(table.io)
+        references = References(table.io, self._s3)
         self._add_latest(table, references)
         self._require_own_folder(table, references, folder, goes_on)
         removed = Orphans(*(Deletion(self._s3, folder, dry_run, goes_on) for _ in range(2)))

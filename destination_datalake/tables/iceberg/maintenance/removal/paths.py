@@ -25,6 +25,7 @@ _MANIFEST_LIST = Schema(
     NestedField(501, "manifest_length", LongType(), required=True),
     NestedField(504, "added_files_count", IntegerType(), required=False),
     NestedField(505, "existing_files_count", IntegerType(), required=False),
+    NestedField(515, "sequence_number", LongType(), required=False),
 )
 _MANIFEST = Schema(
     NestedField(0, "status", IntegerType(), required=True),
@@ -41,7 +42,7 @@ _MANIFEST = Schema(
 
 
 class Incomplete(Exception):
-    """A manifest or manifest list ends too early, or has other entries than its snapshot says."""
+    """A manifest or manifest list ends too early, has more than its entries, or others than its snapshot says."""
 
 
 class File(NamedTuple):
@@ -52,18 +53,22 @@ class File(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """A manifest as a manifest list has it. `live` is the number of its live files; None in old tables."""
+    """A manifest as a manifest list has it. `live` is the number of its live files; None in old tables.
+
+    `sequence` is the sequence number of the commit that has added it; 0 in tables of format version 1.
+    """
 
     path: str
     size: int
     live: int | None
+    sequence: int = 0
 
 
 def manifests_of(manifest_list: str, io: FileIO) -> list[Manifest]:
     """Return the manifests in a manifest list. Raises Incomplete, FileNotFoundError, and botocore's exceptions."""
     return [
-        Manifest(path, size, None if added is None or existing is None else added + existing)
-        for path, size, added, existing in _records(manifest_list, _MANIFEST_LIST, io)
+        Manifest(path, size, None if added is None or existing is None else added + existing, sequence or 0)
+        for path, size, added, existing, sequence in _records(manifest_list, _MANIFEST_LIST, io)
     ]
 
 

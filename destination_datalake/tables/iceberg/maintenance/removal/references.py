@@ -1,5 +1,7 @@
 """The objects that a table refers to, as far as it can be asked: from its metadata down to the data files.
 
+All is read twice, by readers that share no code: what the second one finds must be among what the first one has found.
+
 For each object a hash of eight bytes is kept, so a table of ten million files takes 80 MB. Where two hashes are equal,
 an object seems to be referred to that is not, and stays. The hash is of the key alone, as writers have it who see one
 slash in several: an object may be written in several ways, and buckets have other names at their access points.
@@ -10,7 +12,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -21,8 +23,10 @@ import numpy as np
 import numpy.typing as npt
 
 from destination_datalake.tables.iceberg.maintenance.removal.paths import File, Manifest, live_files, manifests_of
+from destination_datalake.tables.iceberg.maintenance.removal.second_reader import Disagreement, SecondReader
 
 if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
     from pyiceberg.io import FileIO
     from pyiceberg.table.metadata import TableMetadata
 
@@ -38,10 +42,16 @@ _R = TypeVar("_R")
 
 
 class References:
-    """What one or more states of a table refer to. Only grows. Every method may raise what reading metadata raises."""
+    """What one or more states of a table refer to. Only grows.
 
-    def __init__(self, io: FileIO) -> None:
-        self._io = io
+    With `since`, a sequence number, those snapshots and manifests are left out that were committed before: they cannot
+    refer to an object that did not exist then. Every method may raise Disagreement, and what reading metadata raises.
+    """
+
+    def __init__(self, io: FileIO, s3: S3Client, since: int = 0) -> None:
+        self.io = io
+        self._second = SecondReader(s3)
+        self._since = since
         self._sorted: npt.NDArray[np.uint64] = np.empty(0, np.uint64)
         self._new = array("Q")
         self._manifest_lists: set[int] = set()
@@ -49,34 +59,73 @@ class References:
         self._unread: list[Manifest] = []
         """Manifests whose files were not added yet, of the lists in `_of_unread`."""
         self._of_unread: set[int] = set()
+        self._confirmed: set[int] = set()
+        """Manifest lists and manifests that the second reader has read, with all that they refer to."""
+        self._unconfirmed: tuple[Sequence[str], Sequence[str]] = ((), ())
+        """The manifest lists and the manifests that it has still to read."""
 
-    def add_metadata(self, metadata: TableMetadata, metadata_location: str) -> None:
+    def add_metadata(
+        self, metadata: TableMetadata, metadata_location: str, expired: Collection[int] = frozenset()
+    ) -> None:
         """Add everything but data files: metadata files, statistics, manifest lists and manifests of all snapshots.
 
-        Snapshots that were added before are not read again.
+        Snapshots that were added before are not read again. `expired` are those that the metadata file still has, and
+        `metadata` has not, as in a rehearsal.
         """
         self._add(metadata_location)
         self._add(*(entry.metadata_file for entry in metadata.metadata_log))
         self._add(*(each.statistics_path for each in (*metadata.statistics, *metadata.partition_statistics)))
-        lists = {_hash(each.manifest_list): each.manifest_list for each in metadata.snapshots}
+        snapshots = [each for each in metadata.snapshots if (each.sequence_number or 0) >= self._since]
+        lists = {_hash(each.manifest_list): each.manifest_list for each in snapshots}
         unread = [path for key, path in lists.items() if key not in self._manifest_lists]
         with self._forgetting_unread():
-            for manifests in read_concurrently(lambda path: manifests_of(path, self._io), unread):
+            for manifests in read_concurrently(lambda path: manifests_of(path, self.io), unread):
                 for manifest in manifests:
-                    if (key := _hash(manifest.path)) not in self._manifests:
+                    if manifest.sequence >= self._since and (key := _hash(manifest.path)) not in self._manifests:
                         self._manifests.add(key)
                         self._unread.append(manifest)
                         self._add(manifest.path)
         self._of_unread |= lists.keys() - self._manifest_lists
         self._manifest_lists |= lists.keys()
         self._add(*unread)
+        self._confirm_metadata(metadata_location, expired)
 
     def add_files(self) -> None:
         """Add the data files and delete files in the manifests that were not read yet."""
         with self._forgetting_unread():
-            for files in read_concurrently(lambda manifest: live_files(manifest, self._io), self._unread):
+            for files in read_concurrently(lambda manifest: live_files(manifest, self.io), self._unread):
                 self._add(*(file.path for file in files))
         self._unread, self._of_unread = [], set()
+        lists, manifests = self._unconfirmed
+        for path, found in zip(manifests, read_concurrently(self._second.live_files, manifests), strict=True):
+            self._require(path, found)
+            self._confirmed.add(_hash(path))
+        self._confirmed |= set(map(_hash, lists))
+        self._unconfirmed = ((), ())
+
+    def _confirm_metadata(self, metadata_location: str, expired: Collection[int]) -> None:
+        """Raise Disagreement if the second reader finds another object in the metadata, other than data files."""
+        found = self._second.metadata(metadata_location)
+        self._require(metadata_location, found.objects)
+        lists = [
+            each.manifest_list
+            for each in found.snapshots or ()
+            if each.snapshot_id not in expired
+            and each.sequence_number >= self._since
+            and _hash(each.manifest_list) not in self._confirmed
+        ]
+        self._require(metadata_location, lists)
+        unread: dict[str, None] = {}
+        for path, listed in zip(lists, read_concurrently(self._second.manifests, lists), strict=True):
+            manifests = [manifest for manifest, sequence in listed if sequence >= self._since]
+            self._require(path, manifests)
+            unread |= {each: None for each in manifests if _hash(each) not in self._confirmed}
+        self._unconfirmed = (lists, [*unread])
+
+    def _require(self, source: str, paths: Sequence[str]) -> None:
+        for path, is_missing in zip(paths, self.without(paths), strict=True):
+            if is_missing:
+                raise Disagreement(f"{source} refers to {path}, which only one of two readers finds there")
 
     @contextmanager
     def _forgetting_unread(self) -> Iterator[None]:

@@ -11,9 +11,11 @@ import pytest
 from destination_datalake.tables.iceberg.maintenance.removal.deletion import Stopped
 from destination_datalake.tables.iceberg.maintenance.removal.expiry import Expirer, Expiry
 from destination_datalake.tables.iceberg.maintenance.removal.guard import Unmaintained
+from destination_datalake.tables.iceberg.maintenance.removal.second_reader import Disagreement
 from destination_datalake.tables.iceberg.metadata.kept import MANIFESTS
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
+from unit_tests.tables.iceberg.maintenance.removal.misreading import misread_first_manifest
 
 LATER = timedelta(days=6)
 
@@ -68,6 +70,19 @@ def test_files_that_only_expired_snapshots_had_are_deleted(lake: Lake) -> None:
     assert (len(done.expired.snapshots), done.data.files) == (3, 2)
     assert done.data.bytes > 0
     assert sum("/snap-" in key for key in lake.objects()) == 1
+
+
+def test_nothing_is_deleted_where_two_readers_find_different_files(lake: Lake) -> None:
+    overwritten(lake)
+    table = lake.open(2)
+    lake.commit(table, 4)
+    misread_first_manifest(lake)
+    before = lake.objects()
+
+    with pytest.raises(Disagreement):
+        expire(lake)
+
+    assert before <= lake.objects()
 
 
 def test_files_that_are_still_live_stay(lake: Lake) -> None:

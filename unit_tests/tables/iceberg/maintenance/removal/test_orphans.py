@@ -13,10 +13,12 @@ from destination_datalake.tables.iceberg.maintenance.removal.expiry import Expir
 from destination_datalake.tables.iceberg.maintenance.removal.guard import Unmaintained
 from destination_datalake.tables.iceberg.maintenance.removal.orphans import OrphanRemover, Orphans
 from destination_datalake.tables.iceberg.maintenance.removal.paths import Incomplete
+from destination_datalake.tables.iceberg.maintenance.removal.second_reader import Disagreement
 from destination_datalake.tables.iceberg.metadata.kept import MANIFESTS, METADATA
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from destination_datalake.tables.table import Committed
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
+from unit_tests.tables.iceberg.maintenance.removal.misreading import misread_first_manifest
 
 LATER = timedelta(days=4)
 
@@ -69,6 +71,23 @@ def test_what_nothing_refers_to_is_removed_and_what_may_be_of_others_stays(lake:
 
     assert lake.objects() == before | {*OF_OTHERS}
     assert (removed.files.files, removed.files.bytes, lake.ids()) == (len(ORPHANS), len(ORPHANS), [1])
+
+
+def test_nothing_is_removed_where_two_readers_find_different_files(lake: Lake) -> None:
+    table = lake.open()
+    for id_ in (1, 2):
+        lake.commit(table, id_)
+    put(lake, ORPHANS[0])
+    misread_first_manifest(lake)
+    before = lake.objects()
+
+    with pytest.raises(Disagreement, match=r"refers to .*\.parquet, which only one of two readers finds there"):
+        remove(lake)
+
+    assert lake.objects() == before
+    keep_nothing(lake)
+    assert remove(lake).files.files == 1
+    assert lake.ids() == [1, 2]
 
 
 def test_what_is_young_stays(lake: Lake) -> None:

@@ -1,8 +1,17 @@
-"""Manifest lists and manifests are read completely, or not at all."""
+"""Manifest lists and manifests are read completely, or not at all, by both readers."""
 
 from __future__ import annotations
 
+from decimal import Decimal
+from functools import partial
+
 import pytest
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import DecimalType, LongType, NestedField
 
 from destination_datalake.tables.iceberg.maintenance.removal.paths import (
     File,
@@ -11,8 +20,11 @@ from destination_datalake.tables.iceberg.maintenance.removal.paths import (
     live_files,
     manifests_of,
 )
+from destination_datalake.tables.iceberg.maintenance.removal.second_reader import Disagreement, SecondReader
 from destination_datalake.tables.iceberg.metadata.io import S3FileIO
+from destination_datalake.tables.iceberg.snapshots.producers import add_files
 from unit_tests.tables.iceberg.lake import Lake
+from unit_tests.tables.iceberg.maintenance.removal.blocks import in_blocks_of
 
 
 def test_the_paths_of_a_snapshot_are_those_that_pyiceberg_reads(lake: Lake) -> None:
@@ -27,6 +39,11 @@ def test_the_paths_of_a_snapshot_are_those_that_pyiceberg_reads(lake: Lake) -> N
 
     assert [(each.path, each.size) for each in manifests] == [
         (each.manifest_path, each.manifest_length) for each in expected
+    ]
+    second = SecondReader(lake.access.client("s3"))
+    assert second.manifests(snapshot.manifest_list) == [(each.path, each.sequence) for each in manifests]
+    assert [second.live_files(each.path) for each in manifests] == [
+        [file.path for file in live_files(each, io)] for each in manifests
     ]
     entries = [entry.data_file for each in expected for entry in each.fetch_manifest_entry(lake.load().io)]
     assert [file for each in manifests for file in live_files(each, io)] == [
@@ -50,15 +67,69 @@ def test_no_part_of_a_manifest_list_or_a_manifest_is_taken_for_all_of_it(lake: L
     io = S3FileIO(s3)
     [manifest] = manifests_of(snapshot.manifest_list, io)
     part = f"s3://{lake.bucket}/part.avro"
-    for path, read in (
-        (manifest.path, lambda: live_files(Manifest(part, 0, None), io)),
-        (snapshot.manifest_list, lambda: manifests_of(part, io)),
+    second = SecondReader(s3)
+    for path, first_reads, second_reads in (
+        (manifest.path, partial(live_files, Manifest(part, 0, None), io), partial(second.live_files, part)),
+        (snapshot.manifest_list, partial(manifests_of, part, io), partial(second.manifests, part)),
     ):
         content = io.new_input(path).open().read()
         for length in range(0, len(content), len(content) // 40):
             s3.put_object(Bucket=lake.bucket, Key="part.avro", Body=content[:length])
             with pytest.raises(Incomplete):
-                read()
+                first_reads()
+            with pytest.raises(Disagreement):
+                second_reads()
+
+
+def test_files_of_partitions_by_decimals_are_found_in_blocks_of_several(lake: Lake) -> None:
+    """Their partitions are skipped: whatever follows is read from where they end."""
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "price", DecimalType(10, 2)))
+    spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "price"))
+    table = lake.create(schema, partition_spec=spec)
+    paths = [f"s3://{lake.bucket}/orders/data/{number}.parquet" for number in range(5)]
+    with table.transaction() as transaction:
+        add_files([_of_price(path, "0.03") for path in paths], "main", table, transaction, {})
+    snapshot, io, s3 = lake.load().current_snapshot(), S3FileIO(lake.access.client("s3")), lake.access.client("s3")
+    assert snapshot is not None
+    [manifest] = manifests_of(snapshot.manifest_list, io)
+    content = io.new_input(manifest.path).open().read()
+    for number, entries in enumerate((1, 2, 5)):
+        path = f"s3://{lake.bucket}/{number}.avro"
+        s3.put_object(Bucket=lake.bucket, Key=f"{number}.avro", Body=in_blocks_of(entries, content))
+
+        assert [file.path for file in live_files(manifest._replace(path=path), io)] == paths
+        assert SecondReader(s3).live_files(path) == paths
+
+
+def _of_price(path: str, price: str) -> DataFile:
+    file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        partition=Record(Decimal(price)),
+        record_count=1,
+        file_size_in_bytes=1,
+    )
+    file.spec_id = 0
+    return file
+
+
+def test_a_block_with_more_than_its_entries_is_refused(lake: Lake) -> None:
+    table = lake.open()
+    for id_ in range(3):
+        lake.commit(table, id_)
+    snapshot, s3 = lake.load().current_snapshot(), lake.access.client("s3")
+    assert snapshot is not None
+    io = S3FileIO(s3)
+    [manifest, *_] = manifests_of(snapshot.manifest_list, io)
+    longer = in_blocks_of(2, io.new_input(manifest.path).open().read(), more=b"\0")
+    s3.put_object(Bucket=lake.bucket, Key="longer.avro", Body=longer)
+    path = f"s3://{lake.bucket}/longer.avro"
+
+    with pytest.raises(Incomplete, match="bytes of a block"):
+        live_files(manifest._replace(path=path), io)
+    with pytest.raises(Disagreement, match="1 bytes of a block belong to none of its entries"):
+        SecondReader(s3).live_files(path)
 
 
 def test_a_manifest_with_fewer_files_than_its_list_says_is_refused(lake: Lake) -> None:

@@ -1,0 +1,246 @@
+"""What a table refers to, as a second reader finds it, which shares no code with the first one (`paths.py`, PyIceberg).
+
+A mistake of one reader would delete live files. This one requests every object from S3, whatever the process has kept
+of it, reads metadata files as JSON, and manifest lists and manifests with fastavro, by field ids.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import fastavro
+import msgspec
+import zstandard
+from botocore.exceptions import BotoCoreError
+
+from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.retries import retry_on
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+_GZIP = b"\x1f\x8b"
+
+# Avro spec: Object Container Files.
+_MARKER = {"type": "fixed", "name": "marker", "size": 16}
+_HEADER = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "header",
+        "fields": [
+            {"name": "magic", "type": {"type": "fixed", "name": "magic", "size": 4}},
+            {"name": "metadata", "type": {"type": "map", "values": "bytes"}},
+            {"name": "marker", "type": _MARKER},
+        ],
+    }
+)
+_BLOCK = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "block",
+        "fields": [
+            {"name": "entries", "type": "long"},
+            {"name": "content", "type": "bytes"},
+            {"name": "marker", "type": _MARKER},
+        ],
+    }
+)
+_CODECS: Mapping[str, Callable[[bytes], bytes]] = {
+    "null": bytes,
+    "deflate": lambda content: zlib.decompress(content, -zlib.MAX_WBITS),
+    "zstandard": lambda content: zstandard.ZstdDecompressor().decompressobj().decompress(content),
+    "bzip2": bz2.decompress,
+}
+
+# Iceberg spec: Manifest lists, Manifests. Field ids.
+_PATH_OF_MANIFEST, _SEQUENCE_OF_MANIFEST = 500, 515
+_STATUS, _FILE, _PATH_OF_FILE = 0, 2, 100
+_LIVE, _DELETED = (0, 1), 2
+
+
+class Disagreement(Exception):
+    """The second reader finds what the first one has not found, or cannot read what the first one has read."""
+
+
+class Snapshot(msgspec.Struct, rename="kebab"):
+    """A snapshot; its sequence number is 0 in tables of format version 1."""
+
+    snapshot_id: int
+    manifest_list: str
+    sequence_number: int = 0
+
+
+class _Ref(msgspec.Struct, rename="kebab"):
+    snapshot_id: int
+
+
+class _Statistics(msgspec.Struct, rename="kebab"):
+    statistics_path: str
+
+
+class _Logged(msgspec.Struct, rename="kebab"):
+    metadata_file: str
+
+
+class Metadata(msgspec.Struct, rename="kebab"):
+    """What a metadata file refers to (Iceberg spec: Table Metadata Fields)."""
+
+    snapshots: list[Snapshot] | None = None
+    refs: dict[str, _Ref] | None = None
+    metadata_log: list[_Logged] | None = None
+    statistics: list[_Statistics] | None = None
+    partition_statistics: list[_Statistics] | None = None
+
+    @property
+    def objects(self) -> list[str]:
+        """The paths of former metadata files and of statistics."""
+        statistics = [*(self.statistics or ()), *(self.partition_statistics or ())]
+        return [
+            *(each.metadata_file for each in self.metadata_log or ()),
+            *(each.statistics_path for each in statistics),
+        ]
+
+
+class SecondReader:
+    """Reads metadata files, manifest lists and manifests. Thread-safe.
+
+    Every method raises Disagreement for what cannot be read to its last byte, FileNotFoundError, and botocore's
+    exceptions.
+    """
+
+    def __init__(self, s3: S3Client) -> None:
+        self._s3 = s3
+
+    def metadata(self, path: str) -> Metadata:
+        """Return what a metadata file refers to. Its branches and tags are of snapshots that it has."""
+        content = self._content(path)
+        try:
+            found = msgspec.json.decode(gzip.decompress(content) if content[:2] == _GZIP else content, type=Metadata)
+        except (msgspec.MsgspecError, OSError, EOFError, zlib.error) as error:
+            raise Disagreement(f"{path} cannot be read by the second reader: {error}") from error
+        present = {each.snapshot_id for each in found.snapshots or ()}
+        for name, ref in (found.refs or {}).items():
+            if ref.snapshot_id not in present:
+                raise Disagreement(f"{path} has no snapshot {ref.snapshot_id}, to which {name} refers")
+        return found
+
+    def manifests(self, manifest_list: str) -> list[tuple[str, int]]:
+        """Return the manifests in a manifest list, and the sequence numbers of the commits that have added them.
+
+        Those are 0 in tables of format version 1.
+        """
+        path, sequence = f"f{_PATH_OF_MANIFEST}", f"f{_SEQUENCE_OF_MANIFEST}"
+        wanted = {_PATH_OF_MANIFEST: None, _SEQUENCE_OF_MANIFEST: None}
+        return [(each[path], each.get(sequence) or 0) for each in self._records(manifest_list, wanted)]
+
+    def live_files(self, manifest: str) -> list[str]:
+        """Return the paths of the live files in a manifest, data files and delete files."""
+        status, file, path = f"f{_STATUS}", f"f{_FILE}", f"f{_PATH_OF_FILE}"
+        live = []
+        for each in self._records(manifest, {_STATUS: None, _FILE: {_PATH_OF_FILE: None}}):
+            if each[status] in _LIVE:
+                live.append(each[file][path])
+            elif each[status] != _DELETED:
+                raise Disagreement(f"{manifest} has an entry of the unknown status {each[status]}")
+        return live
+
+    def _records(self, path: str, wanted: _Wanted) -> Iterator[Any]:
+        content = self._content(path)
+        try:
+            yield from _records(content, wanted)
+        except Disagreement:
+            raise
+        except Exception as error:  # fastavro raises whatever it meets, such as IndexError, TypeError, StructError.
+            raise Disagreement(f"{path} cannot be read by the second reader: {error!r}") from error
+
+    def _content(self, path: str) -> bytes:
+        address = S3Address.parse(path)
+
+        def read() -> bytes:
+            try:
+                answer = self._s3.get_object(Bucket=address.bucket, Key=address.key)
+            except self._s3.exceptions.NoSuchKey as error:
+                raise FileNotFoundError(f"{address} does not exist") from error
+            with closing(answer["Body"]) as body:
+                return body.read()
+
+        return retry_on(BotoCoreError, read)
+
+
+_Wanted = Mapping[int, Any]
+"""Fields by id; those of a record within, or None."""
+
+
+def _records(content: bytes, wanted: _Wanted) -> Iterator[Any]:
+    """Yield the records of an Avro file with the wanted fields, whose names are `f` and the field id."""
+    file = io.BytesIO(content)
+    header: Any = fastavro.schemaless_reader(file, _HEADER, None)
+    if header["magic"] != b"Obj\x01":
+        raise ValueError("it is no Avro file")
+    schema = _by_ids(json.loads(header["metadata"]["avro.schema"]))
+    writer, reader = fastavro.parse_schema(schema), fastavro.parse_schema(_only(schema, wanted))
+    decompress = _CODECS[header["metadata"].get("avro.codec", b"null").decode()]
+    while file.tell() < len(content):
+        block: Any = fastavro.schemaless_reader(file, _BLOCK, None)
+        if block["marker"] != header["marker"] or block["entries"] < 0:
+            raise ValueError("a block does not end with the file's marker")
+        entries = io.BytesIO(decompress(block["content"]))
+        for _ in range(block["entries"]):
+            yield fastavro.schemaless_reader(entries, writer, reader)
+        if rest := len(entries.getvalue()) - entries.tell():
+            raise ValueError(f"{rest} bytes of a block belong to none of its entries")
+
+
+def _by_ids(schema: Any) -> Any:
+    """Return an equivalent schema whose fields are called by their ids, without logical types.
+
+    Writers repeat the definition of a type, such as of a decimal, where Avro wants its name, and call fields as it
+    does not permit.
+    """
+    known: dict[str, Any] = {}
+    numbers = count()
+
+    def translated(type_: Any) -> Any:
+        match type_:
+            case str():
+                return translated(known[type_]) if type_ in known else type_
+            case list():
+                return [translated(each) for each in type_]
+            case {"type": "record", "fields": fields}:
+                known[type_.get("name", "")] = type_
+                named = [
+                    {"name": f"f{each.get('field-id', f'_{number}')}", "type": translated(each["type"])}
+                    for number, each in enumerate(fields)
+                ]
+                return {"type": "record", "name": f"t{next(numbers)}", "fields": named}
+            case {"type": "fixed", "size": size}:
+                known[type_.get("name", "")] = type_
+                return {"type": "fixed", "name": f"t{next(numbers)}", "size": size}
+            case {"type": "array", "items": items}:
+                return {"type": "array", "items": translated(items)}
+            case {"type": "map", "values": values}:
+                return {"type": "map", "values": translated(values)}
+            case {"type": inner}:
+                return translated(inner)
+        raise ValueError(f"its schema has the unknown type {type_!r}")
+
+    return translated(schema)
+
+
+def _only(record: Any, wanted: _Wanted) -> Any:
+    """Return a record's schema with the wanted fields that it has."""
+    ids = {f"f{id_}": within for id_, within in wanted.items()}
+    fields = [
+        {**each, "type": each["type"] if (within := ids[each["name"]]) is None else _only(each["type"], within)}
+        for each in record["fields"]
+        if each["name"] in ids
+    ]
+    return {**record, "fields": fields}
