@@ -35,9 +35,10 @@ test: jdk setup $(ARCHIVE) ## run all tests (WORKERS=4 processes at a time, ARGS
 test-unit: setup ## run the tests that need no Java and no network (WORKERS=4)
 	$(PYTEST) unit_tests -n $(WORKERS)
 
-conformance: jdk setup $(ARCHIVE) ## try what the platform can send, and write docs/operating/conformance.md of it
+conformance: jdk setup $(ARCHIVE) ## try what the platform can send, and write build/conformance.md of it
+	mkdir -p build
 	$(PYTEST) integration_tests/conformance -n $(WORKERS) -p integration_tests.conformance.coverage \
-		--conformance-report docs/operating/conformance.md --all-kill-points --all-kinds
+		--conformance-report build/conformance.md --all-kill-points --all-kinds
 
 test-engines: jdk setup ## compare partitions with Spark and the Iceberg runtime, which it downloads
 	$(PYTEST) integration_tests/engines $(ARGS)

@@ -33,6 +33,11 @@ if [ "$("$uv" --version 2>/dev/null | cut -d ' ' -f 2)" != "$uv_version" ]; then
     .uv/bin/python -m pip install --quiet --disable-pip-version-check "uv==$uv_version"
 fi
 
+# A user whose home cannot be written keeps uv's cache here.
+if ! mkdir -p "$("$uv" cache dir)" 2>/dev/null; then
+    export UV_CACHE_DIR="$PWD/.uv/cache"
+fi
+
 # The Makefile calls .venv/bin/…, so the environment is there whatever UV_PROJECT_ENVIRONMENT or VIRTUAL_ENV say.
 unset VIRTUAL_ENV
 UV_PROJECT_ENVIRONMENT=.venv UV_PYTHON_DOWNLOADS=never "$uv" sync --frozen --compile-bytecode --python "$python"

@@ -1,4 +1,4 @@
-"""The page docs/operating/conformance.md, written from the tests' names, docstrings and outcomes.
+"""The page build/conformance.md, written from the tests' names, docstrings and outcomes.
 
 A pytest plugin: `make conformance` runs the suite with it and writes the page.
 """

@@ -5,15 +5,12 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.buffer.staging.lease import Lease
-from destination_datalake.buffer.staging.leftovers import remove_indexes, remove_leftovers
 from destination_datalake.files.segments import StagedObject, StagedSegment
 
 if TYPE_CHECKING:
@@ -29,7 +26,7 @@ CONCURRENT_CALLS = 16
 eight of them would be slower than reading is."""
 
 CLOSE_SECONDS = 5.0
-"""How long the end of a sync waits until its segments are deleted. The next sync deletes what is left."""
+"""How long the end of a sync waits until its segments are deleted. A lifecycle rule deletes what is left."""
 
 
 class Pool(Protocol):
@@ -52,12 +49,10 @@ class RemoteStaging:
         self, root: str, sync: str, access: AwsAccess, pool: Pool, close_seconds: float = CLOSE_SECONDS
     ) -> None:
         """`root` is the S3 URI of the folder of all syncs; `sync` names this one. Calls go to the pool."""
-        self._root = root
-        self._sync = sync
+        self._folder = f"{root}/{sync}"
         self._access = access
         self._pool = pool
         self._close_seconds = close_seconds
-        self._lease = Lease(f"{root}/{sync}", sync, access)
         self._numbers = itertools.count(1)
         self._free_file: Callable[[Segment], None] = lambda _segment: None
         self._lock = threading.Lock()
@@ -68,18 +63,15 @@ class RemoteStaging:
         self._has_scratch = False
 
     def __enter__(self) -> RemoteStaging:
-        """Begin to remove what dead syncs have left."""
-        self._pool.submit(self._remove_leftovers)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Delete all that is staged, and the lease, as far as that is possible in time.
+        """Delete all that is staged, as far as that is possible in time.
 
         After SIGTERM jobs may still run: what they seal is not uploaded, and what they release is already.
         """
-        deadline = time.monotonic() + self._close_seconds
         with self._lock:
             self._has_ended = True
             staged = [*self._staged]
@@ -89,17 +81,16 @@ class RemoteStaging:
         if self._has_scratch:
             deletions.append(self._pool.submit(self._delete_scratch))
         _, late = wait(deletions, self._close_seconds)
-        is_clean = self._is_clean and not late
-        if not is_clean:
-            _logger.warning("Objects under %s/%s are left, which a later sync deletes.", self._root, self._sync)
-        # Without its lease, a segment would not be known to be ours.
-        self._lease.end(delete=is_clean, seconds=max(0.0, deadline - time.monotonic()))
+        if late or not self._is_clean:
+            _logger.warning(
+                "Objects under %s are left. A lifecycle rule of the bucket deletes them (docs/permissions.md).",
+                self._folder,
+            )
 
     def scratch(self) -> str:
-        """Return a folder of the sync's own, which has a lease from now on: what is left there is known to be ours."""
-        self._lease.begin()
+        """Return a folder of the sync's own, which is deleted with it."""
         self._has_scratch = True
-        return f"{self._root}/{self._sync}/scratch"
+        return f"{self._folder}/scratch"
 
     def on_free_file(self, call: Callable[[Segment], None]) -> None:
         """Call this for each segment once it is uploaded, or never will be."""
@@ -107,7 +98,7 @@ class RemoteStaging:
 
     def begin(self, segment: Segment) -> None:
         """Queue the upload of a segment."""
-        staged = _Staged(segment, f"{self._root}/{self._sync}/{next(self._numbers):08d}.jsonl")
+        staged = _Staged(segment, f"{self._folder}/{next(self._numbers):08d}.jsonl")
         with self._lock:
             staged.is_wanted = not self._has_ended
             self._staged[segment] = staged
@@ -137,7 +128,6 @@ class RemoteStaging:
         try:
             if not staged.is_wanted:
                 return None
-            self._lease.begin()
             address = S3Address.parse(staged.uri)
             with staged.segment.path.open("rb") as file:
                 answer = self._access.client("s3").put_object(Bucket=address.bucket, Key=address.key, Body=file)
@@ -159,17 +149,15 @@ class RemoteStaging:
 
     def _delete_scratch(self) -> None:
         """Delete what jobs have left that failed or were given up."""
+        address = S3Address.parse(f"{self._folder}/scratch/")
         try:
-            remove_indexes(f"{self._root}/{self._sync}", self._access)
+            s3 = self._access.client("s3")
+            for page in s3.get_paginator("list_objects_v2").paginate(Bucket=address.bucket, Prefix=address.key):
+                for entry in page.get("Contents", []):
+                    s3.delete_object(Bucket=address.bucket, Key=entry["Key"])
         except Exception:
             self._is_clean = False
             _logger.debug("Indexes could not be deleted.", exc_info=True)
-
-    def _remove_leftovers(self) -> None:
-        try:
-            remove_leftovers(self._root, self._sync, self._access)
-        except Exception:
-            _logger.warning("What earlier syncs left under %s could not be removed.", self._root, exc_info=True)
 
 
 @dataclass(eq=False)

@@ -35,7 +35,7 @@ class SparkOptions(Options):
     ] = None
     python: Annotated[
         str,
-        Field(pattern=r"^(same|pack|/\S+)$"),
+        Field(pattern=r"^(same|pack|/\S.*)$"),
         AnyCase(),
         Expects("same, pack, or the path of Python on the executors"),
         Form(

@@ -35,6 +35,8 @@ _SPARE_DESCRIPTORS = 8
 
 _UNKNOWN_USER = "airbyte"
 
+_LOST_EXECUTOR = re.compile(r"TaskSchedulerImpl: Lost executor (\S+) on (\S+): (.*?)\.?$")
+
 
 class Jvm:
     """A JVM in a process group of its own, so that a signal to ours does not end Spark while we still commit."""
@@ -114,7 +116,18 @@ class Jvm:
         with os.fdopen(descriptor, errors="replace") as lines:
             for line in lines:
                 self._lines.append(line.rstrip())
-                _logger.debug("Spark: %s", line.rstrip())
+                _log(line.rstrip())
+
+
+def _log(line: str) -> None:
+    """Log a line of Spark's output, and warn if it reports a lost executor: otherwise a user sees a slow sync only."""
+    lost = _LOST_EXECUTOR.search(line)
+    if lost is None:
+        _logger.debug("Spark: %s", line)
+    else:
+        _logger.warning(
+            "Spark lost executor %s on %s (%s). It runs the executor's tasks again on others.", *lost.groups()
+        )
 
 
 def user_options(scratch: Path) -> Sequence[str]:

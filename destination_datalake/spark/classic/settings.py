@@ -102,17 +102,23 @@ class ClassicSettings:
             "spark.master": self.master,
             **{f"spark.executorEnv.{name}": value for name, value in WORKER_ENVIRONMENT.items()},
             **(_LOCAL_DEFAULTS if self.is_local else {}),
-            "spark.driver.extraJavaOptions": " ".join(self._java_options(scratch)),
+            "spark.driver.extraJavaOptions": " ".join(map(_quoted, self._java_options(scratch))),
             **self.conf,
             **(_LOCAL_ALWAYS if self.is_local else {}),
         }
 
     def _java_options(self, scratch: Path) -> tuple[str, ...]:
         temporary = f"-Djava.io.tmpdir={scratch}"
-        logging = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}"
+        # A URI: Log4j takes a path for a list at its commas.
+        logging = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
         archive = archive_path()
         shared = (f"-XX:SharedArchiveFile={archive}", "-Xlog:disable") if archive.exists() else ()
         return (*_JVM_OPTIONS, temporary, logging, *user_options(scratch), *shared, *self.jvm_options)
+
+
+def _quoted(option: str) -> str:
+    """Return a Java option as Spark reads it out of a list: a backslash before white space, quotes and backslashes."""
+    return re.sub(r"[\s'\"\\]", lambda found: f"\\{found[0]}", option)
 
 
 def _is_cluster(master: str) -> bool:

@@ -18,7 +18,7 @@ from typing import Self
 
 import psutil
 
-from integration_tests.cluster.harness.environments import ROOT
+from integration_tests.cluster.harness.environments import HOME, ROOT
 
 _START_SECONDS = 150.0
 
@@ -34,8 +34,15 @@ HIDDEN = (
 _INIT = """
 set -eu
 hosts=$1; shift
-while [ "$1" != -- ]; do mount -t tmpfs -o mode=1777 none "$1"; shift; done
+exec 3<"$1" 4<"$2"
+installed=$1 spark=$2; shift 2
+while [ "$1" != -- ]; do mkdir -p "$1"; mount -t tmpfs -o mode=1777 none "$1"; shift; done
 shift
+for folder in 3:"$installed" 4:"$spark"; do
+    mkdir -p "${folder#*:}"
+    mount --no-canonicalize --bind "/proc/self/fd/${folder%%:*}" "${folder#*:}"
+done
+exec 3<&- 4<&-
 echo "$hosts" > /tmp/hosts
 echo "127.0.0.1 $(uname -n)" >> /tmp/hosts
 mount --bind /tmp/hosts /etc/hosts
@@ -43,13 +50,17 @@ cd /tmp
 "$@" </dev/null &
 cat >/dev/null
 """
-"""The first process of a host. When it ends, at the end of its input, the kernel kills all others."""
+"""The first process of a host. When it ends, at the end of its input, the kernel kills all others.
+
+It opens what is installed before it hides folders that this may be in, and mounts it again over what it has hidden.
+"""
 
 
 class Host:
     """A command that runs as on a machine of its own, from entering to leaving.
 
-    `hidden` are folders that it finds empty. `names` are lines of its /etc/hosts, which has its own name too: Spark
+    `hidden` are folders that it finds empty, but for what hosts have installed: the environments beside this module,
+    and the Spark of `variables`. `names` are lines of its /etc/hosts, which has its own name too: Spark
     resolves it, and this machine's may have no address. Temporary files of its own go to /tmp, which
     is one of the hidden folders. `log` is where all that it prints goes.
     """
@@ -72,9 +83,12 @@ class Host:
         # Without root, a user namespace lends what mounting takes.
         lent = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
         unshare = ["unshare", *lent, "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        spark = self._variables["SPARK_HOME"]
+        installed = HOME if HOME.exists() else spark
+        arguments = [self._names, str(installed), spark, *map(str, self._hidden)]
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [*unshare, "sh", "-c", _INIT, "init", self._names, *map(str, self._hidden), "--", *self._command],
+                [*unshare, "sh", "-c", _INIT, "init", *arguments, "--", *self._command],
                 env={**_container(), **self._variables},
                 stdin=subprocess.PIPE,
                 stdout=log,
@@ -101,7 +115,9 @@ class Host:
             if len(matches) >= count:
                 return matches[-1]
             time.sleep(0.1)
-        raise AssertionError(f"no {pattern!r} in {_START_SECONDS:.0f} s:\n{self.text()[-6000:]}")
+        code = self._process.poll()
+        end = f"in {_START_SECONDS:.0f} s" if code is None else f"before it ended with {code}"
+        raise AssertionError(f"no {pattern!r} {end}:\n{self.text()[-6000:]}")
 
     def text(self) -> str:
         """Return all that was printed so far."""

@@ -9,6 +9,9 @@ from integration_tests.harness.runs.launch import Launch, launch_command
 from integration_tests.harness.runs.output import Run
 from integration_tests.harness.runs.running import Running
 
+_PLACE = 'it\'s "a" place '
+"""Folders of users have spaces and quotes in their names."""
+
 
 class Platform:
     """Airbyte, with one folder to keep configurations, catalogs and temporary directories in."""
@@ -43,7 +46,7 @@ class Platform:
         return self._start(["write"], {"config": config, "catalog": catalog})
 
     def _start(self, arguments: Sequence[str], files: Mapping[str, Mapping[str, object]]) -> Running:
-        workdir = Path(tempfile.mkdtemp(dir=self._folder))
+        workdir = Path(tempfile.mkdtemp(prefix=_PLACE, dir=self._folder))
         for name, content in files.items():
             path = workdir / f"{name}.json"
             path.write_text(json.dumps(content, ensure_ascii=False))

@@ -1,15 +1,11 @@
-"""An account with staged segments in it, whose objects can be made to look old."""
+"""An account with staged segments in it."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
 from concurrent.futures import Future
-from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
-
-from moto.s3.models import s3_backends
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.buffer.segments import Segment
@@ -19,7 +15,7 @@ from destination_datalake.protocol.catalog import StreamId
 from unit_tests.cloud import BUCKET
 
 ROOT = f"s3://{BUCKET}/lake/_staging"
-SYNC, OTHER = "0123456789ab", "ba9876543210"
+SYNC = "0123456789ab"
 FOLDER = f"lake/_staging/{SYNC}"
 
 _numbers = itertools.count()
@@ -73,15 +69,3 @@ class Staged:
         self.pool.run()
         self.pool.is_eager = True
         self.staging.__exit__(None, None, None)
-
-
-def age(key: str, by: timedelta) -> None:
-    """Make an object look as if it had been written so much earlier."""
-    [backend] = [each for each in _backends() if BUCKET in each.buckets]
-    entry = backend.buckets[BUCKET].keys[key]
-    entry.last_modified = entry.last_modified - by
-    assert isinstance(entry.last_modified, datetime)
-
-
-def _backends() -> list[Any]:
-    return [backend for account in s3_backends.values() for backend in account.values()]

@@ -10,14 +10,11 @@ import pytest
 from botocore.exceptions import ClientError
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.buffer.staging.lease import LEASE_NAME
 from destination_datalake.buffer.staging.uploads import RemoteStaging
 from destination_datalake.files.segments import StagedObject
 from destination_datalake.sync.thread_pool import ThreadPool
 from unit_tests.buffer.staging.account import FOLDER, ROOT, SYNC, Staged
-from unit_tests.cloud import Cloud, before
-
-LEASE = f"{FOLDER}/{LEASE_NAME}"
+from unit_tests.cloud import Cloud
 
 
 @pytest.fixture
@@ -27,34 +24,19 @@ def staged(cloud: Cloud, tmp_path: Path) -> Iterator[Staged]:
     staged.close()
 
 
-def segments(cloud: Cloud) -> dict[str, bytes]:
-    return {key: content for key, content in cloud.objects().items() if key != LEASE}
-
-
 def test_a_segment_is_uploaded_once_it_is_sealed_and_its_file_is_free_then(cloud: Cloud, staged: Staged) -> None:
     segment = staged.segment(b"a\nb\n")
-    assert (segments(cloud), staged.free) == ({}, [])
+    assert (cloud.objects(), staged.free) == ({}, [])
 
     staged.pool.run()
 
-    assert (segments(cloud), staged.free) == ({f"{FOLDER}/00000001.jsonl": b"a\nb\n"}, [segment])
+    assert (cloud.objects(), staged.free) == ({f"{FOLDER}/00000001.jsonl": b"a\nb\n"}, [segment])
     segment.path.unlink()
     found = staged.staging.stage(segment)
     assert isinstance(found.location, StagedObject)
     assert (found.location.uri, found.bytes) == (f"{ROOT}/{SYNC}/00000001.jsonl", 4)
     etag = cloud.access.client("s3").head_object(Bucket="lake", Key=f"{FOLDER}/00000001.jsonl")["ETag"]
     assert found.location.etag == etag
-
-
-def test_the_lease_is_there_before_the_first_segment(cloud: Cloud, staged: Staged) -> None:
-    seen: list[list[str]] = []
-    before(cloud.access, "s3", "PutObject", lambda _time: seen.append([*cloud.objects()]))
-    for _ in range(3):
-        staged.segment()
-
-    staged.pool.run()
-
-    assert seen[:2] == [[], [LEASE]]
 
 
 def test_every_segment_has_a_name_of_its_own_though_their_files_are_reused(cloud: Cloud, staged: Staged) -> None:
@@ -64,7 +46,7 @@ def test_every_segment_has_a_name_of_its_own_though_their_files_are_reused(cloud
     staged.pool.run()
 
     assert staged.staging.stage(first) != staged.staging.stage(second)
-    assert sorted(segments(cloud).values()) == [b"1\n", b"2\n"]
+    assert sorted(cloud.objects().values()) == [b"1\n", b"2\n"]
 
 
 def test_a_released_segment_is_deleted(cloud: Cloud, staged: Staged) -> None:
@@ -74,7 +56,7 @@ def test_a_released_segment_is_deleted(cloud: Cloud, staged: Staged) -> None:
     staged.staging.release([released])
     staged.pool.run()
 
-    assert [*segments(cloud).values()] == [b"2\n"]
+    assert [*cloud.objects().values()] == [b"2\n"]
     assert staged.staging.stage(kept)
 
 
@@ -105,9 +87,8 @@ def test_a_segment_that_s3_stored_although_the_answer_was_lost_is_deleted_too(cl
     staged.segment()
     events: Any = cloud.access.client("s3").meta.events
 
-    def lose(http_response: Any, model: Any, **_: object) -> None:
-        if LEASE not in http_response.url:
-            raise ClientError({"Error": {"Code": "500", "Message": "lost"}}, model.name)
+    def lose(model: Any, **_: object) -> None:
+        raise ClientError({"Error": {"Code": "500", "Message": "lost"}}, model.name)
 
     events.register("after-call.s3.PutObject", lose)
     try:
@@ -115,11 +96,11 @@ def test_a_segment_that_s3_stored_although_the_answer_was_lost_is_deleted_too(cl
         staged.pool.run()
     finally:
         events.unregister("after-call.s3.PutObject", lose)
-    assert len(segments(cloud)) >= 1
+    assert len(cloud.objects()) >= 1
 
     staged.close()
 
-    assert segments(cloud) == {}
+    assert cloud.objects() == {}
 
 
 def test_the_end_of_a_sync_leaves_nothing_behind(cloud: Cloud, tmp_path: Path) -> None:
@@ -136,13 +117,12 @@ def test_the_end_of_a_sync_leaves_nothing_behind(cloud: Cloud, tmp_path: Path) -
         pool.close(lambda: False)
 
 
-def test_an_index_that_a_merge_has_left_is_never_without_a_lease(cloud: Cloud) -> None:
+def test_an_index_that_a_merge_has_left_goes_with_the_sync(cloud: Cloud) -> None:
     """Also in a sync without records, which merges what another one has landed."""
     pool = ThreadPool(2, "staging")
     try:
         with RemoteStaging(ROOT, SYNC, cloud.access, pool, 60) as staging:
             address = S3Address.parse(f"{staging.scratch()}/{'0' * 32}/index-00000-01234567.arrow")
-            assert [*cloud.objects()] == [LEASE]
             cloud.access.client("s3").put_object(Bucket=address.bucket, Key=address.key, Body=b"keys")
 
         assert cloud.objects() == {}
@@ -150,7 +130,7 @@ def test_an_index_that_a_merge_has_left_is_never_without_a_lease(cloud: Cloud) -
         pool.close(lambda: False)
 
 
-def test_a_segment_that_could_not_be_deleted_keeps_its_lease_so_that_a_later_sync_deletes_it(
+def test_a_segment_that_could_not_be_deleted_is_warned_of(
     cloud: Cloud, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     pool = ThreadPool(2, "staging")
@@ -161,10 +141,9 @@ def test_a_segment_that_could_not_be_deleted_keeps_its_lease_so_that_a_later_syn
             assert staging.stage(segment)
             staging.release([segment])
 
-        assert LEASE in cloud.objects()
     finally:
         pool.close(lambda: False)
-    assert "a later sync deletes" in caplog.text
+    assert f"{ROOT}/{SYNC} are left" in caplog.text
 
 
 def test_a_job_that_outlives_the_sync_may_release_its_segments(cloud: Cloud, staged: Staged) -> None:
@@ -182,5 +161,5 @@ def test_what_a_job_seals_after_the_sync_has_ended_is_not_left_in_s3(cloud: Clou
 
     late = staged.segment()
 
-    assert cloud.objects() == {}, "without a lease no later sync would delete it"
+    assert cloud.objects() == {}
     assert late in staged.free

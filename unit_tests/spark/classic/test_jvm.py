@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.spark.classic.jvm import Jvm, _properties_file
+from destination_datalake.spark.classic.jvm import Jvm, _log, _properties_file
 
 
 def test_a_jvm_that_was_not_launched_has_no_exit_code_and_no_output(tmp_path: Path) -> None:
@@ -59,3 +59,16 @@ def test_every_property_is_one_line_of_ascii_without_whitespace(value: str) -> N
 
     assert line.isascii()
     assert len(line.split()) == 1
+
+
+def test_only_a_lost_executor_is_a_warning_of_what_the_jvm_prints(caplog: pytest.LogCaptureFixture) -> None:
+    lost = "12:00:01 ERROR TaskSchedulerImpl: Lost executor 0 on 10.0.0.2: Remote RPC client disassociated."
+
+    for line in ("12:00:00 INFO StandaloneAppClient: Executor added", lost):
+        _log(line)
+
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == [
+        "Spark lost executor 0 on 10.0.0.2 (Remote RPC client disassociated). It runs the executor's tasks again on "
+        "others."
+    ]

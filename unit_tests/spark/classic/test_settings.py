@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -82,12 +83,17 @@ def test_only_executors_of_a_cluster_start_another_python(
     assert settings.environment["PYSPARK_DRIVER_PYTHON"] == sys.executable
 
 
-def test_temporary_files_are_in_the_scratch_folder(tmp_path: Path) -> None:
-    properties = ClassicSettings("local[2]", {}, ("-Dours=1",)).properties(tmp_path)
+@pytest.mark.parametrize("name", ["scratch", "a b", """it's "a" \\ place"""])
+def test_temporary_files_are_in_the_scratch_folder_whatever_its_name(tmp_path: Path, name: str) -> None:
+    scratch = tmp_path / name
 
-    assert properties["spark.local.dir"] == str(tmp_path)
-    assert f"-Djava.io.tmpdir={tmp_path}" in properties["spark.driver.extraJavaOptions"].split()
-    assert "-Dours=1" in properties["spark.driver.extraJavaOptions"].split()
+    properties = ClassicSettings("local[2]", {}, ("-Dours=1",)).properties(scratch)
+
+    assert properties["spark.local.dir"] == str(scratch)
+    # Spark's CommandBuilderUtils.parseOptionString splits as a POSIX shell does.
+    java_options = shlex.split(properties["spark.driver.extraJavaOptions"])
+    assert f"-Djava.io.tmpdir={scratch}" in java_options
+    assert "-Dours=1" in java_options
 
 
 @pytest.mark.parametrize("exists", [True, False])
@@ -100,7 +106,7 @@ def test_class_data_archive_is_used_if_it_exists(tmp_path: Path, monkeypatch: py
     options = ClassicSettings("local[2]", {}).properties(tmp_path)["spark.driver.extraJavaOptions"]
 
     assert archive_path() == archive
-    assert (f"-XX:SharedArchiveFile={archive}" in options.split()) == exists
+    assert (f"-XX:SharedArchiveFile={archive}" in shlex.split(options)) == exists
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from typing import IO, Any
 
 from botocore.exceptions import ClientError
 
-from destination_datalake.buffer.staging.lease import LEASE_NAME
 from destination_datalake.buffer.staging.uploads import RemoteStaging
 from destination_datalake.files.reading.segments import SegmentGone
 from destination_datalake.files.segments import StagedObject
@@ -28,17 +27,14 @@ class Store:
         self._journal = journal
         self._lock = threading.Lock()
         self._vanished: set[str] = set()
-        """Segments that another sync has deleted, as it took this one for dead."""
+        """Segments that a lifecycle rule has deleted while they waited."""
 
     def client(self, _service: str) -> Store:
         """Return the store itself, as access to it."""
         return self
 
-    def put_object(self, Bucket: str, Key: str, Body: IO[bytes] | bytes) -> dict[str, str]:  # noqa: N803
+    def put_object(self, Bucket: str, Key: str, Body: IO[bytes]) -> dict[str, str]:  # noqa: N803
         """Store an object."""
-        if isinstance(Body, bytes):
-            self.objects[f"{Bucket}/{Key}"] = Body
-            return {"ETag": "lease"}
         fault = self._schedule.wait_for_turn(
             f"upload {Key}", "upload fails", "upload's answer is lost", "segment vanishes"
         )
@@ -52,8 +48,6 @@ class Store:
                 self._vanished.add(f"s3://{Bucket}/{Key}")
             elif fault != "upload fails":
                 self.objects[f"{Bucket}/{Key}"] = content
-            if not any(key.endswith(LEASE_NAME) for key in self.objects):
-                self._journal.violations.append("a segment without a lease")
         if fault not in (None, "segment vanishes"):
             raise ClientError({"Error": {"Code": "SlowDown", "Message": "Reduce your request rate."}}, "PutObject")
         return {"ETag": Key}
@@ -67,7 +61,7 @@ class Store:
         return self
 
     def paginate(self, **_: str) -> Iterator[dict[str, Any]]:
-        """No other sync has left anything."""
+        """No job has left anything."""
         return iter([])
 
     def read(self, segment: StagedObject) -> bytes:
