@@ -8,7 +8,7 @@ import pytest
 
 from unit_tests.repository.files import ROOT
 
-LINES = 400
+LINES = 600
 FILES = 10
 TREES = ("destination_datalake", "unit_tests", "integration_tests", "benchmarks", "demo", "docs", "image")
 
