@@ -212,7 +212,7 @@ def summary(progress: Progress) -> Iterable[str]:
         failed = ", FAILED" if stream.failed else ""
         yield (
             f"Stream {stream.stream}: {stream.received} records received, {stream.committed} committed in "
-            f"{stream.files} files of {stream.file_bytes / 1e6:.1f} MB{_rejected(stream)}{failed}."
+            f"{stream.files} files, {stream.file_bytes / 1e6:.1f} MB together{_rejected(stream)}{failed}."
         )
     records = sum(stream.committed for stream in progress.streams)
     rate = records / progress.seconds if progress.seconds else 0.0

@@ -142,8 +142,8 @@ def test_progress_of_many_streams_names_the_busiest_and_counts_the_others() -> N
 
 def test_the_summary_has_a_line_for_every_stream_even_without_records() -> None:
     assert list(summary(PROGRESS)) == [
-        "Stream shop.orders: 3000 records received, 2000 committed in 2 files of 0.5 MB.",
-        "Stream quiet: 0 records received, 0 committed in 0 files of 0.0 MB.",
+        "Stream shop.orders: 3000 records received, 2000 committed in 2 files, 0.5 MB together.",
+        "Stream quiet: 0 records received, 0 committed in 0 files, 0.0 MB together.",
         "2000 records committed in 2.0 s (1000 records/s), 4 states released.",
     ]
 
@@ -162,7 +162,7 @@ def test_the_summary_counts_rejected_values_and_marks_failed_streams() -> None:
     failed = replace(PROGRESS, streams=(rejecting,))
 
     assert next(iter(summary(failed))) == (
-        "Stream shop.orders: 3000 records received, 2000 committed in 2 files of 0.5 MB, "
+        "Stream shop.orders: 3000 records received, 2000 committed in 2 files, 0.5 MB together, "
         "1 records and 7 values rejected (see _errors/), FAILED."
     )
 
