@@ -25,7 +25,7 @@ RUN uv sync --frozen --no-dev --no-editable --compile-bytecode
 
 # What is in it, with hashes: a software bill of materials.
 RUN mkdir -p /opt/destination-datalake/share/destination-datalake \
-    && uv export --quiet --frozen --no-dev --format cyclonedx1.5 --preview-features sbom-export \
+    && uv export --no-cache --quiet --frozen --no-dev --format cyclonedx1.5 --preview-features sbom-export \
            --output-file /opt/destination-datalake/share/destination-datalake/sbom.cdx.json
 
 # A third of it is not needed: image/unneeded.txt lists what, and why.

@@ -81,7 +81,7 @@ $(ARCHIVE): $(SYNCED) | jdk
 
 sbom: setup ## write build/sbom.cdx.json: the image's Python packages, with hashes (CycloneDX 1.5)
 	@mkdir -p build
-	.uv/bin/uv export --quiet --frozen --no-dev --format cyclonedx1.5 --preview-features sbom-export -o build/sbom.cdx.json
+	.uv/bin/uv export --no-cache --quiet --frozen --no-dev --format cyclonedx1.5 --preview-features sbom-export -o build/sbom.cdx.json
 
 image-test: jdk setup ## as root, with debootstrap: follow the Dockerfile in a chroot and run the connector there
 	$(PYTHON) -m image.replay

@@ -6,6 +6,7 @@ told.
 
 import json
 import os
+import shlex
 import socket
 import sys
 import tempfile
@@ -17,7 +18,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-_SCRIPT = """#!{python} -ISB
+# A shebang cannot have a path with spaces: to a shell the second line is a command, to Python a text.
+_SCRIPT = """#!/bin/sh
+'''exec' {python} -ISB "$0" "$@"
+' '''
 import json, os, socket, sys
 with socket.socket(socket.AF_UNIX) as connection:
     connection.connect({address!r})
@@ -47,7 +51,7 @@ Command = Callable[[Call], int]
 def put(folder: Path, name: str, address: str) -> None:
     """Put a command into a folder, to be answered at this address."""
     script = folder / name
-    script.write_text(_SCRIPT.format(python=sys.executable, address=address, name=name))
+    script.write_text(_SCRIPT.format(python=shlex.quote(sys.executable), address=address, name=name))
     script.chmod(0o755)
 
 

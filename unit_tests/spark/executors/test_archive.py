@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -133,6 +134,8 @@ def pythons(folder: Path, **targets: str) -> Path:
     return folder
 
 
+PYTHON = shlex.quote(sys.executable)
+
 NEWER = "/bin/sh -c 'exit 1' --"
 """Stands for a Python of another version: it fails the test of its version."""
 
@@ -140,9 +143,9 @@ NEWER = "/bin/sh -c 'exit 1' --"
 @pytest.mark.parametrize(
     "found",
     [
-        {f"python{MINOR_VERSION.replace('.', '_')}": sys.executable},
-        {"python3": sys.executable},
-        {"python3": NEWER, "python": sys.executable},
+        {f"python{MINOR_VERSION.replace('.', '_')}": PYTHON},
+        {"python3": PYTHON},
+        {"python3": NEWER, "python": PYTHON},
     ],
 )
 def test_the_launcher_finds_the_executor_s_python_of_this_version(

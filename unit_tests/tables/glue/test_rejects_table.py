@@ -116,6 +116,7 @@ def test_the_table_is_governed_before_it_has_a_partition(cloud: Cloud) -> None:
     session._session.register("before-call.glue.BatchCreatePartition", look)
     RejectsTable("landing", ROOT, cloud.access, Databases(cloud.access, governance)).register([a_file()])
 
-    assert seen == [{"rawdata", "stream"}]
+    # Both columns of originals, and the one that the options name
+    assert seen == [{"rawdata", "column_value", "stream"}]
     [database] = cloud.access.client("glue").get_databases()["DatabaseList"]
     assert database.get("CreateTableDefaultPermissions") == []

@@ -11,7 +11,7 @@ import pytest
 from destination_datalake.files.dedup.tasks import WinnersTask
 from destination_datalake.schema.types import Field, Float32, Float64
 from destination_datalake.tables.iceberg.snapshots.replacing import Change
-from destination_datalake.tables.table import Committed, Jobs
+from destination_datalake.tables.table import Committed, Jobs, TableConflict
 from unit_tests.tables.iceberg.dedup.orders import COLUMNS, Orders, named
 from unit_tests.tables.iceberg.lake import no_rewrite
 from unit_tests.tables.iceberg.maintenance.compacting import compacted
@@ -288,7 +288,10 @@ def test_a_generation_that_main_was_rolled_back_to_is_overwritten_by_a_later_one
     orders.sync([named(2, "b", 1)], generation=2, overwrite=True)
     roll_back(orders, first)
 
-    orders.sync([named(3, "c", 1)], generation=2, overwrite=True)
+    # A retry would not send again what was rolled back
+    with pytest.raises(TableConflict, match="Refresh the stream"):
+        orders.sync([named(3, "c", 1)], generation=2, overwrite=True)
+    orders.sync([named(3, "c", 1)], generation=3, overwrite=True)
 
     assert orders.names() == {3: "c"}
 
