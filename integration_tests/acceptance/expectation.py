@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
+from math import isfinite
 from typing import TypeVar
 
 from integration_tests.acceptance.json_text import elements, members
@@ -47,6 +48,8 @@ class Row:
     extracted_at: datetime
     values: Mapping[str, object]
     changes: Sequence[Change]
+    rounded: frozenset[str] = frozenset()
+    """The fields with numbers that their doubles are not: they cannot be keys."""
 
 
 def row(data: str, emitted_at: float, schema: Schema) -> Row:
@@ -59,7 +62,12 @@ def row(data: str, emitted_at: float, schema: Schema) -> Row:
     }
     # No record was extracted before 1973 by a clock in milliseconds: smaller numbers are seconds.
     milliseconds = emitted_at if emitted_at >= 1e11 else emitted_at * 1000
-    return Row(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds), values, changes)
+    rounded = frozenset(
+        name
+        for name in _properties(schema)
+        if isinstance(value := values[identifier(name)], float) and isfinite(value) and _is_rounded(value, given[name])
+    )
+    return Row(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds), values, changes, rounded)
 
 
 def columns(schema: Schema) -> list[str]:
@@ -170,6 +178,10 @@ def _number(text: str) -> float:
     if number.is_finite() and nearest in (float("inf"), float("-inf")):
         raise _RefusedError(OUT_OF_RANGE)
     return nearest
+
+
+def _is_rounded(value: float, text: str) -> bool:
+    return _decimal(text) != (Decimal(value) if value.is_integer() else Decimal(repr(value)))
 
 
 def _decimal(text: str) -> Decimal:

@@ -53,10 +53,10 @@ def test_a_table_holds_the_latest_record_of_each_key(
 
 
 def latest(rows: Sequence[Row], key: Sequence[str]) -> Sequence[Row]:
-    """Return the last row of each key. Records of which a part of the key was changed are none."""
+    """Return the last row of each key. Records of which a part of the key was changed, or rounded, are none."""
     found: dict[str, Row] = {}
     for row in sorted(rows, key=lambda row: row.extracted_at):
-        if not {change["field"] for change in row.changes} & set(key):
+        if not ({change["field"] for change in row.changes} | row.rounded) & set(key):
             found[canonical([_unsigned(row.values[identifier(name)]) for name in key])] = row
     return [*found.values()]
 
