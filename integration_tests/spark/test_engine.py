@@ -259,7 +259,7 @@ def test_engine_is_stopped_when_no_file_descriptor_is_left() -> None:
 
 
 KILL_THE_JVM = """
-import gc, os, signal
+import os, signal
 import psutil
 from destination_datalake.spark.engine import Engine
 from destination_datalake.spark.classic.backend import ClassicBackend
@@ -270,7 +270,6 @@ assert engine.error is None
 engine.parallelism()
 assert engine.error is None
 jvm = engine._backend._jvm.process
-gc.disable()  # A collection would make calls of py4j's, which it logs when they fail.
 jvm.kill()
 jvm.wait()
 print(engine.error.failure.type, engine.error)

@@ -131,7 +131,6 @@ class ClassicBackend:
     def stop(self, *, orderly: bool) -> None:
         """End Spark and wait until its JVM and workers have ended."""
         self._stopping.set()
-        silence_py4j()
         if orderly:
             if self._context is not None:
                 with contextlib.suppress(Exception):
@@ -184,6 +183,7 @@ class ClassicBackend:
         if self._stopping.is_set():
             raise InterruptedError("Spark was stopped before its JVM was launched")
         packing = self._pack() if python.is_packed else None
+        silence_py4j()
         gateway = self._jvm.launch(properties)
         properties["spark.master"] = local_master_with_attempts(
             properties["spark.master"], lambda: available_processors(gateway)

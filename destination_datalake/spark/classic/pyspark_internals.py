@@ -141,10 +141,10 @@ def silence_accumulator_server(context: SparkContext) -> None:
 
 
 def silence_py4j() -> None:
-    """Drop py4j's log messages from now on. To be called before the JVM is ended.
+    """Drop py4j's log messages from now on.
 
-    py4j logs every call that finds the JVM gone, and each garbage collection makes such calls. Some of it goes to the
-    root logger, hence the filter.
+    What a call of ours meets is raised. py4j makes others on a thread of its own, for objects that are collected, and
+    logs those that find the JVM gone. Some of it goes to the root logger, hence the filter.
     """
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_not_of_py4j)
