@@ -12,12 +12,12 @@ from pyiceberg.avro.decoder import new_decoder
 from pyiceberg.avro.reader import DecimalReader
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import DATA_FILE_TYPE, DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Summary, update_snapshot_summaries
 from pyiceberg.typedef import Record
-from pyiceberg.types import LongType, NestedField
+from pyiceberg.types import ListType, LongType, NestedField
 from pyiceberg.utils.truncate import truncate_upper_bound_text_string
 
 from unit_tests.cloud import cloud
@@ -151,6 +151,13 @@ def test_doubles_of_partitions_are_read_as_floats() -> None:
 
 def test_an_upper_bound_may_become_half_of_a_surrogate_pair() -> None:
     assert truncate_upper_bound_text_string("\ud7ff" * 2, 1) == "\ud800"
+
+
+def test_the_ids_of_equality_deletes_are_written_as_longs() -> None:
+    [ids] = [field.field_type for field in DATA_FILE_TYPE[2].fields if field.name == "equality_ids"]
+
+    assert isinstance(ids, ListType)
+    assert ids.element_type == LongType()
 
 
 def test_a_decimal_is_skipped_as_if_its_length_came_before_it() -> None:

@@ -47,7 +47,7 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.table.update.snapshot import _SnapshotProducer
 from pyiceberg.typedef import EMPTY_DICT, Record, TableVersion
-from pyiceberg.types import DecimalType, DoubleType, IcebergType, StructType
+from pyiceberg.types import DecimalType, DoubleType, IcebergType, IntegerType, ListType, NestedField, StructType
 
 _Entry = TypeVar("_Entry", bound=Record)
 _DOUBLE = Struct("<d")
@@ -56,6 +56,9 @@ _REFERENCED = next(field for field in DATA_FILE_TYPE[3].fields if field.field_id
 _DELETE_FILE_TYPE = StructType(*DATA_FILE_TYPE[DEFAULT_READ_VERSION].fields, _REFERENCED)
 """An entry's file in manifests of delete files: PyIceberg's type for format version 2 lacks the optional field
 `referenced_data_file` (Iceberg spec: Data File Fields)."""
+
+_EQUALITY = NestedField(135, "equality_ids", ListType(136, IntegerType(), element_required=True), required=False)
+"""Ids are of type int (Iceberg spec: Data File Fields), as Java reads them. PyIceberg writes long."""
 
 _ENTRY_SCHEMAS = {
     content: manifest_entry_schema_with_data_file(DEFAULT_READ_VERSION, type_)
@@ -185,7 +188,8 @@ class _DeletesWriter(ManifestWriterV2):
 
     def _with_partition(self, format_version: TableVersion) -> Schema:
         type_ = data_file_with_partition(self._spec.partition_type(self._schema), format_version)
-        return manifest_entry_schema_with_data_file(format_version, StructType(*type_.fields, _REFERENCED))
+        fields = (_EQUALITY if field.field_id == _EQUALITY.field_id else field for field in type_.fields)
+        return manifest_entry_schema_with_data_file(format_version, StructType(*fields, _REFERENCED))
 
     def prepare_entry(self, entry: ManifestEntry) -> ManifestEntry:
         missing = len(_DELETE_FILE_TYPE.fields) - len(entry.data_file)

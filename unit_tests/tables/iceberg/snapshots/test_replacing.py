@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
+import fastavro
 import pytest
 from pyiceberg.exceptions import ValidationException
 from pyiceberg.manifest import DataFile as IcebergFile
@@ -94,6 +96,21 @@ def test_deletes_apply_to_files_that_the_same_snapshot_adds(lake: Lake) -> None:
 
     assert lake.ids() == [1, 3]
     assert summary(lake).operation == Operation.OVERWRITE
+
+
+def test_the_ids_of_equality_deletes_are_integers_as_java_reads_them(lake: Lake) -> None:
+    """It fails at the first entry whose ids are of the type long: nobody could read the table any more."""
+    lake.commit(lake.open(), 1)
+    lake.delete_by_equality()
+
+    [manifest] = [each for each in manifests(lake) if each.content == ManifestContent.DELETES]
+    with lake.load().io.new_input(manifest.manifest_path).open() as content:
+        written = fastavro.reader(io.BytesIO(content.read())).writer_schema
+
+    assert isinstance(written, dict)
+    [file] = [field["type"] for field in written["fields"] if field["name"] == "data_file"]
+    [ids] = [field["type"] for field in file["fields"] if field["name"] == "equality_ids"]
+    assert [each["items"] for each in ids if each != "null"] == ["int"]
 
 
 def test_deletes_that_newer_ones_repeat_are_removed_with_their_counts(lake: Lake) -> None:
