@@ -24,6 +24,10 @@ from destination_datalake.schema.types import (
     Timestamp,
 )
 
+_ANY_DIGITS = decimal.Context(prec=80)
+_LONGEST_LINE = 1 << 28
+"""Bytes; DuckDB refuses lines above 16 MiB otherwise."""
+
 
 def by_pyarrow(paths: Sequence[Path]) -> list[dict[str, Any]]:
     return [row for path in paths for row in pq.ParquetFile(path).read().to_pylist()]
@@ -51,7 +55,12 @@ def by_duckdb(paths: Sequence[Path], columns: Sequence[Field]) -> list[dict[str,
                 types = dict(zip(empty.columns, map(str, empty.types), strict=True))
                 meta = "STRUCT(sync_id BIGINT, changes STRUCT(field VARCHAR, change VARCHAR, reason VARCHAR)[])"
                 own = {"_airbyte_raw_id": "VARCHAR", "_airbyte_extracted_at": "TIMESTAMP", "_airbyte_meta": meta}
-                relation = engine.read_json(str(path), format="newline_delimited", columns={**own, **types})
+                relation = engine.read_json(
+                    str(path),
+                    format="newline_delimited",
+                    columns={**own, **types},
+                    maximum_object_size=_LONGEST_LINE,
+                )
             found = relation.to_arrow_table().to_pylist()
             if path.suffix != ".parquet":
                 written = [json.loads(line, parse_float=decimal.Decimal) for line in path.read_bytes().splitlines()]
@@ -93,7 +102,7 @@ def json_type(type_: ColumnType) -> pa.DataType:
 
 
 def as_typed(value: Any, type_: ColumnType) -> Any:
-    """The value with what JSON lines leave out put back: the zone."""
+    """The value with what JSON lines leave out put back: the zone, and a decimal's scale."""
     match type_, value:
         case _, None:
             return None
@@ -103,4 +112,7 @@ def as_typed(value: Any, type_: ColumnType) -> Any:
             return {f.name: as_typed(value[f.name], f.type) for f in fields}
         case List(element), _:
             return [as_typed(each, element) for each in value]
+        case Decimal(scale=scale), decimal.Decimal() if value == value.to_integral_value():
+            # JSON lines may have 0.0 for a decimal of scale 0.
+            return value.quantize(decimal.Decimal(1).scaleb(-scale), context=_ANY_DIGITS)
     return value
