@@ -82,7 +82,10 @@ class Play:
             self._share(sync, foreign)
 
     def _share(self, sync: RunningSync, foreign: Foreign) -> None:
-        table = TableOperations(sync.name, _READER).load()
+        try:
+            table = TableOperations(sync.name, _READER).load()
+        except NoSuchTableError:
+            return  # The sync that would have made it was killed before.
         if table.current_snapshot() is None:
             return
         act(foreign, table, self._sent)

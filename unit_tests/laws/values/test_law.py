@@ -22,7 +22,7 @@ from unit_tests.laws.values.tables import Kind, Landing
 from unit_tests.records.oracle import Oracle, a_line, as_dict, exactly, few_columns
 from unit_tests.strategies import everyday_types, json_texts
 
-EXAMPLES = 130
+EXAMPLES = 160
 VALUES = 50_000 / 9
 """The values that each of the nine are tried on by `make laws`, at least."""
 

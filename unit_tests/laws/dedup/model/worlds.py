@@ -88,10 +88,9 @@ class World:
 
     def merged(self, sync: Sync) -> Outcome:
         """Return the table after a merge in the middle of the sync."""
-        if not self.replaced_by(sync):
-            return self.ended(sync)
-        rows = self.unpublished if sync.by is None else deduplicated(self.unpublished, sync.by)
-        return Outcome({replace(self, unpublished=rows)})
+        if self.replaced_by(sync):
+            return Outcome({self})  # What replaces the table is merged when it is published.
+        return self.ended(sync)
 
     def ended(self, sync: Sync) -> Outcome:
         """Return the table after the sync has published what it has landed."""
