@@ -42,8 +42,7 @@ from destination_datalake.tables.iceberg.compatibility import (
     too_wide_conflict,
 )
 from destination_datalake.tables.iceberg.dedup.definition import Definition, deduplication
-from destination_datalake.tables.iceberg.dedup.due import AFTER_FAILURE, is_merge_due
-from destination_datalake.tables.iceberg.dedup.merges import Merges
+from destination_datalake.tables.iceberg.dedup.merge import AFTER_FAILURE, Merges, is_merge_due
 from destination_datalake.tables.iceberg.governed import GovernedCommits, Ungoverned
 from destination_datalake.tables.iceberg.layout.evolution import WantedLayout
 from destination_datalake.tables.iceberg.layout.partitions import partitioning, too_wide

@@ -27,7 +27,7 @@ from destination_datalake.files.dedup.tasks import UNKNOWN, KeyBounds, Versions,
 from destination_datalake.files.dedup.versions.candidates import Candidates, key_bounds
 from destination_datalake.files.dedup.versions.reading import read_versions
 from destination_datalake.files.dedup.winners import consume_versions, produce_versions, winners
-from destination_datalake.tables.iceberg.dedup.bounds import KeyColumns
+from destination_datalake.tables.iceberg.dedup.plan import KeyColumns
 from unit_tests.cloud import Cloud, cloud
 from unit_tests.examples import examples
 from unit_tests.files.dedup.pending import FOLDER, SCHEMA, field, of_columns, order, put, task

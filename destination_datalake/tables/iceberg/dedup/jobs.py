@@ -1,8 +1,8 @@
-"""The jobs of one merge, and what came of them, for as long as the files that they have looked at are there."""
+"""Runs the jobs of one merge, and caches their results, keyed by their input files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,17 +11,16 @@ from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from botocore.exceptions import BotoCoreError, ClientError
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.errors import ConnectorError
 from destination_datalake.files.dedup.remove import remove
 from destination_datalake.files.dedup.rows import RowSet
-from destination_datalake.files.dedup.sizes import TAIL_BYTES, expansion
 from destination_datalake.files.dedup.tasks import Deletes, IndexPart, Removed, RemoveTask, Winners, WinnersTask
 from destination_datalake.files.dedup.winners import consume_versions, produce_versions, winners
-from destination_datalake.tables.iceberg.dedup.files import LiveFile
-from destination_datalake.tables.iceberg.dedup.plan import MergePlan
+from destination_datalake.tables.iceberg.dedup.plan import LiveFile, MergePlan
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -35,34 +34,31 @@ _USUAL_EXPANSION = 2.0
 _FEW_BYTES = 2 * 1024 * 1024
 """An index of the keys in so many bytes of files is not too large, however much they are alike."""
 
-_Evidence = tuple[object, ...]
+_TAIL_BYTES = 256 * 1024
+"""So many bytes at the end of a file mostly have its footer."""
+
+_CacheKey = tuple[object, ...]
 """What a result depends on: it is valid as long as that is the same."""
 
 
 @dataclass(frozen=True, slots=True)
-class FoundWinners:
-    """The winners of all parts. `name` is their index's."""
+class _FoundWinners:
+    """The winners of all parts of the keys. `name` is their index's."""
 
     name: str
     parts: tuple[Winners, ...]
 
     @property
     def index(self) -> tuple[IndexPart, ...]:
-        """The parts of the index."""
         return tuple(part.index for part in self.parts if part.index is not None)
 
     @property
-    def keys(self) -> int:
-        """How many keys there are."""
-        return sum(part.keys for part in self.parts)
-
     def losers(self) -> dict[int, RowSet]:
-        """Return the rows that another pending row replaces, by the number of their file."""
-        return united(part.losers for part in self.parts)
+        return _united(part.losers for part in self.parts)
 
+    @property
     def tombstones(self) -> dict[int, RowSet]:
-        """Return the rows that delete their key, by the number of their file."""
-        return united(part.tombstones for part in self.parts)
+        return _united(part.tombstones for part in self.parts)
 
 
 class MergeJobs:
@@ -76,11 +72,11 @@ class MergeJobs:
         self._folder = folder
         self._codec = codec
         self._deletes = deletes
-        self._winners: tuple[_Evidence, FoundWinners] | None = None
-        self._removed: dict[_Evidence, Removed] = {}
+        self._winners: tuple[_CacheKey, _FoundWinners] | None = None
+        self._removed: dict[_CacheKey, Removed] = {}
         self._all: list[Removed] = []
         self._indexes: list[IndexPart] = []
-        self._touched: tuple[MergePlan, FoundWinners, list[tuple[LiveFile, tuple[IndexPart, ...]]]] | None = None
+        self._touched: tuple[MergePlan, _FoundWinners, list[tuple[LiveFile, tuple[IndexPart, ...]]]] | None = None
 
     def run(self, plan: MergePlan) -> None:
         """Run the jobs that the plan needs. Raises ConnectorError if one has failed."""
@@ -91,25 +87,23 @@ class MergeJobs:
         """Whether all results that the plan needs are there."""
         return self._next(plan) is None
 
-    def winners(self, plan: MergePlan) -> FoundWinners:
-        """Return the winners among the pending rows of a plan whose jobs are done."""
-        assert self._winners is not None
-        assert self._winners[0] == _evidence_of_winners(plan)
-        return self._winners[1]
-
     def from_stored(self, plan: MergePlan) -> list[tuple[LiveFile, Removed]]:
-        """Return what became of the stored files that were looked at."""
-        found = self.winners(plan)
-        return [(file, self._removed[_probed(file, plan, found)]) for file, _ in self._files_touched(plan, found)]
+        """Return what became of the stored files that were looked at, by a plan whose jobs are done."""
+        found = self._winners_of(plan)
+        return [(file, self._removed[_key_of_probe(file, plan, found)]) for file, _ in self._files_touched(plan, found)]
 
     def from_pending(self, plan: MergePlan) -> dict[int, Removed]:
         """Return what became of pending files from which rows had to be removed, by their number."""
         dead = self._dead(plan)
-        return {number: self._removed[_stripped(plan.pending[number], plan, rows)] for number, rows in dead.items()}
+        return {
+            number: self._removed[_key_of_removal(plan.pending[number], plan, rows)] for number, rows in dead.items()
+        }
 
-    def beaten(self, plan: MergePlan) -> dict[int, RowSet]:
-        """Return the pending rows that lose to stored ones, by the number of their file."""
-        return united(result.beaten for _, result in self.from_stored(plan))
+    def merged_keys(self, plan: MergePlan) -> int:
+        """Return of how many keys a pending row comes into the table, by a plan whose jobs are done."""
+        found = self._winners_of(plan)
+        without = _united((found.tombstones, self._beaten(plan)))
+        return sum(part.keys for part in found.parts) - sum(rows.count for rows in without.values())
 
     def written(self) -> list[Removed]:
         """Return all results, whether or not a plan has use for them."""
@@ -126,24 +120,24 @@ class MergeJobs:
         self._indexes = []
 
     def _next(self, plan: MergePlan) -> Callable[[], None] | None:
-        if self._winners is None or self._winners[0] != _evidence_of_winners(plan):
+        if self._winners is None or self._winners[0] != _key_of_winners(plan):
             return lambda: self._find_winners(plan)
         found = self._winners[1]
         stored = [
-            (evidence, self._task(file, None, parts, plan))
+            (key, self._task(file, None, parts, plan))
             for file, parts in self._files_touched(plan, found)
-            if (evidence := _probed(file, plan, found)) not in self._removed
+            if (key := _key_of_probe(file, plan, found)) not in self._removed
         ]
         if stored:
             return lambda: self._remove(stored)
         pending = [
-            (evidence, self._task(plan.pending[number], rows, (), plan))
+            (key, self._task(plan.pending[number], rows, (), plan))
             for number, rows in self._dead(plan).items()
-            if (evidence := _stripped(plan.pending[number], plan, rows)) not in self._removed
+            if (key := _key_of_removal(plan.pending[number], plan, rows)) not in self._removed
         ]
         return (lambda: self._remove(pending)) if pending else None
 
-    def _files_touched(self, plan: MergePlan, found: FoundWinners) -> list[tuple[LiveFile, tuple[IndexPart, ...]]]:
+    def _files_touched(self, plan: MergePlan, found: _FoundWinners) -> list[tuple[LiveFile, tuple[IndexPart, ...]]]:
         """Return what `MergePlan.touched` yields, which is asked for again and again."""
         if self._touched is None or self._touched[0] is not plan or self._touched[1] is not found:
             self._touched = plan, found, [*plan.touched(found.index)]
@@ -168,7 +162,7 @@ class MergeJobs:
             results = self._executors.exchange(produce_versions, tasks, consume_versions, parts)
         self._indexes += [each.index for each in results if each.index is not None]
         _raise_for(each.failure for each in results)
-        self._winners = _evidence_of_winners(plan), FoundWinners(name, tuple(results))
+        self._winners = _key_of_winners(plan), _FoundWinners(name, tuple(results))
 
     def _expansion(self, plan: MergePlan) -> float:
         """Return how many times as large as in the pending files texts are in memory: keys may be much alike."""
@@ -178,27 +172,36 @@ class MergeJobs:
         address = S3Address.parse(largest.path)
         try:
             answer = self._access.client("s3").get_object(
-                Bucket=address.bucket, Key=address.key, Range=f"bytes=-{TAIL_BYTES}"
+                Bucket=address.bucket, Key=address.key, Range=f"bytes=-{_TAIL_BYTES}"
             )
             with closing(answer["Body"]) as body:
-                found = expansion(body.read(), plan.texts)
+                found = _expansion(body.read(), plan.texts)
         except (ClientError, BotoCoreError, pa.ArrowException, OSError):
             return _USUAL_EXPANSION  # The job that reads the file says what is wrong with it.
         return max(_USUAL_EXPANSION, found)
 
-    def _remove(self, tasks: Sequence[tuple[_Evidence, RemoveTask]]) -> None:
+    def _remove(self, tasks: Sequence[tuple[_CacheKey, RemoveTask]]) -> None:
         # Large files first, so that no executor is left alone with one in the end.
         tasks = sorted(tasks, key=lambda each: each[1].source.size, reverse=True)
         for batch in (tasks[begin : begin + _TASKS_OF_A_JOB] for begin in range(0, len(tasks), _TASKS_OF_A_JOB)):
             results = {each.name: each for each in self._executors.run(remove, [task for _, task in batch])}
             self._all += results.values()
             _raise_for(each.failure for each in results.values())
-            self._removed |= {evidence: results[task.name] for evidence, task in batch}
+            self._removed |= {key: results[task.name] for key, task in batch}
+
+    def _winners_of(self, plan: MergePlan) -> _FoundWinners:
+        assert self._winners is not None
+        assert self._winners[0] == _key_of_winners(plan)
+        return self._winners[1]
+
+    def _beaten(self, plan: MergePlan) -> dict[int, RowSet]:
+        """Return the pending rows that lose to stored ones, by the number of their file."""
+        return _united(result.beaten for _, result in self.from_stored(plan))
 
     def _dead(self, plan: MergePlan) -> dict[int, RowSet]:
         """Return the pending rows that do not come into the table."""
-        found = self.winners(plan)
-        return united((found.losers(), found.tombstones(), self.beaten(plan)))
+        found = self._winners_of(plan)
+        return _united((found.losers, found.tombstones, self._beaten(plan)))
 
     def _task(self, file: LiveFile, dead: RowSet | None, index: tuple[IndexPart, ...], plan: MergePlan) -> RemoveTask:
         folder = file.path.rpartition("/")[0]
@@ -218,7 +221,26 @@ class MergeJobs:
         )
 
 
-def united(sets: Iterator[Mapping[int, RowSet]] | Sequence[Mapping[int, RowSet]]) -> dict[int, RowSet]:
+def _expansion(tail: bytes, ids: Collection[int]) -> float:
+    """Return how many times as many bytes as in a file its top-level columns with these ids have before compression.
+
+    `tail` are the last bytes of the file. It is 1 if it has none of the columns. Raises Arrow's errors for what is no
+    Parquet file, or has a larger footer.
+    """
+    footer = pq.read_metadata(pa.BufferReader(tail))
+    wanted = {str(id_).encode() for id_ in ids}
+    schema = footer.schema.to_arrow_schema()
+    names = {field.name for field in schema if (field.metadata or {}).get(b"PARQUET:field_id") in wanted}
+    stored = values = 0
+    for group in map(footer.row_group, range(footer.num_row_groups)):
+        for chunk in map(group.column, range(group.num_columns)):
+            if chunk.path_in_schema in names:
+                stored += chunk.total_compressed_size
+                values += chunk.total_uncompressed_size
+    return values / stored if stored else 1.0
+
+
+def _united(sets: Iterator[Mapping[int, RowSet]] | Sequence[Mapping[int, RowSet]]) -> dict[int, RowSet]:
     """Return the rows that are in any of some sets, by the number of their file, in the order of these."""
     found: dict[int, list[RowSet]] = {}
     for by_file in sets:
@@ -228,16 +250,16 @@ def united(sets: Iterator[Mapping[int, RowSet]] | Sequence[Mapping[int, RowSet]]
     return {number: each[0] if len(each) == 1 else RowSet.union(each) for number, each in sorted(found.items())}
 
 
-def _evidence_of_winners(plan: MergePlan) -> _Evidence:
+def _key_of_winners(plan: MergePlan) -> _CacheKey:
     files = tuple(each.state for each in plan.pending)
     return files, plan.pooled, plan.versions, plan.metadata.current_schema_id, bool(plan.stored)
 
 
-def _probed(file: LiveFile, plan: MergePlan, found: FoundWinners) -> _Evidence:
+def _key_of_probe(file: LiveFile, plan: MergePlan, found: _FoundWinners) -> _CacheKey:
     return file.state, found.name, plan.metadata.current_schema_id
 
 
-def _stripped(file: LiveFile, plan: MergePlan, dead: RowSet) -> _Evidence:
+def _key_of_removal(file: LiveFile, plan: MergePlan, dead: RowSet) -> _CacheKey:
     return file.state, dead, plan.metadata.current_schema_id
 
 

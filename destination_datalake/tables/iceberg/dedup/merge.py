@@ -7,10 +7,13 @@ sync, and files that no table has, for the removal of orphans.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
+from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -18,43 +21,54 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.withdrawal import withdraw_all
 from destination_datalake.errors import ConnectorError
-from destination_datalake.tables.iceberg.branches import has_new_files
+from destination_datalake.tables.iceberg.branches import PENDING_BRANCH, has_new_files
 from destination_datalake.tables.iceberg.dedup.definition import PENDING_BY, UNIQUE_BY, remove_definition
-from destination_datalake.tables.iceberg.dedup.files import LiveFiles
 from destination_datalake.tables.iceberg.dedup.jobs import MergeJobs
-from destination_datalake.tables.iceberg.dedup.outcome import Outcome, Superseded, outcome, unused
-from destination_datalake.tables.iceberg.dedup.plan import MergePlan, Unmergeable, plan_merge
+from destination_datalake.tables.iceberg.dedup.plan import LiveFile, LiveFiles, MergePlan, Unmergeable, plan_merge
 from destination_datalake.tables.iceberg.maintenance.removal.deletion import Deletion
 from destination_datalake.tables.iceberg.maintenance.removal.guard import is_garbage_collected
 from destination_datalake.tables.iceberg.maintenance.removal.paths import File
 from destination_datalake.tables.iceberg.maintenance.removal.references import References
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
-from destination_datalake.tables.iceberg.snapshots.replacing import merge_files
+from destination_datalake.tables.iceberg.snapshots.deletes import is_for_one
+from destination_datalake.tables.iceberg.snapshots.entries import Entries, position_deletes_entry
+from destination_datalake.tables.iceberg.snapshots.manifests import live_entries
+from destination_datalake.tables.iceberg.snapshots.replacing import Change, merge_files
 from destination_datalake.tables.iceberg.snapshots.uniqueness import says_unique
 from destination_datalake.tables.table import TableBusy, TableConflict, TableName
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
-    from destination_datalake.files.dedup.tasks import Deletes
+    from destination_datalake.files.dedup.tasks import Deletes, NewFile, Removed
+    from destination_datalake.files.plan import FilePlan
     from destination_datalake.tables.iceberg.dedup.definition import MergeScope
     from destination_datalake.tables.table import Jobs
 
 _logger = logging.getLogger(__name__)
 
+MOST_BYTES = 2 * 1024**3
+LONGEST = timedelta(minutes=30)
+AFTER_FAILURE = timedelta(minutes=10)
+"""Back-off after a failed merge; otherwise each batch would try again."""
+
 _ATTEMPTS = 8
+_HIGH_AMPLIFICATION = 20
+_BYTES = "total-files-size"
 
 
-class _Outdated(Exception):
-    """The table has changed, so that more has to be looked at before there can be a commit."""
-
-
-@dataclass(frozen=True, slots=True)
-class MergeSettings:
-    """How new files are written: where, and which."""
-
-    folder: str
-    codec: str
-    deletes: Deletes
+def is_merge_due(metadata: TableMetadata, now: datetime) -> bool:
+    """Whether more than 2 GiB of files are pending, or any for more than half an hour."""
+    head = metadata.snapshot_by_name(PENDING_BRANCH) if PENDING_BRANCH in metadata.refs else None
+    if head is None:
+        return False
+    size = head.summary.get(_BYTES) if head.summary is not None else None
+    if size is not None and int(size) > MOST_BYTES:
+        return True
+    by_id = {each.snapshot_id: each for each in metadata.snapshots}
+    oldest = head
+    while oldest.parent_snapshot_id is not None and (parent := by_id.pop(oldest.parent_snapshot_id, None)) is not None:
+        oldest = parent
+    return now - datetime.fromtimestamp(oldest.timestamp_ms / 1000, now.tzinfo) > LONGEST
 
 
 class Writer(Protocol):
@@ -70,24 +84,56 @@ class Writer(Protocol):
         """Add what belongs to the commit."""
 
 
-class Merge:
+@dataclass(frozen=True, slots=True)
+class Merges:
+    """The merges of one sync of a stream: what all of them are run with."""
+
+    table: TableName
+    operations: TableOperations
+    jobs: Jobs
+    access: AwsAccess
+    deletes: Deletes
+
+    def run(self, scope: MergeScope, plan: FilePlan, writer: Writer) -> bool:
+        """Merge what is pending; files are written as the plan of the next batch says. Return whether there was any.
+
+        Raises TableBusy if other writers were faster every time: what is pending stays so. Raises TableConflict,
+        ConnectorError, CommitStateUnknown and errors of AWS.
+        """
+        try:
+            return _Merge(self, scope, plan, writer).run()
+        except ConnectorError as error:
+            where = scope.pending or scope.target
+            message = (
+                f"{error.failure.message} Nothing that was acknowledged is lost: it is on the branch {where} of table "
+                f"{self.table}, and the next sync of the stream merges it into the table, unless it overwrites that."
+            )
+            raise ConnectorError(replace(error.failure, message=message)) from error
+
+    def try_run(self, scope: MergeScope, plan: FilePlan, writer: Writer) -> bool:
+        """Do the same, but leave it for later, and return False, if other writers are faster every time."""
+        try:
+            self.run(scope, plan, writer)
+        except TableBusy as error:
+            _logger.warning("%s", error)
+            return False
+        return True
+
+
+class _StalePlan(Exception):
+    """The table has changed, so that more has to be looked at before there can be a commit."""
+
+
+class _Merge:
     """One merge of a table."""
 
-    def __init__(
-        self,
-        table: TableName,
-        scope: MergeScope,
-        operations: TableOperations,
-        jobs: Jobs,
-        access: AwsAccess,
-        settings: MergeSettings,
-        writer: Writer,
-    ) -> None:
-        self._table = table
+    def __init__(self, common: Merges, scope: MergeScope, plan: FilePlan, writer: Writer) -> None:
+        self._table = common.table
         self._scope = scope
-        self._operations = operations
-        self._access = access
-        self._settings = settings
+        self._operations = common.operations
+        self._access = common.access
+        self._deletes = common.deletes
+        self._folder = plan.folder
         self._writer = writer
         definition = scope.definition
         columns = (*definition.key, definition.cursor, definition.deleted_at)
@@ -97,14 +143,10 @@ class Merge:
         self._merged: Table | None = None
         """The table after the commit."""
         self._key = ""
-        self._jobs = MergeJobs(jobs, access, settings.folder, settings.codec, settings.deletes)
+        self._jobs = MergeJobs(common.jobs, common.access, plan.folder, plan.codec, common.deletes)
 
-    def run(self) -> Outcome | None:
-        """Merge what is pending; return None if nothing is.
-
-        Raises TableBusy if other writers were faster every time: what is pending stays so. Raises TableConflict,
-        ConnectorError, CommitStateUnknown and errors of AWS.
-        """
+    def run(self) -> bool:
+        """Merge what is pending; return whether anything is. Raises as `Merges.run`."""
         try:
             done = self._attempts()
         except (TableBusy, TableConflict, ConnectorError):
@@ -113,13 +155,12 @@ class Merge:
         self._clean_up(done.used if done is not None else set())
         if done is not None:
             self._delete_superseded(done.superseded)
-            copy_on_write = self._settings.deletes == "copy_on_write"
-            _logger.info("Table %s: %s", self._table, done.describe(self._key, copy_on_write=copy_on_write))
-        return done
+            _logger.info("Table %s: %s", self._table, done.describe(self._key, self._deletes))
+        return done is not None
 
-    def _attempts(self) -> Outcome | None:
+    def _attempts(self) -> MergeResult | None:
         for _ in range(_ATTEMPTS):
-            with suppress(_Outdated):
+            with suppress(_StalePlan):
                 table, plan = self._load()
                 if plan is None:
                     return None
@@ -132,17 +173,17 @@ class Merge:
         )
 
     def _load(self) -> tuple[Table, MergePlan | None]:
-        """Return the table as it is, and its plan. Raises _Outdated if manifests have expired meanwhile."""
+        """Return the table as it is, and its plan. Raises _StalePlan if manifests have expired meanwhile."""
         table = self._operations.load()
         try:
             return table, self._plan(table)
         except FileNotFoundError as error:
             if self._operations.load().metadata_location == table.metadata_location:
                 raise
-            raise _Outdated from error
+            raise _StalePlan from error
 
     def _run_jobs(self, plan: MergePlan) -> None:
-        """Run the plan's jobs. Raises _Outdated if they have failed, and files are not in the table any more.
+        """Run the plan's jobs. Raises _StalePlan if they have failed, and files are not in the table any more.
 
         Another writer may have replaced them, and removed them then.
         """
@@ -152,7 +193,7 @@ class Merge:
             _, now = self._load()
             if now is not None and plan.paths <= now.paths:
                 raise
-            raise _Outdated from error
+            raise _StalePlan from error
 
     def _plan(self, table: Table) -> MergePlan | None:
         self._writer.require(table.metadata)
@@ -166,13 +207,13 @@ class Merge:
         except Unmergeable as error:
             raise TableConflict(f"Cannot merge what is pending in table {self._table}: {error}.") from error
 
-    def _build(self, table: Table, transaction: Transaction) -> Outcome | None:
+    def _build(self, table: Table, transaction: Transaction) -> MergeResult | None:
         plan = self._plan(table)
         if plan is None:
             return None  # Another sync has merged it.
         if not self._jobs.is_done(plan):
-            raise _Outdated
-        found = outcome(plan, self._jobs)
+            raise _StalePlan
+        found = MergeResult(plan, self._jobs)
         branch = self._scope.pending if self._scope.pending in table.metadata.refs else None
         change = found.change
         if change.added or change.removed or not self._scope.is_unique(table.metadata):
@@ -187,7 +228,7 @@ class Merge:
         found.superseded = self._superseded(plan, found, transaction)
         return found
 
-    def _superseded(self, plan: MergePlan, found: Outcome, transaction: Transaction) -> Superseded:
+    def _superseded(self, plan: MergePlan, found: MergeResult, transaction: Transaction) -> Superseded:
         """Return what may be needed no more after the commit: pending files whose rows were written again, or are dead,
         and manifests and manifest lists of the branch.
 
@@ -225,7 +266,7 @@ class Merge:
             references = References(table.io, s3, superseded.since)
             references.add_metadata(table.metadata, table.metadata_location)
             references.add_files()
-            folder = S3Address.parse(self._settings.folder.rpartition("/")[0])
+            folder = S3Address.parse(self._folder.rpartition("/")[0])
             dead = references.unreferenced(File(path, 0) for path in superseded.files)
             Deletion(s3, folder, dry_run=False, goes_on=lambda: True).delete(dead)
         except Exception:
@@ -234,10 +275,147 @@ class Merge:
     def _clean_up(self, used: set[str]) -> None:
         """Delete the indexes, and the files that the table does not have. A failure is logged, and no more."""
         try:
-            withdraw_all(unused(self._jobs.written(), used), self._access.client("s3"))
+            withdraw_all(_unused(self._jobs.written(), used), self._access.client("s3"))
             self._jobs.delete_indexes()
         except Exception:
             self._warn()
 
     def _warn(self) -> None:
         _logger.warning("Unused files of table %s could not be deleted.", self._table, exc_info=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """The URIs of what the pending branch alone seems to have had, and the sequence number of its first commit.
+
+    None of it existed long before that commit.
+    """
+
+    files: tuple[str, ...] = ()
+    since: int = 0
+
+
+class MergeResult:
+    """What a merge, whose jobs are done, changes in a branch, and its figures. Sizes are in bytes."""
+
+    def __init__(self, plan: MergePlan, jobs: MergeJobs) -> None:
+        self._plan = plan
+        self._entries = Entries(plan.metadata)
+        self.added: list[IcebergFile] = []
+        self.removed: list[IcebergFile] = []
+        self.listed_in: set[str] = set()
+        """The manifests that may list what is removed."""
+        self.used: set[str] = set()
+        """The URIs of new files that the table has then."""
+        self.superseded = Superseded()
+        self.rewritten = self.with_deletes = self.by_reference = self.bytes_written = 0
+        stored = jobs.from_stored(plan)
+        for file, changed in stored:
+            self._replace(file, changed)
+        self._add_pending(jobs.from_pending(plan))
+        self.pending_rows = sum(each.entry.record_count for each in plan.pending)
+        self.pending_bytes = sum(each.entry.file_size_in_bytes for each in plan.pending)
+        self.replaced = sum(changed.replaced for _, changed in stored)
+        self.deleted = sum(changed.deleted for _, changed in stored)
+        self.inserted = max(0, jobs.merged_keys(plan) - self.replaced)
+
+    @property
+    def change(self) -> Change:
+        """What is committed."""
+        return Change(self.added, self.removed, frozenset(self.listed_in))
+
+    @property
+    def amplification(self) -> float:
+        """How many bytes are written for each byte that was pending."""
+        return self.bytes_written / max(1, self.pending_bytes)
+
+    def describe(self, key: str, deletes: Deletes) -> str:
+        """Return the line for the log, without the table."""
+        with_deletes = f", {self.with_deletes} got position deletes" if self.with_deletes else ""
+        text = (
+            f"{self.pending_rows} rows were merged by ({key}): {self.inserted} inserted, {self.replaced} replaced, "
+            f"{self.deleted} deleted. {self.rewritten} files were rewritten{with_deletes}, {self.by_reference} added "
+            f"as they were: {self.bytes_written / 1e6:.1f} MB written for {self.pending_bytes / 1e6:.1f} MB "
+            f"({self.amplification:.1f} times as much)."
+        )
+        if self.amplification <= _HIGH_AMPLIFICATION:
+            return text
+        option = "dedup.deletes merge_on_read, " if deletes == "copy_on_write" else ""
+        return (
+            f"{text} Each file with one replaced row is written again: {option}partitioning or sorting by the key "
+            "(partition_by, sort_by), or fewer syncs with more records would write less."
+        )
+
+    def _add_pending(self, results: Mapping[int, Removed]) -> None:
+        plan = self._plan
+        entries = self._arriving()
+        for number, file in enumerate(plan.pending):
+            result = results.get(number)
+            if not plan.arrives(number):
+                if result is not None:
+                    self._replace(file, result)
+            elif result is None or not (result.emptied or result.rewritten):
+                self.added.append(entries[file.path])
+                self.by_reference += 1
+                if result is not None and result.position_deletes is not None:
+                    self._add_deletes(file, result.position_deletes)
+                else:
+                    self.added += [each for each in file.deletes if each not in self.added]
+            elif result.rewritten is not None:
+                self._add(file, result.rewritten)
+
+    def _replace(self, file: LiveFile, result: Removed) -> None:
+        """Put a file's new form into the place of the one that is in the branch."""
+        if not (result.emptied or result.rewritten or result.position_deletes):
+            return
+        if deletes := [each for each in file.deletes if is_for_one(each, file.path)]:
+            self.removed += deletes
+            self.listed_in |= self._plan.manifests_of_deletes
+        if result.position_deletes is not None:
+            self._add_deletes(file, result.position_deletes)
+            return
+        self.removed.append(file.entry)
+        self.listed_in.add(file.manifest)
+        self.rewritten += 1
+        if result.rewritten is not None:
+            self._add(file, result.rewritten)
+
+    def _add(self, file: LiveFile, new: NewFile) -> None:
+        entry = self._entries.of_compacted(new, file.entry, file.entry.sort_order_id)
+        assert entry is not None, "the schema is that of the plan"
+        self.added.append(entry)
+        self._use(new)
+
+    def _add_deletes(self, file: LiveFile, new: NewFile) -> None:
+        self.added.append(position_deletes_entry(new, file.entry))
+        self.with_deletes += 1
+        self._use(new)
+
+    def _use(self, new: NewFile) -> None:
+        self.used.add(new.uri)
+        self.bytes_written += new.size
+
+    def _arriving(self) -> dict[str, IcebergFile]:
+        """Return the entries of arriving files by path, with all metrics."""
+        plan = self._plan
+        wanted = {file.manifest for number, file in enumerate(plan.pending) if plan.arrives(number)}
+        branch = plan.scope.pending
+        ref = plan.metadata.refs.get(branch) if branch is not None else None
+        if ref is None or not wanted:
+            return {}
+        snapshot = plan.metadata.snapshot_by_id(ref.snapshot_id)
+        assert snapshot is not None
+        manifests = [each for each in snapshot.manifests(plan.table.io) if each.manifest_path in wanted]
+        return {
+            entry.data_file.file_path: entry.data_file
+            for manifest in manifests
+            for entry in live_entries(manifest, plan.table.io)
+        }
+
+
+def _unused(written: Sequence[Removed], used: set[str]) -> Iterator[NewFile]:
+    """Yield the new files that the table does not have."""
+    for result in written:
+        for file in (result.rewritten, result.position_deletes):
+            if file is not None and file.uri not in used:
+                yield file

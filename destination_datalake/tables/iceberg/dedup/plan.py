@@ -1,25 +1,37 @@
-"""What a merge has to do with a table as it is."""
+"""What a merge has to do with a table as it is: the files that take part, and which of them may have its keys.
+
+Of each file the bounds of the key's columns are kept, and no others. Manifests are immutable: what was read of one is
+kept while a merge is planned again and again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import struct
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime, time
+from typing import Any, Self, TypeVar
 
 import pyarrow as pa
+from pyiceberg.conversions import from_bytes
+from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile as IcebergFile
-from pyiceberg.manifest import FileFormat
+from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import VoidTransform
-from pyiceberg.types import BinaryType, DecimalType, DoubleType, FixedType, FloatType, StringType
+from pyiceberg.types import BinaryType, DecimalType, DoubleType, FixedType, FloatType, PrimitiveType, StringType
+from pyiceberg.utils.concurrent import ExecutorFactory
+from pyiceberg.utils.datetime import date_to_days, datetime_to_micros, time_to_micros
 
-from destination_datalake.files.dedup.tasks import IndexPart, Versions
+from destination_datalake.files.dedup.tasks import IndexPart, KeyBounds, Versions
+from destination_datalake.files.plan import SourceFile
 from destination_datalake.tables.iceberg.arrow_schema import arrow_schema
-from destination_datalake.tables.iceberg.dedup.bounds import KeyColumns
 from destination_datalake.tables.iceberg.dedup.definition import MergeScope, way_out
-from destination_datalake.tables.iceberg.dedup.files import EqualityDeletes, LiveFile, LiveFiles
-from destination_datalake.tables.iceberg.snapshots.deletes import partition_key
+from destination_datalake.tables.iceberg.snapshots.deletes import Deletes, partition_key
+from destination_datalake.tables.iceberg.snapshots.entries import identity_sources
+from destination_datalake.tables.iceberg.snapshots.manifests import lean_entry, live_entries, live_manifests
 
 _INDEX_BYTES = 32 * 1024 * 1024
 """About the largest index of a part of the keys. The task that finds its winners takes some ten times as much."""
@@ -30,9 +42,156 @@ _BYTES_OF_AN_ENTRY = 24
 _BYTES_OF_A_VALUE = 8
 _TEXTS = (StringType, BinaryType, FixedType)
 
+_Value = TypeVar("_Value")
+
 
 class Unmergeable(Exception):
     """The table cannot be merged. The text is a clause about it, followed by the remedy, without a full stop."""
+
+
+class EqualityDeletes(Exception):
+    """Rows of a branch are deleted by equality deletes, which no merge applies."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A live data file, and the files of position deletes that may apply to it.
+
+    `entry` has the metrics of the key's columns only. `sequence` is its data sequence number, None in tables of format
+    version 1; `manifest` lists it.
+    """
+
+    entry: IcebergFile
+    sequence: int | None
+    manifest: str
+    deletes: tuple[IcebergFile, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """The file's URI."""
+        return self.entry.file_path
+
+    @property
+    def state(self) -> tuple[str, ...]:
+        """What a result for this file depends on: its path, and those of its deletes."""
+        return (self.path, *sorted(each.file_path for each in self.deletes))
+
+    def source(self, metadata: TableMetadata) -> SourceFile:
+        """Return the file as jobs read it."""
+        file = self.entry
+        deletes = tuple(SourceFile(each.file_path, each.file_size_in_bytes, each.record_count) for each in self.deletes)
+        identities = identity_sources(file, metadata)
+        return SourceFile(file.file_path, file.file_size_in_bytes, file.record_count, identities, deletes)
+
+
+class LiveFiles:
+    """Reads the live files of branches, several manifests at a time."""
+
+    def __init__(self, columns: Collection[int]) -> None:
+        """`columns` are the field ids whose metrics are kept."""
+        self._columns = frozenset(columns)
+        self._data: dict[str, Sequence[LiveFile]] = {}
+        self._deletes: dict[str, Sequence[ManifestEntry]] = {}
+
+    def of(self, table: Table, branch: str) -> list[LiveFile]:
+        """Return the live files of a branch, none if there is no such branch. Raises EqualityDeletes."""
+        ref = table.metadata.refs.get(branch)
+        return self.at(table, ref.snapshot_id) if ref is not None else []
+
+    def at(self, table: Table, snapshot_id: int) -> list[LiveFile]:
+        """Return the live files of a snapshot. Raises EqualityDeletes."""
+        manifests = live_manifests(table, snapshot_id)
+        data = self._read(ManifestContent.DATA, manifests, self._data, self._data_files, table.io)
+        deletes = self._read(ManifestContent.DELETES, manifests, self._deletes, live_entries, table.io)
+        found = Deletes(deletes)
+        if not deletes:
+            return data
+        files = [
+            LiveFile(each.entry, each.sequence, each.manifest, found.applying(each.entry, each.sequence))
+            for each in data
+        ]
+        # Some may be left that apply to no file any more, as after a compaction.
+        if any(each.content == DataFileContent.EQUALITY_DELETES for file in files for each in file.deletes):
+            raise EqualityDeletes
+        return files
+
+    def manifests_of_deletes(self, table: Table, branch: str) -> frozenset[str]:
+        """Return the manifests of a branch's delete files."""
+        ref = table.metadata.refs.get(branch) if self._deletes else None
+        manifests = live_manifests(table, ref.snapshot_id) if ref is not None else []
+        return frozenset(each.manifest_path for each in manifests if each.content == ManifestContent.DELETES)
+
+    def _read(
+        self,
+        content: ManifestContent,
+        manifests: Sequence[ManifestFile],
+        known: dict[str, Sequence[_Value]],
+        read: Callable[[ManifestFile, FileIO], Sequence[_Value]],
+        io: FileIO,
+    ) -> list[_Value]:
+        wanted = [each for each in manifests if each.content == content]
+        missing = [each for each in wanted if each.manifest_path not in known]
+        results = ExecutorFactory.get_or_create().map(lambda each: read(each, io), missing)
+        known |= dict(zip((each.manifest_path for each in missing), results, strict=True))
+        return [file for each in wanted for file in known[each.manifest_path]]
+
+    def _data_files(self, manifest: ManifestFile, io: FileIO) -> tuple[LiveFile, ...]:
+        return tuple(
+            LiveFile(lean_entry(entry.data_file, self._columns), entry.sequence_number, manifest.manifest_path)
+            for entry in live_entries(manifest, io)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumns:
+    """The columns of a key: their field ids, and the types that they have now.
+
+    A file may have been written with a narrower type: how long a bound is says which (Iceberg spec: Schema Evolution).
+    """
+
+    columns: tuple[tuple[int, PrimitiveType], ...]
+
+    @classmethod
+    def of(cls, key: Sequence[int], schema: Schema) -> Self:
+        """Return the columns of these ids, which are of primitive types."""
+        types = ((id_, schema.find_type(id_)) for id_ in key)
+        return cls(tuple((id_, type_) for id_, type_ in types if isinstance(type_, PrimitiveType)))
+
+    def may_have(self, file: IcebergFile, part: IndexPart) -> bool:
+        """Whether the file may have a row of a key in this part of the index."""
+        return part.rows > 0 and all(
+            _may_have(file, id_, type_, bounds) for (id_, type_), bounds in zip(self.columns, part.bounds, strict=True)
+        )
+
+
+def _may_have(file: IcebergFile, id_: int, type_: PrimitiveType, bounds: KeyBounds) -> bool:
+    """Whether a column of the file may have null, NaN, or a value between the bounds, whichever these ask for."""
+    values = (file.value_counts or {}).get(id_)
+    nulls, nans = (file.null_value_counts or {}).get(id_), (file.nan_value_counts or {}).get(id_)
+    if (bounds.has_null and nulls != 0) or (bounds.has_nan and nans != 0):
+        return True
+    if bounds.lowest is None or (values is not None and nulls == values):
+        return False
+    lower, upper = (file.lower_bounds or {}).get(id_), (file.upper_bounds or {}).get(id_)
+    try:
+        return not (
+            (upper is not None and from_bytes(type_, upper) < _as_stored(bounds.lowest))
+            or (lower is not None and from_bytes(type_, lower) > _as_stored(bounds.highest))
+        )
+    except (TypeError, ValueError, ArithmeticError, struct.error):
+        return True  # Of a type that bounds cannot be compared with, or bytes that are no value of the column's.
+
+
+def _as_stored(value: Any) -> Any:
+    """Return a value as bounds in manifests have it."""
+    match value:
+        case datetime():
+            return datetime_to_micros(value)
+        case date():
+            return date_to_days(value)
+        case time():
+            return time_to_micros(value)
+    return value
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from pyiceberg.types import (
 )
 
 from destination_datalake.files.dedup.tasks import IndexPart, KeyBounds
-from destination_datalake.tables.iceberg.dedup.bounds import KeyColumns
+from destination_datalake.tables.iceberg.dedup.plan import KeyColumns
 
 ROWS = 10
 NAN = float("nan")

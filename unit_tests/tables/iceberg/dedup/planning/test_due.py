@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from destination_datalake.errors import ConnectorError, Failure
-from destination_datalake.tables.iceberg.dedup import due
-from destination_datalake.tables.iceberg.dedup.due import is_merge_due
+from destination_datalake.tables.iceberg.dedup import merge
+from destination_datalake.tables.iceberg.dedup.merge import is_merge_due
 from unit_tests.tables.iceberg.dedup.orders import Orders, named
 from unit_tests.tables.iceberg.lake import no_rewrite
 from unit_tests.tables.jobs import InProcess
@@ -31,7 +31,7 @@ def test_a_merge_is_due_half_an_hour_after_the_first_row_that_is_pending(orders:
 
 def test_a_merge_is_due_when_too_many_bytes_are_pending(orders: Orders, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = orders.open()
-    monkeypatch.setattr(due, "MOST_BYTES", 5000)
+    monkeypatch.setattr(merge, "MOST_BYTES", 5000)
     orders.land(opened, named(1, "a"))
     assert not opened.merge_is_due()
 
@@ -61,7 +61,7 @@ class Failing(InProcess):
 
 def test_a_merge_that_failed_is_not_due_with_each_batch(orders: Orders, monkeypatch: pytest.MonkeyPatch) -> None:
     # Given a merge that fails in the middle of a stream
-    monkeypatch.setattr(due, "MOST_BYTES", 0)
+    monkeypatch.setattr(merge, "MOST_BYTES", 0)
     orders.lake.jobs = replace(orders.lake.jobs, executors=Failing())
     opened = orders.open()
     orders.land(opened, named(1, "a"))
@@ -77,7 +77,7 @@ def test_a_merge_that_failed_is_not_due_with_each_batch(orders: Orders, monkeypa
 
 
 def test_an_overwrite_is_merged_once(orders: Orders, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(due, "MOST_BYTES", 0)
+    monkeypatch.setattr(merge, "MOST_BYTES", 0)
     opened = orders.open(2, overwrite=True)
     orders.land(opened, named(1, "a"))
 

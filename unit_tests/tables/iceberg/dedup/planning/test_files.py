@@ -173,7 +173,7 @@ def test_the_log_says_what_a_merge_has_done(orders: Orders, caplog: pytest.LogCa
 def test_a_high_write_amplification_is_logged_with_what_helps(
     orders: Orders, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("destination_datalake.tables.iceberg.dedup.outcome._HIGH_AMPLIFICATION", 0.1)
+    monkeypatch.setattr("destination_datalake.tables.iceberg.dedup.merge._HIGH_AMPLIFICATION", 0.1)
     caplog.set_level(logging.INFO)
     orders.sync([named(1, "a"), named(2, "b")])
 

@@ -9,7 +9,7 @@ from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
 from destination_datalake.schema.types import Field, String
-from destination_datalake.tables.iceberg.dedup.files import LiveFiles
+from destination_datalake.tables.iceberg.dedup.plan import LiveFiles
 from destination_datalake.tables.iceberg.snapshots.replacing import Change, merge_files
 from unit_tests.tables.iceberg.lake import Lake
 
