@@ -78,8 +78,8 @@ def test_a_failure_that_is_known_is_not_taken_for_one_of_memory() -> None:
 def test_descriptors_that_have_run_out_are_not_a_java_that_is_missing() -> None:
     program = """
 import os, resource
-from destination_datalake.spark.classic.start_failure import start_failure
-from destination_datalake.spark.java import JavaUnusable, find_java
+from destination_datalake.spark.classic.failure import start_failure
+from destination_datalake.spark.classic.failure import JavaUnusable, find_java
 resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))
 try:
     while True:

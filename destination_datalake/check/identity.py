@@ -6,8 +6,8 @@ from destination_datalake.aws.caller import role_of_session
 from destination_datalake.check.remedies import Remedies
 from destination_datalake.check.step import Findings
 from destination_datalake.check.trial import Trial
-from destination_datalake.spark.failure import SparkFailed
-from destination_datalake.spark.java import JavaUnusable, find_java
+from destination_datalake.spark.backend import SparkFailed
+from destination_datalake.spark.classic.failure import JavaUnusable, find_java
 
 
 def try_java(_: Trial, findings: Findings) -> None:
@@ -20,7 +20,7 @@ def try_java(_: Trial, findings: Findings) -> None:
 
 def try_server(trial: Trial, findings: Findings) -> None:
     """Ask the Spark Connect server for its version. Its executors are not tried."""
-    from destination_datalake.spark.connect.places import server_version
+    from destination_datalake.spark.connect.backend import server_version
 
     for warning in trial.config.spark.warnings:
         findings.warn(warning)

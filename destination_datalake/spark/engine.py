@@ -16,13 +16,16 @@ from destination_datalake.files.tasks import EncodeTask, EncodeUnit, UnitResult
 from destination_datalake.spark.backend import (
     Backend,
     Consume,
+    JobFailed,
     JobsProgress,
     Produce,
     Result,
+    SparkFailed,
     Task,
     Work,
+    end_failure,
+    worker_failure,
 )
-from destination_datalake.spark.failure import JobFailed, SparkFailed, end_failure, worker_failure
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -180,7 +183,7 @@ def start_engine(config: Config) -> Engine:
 
 def _backend(config: Config) -> Backend:
     if config.spark.is_connect:
-        from destination_datalake.spark.connect.places import connect_backend
+        from destination_datalake.spark.connect.backend import connect_backend
 
         return connect_backend(config)
     from destination_datalake.spark.classic.backend import ClassicBackend

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from destination_datalake.protocol.catalog import StreamId
     from destination_datalake.rejects.ledger import RejectLedger
     from destination_datalake.rejects.location import RejectFile
-    from destination_datalake.spark.backend import JobsProgress
-    from destination_datalake.spark.failure import SparkFailed
+    from destination_datalake.spark.backend import JobsProgress, SparkFailed
     from destination_datalake.sync.report import ActiveStages
 
 _logger = logging.getLogger(__name__)

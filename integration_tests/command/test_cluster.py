@@ -24,9 +24,8 @@ _ICEBERG = TABLE_KINDS[0]
 
 
 @pytest.fixture
-def master(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def master(tmp_path: Path) -> Iterator[str]:
     """The URL of a cluster whose only worker has no Python packages, and a temporary folder of its own."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     hidden = {Path("/tmp"), Path(tempfile.gettempdir()).resolve()}
     variables = {**ROLE, "PYSPARK_PYTHON": str(Path(sys.executable).resolve())}
     with Standalone(Path(pyspark.__file__).parent, tmp_path, sorted(hidden), workers=1, variables=variables) as cluster:

@@ -91,7 +91,7 @@ import sys
 from destination_datalake.spark.engine import Engine
 from destination_datalake.spark.classic.backend import ClassicBackend
 from destination_datalake.spark.classic.settings import ClassicSettings
-from destination_datalake.spark.failure import SparkFailed
+from destination_datalake.spark.backend import SparkFailed
 
 engine = Engine.start(ClassicBackend(ClassicSettings(sys.argv[1], dict(pair.split("=", 1) for pair in sys.argv[2:]))))
 try:

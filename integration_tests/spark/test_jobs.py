@@ -13,7 +13,7 @@ from pathlib import Path
 from destination_datalake.spark.engine import Engine
 from destination_datalake.spark.classic.backend import ClassicBackend
 from destination_datalake.spark.classic.settings import ClassicSettings
-from destination_datalake.spark.failure import JobFailed
+from destination_datalake.spark.backend import JobFailed
 
 def work(tasks):
     for name, signal_number, times in tasks:

@@ -14,7 +14,7 @@ from destination_datalake.files.compact import compact
 from destination_datalake.maintenance import due
 from destination_datalake.maintenance.due import maintain_after_sync
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.spark.failure import JobFailed
+from destination_datalake.spark.backend import JobFailed
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from destination_datalake.tables.table import TableName
 from unit_tests.cloud import Cloud, another_client, before

@@ -11,20 +11,30 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from destination_datalake.spark.backend import Consume, JobsProgress, Produce, Result, Task, Work
-from destination_datalake.spark.classic.cluster import (
+from destination_datalake.spark.backend import (
+    Consume,
+    JobFailed,
+    JobsProgress,
+    Produce,
+    Result,
+    SparkFailed,
+    Task,
+    Work,
+    consumed,
+    end_failure,
+)
+from destination_datalake.spark.classic.failure import (
     PATIENCE_PROPERTY,
-    PATIENCE_SECONDS,
-    ExecutorWatch,
     application_ended,
     executors_end,
     no_executor,
+    start_failure,
 )
 from destination_datalake.spark.classic.jvm import Jvm
 from destination_datalake.spark.classic.pyspark_internals import (
@@ -41,15 +51,16 @@ from destination_datalake.spark.classic.pyspark_internals import (
     silence_py4j,
 )
 from destination_datalake.spark.classic.settings import ClassicSettings, local_master_with_attempts
-from destination_datalake.spark.classic.start_failure import start_failure
 from destination_datalake.spark.executors.python import FOLDER
-from destination_datalake.spark.executors.shuffle import consumed
-from destination_datalake.spark.failure import JobFailed, SparkFailed, end_failure
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-    from destination_datalake.spark.executors.archive import Archive
+
+_PATIENCE_SECONDS = 60.0
+"""How long a job waits for a first executor, unless Spark's own limit is longer."""
+
+_POLL_SECONDS = 1.0
 
 
 class ClassicBackend:
@@ -63,7 +74,7 @@ class ClassicBackend:
         self._context: SparkContext | None = None
         self._stopping = threading.Event()
         self._watch: ExecutorWatch | None = None
-        self._patience = PATIENCE_SECONDS
+        self._patience = _PATIENCE_SECONDS
         self._application: Mapping[str, str] = {}
         preload()
 
@@ -193,13 +204,13 @@ class ClassicBackend:
         hand_over_without_files(context)
         context.setLogLevel("ERROR")
         if packing is not None:
-            context.addArchive(f"{packing.result().path}#{FOLDER}")
+            context.addArchive(f"{packing.result()}#{FOLDER}")
         if not self.is_local:
             self._watch_over(context)
         self._warm_up(context)
         return context
 
-    def _pack(self) -> Future[Archive]:
+    def _pack(self) -> Future[Path]:
         """Build the archive for executors while the JVM starts."""
         from destination_datalake.spark.executors.archive import archive
 
@@ -220,7 +231,7 @@ class ClassicBackend:
         """Return what Spark is given to run: the work itself where workers are forks of a daemon on this machine."""
         if not self._settings.is_cluster:
             return work
-        from destination_datalake.spark.executors.work import on_executors
+        from destination_datalake.spark.executors.python import on_executors
 
         return on_executors(work, self._settings.python)
 
@@ -228,7 +239,53 @@ class ClassicBackend:
         """Return how executors differ from the driver, if that is what the text of Spark's error is of."""
         if text is None or not self._settings.is_cluster:
             return None
-        from destination_datalake.spark.executors.differences import difference
+        from destination_datalake.spark.executors.python import difference
 
         message = difference(text, self._settings.python)
         return None if message is None else SparkFailed(message, "config_error")
+
+
+class ExecutorWatch:
+    """Gives up the jobs of a cluster when there is no executor for `patience` seconds in a row.
+
+    Spark itself waits for ever, and only repeats a warning ("Initial job has not accepted any resources").
+    """
+
+    def __init__(
+        self, executors: Callable[[], int], give_up: Callable[[], None], patience: float, every: float = _POLL_SECONDS
+    ) -> None:
+        """`executors` counts those that are registered now; `give_up` cancels all jobs. Both may raise: Spark ended.
+
+        They are counted `every` so many seconds.
+        """
+        self._executors = executors
+        self._give_up = give_up
+        self._every = every
+        self._polls = max(1, round(patience / every))
+        self._gave_up = threading.Event()
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether jobs were given up."""
+        return self._gave_up.is_set()
+
+    @contextlib.contextmanager
+    def job(self) -> Iterator[None]:
+        """Watch while the block runs a job."""
+        ended = threading.Event()
+        watching = threading.Thread(target=self._watch, args=(ended,), name="spark-executors", daemon=True)
+        watching.start()
+        try:
+            yield
+        finally:
+            ended.set()
+
+    def _watch(self, ended: threading.Event) -> None:
+        without = 0
+        with contextlib.suppress(Exception):
+            while not ended.wait(self._every):
+                without = 0 if self._executors() else without + 1
+                if without >= self._polls:
+                    self._gave_up.set()
+                    self._give_up()
+                    return

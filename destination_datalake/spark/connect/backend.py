@@ -1,6 +1,7 @@
 """A Spark that is reached by Spark Connect: its driver and executors are elsewhere.
 
-Jobs are DataFrames (`connect.jobs`): a Spark Connect client has no RDDs.
+Jobs are DataFrames (`connect.jobs`): a Spark Connect client has no RDDs. Nothing of gRPC's or PySpark's is imported
+before a session is opened.
 """
 
 from __future__ import annotations
@@ -9,20 +10,28 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
-from destination_datalake.spark.backend import Consume, JobsProgress, Produce, Result, Task, Work
-from destination_datalake.spark.connect.endpoint import Endpoint
-from destination_datalake.spark.connect.jobs.consuming import consume_partitions
-from destination_datalake.spark.executors.differences import difference
-from destination_datalake.spark.executors.python import ExecutorPython
-from destination_datalake.spark.failure import JobFailed, SparkFailed
+from destination_datalake.spark.backend import (
+    Consume,
+    JobFailed,
+    JobsProgress,
+    Produce,
+    Result,
+    SparkFailed,
+    Task,
+    Work,
+)
+from destination_datalake.spark.executors.python import ExecutorPython, difference
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
+    from destination_datalake.config.groups.spark import SparkOptions
+    from destination_datalake.config.options import Config
     from destination_datalake.spark.connect.session import RemoteSession
 
 _logger = logging.getLogger(__name__)
@@ -35,8 +44,34 @@ Packages = Callable[[Path], Path]
 _SESSIONS = 3
 """How many sessions in a row may end before one of their jobs has ended well."""
 
+_CHECK_SECONDS = 15.0
+"""How long `check` waits for a server."""
+
 _CLOSE_SECONDS = 10.0
 """How long the server may take to end a session before it is left to the server's own time limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A server's address, `sc://host:port/;name=value`, and the bearer token that it asks for.
+
+    https://github.com/apache/spark/blob/master/sql/connect/docs/client-connection-string.md
+    """
+
+    url: str
+    token: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, options: SparkOptions) -> Self:
+        """Return the server at `spark.remote`."""
+        if options.remote is None:
+            raise AssertionError("no Spark Connect server is configured")
+        return cls(options.remote, options.token.get_secret_value() if options.token else None)
+
+    @property
+    def name(self) -> str:
+        """What messages call the server: its address without parameters, which may hold secrets."""
+        return f"the Spark Connect server {self.url.partition(';')[0].rstrip('/')}"
 
 
 class ConnectBackend:
@@ -82,25 +117,25 @@ class ConnectBackend:
 
     def run(self, work: Work[Task, Result], tasks: Sequence[Task]) -> list[Result]:
         """Run a Spark task for each of `tasks`; in another session again if this one ends meanwhile."""
-        from destination_datalake.spark.connect.jobs import frames, rows, values
+        from destination_datalake.spark.connect import jobs, values
 
-        shipped, packed = frames.shipped(partial(values.answers, work), self._python), rows.packed(tasks)
+        shipped, packed = jobs.shipped(partial(values.answers, work), self._python), jobs.packed(tasks)
         kind = values.result_type(work)
         results: list[Result] = []
-        for part in rows.jobs_of(packed):
-            results += self._do(lambda session, part=part: frames.run(session, shipped, part, kind))  # type: ignore[misc]
+        for part in jobs.jobs_of(packed):
+            results += self._do(lambda session, part=part: jobs.run(session, shipped, part, kind))  # type: ignore[misc]
         return results
 
     def exchange(
         self, produce: Produce[Task], tasks: Sequence[Task], consume: Consume[Result], partitions: int
     ) -> list[Result]:
         """Run a job of two stages with a shuffle between them."""
-        from destination_datalake.spark.connect.jobs import frames, rows, values
+        from destination_datalake.spark.connect import jobs, values
 
-        producing = frames.shipped(produce, self._python)
-        consuming = frames.shipped(partial(consume_partitions, consume), self._python)
-        packed, kind = rows.packed(tasks), values.result_type(consume)
-        return self._do(lambda session: frames.exchange(session, producing, packed, consuming, partitions, kind))
+        producing = jobs.shipped(produce, self._python)
+        consuming = jobs.shipped(partial(values.consume_partitions, consume), self._python)
+        packed, kind = jobs.packed(tasks), values.result_type(consume)
+        return self._do(lambda session: jobs.exchange(session, producing, packed, consuming, partitions, kind))
 
     def progress(self) -> JobsProgress:
         """Return what Spark last said of the jobs; it says so every 2 s."""
@@ -118,7 +153,7 @@ class ConnectBackend:
     def _close(self) -> None:
         opened, self._opened = self._opened, None
         if opened is not None:
-            from destination_datalake.spark.connect.connection import close
+            from destination_datalake.spark.connect.session import close
 
             close(opened)
 
@@ -190,13 +225,12 @@ class ConnectBackend:
 
     def _tried(self) -> RemoteSession:
         """Return a session in which executors have run the connector. Raises SparkFailed or what PySpark raises."""
-        from destination_datalake.spark.connect.connection import connect
-        from destination_datalake.spark.connect.session import RemoteSession
+        from destination_datalake.spark.connect.session import RemoteSession, connect
 
         if self._stopping.is_set():
             raise _stopped()  # Nobody would end what is opened now.
         # Known while it is opened: `stop` may come meanwhile.
-        self._opened = spark = connect(self._server)
+        self._opened = spark = connect(self._server.url, self._server.token)
         session = RemoteSession.open(spark, self._python, self._conf, self._packages)
         if self._stopping.is_set():
             session.close()
@@ -220,3 +254,31 @@ class ConnectBackend:
 
 def _stopped() -> SparkFailed:
     return SparkFailed("Spark was stopped.")
+
+
+def connect_backend(config: Config) -> ConnectBackend:
+    """Return the Spark that `spark.remote` means."""
+    from destination_datalake.spark.executors.archive import archive
+
+    python = ExecutorPython(config.spark.python)
+
+    def packages(scratch: Path) -> Path:
+        return archive(scratch, with_json_lines=config.format.format_type == "JSONL")
+
+    return ConnectBackend(Endpoint.of(config.spark), python, config.spark.conf, packages if python.is_packed else None)
+
+
+def server_version(config: Config) -> str:
+    """Return the version of the Spark at `spark.remote`, or raise SparkFailed: no server answers, or it refuses."""
+    from destination_datalake.spark.connect.failure import meaning, unusable
+    from destination_datalake.spark.connect.session import close, connect
+
+    server = Endpoint.of(config.spark)
+    try:
+        session = connect(server.url, server.token, _CHECK_SECONDS)
+        try:
+            return str(session.version)
+        finally:
+            close(session)
+    except Exception as error:
+        raise unusable(meaning(error), error, server.name) from error

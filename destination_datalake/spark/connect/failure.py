@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import Enum, auto
 
 import grpc
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
-from destination_datalake.spark.connect.jobs.values import InvalidResults
-from destination_datalake.spark.connect.progress import NoExecutors
-from destination_datalake.spark.failure import SparkFailed
+from destination_datalake.errors import FailureType
+from destination_datalake.spark.backend import SparkFailed
+from destination_datalake.spark.connect.values import InvalidResults
 
 _LONGEST_REASON = 300
+
+
+class NoExecutors(Exception):
+    """Tasks have waited too long, and no executor has taken one."""
 
 
 class Meaning(Enum):
@@ -67,43 +72,43 @@ def is_handshake_failure(text: str) -> bool:
 
 def unusable(why: Meaning, error: BaseException, server: str) -> SparkFailed:
     """Return that no job can be run on `server`, as messages name it, and what the user can do."""
-    reason = _reason(error)
+    message, failure_type = _MESSAGES[why]
+    if why is Meaning.REFUSED and is_handshake_failure(str(error)):
+        message = _NO_TLS
     it = f"{server[:1].upper()}{server[1:]}"
-    match why:
-        case Meaning.REFUSED if is_handshake_failure(str(error)):
-            return SparkFailed(
-                f"{it} cannot be reached with TLS ({reason}). If the server has no TLS, "
-                "leave use_ssl=true out of spark.remote; a token is sent without TLS only to localhost. If its "
-                "certificate is of an authority of your own, name the file of that authority's certificates in the "
-                "environment variable GRPC_DEFAULT_SSL_ROOTS_FILE_PATH.",
-                "config_error",
-            )
-        case Meaning.REFUSED:
-            return SparkFailed(f"{it} refuses access ({reason}). Correct spark.token.", "config_error")
-        case Meaning.NO_EXECUTORS:
-            return SparkFailed(
-                f"{it} has no executor for the connector: {reason}. Give it executors, or "
-                "wait until other work has ended; the sync can be run again and continues from its last state."
-            )
-        case Meaning.STOPPED:
-            return SparkFailed(
-                f"Spark has ended on {server} ({reason}). Start it again; the sync can be run again and continues from "
-                "its last state."
-            )
-        case Meaning.SESSION_LOST:
-            return SparkFailed(
-                f"The sessions on {server} end again and again ({reason}). The sync can be run again and continues "
-                "from its last state."
-            )
-        case Meaning.JOB_FAILED:
-            return SparkFailed(
-                f"{it} does not run the connector's jobs: {reason}. The log has the details.",
-            )
-        case Meaning.UNREACHABLE:
-            return SparkFailed(
-                f"{it} did not answer ({reason}). Is it up, and can this machine reach it? "
-                "Otherwise correct spark.remote. The sync can be run again and continues from its last state."
-            )
+    return SparkFailed(message.format(it=it, server=server, reason=_reason(error)), failure_type)
+
+
+_CONTINUES = "the sync can be run again and continues from its last state."
+
+_MESSAGES: Mapping[Meaning, tuple[str, FailureType]] = {
+    Meaning.REFUSED: ("{it} refuses access ({reason}). Correct spark.token.", "config_error"),
+    Meaning.NO_EXECUTORS: (
+        "{it} has no executor for the connector: {reason}. Give it executors, or wait until other work has ended; "
+        + _CONTINUES,
+        "transient_error",
+    ),
+    Meaning.STOPPED: (f"Spark has ended on {{server}} ({{reason}}). Start it again; {_CONTINUES}", "transient_error"),
+    Meaning.SESSION_LOST: (
+        "The sessions on {server} end again and again ({reason}). The sync can be run again and continues from its "
+        "last state.",
+        "transient_error",
+    ),
+    Meaning.JOB_FAILED: (
+        "{it} does not run the connector's jobs: {reason}. The log has the details.",
+        "transient_error",
+    ),
+    Meaning.UNREACHABLE: (
+        "{it} did not answer ({reason}). Is it up, and can this machine reach it? Otherwise correct spark.remote. "
+        "The sync can be run again and continues from its last state.",
+        "transient_error",
+    ),
+}
+_NO_TLS = (
+    "{it} cannot be reached with TLS ({reason}). If the server has no TLS, leave use_ssl=true out of spark.remote; a "
+    "token is sent without TLS only to localhost. If its certificate is of an authority of your own, name the file of "
+    "that authority's certificates in the environment variable GRPC_DEFAULT_SSL_ROOTS_FILE_PATH."
+)
 
 
 def _reason(error: BaseException) -> str:

@@ -1,113 +1,184 @@
-"""The archive for executors: built once for each content, kept on the driver's disk, the same bytes wherever built.
+"""The archive for executors: the connector, and the packages that its work there imports.
 
-`python -m destination_datalake.spark.executors.archive` builds it beforehand, for an image.
+The same content makes the same bytes, wherever it is built. `python -m destination_datalake.spark.executors.archive`
+builds it beforehand, for an image.
 """
 
 from __future__ import annotations
 
-import contextlib
 import gzip
+import hashlib
 import io
 import logging
 import os
 import sys
+import sysconfig
 import tarfile
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatch
+from importlib import metadata
 from pathlib import Path
 
-from destination_datalake.spark.executors.contents import Contents, contents, launcher
+import destination_datalake
+from destination_datalake.spark.executors.python import MINOR_VERSION, WORKER_ENVIRONMENT
 
 _logger = logging.getLogger(__name__)
 
-_PREFIX = "executors-"
+_CONNECTOR = "destination-datalake"
 _COMPRESSION = 6
 _MIB = 1024 * 1024
-_UNUSED_SECONDS = 30 * 24 * 3600
-_KEPT = 8
-"""How many archives the cache keeps: each version of the connector or of a library makes another."""
+
+DISTRIBUTIONS = (
+    "anyascii",
+    "boto3",
+    "botocore",
+    "jmespath",
+    "mmh3",
+    "msgspec",
+    "numpy",
+    "pyarrow",
+    "python-dateutil",
+    "s3transfer",
+    "six",
+    "tenacity",
+    "tzdata",
+    "urllib3",
+)
+"""The distributions whose packages executors import, with what these require."""
+
+FOR_JSON_LINES = ("duckdb",)
+"""The distributions that executors import besides if they write JSON lines."""
+
+_OMITTED = (
+    "../*",  # commands
+    "*.pyc",
+    "*.pyi",
+    "*.pxd",
+    "*.pxi",
+    "*.pyx",
+    "*.h",
+    "*.hpp",
+    "*.dist-info/*",
+    "*/tests/*",
+    # Arrow's RPC, and what programs in C++ are built with.
+    "pyarrow/include/*",
+    "pyarrow/includes/*",
+    "pyarrow/src/*",
+    "pyarrow/_flight*",
+    "pyarrow/libarrow_flight*",
+    # The same library under the names that only linkers look for.
+    "pyarrow/libarrow_python.so",
+    "pyarrow/libarrow_python.so.*.*.*",
+    "numpy/f2py/*",
+    # Models of the services that executors do not call.
+    "botocore/data/*/*",
+    "boto3/data/*/*",
+    "boto3/examples/*",
+    "duckdb/experimental/*",
+)
+_KEPT = (
+    # S3, and what finds credentials in the executor's environment.
+    "botocore/data/s3/*",
+    "botocore/data/sts/*",
+    "botocore/data/sso/*",
+    "botocore/data/sso-oidc/*",
+    "*.dist-info/METADATA",
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Archive:
-    """A gzip-compressed tar file: `bin/python` starts the executor's Python with what is in `packages/`."""
+class PackedFile:
+    """A file of the archive: its path below `sys.path`'s entry, and where it is on this machine."""
 
-    path: Path
-    bytes: int
+    path: str
+    source: Path
 
 
-def archive(scratch: Path, *, with_json_lines: bool) -> Archive:
-    """Return the archive of this environment; build it if it is neither in the image nor in the user's cache.
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The files of an archive, by path, and a fingerprint that differs if one of them does."""
 
-    That takes some seconds and 50 MB, 73 MB `with_json_lines`. Raises OSError if the disk is full.
+    files: tuple[PackedFile, ...]
+    fingerprint: str
+
+    @property
+    def name(self) -> str:
+        """The archive's file name."""
+        return f"executors-{self.fingerprint}.tar.gz"
+
+
+def archive(scratch: Path, *, with_json_lines: bool) -> Path:
+    """Return the archive of this environment: that of the image, or one that is built in `scratch`.
+
+    It is a gzip-compressed tar file; `bin/python` in it starts the executor's Python with what is in `packages/`. To
+    build it takes some seconds and 50 MB, 73 MB `with_json_lines`. Raises OSError if the disk is full.
     """
-    return packed(contents(with_json_lines=with_json_lines), scratch)
-
-
-def packed(content: Contents, scratch: Path) -> Archive:
-    """Return the archive of these files. `scratch` is where it is built if the user has no cache. Raises OSError."""
-    name = f"{_PREFIX}{content.fingerprint}.tar.gz"
-    for folder in (_prebuilt(), _cache()):
-        found = folder / name
-        if _is_ours(found):
-            with contextlib.suppress(OSError):
-                os.utime(found)
-            return _told(found, "is used again")
-    started = time.monotonic()
-    path = _writable(scratch) / name
-    _build(content, path)
-    return _told(path, f"was built in {time.monotonic() - started:.0f} s")
-
-
-def _told(path: Path, how: str) -> Archive:
-    size = path.stat().st_size
-    _logger.info("The archive of the connector for executors has %.0f MB and %s: %s", size / _MIB, how, path)
-    return Archive(path, size)
+    content = contents(with_json_lines=with_json_lines)
+    path, how = _prebuilt() / content.name, "comes with the image"
+    if not path.exists():
+        started = time.monotonic()
+        path = scratch / content.name
+        build(content, path)
+        how = f"was built in {time.monotonic() - started:.0f} s"
+    _logger.info(
+        "The archive of the connector for executors has %.0f MB and %s: %s", path.stat().st_size / _MIB, how, path
+    )
+    return path
 
 
 def _prebuilt() -> Path:
     return Path(sys.prefix) / "share" / "destination-datalake"
 
 
-def _cache() -> Path:
-    """Return the user's folder for what can be made again (XDG Base Directory Specification)."""
-    chosen = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(chosen) if chosen.startswith("/") else Path.home() / ".cache") / "destination-datalake"
+def contents(*, with_json_lines: bool) -> Contents:
+    """Return what executors need of this environment. Raises PackageNotFoundError if a distribution is missing.
+
+    The fingerprint rests on the digests that installers have recorded for libraries, and on the connector's files.
+    """
+    digest = hashlib.sha256(f"{sysconfig.get_config_var('SOABI')} {_OMITTED} {_KEPT} {launcher()}".encode())
+    files: list[PackedFile] = []
+    for name in (*DISTRIBUTIONS, *(FOR_JSON_LINES if with_json_lines else ())):
+        distribution = metadata.distribution(name)
+        digest.update(f"{name} {distribution.version}\n{distribution.read_text('RECORD')}".encode())
+        files += _files_of(distribution)
+    for file in _connector():
+        digest.update(f"{file.path}\n".encode())
+        digest.update(file.source.read_bytes())
+        files.append(file)
+    return Contents(tuple(sorted(files, key=lambda file: file.path)), digest.hexdigest()[:16])
 
 
-def _is_ours(path: Path) -> bool:
-    """Return whether the file is there, and nobody but this user or root can have written it: executors will run it."""
-    try:
-        states = (path.stat(), path.parent.stat())
-    except OSError:
-        return False
-    return all(state.st_uid in (os.getuid(), 0) and not state.st_mode & 0o022 for state in states)
+def _files_of(distribution: metadata.Distribution) -> Iterator[PackedFile]:
+    for file in distribution.files or ():
+        path = str(file)
+        if _matches(path, _OMITTED) and not _matches(path, _KEPT):
+            continue
+        source = Path(str(distribution.locate_file(file)))
+        if source.is_file():
+            yield PackedFile(path, source)
 
 
-def _writable(scratch: Path) -> Path:
-    folder = _cache()
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.chmod(0o700)
-        _remove_unused(folder)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError:
-        return scratch
-    return folder
+def _connector() -> Iterator[PackedFile]:
+    """Yield the connector's modules, installed or not, and the file that names its version."""
+    package = Path(destination_datalake.__file__).parent
+    for source in package.rglob("*.py"):
+        yield PackedFile(source.relative_to(package.parent).as_posix(), source)
+    distribution = metadata.distribution(_CONNECTOR)
+    for file in distribution.files or ():
+        if file.match("*.dist-info/METADATA"):
+            yield PackedFile(str(file), Path(str(distribution.locate_file(file))))
 
 
-def _remove_unused(folder: Path) -> None:
-    """Make room for another archive: remove what was used longest ago, and what killed builds have left."""
-    by_use = sorted(((path.stat().st_mtime, path) for path in folder.glob(f"{_PREFIX}*")), reverse=True)
-    for position, (used, path) in enumerate(by_use):
-        if position >= _KEPT - 1 or time.time() - used > _UNUSED_SECONDS:
-            path.unlink(missing_ok=True)
+def _matches(path: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch(path, pattern) for pattern in patterns)
 
 
-def _build(content: Contents, path: Path) -> None:
+def build(content: Contents, path: Path) -> None:
     """Write the archive beside its path and rename it: a build that is killed leaves no archive, two make the same."""
-    descriptor, unfinished = tempfile.mkstemp(dir=path.parent, prefix=_PREFIX)
+    descriptor, unfinished = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     try:
         with (
             os.fdopen(descriptor, "wb") as file,
@@ -133,16 +204,41 @@ def _member(name: str, size: int, mode: int) -> tarfile.TarInfo:
     return member
 
 
-def build() -> None:
+def launcher() -> str:
+    """Return the script that executors start Python with: their own, of this minor version, with the packages.
+
+    PYSPARK_PYTHON is what the cluster's administrators have set on its machines. If there is no Python of this
+    version, Spark compares whatever there is, and says both versions.
+    """
+    variables = "\n".join(f'export {name}="${{{name}:-{value}}}"' for name, value in WORKER_ENVIRONMENT.items())
+    return _LAUNCHER.format(version=MINOR_VERSION, variables=variables)
+
+
+_LAUNCHER = """#!/bin/sh
+# The executor's own Python {version}, with the packages of this archive.
+here=$(cd "$(dirname "$0")/.." && pwd) || exit 1
+export PYTHONPATH="$here/packages${{PYTHONPATH:+:$PYTHONPATH}}"
+{variables}
+test_version='import sys; sys.exit("%d.%d" % sys.version_info[:2] != "{version}")'
+for python in "${{PYSPARK_PYTHON:-}}" python{version} python3 python; do
+    case $python in "" | */destination-datalake/bin/python) continue ;; esac
+    if "$python" -c "$test_version" 2> /dev/null; then
+        exec "$python" "$@"
+    fi
+done
+exec python3 "$@"
+"""
+
+
+def _build_for_image() -> None:
     """Build the archives of both formats beside the interpreter, and print their paths."""
     folder = _prebuilt()
     folder.mkdir(parents=True, exist_ok=True)
     for with_json_lines in (False, True):
         content = contents(with_json_lines=with_json_lines)
-        path = folder / f"{_PREFIX}{content.fingerprint}.tar.gz"
-        _build(content, path)
-        sys.stdout.write(f"{path}\n")
+        build(content, folder / content.name)
+        sys.stdout.write(f"{folder / content.name}\n")
 
 
 if __name__ == "__main__":
-    build()
+    _build_for_image()

@@ -1,11 +1,22 @@
-"""Which Python executors on other machines run: what Spark is told about it, and what it is sent."""
+"""The Python of executors on other machines: which it is, work made ready for it, and how it may differ from ours."""
 
 from __future__ import annotations
 
+import json
+import pickle
+import re
 import sys
-from collections.abc import Mapping
+import sysconfig
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from importlib import metadata
+from typing import Literal, TypeVar
+
+from destination_datalake.spark.executors import preflight
+
+_Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
 
 MINOR_VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 """Python's minor version, which driver and executors must share: Spark pickles functions."""
@@ -48,3 +59,115 @@ class ExecutorPython:
         if self.python == "same":
             return sys.executable
         return f"./{FOLDER}/bin/python" if self.is_packed else self.python
+
+
+def on_executors(
+    work: Callable[[Iterable[_Task]], Iterable[_Result]], python: ExecutorPython
+) -> Callable[[Iterable[_Task]], Iterable[_Result]]:
+    """Return `work` such that PySpark can send it to a Python without the connector, which is told apart there.
+
+    `work` is a function of a module, or a `functools.partial` of one: executors find it by its name. An executor that
+    differs from the driver fails the job; `difference` finds its facts in the text of Spark's error.
+    """
+    from pyspark.cloudpickle import register_pickle_by_value
+
+    register_pickle_by_value(preflight)  # type: ignore[no-untyped-call]
+    return partial(preflight.check_then_run, pickle.dumps(work), expected(python))
+
+
+def expected(python: ExecutorPython) -> dict[str, str]:
+    """Return what `preflight.check` compares an executor with."""
+    facts = {"version": metadata.version("destination-datalake")}
+    return facts | {"abi": str(sysconfig.get_config_var("SOABI"))} if python.is_packed else facts
+
+
+def difference(text: str, python: ExecutorPython) -> str | None:
+    """Return a message for the user; None if the text of the error is of something else.
+
+    The texts are those of Spark and Python: PythonWorkerFactory, `pyspark.worker`, Python's `-m`, and `preflight`.
+    """
+    if (facts := _facts(text)) is not None:
+        return _told(facts, python)
+    if found := _OTHER_PYTHON.search(text):
+        return _other_python(found[1], python)
+    if found := _NO_INTERPRETER.search(text):
+        return f"Executors cannot start {found[1]}: {found[2]}. {_interpreter_remedy(python)}"
+    if found := _NO_MODULE.search(text):
+        where = "its archive is not unpacked" if python.is_packed else f"{found[1]} is missing there"
+        # With Spark Connect the server says which Python it is, whatever path the driver's has.
+        which = "the Python that they run" if python.python == "same" else python.interpreter
+        return f"Executors have no connector in {which}: {where}. {_install(python)}"
+    if found := _NOT_STARTED.search(text):
+        return f"Executors cannot start Python: {found[1].strip()}. {_interpreter_remedy(python)}"
+    return None
+
+
+_OTHER_PYTHON = re.compile(r"Python in worker has different version:? \(?([0-9]+(?:\.|, )[0-9]+)")
+_NO_INTERPRETER = re.compile(r'Cannot run program "([^"]*)"[^\n]*?error=[0-9]+, ([^\n]*)')
+_NO_MODULE = re.compile(
+    r"(?:No module named '|PACKAGE_NOT_INSTALLED\] )((?i:destination_datalake|pyarrow|numpy|msgspec|boto3|pandas)\b)"
+)
+_NOT_STARTED = re.compile(r"Error from python worker:\s*\n([^\n]*)")
+
+
+def _facts(text: str) -> dict[str, str] | None:
+    start = text.find(preflight.MARK + "{")
+    if start < 0:
+        return None
+    try:
+        facts, _ = json.JSONDecoder().raw_decode(text, start + len(preflight.MARK))
+    except ValueError:
+        return {}
+    return {str(name): str(value) for name, value in facts.items()}
+
+
+def _told(facts: dict[str, str], python: ExecutorPython) -> str:
+    where = f"{facts.get('interpreter', python.interpreter)} on {facts.get('host', 'an executor')}"
+    version = metadata.version("destination-datalake")
+    match facts:
+        case {"version": other}:
+            return (
+                f"Executors run another version of the connector: {where} has {other}, and this is {version}. "
+                f"{_install(python)}"
+            )
+        case {"missing": _}:
+            return f"Executors have no connector: {where} does not have it. {_install(python)}"
+        case {"abi": abi}:
+            return (
+                f"Executors cannot use this connector's packages, which spark.python: pack sends them: these are "
+                f"built for {sysconfig.get_config_var('SOABI')}, and {where} is {abi}. Run the connector on the same "
+                "kind of machine, or install it on the executors and set spark.python to its interpreter's path."
+            )
+        case {"unusable": error}:
+            return (
+                f"Executors cannot load the connector: {where} says {error}. Install the connector on the executors "
+                "with packages for their operating system, and set spark.python to its interpreter's path."
+            )
+    return f"Executors cannot run the connector in {where}. {_install(python)}"
+
+
+def _other_python(theirs: str, python: ExecutorPython) -> str:
+    what = (
+        f"Install Python {MINOR_VERSION} on them" if python.is_packed else "Set spark.python to the path of one on them"
+    )
+    return (
+        f"Executors run Python {theirs.replace(', ', '.')} and the connector Python {MINOR_VERSION}, but Spark needs "
+        f"the same minor version. {what}, or run the connector with theirs."
+    )
+
+
+def _install(python: ExecutorPython) -> str:
+    version = metadata.version("destination-datalake")
+    if python.is_packed:
+        return "The executors' logs say why."
+    return (
+        f"Install destination-datalake {version} there, set spark.python to the path of an interpreter that has it, "
+        "or set it to pack, which sends the connector's packages to executors that have Python "
+        f"{MINOR_VERSION}."
+    )
+
+
+def _interpreter_remedy(python: ExecutorPython) -> str:
+    if python.is_packed:
+        return f"Executors need /bin/sh and Python {MINOR_VERSION}, found by PYSPARK_PYTHON or PATH."
+    return "Set spark.python to the path of the connector's interpreter on executors, or to pack."

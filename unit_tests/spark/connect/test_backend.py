@@ -1,4 +1,4 @@
-"""Jobs over Spark Connect, against a server that fails when it is asked to."""
+"""Jobs over Spark Connect, against a server that fails when it is asked to; the server that options name."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any
 import grpc
 import pytest
 
+from destination_datalake.config.options import Config
+from destination_datalake.spark.backend import JobFailed, SparkFailed
 from destination_datalake.spark.connect import backend as backends
-from destination_datalake.spark.connect.backend import ConnectBackend
-from destination_datalake.spark.connect.endpoint import Endpoint
+from destination_datalake.spark.connect import jobs
+from destination_datalake.spark.connect.backend import ConnectBackend, Endpoint, server_version
 from destination_datalake.spark.executors.python import ExecutorPython
-from destination_datalake.spark.failure import JobFailed, SparkFailed
+from unit_tests.config.examples import options
 from unit_tests.spark.connect.server import Server, fails
 
 CLOSED = fails(grpc.StatusCode.INTERNAL, "[INVALID_HANDLE.SESSION_CLOSED] The handle 0 is invalid. Session was closed.")
@@ -75,10 +77,9 @@ def test_results_of_many_megabytes_come_back(server: Server) -> None:
 def test_tasks_that_are_too_large_for_a_request_are_several_jobs(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from destination_datalake.spark.connect.jobs import rows
 
     backend = started(server)
-    monkeypatch.setattr(rows.jobs_of, "__defaults__", (1,))
+    monkeypatch.setattr(jobs.jobs_of, "__defaults__", (1,))
 
     assert backend.run(doubled, [1, 2, 3]) == [2, 4, 6]
     assert server.partitions[-3:] == [1, 1, 1]
@@ -261,3 +262,32 @@ def test_what_is_no_address_is_told_before_anything_is_sent(address: str) -> Non
         ConnectBackend(Endpoint(address, None), ExecutorPython(), {}).start()
 
     assert refused.value.failure.type == "config_error"
+
+
+def config(**spark: Any) -> Config:
+    return Config.parse(options(spark=spark))
+
+
+def test_messages_name_the_server_without_its_parameters() -> None:
+    spark = config(remote="sc://lake:15002/;use_ssl=true").spark
+
+    assert Endpoint.of(spark).name == "the Spark Connect server sc://lake:15002"
+
+
+def test_a_check_opens_a_session_and_ends_it() -> None:
+    with Server(version="4.0.5", token="open-sesame") as server:
+        assert server_version(config(remote=server.url, token="open-sesame")) == "4.0.5"
+
+        assert server.released == server.sessions
+        assert "ExecutePlan" not in server.calls
+
+
+def test_a_check_tells_a_wrong_token_and_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "_CHECK_SECONDS", 0.1)
+    with Server(token="open-sesame") as server, pytest.raises(SparkFailed, match=r"Correct spark\.token"):
+        server_version(config(remote=server.url, token="guess"))
+
+    with pytest.raises(SparkFailed, match="did not answer") as unreachable:
+        server_version(config(remote=server.url))
+
+    assert unreachable.value.failure.type == "transient_error"

@@ -6,9 +6,8 @@ import grpc
 import pytest
 from pyspark.errors.exceptions.connect import SparkConnectException, SparkConnectGrpcException
 
-from destination_datalake.spark.connect.failure import Meaning, meaning, unusable
-from destination_datalake.spark.connect.jobs.values import InvalidResults
-from destination_datalake.spark.connect.progress import NoExecutors
+from destination_datalake.spark.connect.failure import Meaning, NoExecutors, meaning, unusable
+from destination_datalake.spark.connect.values import InvalidResults
 
 SERVER = "the Spark Connect server sc://spark:15002"
 

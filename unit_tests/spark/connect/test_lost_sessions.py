@@ -10,11 +10,10 @@ from typing import Any
 import grpc
 import pytest
 
+from destination_datalake.spark.backend import SparkFailed
 from destination_datalake.spark.connect import backend as backends
-from destination_datalake.spark.connect.backend import ConnectBackend
-from destination_datalake.spark.connect.endpoint import Endpoint
+from destination_datalake.spark.connect.backend import ConnectBackend, Endpoint
 from destination_datalake.spark.executors.python import ExecutorPython
-from destination_datalake.spark.failure import SparkFailed
 from unit_tests.spark.connect.server import Server, fails
 
 CLOSED = fails(grpc.StatusCode.INTERNAL, "[INVALID_HANDLE.SESSION_CLOSED] The handle 0 is invalid. Session was closed.")

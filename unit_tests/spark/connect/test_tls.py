@@ -18,10 +18,9 @@ from unit_tests.spark.connect.server import Server
 
 CLIENT = """
 import sys
-from destination_datalake.spark.connect.connection import connect
-from destination_datalake.spark.connect.endpoint import Endpoint
+from destination_datalake.spark.connect.session import connect
 url, token = sys.argv[1:]
-session = connect(Endpoint(url, token or None), retry_seconds=0)
+session = connect(url, token or None, retry_seconds=0)
 try:
     print(session.version)
 except Exception as error:

@@ -1,34 +1,191 @@
-"""The archive for executors: the same bytes for the same files, kept where nobody else can change it."""
+"""The archive for executors: all that work there imports, and little else; the same bytes for the same files."""
 
 from __future__ import annotations
 
+import ast
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
-from time import time_ns
 
 import pytest
+from packaging.requirements import Requirement
 
-from destination_datalake.spark.executors.archive import packed
-from destination_datalake.spark.executors.contents import Contents, PackedFile
+import destination_datalake
+from destination_datalake.aws.access import AccessKeys, AwsAccess
+from destination_datalake.spark.executors.archive import (
+    DISTRIBUTIONS,
+    FOR_JSON_LINES,
+    Contents,
+    PackedFile,
+    archive,
+    build,
+    contents,
+)
 from destination_datalake.spark.executors.python import MINOR_VERSION, WORKER_ENVIRONMENT
+from integration_tests.aws.server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, AwsServer
+
+PACKAGE = Path(destination_datalake.__file__).parent
+ROOMS = ("files", "records", "rejects")
+"""The rooms whose modules run on executors."""
+
+MIB = 1024 * 1024
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The user's folder for what can be made again."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "destination-datalake"
+@pytest.fixture(scope="module")
+def everything() -> Contents:
+    return contents(with_json_lines=True)
 
 
-@pytest.fixture
-def scratch(tmp_path: Path) -> Path:
-    folder = tmp_path / "scratch"
-    folder.mkdir()
-    return folder
+def imported(module: Path) -> Iterator[str]:
+    """Names of modules that a module imports, also inside of functions, but not for types alone."""
+    tree = ast.parse(module.read_text())
+    for_types = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if id(node) in for_types:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names))
+
+
+def file_of(module: str) -> Path | None:
+    path = PACKAGE.parent.joinpath(*module.split("."))
+    return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.exists()), None)
+
+
+def libraries_of_executors() -> set[str]:
+    """Top-level names that are not the connector's or Python's, imported by all that work on executors can reach."""
+    waiting = [file for room in ROOMS for file in (PACKAGE / room).rglob("*.py")]
+    seen, found = set(waiting), set()
+    while waiting:
+        for name in imported(waiting.pop()):
+            if name.partition(".")[0] != PACKAGE.name:
+                found.add(name.partition(".")[0])
+            elif (file := file_of(name)) is not None and file not in seen:
+                seen.add(file)
+                waiting.append(file)
+    return found - sys.stdlib_module_names
+
+
+def test_every_library_that_work_on_executors_imports_is_sent(everything: Contents) -> None:
+    sent = {file.path.split("/")[0].split(".")[0] for file in everything.files}
+
+    assert libraries_of_executors() - sent == set()
+
+
+def test_whatever_a_library_requires_is_sent_too() -> None:
+    sent = {*DISTRIBUTIONS, *FOR_JSON_LINES}
+    required = [Requirement(text) for name in sent for text in metadata.requires(name) or ()]
+    needed = {each.name for each in required if each.marker is None or each.marker.evaluate({"extra": ""})}
+
+    assert needed - sent == set()
+
+
+def test_duckdb_is_sent_only_where_json_lines_are_written(everything: Contents) -> None:
+    without = contents(with_json_lines=False)
+
+    assert not any("duckdb" in file.path for file in without.files)
+    assert any(file.path.startswith("_duckdb.") for file in everything.files)
+    assert without.fingerprint != everything.fingerprint
+
+
+def test_neither_pyspark_nor_what_only_the_driver_needs_is_sent(everything: Contents) -> None:
+    sent = {file.path.split("/")[0] for file in everything.files}
+
+    assert sent.isdisjoint({"pyspark", "py4j", "pyiceberg", "airbyte_cdk", "pandas", "awswrangler", "pydantic"})
+    services = {file.path.split("/")[2] for file in everything.files if file.path.startswith("botocore/data/")}
+    assert {"s3", "sts"} <= services
+    assert services.isdisjoint({"glue", "ec2", "lakeformation"})
+
+
+def test_the_packages_stay_small(everything: Contents) -> None:
+    assert sum(file.source.stat().st_size for file in everything.files) < 240 * MIB
+
+
+def test_a_change_of_the_connector_changes_the_fingerprint(
+    everything: Contents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = tmp_path / PACKAGE.name
+    shutil.copytree(PACKAGE, changed, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(destination_datalake, "__file__", str(changed / "__init__.py"))
+    before = contents(with_json_lines=True).fingerprint
+    with (changed / "errors.py").open("a") as module:
+        module.write("\n")
+
+    after = contents(with_json_lines=True).fingerprint
+
+    assert before == everything.fingerprint
+    assert after != before
+
+
+WORK = """
+import sys
+from pathlib import Path
+sys.path[:0] = [sys.argv[1]]
+
+from destination_datalake.aws.access import AwsAccess
+from destination_datalake.files.encode import encode
+from destination_datalake.files.plan import FilePlan
+from destination_datalake.files.segments import LocalFile, StagedSegment
+from destination_datalake.files.tasks import EncodeTask, EncodeUnit
+from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.rejects.location import RejectLocation
+from destination_datalake.schema.types import Date, Field, Int64, String
+
+segment = Path(sys.argv[3])
+columns = (Field("id", "id", Int64()), Field("day", "day", Date()), Field("text", "text", String()))
+stream, rejects = StreamId(None, "orders"), RejectLocation("s3://lake/_errors", "run", "2026-11-21", "shop", "orders")
+for format, codec in (("parquet", "ZSTD"), ("jsonl", "GZIP")):
+    plan = FilePlan(format=format, codec=codec, columns=columns, field_ids={}, folder=f"s3://lake/{format}",
+                    deferred=False, target_bytes=1_000_000, generation=None, sync_id=None)
+    unit = EncodeUnit(stream, "b", (StagedSegment(LocalFile(str(segment)), segment.stat().st_size),), plan, rejects)
+    [result] = encode([EncodeTask((unit,), AwsAccess("us-east-1", endpoint_url=sys.argv[2]))])
+    print(format, [file.rows for file in result.files], result.counts.refused)
+
+import pyarrow.parquet, destination_datalake.files.rewrite, destination_datalake.files.compact
+foreign = {m.__file__ for m in list(sys.modules.values()) if "site-packages" in str(getattr(m, "__file__", ""))}
+print(sorted(foreign))
+"""
+
+
+def test_work_runs_on_the_packages_and_python_s_standard_library_alone(everything: Contents, tmp_path: Path) -> None:
+    # Given the packages as they are unpacked on an executor, and records of which one is refused
+    packages = tmp_path / "packages"
+    for file in everything.files:
+        target = packages / file.path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(file.source, target)
+        except OSError:
+            shutil.copyfile(file.source, target)
+    lines = tmp_path / "segment"
+    line = '{"type":"RECORD","record":{"stream":"orders","data":%s,"emitted_at":1700000000000}}\n'
+    lines.write_text(line % '{"id": 1, "day": "2026-11-21", "text": "x"}' + line % '{"id": 2}' + line % "[]")
+
+    with AwsServer() as aws:
+        keys = AccessKeys(ACCESS_KEY_ID, SECRET_ACCESS_KEY)
+        AwsAccess("us-east-1", keys, aws.endpoint_url).client("s3").create_bucket(Bucket="lake")
+
+        # When a Python without any packages of its own runs a task of each format
+        command = [sys.executable, "-I", "-S", "-c", WORK, str(packages), aws.endpoint_url, str(lines)]
+        environment = {"AWS_ACCESS_KEY_ID": ACCESS_KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET_ACCESS_KEY}
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+
+    # Then files and rejects are written
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines() == ["parquet [2] 1", "jsonl [2] 1", "[]"]
 
 
 def content(folder: Path, text: str = "x = 1\n", fingerprint: str = "0123456789abcdef") -> Contents:
@@ -38,83 +195,57 @@ def content(folder: Path, text: str = "x = 1\n", fingerprint: str = "0123456789a
     return Contents((PackedFile("lake/module.py", folder / "module.py"),), fingerprint)
 
 
-def test_the_archive_has_the_launcher_and_the_packages(tmp_path: Path, scratch: Path, cache: Path) -> None:
-    made = packed(content(tmp_path / "a"), scratch)
+def test_the_archive_has_the_launcher_and_the_packages(tmp_path: Path) -> None:
+    made = tmp_path / "made"
 
-    assert made.path == cache / "executors-0123456789abcdef.tar.gz"
-    assert made.bytes == made.path.stat().st_size
-    with tarfile.open(made.path) as tar:
+    build(content(tmp_path / "a"), made)
+
+    with tarfile.open(made) as tar:
         assert [(member.name, member.mode) for member in tar] == [
             ("bin/python", 0o755),
             ("packages/lake/module.py", 0o644),
         ]
 
 
-def test_the_same_files_make_the_same_bytes_wherever_and_whenever(tmp_path: Path, scratch: Path) -> None:
-    first = packed(content(tmp_path / "a", fingerprint="1" * 16), scratch)
-    later = content(tmp_path / "b", fingerprint="2" * 16)
+def test_the_same_files_make_the_same_bytes_wherever_and_whenever(tmp_path: Path) -> None:
+    build(content(tmp_path / "a"), tmp_path / "first")
+    later = content(tmp_path / "b")
     os.utime(later.files[0].source, (1, 1))
-    second = packed(later, scratch)
+    build(later, tmp_path / "second")
 
-    assert first.path.read_bytes() == second.path.read_bytes()
-
-
-def test_an_archive_is_built_once(tmp_path: Path, scratch: Path) -> None:
-    built = packed(content(tmp_path / "a"), scratch).path
-    first = built.stat().st_ino
-
-    assert packed(content(tmp_path / "a", "never read"), scratch).path.stat().st_ino == first
+    assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
 
 
-def test_an_archive_that_others_could_have_changed_is_built_again(tmp_path: Path, scratch: Path) -> None:
-    path = packed(content(tmp_path / "a"), scratch).path
-    path.write_bytes(b"code of somebody else")
-    path.chmod(0o666)
-
-    assert packed(content(tmp_path / "a"), scratch).path.read_bytes() != b"code of somebody else"
-
-
-def test_a_user_without_a_cache_gets_the_archive_among_temporary_files(
-    tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nowhere = tmp_path / "file"
-    nowhere.touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(nowhere))
-
-    assert packed(content(tmp_path / "a"), scratch).path.parent == scratch
-
-
-def test_a_build_that_fails_leaves_nothing(tmp_path: Path, scratch: Path, cache: Path) -> None:
+def test_a_build_that_fails_leaves_nothing(tmp_path: Path) -> None:
     lost = Contents((PackedFile("lake/module.py", tmp_path / "missing"),), "0123456789abcdef")
 
     with pytest.raises(FileNotFoundError):
-        packed(lost, scratch)
+        build(lost, tmp_path / "archive")
 
-    assert [*cache.iterdir(), *scratch.iterdir()] == []
-
-
-def test_archives_that_were_not_used_for_a_month_are_removed(tmp_path: Path, scratch: Path, cache: Path) -> None:
-    old = packed(content(tmp_path / "a", fingerprint="1" * 16), scratch).path
-    os.utime(old, (1, 1))
-
-    packed(content(tmp_path / "a", fingerprint="2" * 16), scratch)
-
-    assert [path.name for path in cache.iterdir()] == ["executors-2222222222222222.tar.gz"]
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_of_many_archives_those_used_last_are_kept(tmp_path: Path, scratch: Path, cache: Path) -> None:
-    for number in range(10):
-        os.utime(packed(content(tmp_path / "a", fingerprint=f"{number:016}"), scratch).path, ns=(0, time_ns() + number))
+def test_an_archive_that_comes_with_the_image_is_not_built_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared, scratch = tmp_path / "share" / "destination-datalake", tmp_path / "scratch"
+    shared.mkdir(parents=True)
+    scratch.mkdir()
+    of_image = shared / contents(with_json_lines=False).name
+    of_image.write_bytes(b"archive")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
 
-    assert sorted(path.name for path in cache.iterdir()) == [f"executors-{n:016}.tar.gz" for n in range(2, 10)]
+    assert archive(scratch, with_json_lines=False) == of_image
+    assert list(scratch.iterdir()) == []
 
 
 @pytest.fixture
-def launcher(tmp_path: Path, scratch: Path) -> Path:
+def launcher(tmp_path: Path) -> Path:
     """The archive's launcher, as unpacked in a folder whose name has a space."""
     folder = tmp_path / "work dir" / "destination-datalake"
     folder.mkdir(parents=True)
-    subprocess.run(["tar", "-xzf", packed(content(tmp_path / "a"), scratch).path, "-C", folder], check=True)
+    build(content(tmp_path / "a"), tmp_path / "archive")
+    subprocess.run(["tar", "-xzf", tmp_path / "archive", "-C", folder], check=True)
     return folder / "bin" / "python"
 
 

@@ -34,8 +34,8 @@ from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit, No
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.location import RejectLocation
 from destination_datalake.schema.types import Field, Int64
-from destination_datalake.spark.connect.jobs.values import decode, result_type
-from destination_datalake.spark.connect.jobs.values import encode as encoded
+from destination_datalake.spark.connect.values import decode, result_type
+from destination_datalake.spark.connect.values import encode as encoded
 from destination_datalake.spark.executors.credentials import ExecutorAccess
 from unit_tests.tables.jobs import InProcess
 

@@ -1,12 +1,29 @@
-"""What Spark is told to start Python with on executors."""
+"""The Python of executors: which it is, work that tells what it lacks, and what a user reads of that."""
 
 from __future__ import annotations
 
+import base64
+import json
+import subprocess
 import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
 
+import pyspark
 import pytest
 
-from destination_datalake.spark.executors.python import ExecutorPython
+import destination_datalake
+from destination_datalake.spark.executors.preflight import MARK, check_then_run
+from destination_datalake.spark.executors.python import (
+    MINOR_VERSION,
+    ExecutorPython,
+    difference,
+    expected,
+    on_executors,
+)
 
 
 @pytest.mark.parametrize(
@@ -21,3 +38,168 @@ def test_executors_start_the_python_that_the_option_means(option: str, interpret
     python = ExecutorPython(option)
 
     assert (python.interpreter, python.is_packed) == (interpreter, packed)
+
+
+SAME, PACK, PATH = ExecutorPython(), ExecutorPython("pack"), ExecutorPython("/opt/lake/bin/python")
+VERSION = expected(ExecutorPython())["version"]
+
+SPARK = sorted((Path(pyspark.__file__).parent / "python" / "lib").glob("*.zip"))
+"""All that Spark itself brings to an executor's Python."""
+
+EXECUTOR = """
+import base64, pickle, sys
+sys.path[:0] = sys.argv[1:]
+print([*pickle.loads(base64.b64decode(sys.stdin.read()))([1, 2])])
+"""
+"""A Python that unpickles what it is sent, as a worker of Spark does, and runs it."""
+
+
+def doubled(numbers: Iterable[int], *, times: int = 2) -> Iterator[int]:
+    yield from (number * times for number in numbers)
+
+
+def sent(work: Any) -> str:
+    from pyspark.cloudpickle import dumps
+
+    return base64.b64encode(dumps(work)).decode()  # type: ignore[no-untyped-call]
+
+
+def executed(work: Any, *path: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-I", "-S", "-c", EXECUTOR, *map(str, (*SPARK, *path))]
+    return subprocess.run(command, input=sent(work), capture_output=True, text=True, timeout=60)
+
+
+def facts(error: str) -> dict[str, str]:
+    found: dict[str, str] = json.loads(error[error.index(MARK) :].strip().removeprefix(MARK))
+    return found
+
+
+@pytest.mark.parametrize("python", [ExecutorPython(), PACK])
+@pytest.mark.parametrize(("work", "results"), [(doubled, [2, 4]), (partial(doubled, times=3), [3, 6])])
+def test_an_executor_like_the_driver_does_the_work(python: ExecutorPython, work: Any, results: list[int]) -> None:
+    assert list(on_executors(work, python)([1, 2])) == results
+
+
+def test_a_python_without_the_connector_says_so_before_it_unpickles_the_work() -> None:
+    from destination_datalake.files.encode import encode
+
+    ended = executed(on_executors(encode, ExecutorPython()))
+
+    assert ended.stdout == ""
+    assert facts(ended.stderr)["missing"] == "destination-datalake"
+    assert facts(ended.stderr)["interpreter"] == sys.executable
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fact", "value"),
+    [
+        ({"version": "9.9.9"}, "version", VERSION),
+        ({"version": VERSION, "abi": "cpython-311-aarch64-linux-gnu"}, "abi", sysconfig.get_config_var("SOABI")),
+    ],
+)
+def test_an_executor_that_differs_names_what_it_has(wanted: dict[str, str], fact: str, value: str) -> None:
+    with pytest.raises(RuntimeError) as raised:
+        check_then_run(b"", wanted, [])
+
+    assert facts(str(raised.value))[fact] == value
+
+
+def test_packages_that_cannot_be_loaded_are_named_with_the_machine(tmp_path: Path) -> None:
+    # Given the connector on a machine where Arrow's library lacks what it is linked with
+    (tmp_path / "pyarrow.py").write_text("raise ImportError('libm.so.6: version GLIBC_2.28 not found')")
+    described = tmp_path / f"destination_datalake-{VERSION}.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text(f"Metadata-Version: 2.1\nName: destination-datalake\nVersion: {VERSION}\n")
+
+    # When it is sent work
+    ended = executed(on_executors(doubled, PACK), tmp_path, Path(destination_datalake.__file__).parent.parent)
+
+    # Then it says what fails to load, and which C library it has
+    assert "libm.so.6: version GLIBC_2.28 not found (" in facts(ended.stderr)["unusable"]
+
+
+def test_only_packages_that_are_sent_must_fit_the_executor_s_abi() -> None:
+    assert "abi" not in expected(ExecutorPython())
+    assert expected(PACK)["abi"] == sysconfig.get_config_var("SOABI")
+
+
+HERE = {"host": "worker-7", "interpreter": "/opt/lake/bin/python"}
+
+
+def told(**facts: str) -> str:
+    """The text of a job that failed because of what an executor found."""
+    return (
+        "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
+        f"RuntimeError: {MARK}{json.dumps(HERE | facts)}\n SQLSTATE: 38000\n\tat org.apache.spark"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "python", "words"),
+    [
+        (told(missing="destination-datalake"), PATH, "have no connector: /opt/lake/bin/python on worker-7"),
+        (told(missing="destination-datalake"), SAME, "or set it to pack"),
+        (told(version="9.9.9"), SAME, "another version of the connector: /opt/lake/bin/python on worker-7 has 9.9.9"),
+        (
+            told(abi="cpython-311-aarch64-linux-gnu"),
+            PACK,
+            "/opt/lake/bin/python on worker-7 is cpython-311-aarch64",
+        ),
+        (told(unusable="GLIBC_2.28 not found (x86_64, glibc 2.26)"), PACK, "worker-7 says GLIBC_2.28 not found"),
+        (
+            "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9 than that in driver: 3.11, PySpark",
+            SAME,
+            f"Executors run Python 3.9 and the connector Python {MINOR_VERSION}",
+        ),
+        (
+            "[PYTHON_VERSION_MISMATCH] Python in worker has different version (3, 9) than that in driver 3.11",
+            PACK,
+            f"Install Python {MINOR_VERSION} on them, or run the connector with theirs",
+        ),
+        (
+            'java.io.IOException: Cannot run program "/opt/lake/bin/python": error=2, No such file or directory\n\tat',
+            PATH,
+            "cannot start /opt/lake/bin/python: No such file or directory. Set spark.python to",
+        ),
+        (
+            'Cannot run program "./destination-datalake/bin/python" (in directory "/w/1"): error=13, Permission denied',
+            PACK,
+            f"Permission denied. Executors need /bin/sh and Python {MINOR_VERSION}",
+        ),
+        (
+            "org.apache.spark.SparkException: \nError from python worker:\n  /opt/lake/bin/python: Error while finding "
+            "module specification for 'destination_datalake.spark.worker_daemon' (ModuleNotFoundError: No module named "
+            "'destination_datalake')\nPYTHONPATH was:",
+            PATH,
+            "no connector in /opt/lake/bin/python: destination_datalake is missing there",
+        ),
+        ("ModuleNotFoundError: No module named 'pyarrow'", PATH, "pyarrow is missing there. Install destination-"),
+        ("ModuleNotFoundError: No module named 'pyarrow'", SAME, "no connector in the Python that they run: pyarrow"),
+        (
+            "Error from python worker:\n  ./destination-datalake/bin/python: 16: exec: python3: not found\nPYTHONPATH",
+            PACK,
+            "exec: python3: not found. Executors need /bin/sh and Python",
+        ),
+        (MARK + "{cut off", PATH, "Executors cannot run the connector in /opt/lake/bin/python on an executor"),
+    ],
+)
+def test_what_differs_is_said_with_where_and_what_helps(text: str, python: ExecutorPython, words: str) -> None:
+    message = difference(text, python)
+
+    assert message is not None
+    assert words in message
+    assert message.startswith("Executors ")
+    assert message.endswith(".")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "java.lang.OutOfMemoryError: Java heap space",
+        "ModuleNotFoundError: No module named 'orders'",
+        "destination-datalake executor: lost",
+    ],
+)
+def test_errors_of_other_kinds_are_nobody_s_difference(text: str) -> None:
+    assert difference(text, SAME) is None

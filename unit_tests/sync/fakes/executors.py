@@ -12,8 +12,7 @@ from destination_datalake.files.segments import LocalFile, StagedObject, StagedS
 from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit, NotEncoded, UnitResult
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.counts import RejectCounts
-from destination_datalake.spark.backend import JobsProgress
-from destination_datalake.spark.failure import SparkFailed
+from destination_datalake.spark.backend import JobsProgress, SparkFailed
 
 _ID = re.compile(rb'"id":(\d+)')
 

@@ -12,11 +12,11 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from functools import cache, partial
 from types import EllipsisType, NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-_Result = TypeVar("_Result")
+from destination_datalake.spark.backend import Consume, Result
 
 _PLAIN = frozenset((NoneType, bool, int, float, bytes))
 
@@ -30,6 +30,14 @@ def answers(work: Callable[[Iterable[Any]], Iterable[Any]], tasks: Iterable[Any]
     results = list(work(tasks))
     if results:
         yield encode(results)
+
+
+def consume_partitions(
+    consume: Consume[Result], partitions: Iterable[tuple[int, Iterator[bytes]]]
+) -> Iterator[tuple[int, bytes]]:
+    """Consume the partitions of a shuffle, on an executor; yield the results of each, encoded."""
+    for number, payloads in partitions:
+        yield number, encode(list(consume(number, payloads)))
 
 
 def encode(results: Sequence[Any]) -> bytes:

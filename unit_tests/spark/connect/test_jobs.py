@@ -1,7 +1,10 @@
-"""Tasks and results on their way through Spark Connect."""
+"""Jobs of Spark Connect: tasks, results and functions on their way, and where Spark's shuffle sends a key."""
 
 from __future__ import annotations
 
+import base64
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import pairwise
@@ -12,8 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.spark.connect.jobs import mapping, rows, values
-from destination_datalake.spark.connect.jobs.consuming import consume_partitions
+from destination_datalake.spark.connect import jobs, mapping, values
+from destination_datalake.spark.connect.jobs import shipped, shuffle_keys
+from destination_datalake.spark.connect.mapping import Shipped
+from destination_datalake.spark.connect.values import consume_partitions
+from destination_datalake.spark.executors import preflight
+from destination_datalake.spark.executors.python import ExecutorPython
+from unit_tests.spark.connect import shipped_example
 
 
 def range_of(*partitions: Iterable[int]) -> Iterator[pa.RecordBatch]:
@@ -33,11 +41,11 @@ def collected(batches: Iterable[pa.RecordBatch]) -> pa.Table:
 
 @given(st.lists(st.tuples(st.text(), st.integers(0, 3)), min_size=1, max_size=5))
 def test_results_come_back_by_the_number_of_their_task(tasks: list[tuple[str, int]]) -> None:
-    packed = rows.packed(tasks)
+    packed = jobs.packed(tasks)
 
     table = collected(mapping.run_tasks(partial(values.answers, repeated), packed, range_of(range(len(tasks)))))
 
-    assert rows.results(table, str) == {number: [text] * times for number, (text, times) in enumerate(tasks)}
+    assert jobs.results_of(table, str) == {number: [text] * times for number, (text, times) in enumerate(tasks)}
 
 
 @pytest.mark.parametrize("size", [0, 1, mapping._ROW_BYTES - 100, mapping._ROW_BYTES, 3 * mapping._ROW_BYTES + 1])
@@ -45,7 +53,7 @@ def test_a_result_of_any_size_travels_in_rows_of_at_most_a_mebibyte(size: int) -
     table = collected(mapping.result_rows(7, values.encode([bytes(size)])))
 
     assert max(len(data.as_py()) for data in table.column("data")) <= mapping._ROW_BYTES
-    assert rows.results(table, bytes) == {7: [bytes(size)]}
+    assert jobs.results_of(table, bytes) == {7: [bytes(size)]}
 
 
 def test_rows_in_any_order_are_put_together() -> None:
@@ -53,23 +61,23 @@ def test_rows_in_any_order_are_put_together() -> None:
 
     turned = table.take(list(range(table.num_rows))[::-1])
 
-    assert rows.results(turned, bytes) == rows.results(table, bytes)
+    assert jobs.results_of(turned, bytes) == jobs.results_of(table, bytes)
 
 
 def test_a_result_that_lacks_a_row_is_refused() -> None:
     table = collected(mapping.result_rows(0, values.encode([bytes(2 * mapping._ROW_BYTES)])))
 
     with pytest.raises(values.InvalidResults, match="2 of 3 parts"):
-        rows.results(table.slice(0, 2), bytes)
+        jobs.results_of(table.slice(0, 2), bytes)
 
 
 @given(st.lists(st.binary(min_size=1, max_size=20), max_size=30), st.integers(1, 60))
 def test_tasks_are_split_into_jobs_only_where_a_request_would_be_too_large(tasks: list[bytes], limit: int) -> None:
-    jobs = list(rows.jobs_of(tasks, limit))
+    split = list(jobs.jobs_of(tasks, limit))
 
-    assert [task for job in jobs for task in job] == tasks
-    assert all(sum(map(len, job)) <= limit or len(job) == 1 for job in jobs)
-    assert all(sum(map(len, one)) + len(next_one[0]) > limit for one, next_one in pairwise(jobs))
+    assert [task for job in split for task in job] == tasks
+    assert all(sum(map(len, job)) <= limit or len(job) == 1 for job in split)
+    assert all(sum(map(len, one)) + len(next_one[0]) > limit for one, next_one in pairwise(split))
 
 
 def test_a_task_is_unpickled_only_when_the_work_asks_for_it() -> None:
@@ -81,7 +89,7 @@ def test_a_task_is_unpickled_only_when_the_work_asks_for_it() -> None:
         raise RuntimeError("this Python has no connector")
 
     with pytest.raises(RuntimeError, match="no connector"):
-        list(mapping.run_tasks(refuse, rows.packed([Unknown()]), range_of([0])))
+        list(mapping.run_tasks(refuse, jobs.packed([Unknown()]), range_of([0])))
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.binary(max_size=5)), max_size=20))
@@ -97,7 +105,7 @@ def test_each_partition_of_a_shuffle_is_consumed_once_with_all_its_payloads(
     keys = [10, 11, 12, 13, 14]
     shuffled = [
         row
-        for batch in mapping.produce_rows(produce, rows.packed([payloads]), keys, range_of([0]))
+        for batch in mapping.produce_rows(produce, jobs.packed([payloads]), keys, range_of([0]))
         for row in batch.to_pylist()
     ]
     assert all(row["key"] == keys[row["number"]] for row in shuffled)
@@ -120,3 +128,52 @@ def test_each_partition_of_a_shuffle_is_consumed_once_with_all_its_payloads(
 def test_a_partition_of_a_probe_has_one_row_if_it_has_any_input() -> None:
     assert [batch.num_rows for batch in mapping.warm_up(lambda _: (), range_of(range(5), range(3)))] == [1]
     assert list(mapping.warm_up(lambda _: (), range_of([]))) == []
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 7, 200])
+def test_there_is_one_key_for_each_partition(partitions: int) -> None:
+    assert len(set(shuffle_keys(partitions))) == partitions
+
+
+def test_keys_are_the_first_numbers_that_spark_hashes_to_their_partitions() -> None:
+    # SELECT pmod(hash(int(id)), 4) FROM range(13), Spark 4.3
+    partitions_of_numbers = [3, 3, 2, 3, 2, 2, 1, 3, 3, 1, 2, 3, 0]
+
+    assert shuffle_keys(4) == [partitions_of_numbers.index(partition) for partition in range(4)]
+
+
+BARE = """
+import base64, pickle, sys
+sys.modules["pyspark"] = None
+function = pickle.loads(base64.b64decode(sys.stdin.read()))
+assert not {"destination_datalake", "cloudpickle"} & set(sys.modules)
+try:
+    print(list(function([3, 4])))
+except RuntimeError as error:
+    print(error)
+"""
+"""A Python with nothing but its standard library, as executors have that were not prepared."""
+
+
+def elsewhere(function: object) -> str:
+    from pyspark.serializers import CloudPickleSerializer
+
+    sent = base64.b64encode(CloudPickleSerializer().dumps(function))  # type: ignore[no-untyped-call]
+    command = [sys.executable, "-I", "-S", "-c", BARE]
+    done = subprocess.run(command, input=sent.decode(), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_an_executor_without_the_connector_says_so() -> None:
+    told = elsewhere(shipped(partial(map, str), ExecutorPython()))
+
+    assert told.startswith(preflight.MARK)
+    assert '"missing": "destination-datalake"' in told
+
+
+def test_a_function_takes_functions_along_that_are_sent_as_it_is() -> None:
+    work = Shipped(shipped_example.added, 10)
+
+    assert elsewhere(Shipped(shipped_example.applied, work)) == "[13, 14]\n"
+    assert list(Shipped(shipped_example.applied, work)([3, 4])) == [13, 14]

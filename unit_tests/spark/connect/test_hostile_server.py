@@ -11,10 +11,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.connect.proto import base_pb2, expressions_pb2, types_pb2
 
-from destination_datalake.spark.connect.backend import ConnectBackend
-from destination_datalake.spark.connect.endpoint import Endpoint
+from destination_datalake.spark.backend import JobFailed
+from destination_datalake.spark.connect.backend import ConnectBackend, Endpoint
 from destination_datalake.spark.executors.python import ExecutorPython
-from destination_datalake.spark.failure import JobFailed
 from unit_tests.spark.connect.server import Partitions, Server
 
 

@@ -1,27 +1,30 @@
 """Jobs as DataFrames: ranges of numbers, functions over Arrow batches, and shuffles of payloads.
 
-There are no relations with data of the client's: servers older than the client refuse them.
+Tasks and results travel as bytes in rows; `connect.mapping` is the executors' side. There are no relations with data of
+the client's: servers older than the client refuse them.
 """
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import struct
-from collections.abc import Callable, Iterable, Sequence
-from itertools import count
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import mmh3
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
-from destination_datalake.spark.connect.jobs import mapping, rows
-from destination_datalake.spark.connect.jobs.shipping import Shipped
-from destination_datalake.spark.connect.jobs.values import InvalidResults
-from destination_datalake.spark.executors import arrival
-from destination_datalake.spark.executors.python import ExecutorPython
-from destination_datalake.spark.executors.work import expected
+from destination_datalake.spark.connect import mapping
+from destination_datalake.spark.connect.mapping import Shipped
+from destination_datalake.spark.connect.values import InvalidResults, decode
+from destination_datalake.spark.executors import preflight
+from destination_datalake.spark.executors.python import ExecutorPython, expected
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
 
@@ -40,13 +43,16 @@ _PAYLOADS = StructType(
     [StructField("key", IntegerType()), StructField("number", IntegerType()), StructField("data", BinaryType())]
 )
 
+JOB_BYTES = 48 * 1024 * 1024
+"""The most bytes of tasks in one job: a request may have 128 MiB (spark.connect.grpc.maxInboundMessageSize)."""
+
 _PROBED_ROWS = 1 << 16
 _HASH_SEED = 42
 
 
 def shipped(work: Callable[[Iterable[Any]], Iterable[Any]], python: ExecutorPython) -> OnExecutors:
     """Return `work`, which is a function of a module, or a partial one, for executors to compare themselves first."""
-    return Shipped(arrival.arrive, pickle.dumps(work), expected(python))
+    return Shipped(preflight.check_then_run, pickle.dumps(work), expected(python))
 
 
 def run(session: SparkSession, work: OnExecutors, tasks: Sequence[bytes], kind: Any) -> list[Any]:
@@ -55,7 +61,7 @@ def run(session: SparkSession, work: OnExecutors, tasks: Sequence[bytes], kind: 
     `work` yields bytes (`values.answers`). Raises what PySpark raises, and InvalidResults.
     """
     mapper = Shipped(mapping.run_tasks, work, tasks)
-    results = rows.results(_numbers(session, len(tasks)).mapInArrow(mapper, _RESULTS).toArrow(), kind)
+    results = results_of(_numbers(session, len(tasks)).mapInArrow(mapper, _RESULTS).toArrow(), kind)
     if results.keys() != set(range(len(tasks))):
         raise InvalidResults(f"Spark's answer has the results of {len(results)} of {len(tasks)} tasks.")
     return [result for number in range(len(tasks)) for result in results[number]]
@@ -73,7 +79,7 @@ def exchange(
     mapper = Shipped(mapping.produce_rows, produce, tasks, shuffle_keys(partitions))
     payloads = _numbers(session, len(tasks)).mapInArrow(mapper, _PAYLOADS)
     shuffled = payloads.repartition(partitions, "key").sortWithinPartitions("number")
-    results = rows.results(shuffled.mapInArrow(Shipped(mapping.consume_rows, consume), _RESULTS).toArrow(), kind)
+    results = results_of(shuffled.mapInArrow(Shipped(mapping.consume_rows, consume), _RESULTS).toArrow(), kind)
     return [result for number in sorted(results) for result in results[number]]
 
 
@@ -86,6 +92,37 @@ def probe(session: SparkSession, work: OnExecutors) -> int:
     return int(table.num_rows)
 
 
+def packed(tasks: Sequence[Any]) -> list[bytes]:
+    """Return each task as bytes, which executors unpack one by one."""
+    return [zlib.compress(pickle.dumps(task), 1) for task in tasks]
+
+
+def jobs_of(tasks: Sequence[bytes], limit: int = JOB_BYTES) -> Iterator[Sequence[bytes]]:
+    """Yield the tasks in as many jobs as the size of a request asks for: one, unless they are huge or many."""
+    start, size = 0, 0
+    for number, task in enumerate(tasks):
+        if size and size + len(task) > limit:
+            yield tasks[start:number]
+            start, size = number, 0
+        size += len(task)
+    if size:
+        yield tasks[start:]
+
+
+def results_of(table: pa.Table, kind: Any) -> dict[int, list[Any]]:
+    """Return the results by number, of the rows of a job, each of the type `kind`. Raises InvalidResults."""
+    parts: dict[int, dict[int, bytes]] = defaultdict(dict)
+    expected: dict[int, int] = {}
+    for number, part, count, data in zip(*(table.column(i).to_pylist() for i in range(4)), strict=True):
+        parts[number][part] = data
+        expected[number] = count
+    for number, found in parts.items():
+        if found.keys() != set(range(expected[number])):
+            raise InvalidResults(f"{len(found)} of {expected[number]} parts of the results of task {number}")
+    joined = {number: b"".join(found[part] for part in sorted(found)) for number, found in sorted(parts.items())}
+    return {number: decode(data, kind) if data else [] for number, data in joined.items()}
+
+
 def shuffle_keys(partitions: int) -> list[int]:
     """Return for each partition a number that Spark's shuffle sends there, so that no two share a Spark task.
 
@@ -93,7 +130,7 @@ def shuffle_keys(partitions: int) -> list[int]:
     If it were another function, partitions would only be less even.
     """
     keys: dict[int, int] = {}
-    for key in count():
+    for key in itertools.count():
         keys.setdefault(mmh3.hash(struct.pack("<i", key), _HASH_SEED) % partitions, key)
         if len(keys) == partitions:
             return [keys[partition] for partition in range(partitions)]

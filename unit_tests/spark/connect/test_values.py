@@ -28,7 +28,7 @@ from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.counts import RejectCounts
 from destination_datalake.rejects.location import Partition, RejectFile
 from destination_datalake.schema import types
-from destination_datalake.spark.connect.jobs.values import InvalidResults, decode, encode, result_type
+from destination_datalake.spark.connect.values import InvalidResults, decode, encode, result_type
 
 _EXAMPLES = 500 if os.environ.get("EVERY_EXAMPLE") else 20
 _BOUNDS = st.one_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.spark.failure import JobFailed, worker_failure
+from destination_datalake.spark.backend import JobFailed, worker_failure
 
 
 @pytest.mark.parametrize(

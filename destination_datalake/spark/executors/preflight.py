@@ -1,7 +1,7 @@
 """The first thing that an executor runs: it compares itself with the driver before it imports the connector.
 
-Functions of this module are pickled by value, because the connector may be missing where they run. They use Python's
-standard library alone, and imports are inside of them.
+Functions of this module are sent by value, because the connector may be missing where they run: pickled, or as this
+module's source. They use Python's standard library alone, and imports are inside of them.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from collections.abc import Iterable
 from typing import Any
 
 MARK = "destination-datalake executor: "
-"""What the text of an error begins with that `compare` raises; a JSON object follows, with the executor's facts."""
+"""What the text of an error begins with that `check` raises; a JSON object follows, with the executor's facts."""
 
 
-def arrive(work: bytes, expected: dict[str, str], tasks: Iterable[Any]) -> Iterable[Any]:
+def check_then_run(work: bytes, expected: dict[str, str], tasks: Iterable[Any]) -> Iterable[Any]:
     """Compare this executor with the driver, then run the pickled `work` on the tasks.
 
     `tasks` are iterated over only afterwards: to unpickle them may need the connector. Raises RuntimeError, as
-    `compare` does.
+    `check` does.
     """
     import pickle
 
-    compare(expected)
+    check(expected)
     results: Iterable[Any] = pickle.loads(work)(tasks)
     return results
 
 
-def compare(expected: dict[str, str]) -> None:
+def check(expected: dict[str, str]) -> None:
     """Raise RuntimeError with `MARK` and this executor's facts if its Python cannot do the driver's work.
 
     `expected` has the connector's version and, if the driver has sent its own packages, the ABI that they are built

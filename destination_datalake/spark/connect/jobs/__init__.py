@@ -1,1 +1,0 @@
-"""Jobs of Spark Connect: their DataFrames, and their tasks and results as rows."""

@@ -1,1 +1,0 @@
-"""Jobs of Spark Connect: rows, functions, shuffles."""
