@@ -143,7 +143,7 @@ def test_a_sync_succeeds_on_a_standalone_cluster(platform: Platform, lake: Lake,
 
     with standalone(reduced) as master:
         conf = {"spark.executor.memory": "600m", "spark.executor.extraJavaOptions": " ".join(QUICK_START)}
-        spark = {"master": master, "executor_credentials": "keys", "conf": conf}
+        spark = {"master": master, "executor_credentials": "session", "conf": conf}
         run = platform.write(lake.config(spark=spark), streams, lines)
 
     assert (run.exit_code, len(run.states)) == (0, 1), run.report()

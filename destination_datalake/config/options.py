@@ -491,7 +491,7 @@ class Config(Options):
             }
             problems += contradictory_layout(config.table_type, hive_only, config.streams)
             problems += contradictory_dedup(config.dedup, config.table_type, config.format.format_type)
-            problems += contradictory_spark(config.spark, config.credentials.credentials_title)
+            problems += contradictory_spark(config.spark)
             problems += contradictory_paths(config.path_layout, config.partitioning, config.table_prefix)
         if problems:
             count = [f"{len(problems)} options need attention:"] if len(problems) > 1 else []

@@ -9,25 +9,23 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.errors import explain
 from destination_datalake.aws.upload import Upload
 from destination_datalake.aws.withdrawal import undone_on_failure
-from destination_datalake.errors import ConnectorError, Failure
-from destination_datalake.files.expiry import has_expired
 from destination_datalake.files.formats.parquet import ParquetFileWriter
+from destination_datalake.files.jobs import Problem, attempt
 from destination_datalake.files.merge_sort import MergeSort
 from destination_datalake.files.plan import Compacted, CompactResult, CompactTask, LeftFile, NotCompacted
 from destination_datalake.files.reading.parquet import StoredFile, opened, read_rows
 from destination_datalake.files.reading.position_deletes import deleted_rows
 from destination_datalake.files.reading.projection import Unsuitable
 from destination_datalake.partitioning.spec import SortOrder
-from destination_datalake.unforeseen import exhaustion, trace_of, unforeseen
+from destination_datalake.unforeseen import exhaustion
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,23 +39,16 @@ _UNREADABLE = "cannot be read as Parquet"
 
 def compact(tasks: Iterable[CompactTask]) -> Iterator[CompactResult]:
     """Write the file of every task; yield a result for each. A failure does not stop the others."""
-    pa.set_cpu_count(1)  # Spark runs a task per core already.
     for task in tasks:
-        try:
-            yield _compacted(task)
-        except Exception as error:
-            yield NotCompacted(task.name, (), _failure(task, error), has_expired(task.access, error))
+        yield attempt(partial(_compacted, task), partial(_problem, task))
 
 
-def _failure(task: CompactTask, error: Exception) -> Failure:
-    if isinstance(error, ConnectorError):
-        return error.failure
-    if (failure := explain(error, doing="compact files under", resource=task.folder)) is not None:
-        return replace(failure, detail=f"{failure.detail}\n{trace_of(error)}")
-    return unforeseen(f"Files under {task.folder} could not be compacted", error)
+def _problem(task: CompactTask, _: Exception) -> Problem:
+    headline = f"Files under {task.folder} could not be compacted"
+    return Problem(headline, "compact files under", task.folder, task.access)
 
 
-def _compacted(task: CompactTask) -> CompactResult:
+def _compacted(task: CompactTask) -> Compacted | NotCompacted:
     """Leave unsuitable sources out. One may show to be that when rows of it are written: then begin again."""
     s3 = task.access.client("s3")
     left: dict[str, LeftFile] = {}
@@ -68,7 +59,7 @@ def _compacted(task: CompactTask) -> CompactResult:
             left[found.file.uri] = found.file
 
 
-def _written(task: CompactTask, left: dict[str, LeftFile], s3: S3Client) -> CompactResult:
+def _written(task: CompactTask, left: dict[str, LeftFile], s3: S3Client) -> Compacted | NotCompacted:
     # An attempt that Spark has given up may still run: its file has a name of its own.
     address = S3Address.parse(f"{task.folder}/{task.name}-{secrets.token_hex(4)}.parquet")
     upload = Upload(s3, address.bucket, address.key, deferred=False)
@@ -83,7 +74,7 @@ def _written(task: CompactTask, left: dict[str, LeftFile], s3: S3Client) -> Comp
         suitable = [source for source in sources if source.uri not in left]
         if len(suitable) < _MIN_SOURCES and not any(source.position_deletes for source in suitable):
             upload.abort()
-            return NotCompacted(task.name, tuple(left.values()))
+            return NotCompacted(tuple(left.values()))
         footer = writer.close()
         upload.close()
     uris = tuple(source.uri for source in suitable)

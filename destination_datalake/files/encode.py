@@ -7,15 +7,12 @@ import socket
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from destination_datalake.aws.access import Environment
-from destination_datalake.aws.errors import explain
 from destination_datalake.aws.withdrawal import undone_on_failure
-from destination_datalake.errors import ConnectorError, Failure
-from destination_datalake.files.expiry import expiry_failure, has_expired
+from destination_datalake.files.jobs import Failed, Problem, attempt
 from destination_datalake.files.kept_keys import KeptKeys, columns_to_read
 from destination_datalake.files.plan import FilePlan
 from destination_datalake.files.reading.segments import contents
@@ -29,7 +26,6 @@ from destination_datalake.records.reader import BlockDecoder
 from destination_datalake.records.undeclared import undeclared_fields
 from destination_datalake.rejects.line import RejectFormatter
 from destination_datalake.rejects.writer import RejectsNotWritten, RejectWriter
-from destination_datalake.unforeseen import unforeseen
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -37,21 +33,10 @@ if TYPE_CHECKING:
 
 def encode(tasks: Iterable[EncodeTask]) -> Iterator[UnitResult]:
     """Encode every unit of the tasks; yield a result for each. A unit that fails does not stop the others."""
-    pa.set_cpu_count(1)  # Spark runs a task per core already.
     for task in tasks:
         for unit in task.units:
-            yield _encode_unit(unit, task.access)
-
-
-def _encode_unit(unit: EncodeUnit, access: AwsAccess) -> UnitResult:
-    try:
-        return _encoded(unit, access)
-    except Exception as error:
-        failed = _on_other_machines(unit, _not_encoded(unit, error), access)
-        if not has_expired(access, error):
-            return failed
-        failure = expiry_failure(failed.failure, f"Stream {unit.stream} could not be written")
-        return NotEncoded(unit.stream, failure, expired=True)
+            result = attempt(partial(_encoded, unit, task.access), partial(_problem, unit, task.access))
+            yield _not_encoded(unit, result, task.access) if isinstance(result, Failed) else result
 
 
 def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
@@ -85,10 +70,17 @@ def _is_plain(plan: FilePlan) -> bool:
     return plan.partitioning is None and plan.sort_order is None
 
 
-def _on_other_machines(unit: EncodeUnit, failed: NotEncoded, access: AwsAccess) -> NotEncoded:
+def _problem(unit: EncodeUnit, access: AwsAccess, error: Exception) -> Problem:
+    headline = f"Stream {unit.stream} could not be written"
+    if isinstance(error, RejectsNotWritten):
+        return Problem(headline, "write rejects to", error.uri, access)
+    return Problem(headline, "write data files under", unit.plan.folder, access)
+
+
+def _not_encoded(unit: EncodeUnit, failed: Failed, access: AwsAccess) -> NotEncoded:
     """Say where a failure was, if not on the driver's machine: network and role may be others there."""
     if all(isinstance(segment.location, LocalFile) for segment in unit.segments):
-        return failed
+        return NotEncoded(failed.failure, unit.stream)
     message = f"{failed.failure.message} This was on an executor, on host {socket.gethostname()}."
     denied = failed.failure.missing is not None or "credentials" in failed.failure.message
     if denied and isinstance(access.identity, Environment):
@@ -97,21 +89,4 @@ def _on_other_machines(unit: EncodeUnit, failed: NotEncoded, access: AwsAccess) 
             " Executors have the credentials that they find there: give them a role that may read and write under "
             "bucket_prefix, or set spark.executor_credentials to session."
         )
-    return replace(failed, failure=replace(failed.failure, message=message))
-
-
-def _not_encoded(unit: EncodeUnit, error: Exception) -> NotEncoded:
-    failure: Failure | None
-    if isinstance(error, ConnectorError):
-        message = f"Stream {unit.stream} could not be written: {error.failure.message}"
-        failure = replace(error.failure, message=message)
-    elif isinstance(error, RejectsNotWritten):
-        failure = explain(error, doing="write rejects to", resource=error.uri)
-    else:
-        failure = explain(error, doing="write data files under", resource=unit.plan.folder)
-    notes = "\n".join(getattr(error, "__notes__", ()))
-    if failure is not None:
-        detail = f"{failure.detail}\n{notes}".rstrip()
-        return NotEncoded(unit.stream, replace(failure, detail=detail))
-    failure = unforeseen(f"Stream {unit.stream} could not be written", error)
-    return NotEncoded(unit.stream, replace(failure, detail=f"{failure.detail}\n{notes}".rstrip()))
+    return NotEncoded(replace(failed.failure, message=message), unit.stream)

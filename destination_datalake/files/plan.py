@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.upload import PendingUpload
-from destination_datalake.errors import ConnectorError, Failure
+from destination_datalake.errors import ConnectorError
+from destination_datalake.files.jobs import Failed
 from destination_datalake.partitioning.spec import Partitioning, PartitionValue, SortOrder
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.types import ColumnType, Field
@@ -151,20 +152,6 @@ class Rewritten:
         s3.delete_object(Bucket=address.bucket, Key=address.key)
 
 
-@dataclass(frozen=True, slots=True)
-class NotRewritten:
-    """The result of a rewriting that failed; its target does not exist.
-
-    `expired` if it failed because the session that executors were lent had ended.
-    """
-
-    failure: Failure
-    expired: bool = field(default=False, compare=False)
-
-
-RewriteResult = Rewritten | NotRewritten
-
-
 class RewriteFailed(ConnectorError):
     """Files could not be rewritten; `failure` is that of one of them."""
 
@@ -235,15 +222,9 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True)
 class NotCompacted:
-    """No file was written: what was left was one file without dead rows, or none, or `failure` says why.
+    """No file was written: what was left was one file without dead rows, or none."""
 
-    `expired` is as in `NotRewritten`.
-    """
-
-    name: str
     left: tuple[LeftFile, ...]
-    failure: Failure | None = None
-    expired: bool = field(default=False, compare=False)
 
 
-CompactResult = Compacted | NotCompacted
+CompactResult = Compacted | NotCompacted | Failed

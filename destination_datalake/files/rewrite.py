@@ -12,7 +12,6 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any, cast
 
@@ -21,26 +20,17 @@ import pyarrow.parquet as pq
 from botocore.exceptions import BotoCoreError
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.errors import explain
 from destination_datalake.aws.retries import retry_on
 from destination_datalake.aws.upload import Upload, publish_all
 from destination_datalake.aws.withdrawal import undone_on_failure, withdraw_all
-from destination_datalake.errors import Failure
-from destination_datalake.files.expiry import expiry_failure, has_expired
 from destination_datalake.files.formats.field_ids import promote_floats
-from destination_datalake.files.plan import (
-    NotRewritten,
-    RewriteFailed,
-    RewriteResult,
-    RewriteTask,
-    Rewritten,
-    SourceFile,
-)
+from destination_datalake.files.jobs import Failed, Problem, attempt
+from destination_datalake.files.plan import RewriteFailed, RewriteTask, Rewritten, SourceFile
 from destination_datalake.files.reading.position_deletes import deleted_rows
 from destination_datalake.files.reading.projection import Unsuitable
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.types import ColumnType, List, Struct
-from destination_datalake.unforeseen import exhaustion, trace_of, unforeseen
+from destination_datalake.unforeseen import exhaustion
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -53,22 +43,13 @@ _COPIES_OF_THE_SCHEMA = frozenset(
 _MICROSECONDS = pa.timestamp("us", tz="UTC")
 
 
-def rewrite(tasks: Iterable[RewriteTask]) -> Iterator[RewriteResult]:
+def rewrite(tasks: Iterable[RewriteTask]) -> Iterator[Rewritten | Failed]:
     """Rewrite the file of every task; yield a result for each. A failure does not stop the others."""
-    pa.set_cpu_count(1)
     for task in tasks:
-        try:
-            yield _rewritten(task)
-        except Exception as error:
-            failed = _not_rewritten(task, error)
-            if has_expired(task.access, error):
-                failure = expiry_failure(failed.failure, f"Cannot rewrite {task.source}")
-                yield NotRewritten(failure, expired=True)
-            else:
-                yield failed
+        yield attempt(partial(_rewritten, task), partial(_problem, task))
 
 
-def published(results: Sequence[RewriteResult], access: AwsAccess) -> list[Rewritten]:
+def published(results: Sequence[Rewritten | Failed], access: AwsAccess) -> list[Rewritten]:
     """Make all rewritten files visible, on the driver, and return them.
 
     Raises RewriteFailed if one could not be rewritten; then none is visible. Raises what S3's client raises, when some
@@ -77,7 +58,7 @@ def published(results: Sequence[RewriteResult], access: AwsAccess) -> list[Rewri
     s3 = access.client("s3")
     rewritten = [result for result in results if isinstance(result, Rewritten)]
     uploads = [file.pending_upload for file in rewritten if file.pending_upload is not None]
-    failed = [result for result in results if isinstance(result, NotRewritten)]
+    failed = [result for result in results if isinstance(result, Failed)]
     # Uploads alone: another sync may have a file under the name of one that is visible.
     with undone_on_failure(partial(withdraw_all, uploads, s3)):
         if failed:
@@ -86,16 +67,14 @@ def published(results: Sequence[RewriteResult], access: AwsAccess) -> list[Rewri
     return rewritten
 
 
-def _not_rewritten(task: RewriteTask, error: Exception) -> NotRewritten:
-    if (failure := explain(error, doing="rewrite", resource=task.source)) is not None:
-        return NotRewritten(replace(failure, detail=f"{failure.detail}\n{trace_of(error)}"))
+def _problem(task: RewriteTask, error: Exception) -> Problem:
+    remedy = None
     if exhaustion(error) is None and isinstance(error, pa.ArrowException | OSError | Unsuitable):
-        message = (
+        remedy = (
             f"Columns of the table must be widened, but its object {task.source} cannot be read as Parquet with "
             "them. Remove or repair the object, or set numeric_types so that no column need be widened."
         )
-        return NotRewritten(Failure(message, trace_of(error), "config_error"))
-    return NotRewritten(unforeseen(f"Cannot rewrite {task.source}", error))
+    return Problem(f"Cannot rewrite {task.source}", "rewrite", task.source, task.access, remedy)
 
 
 def _rewritten(task: RewriteTask) -> Rewritten:

@@ -6,10 +6,10 @@ They are small values that travel between driver and executors; records do not.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.errors import Failure
+from destination_datalake.files.jobs import Failed
 from destination_datalake.files.plan import FIRST, Arrival, DataFile, FilePlan
 from destination_datalake.files.segments import StagedSegment
 from destination_datalake.protocol.catalog import StreamId
@@ -77,15 +77,10 @@ class Encoded:
 
 
 @dataclass(frozen=True, slots=True)
-class NotEncoded:
-    """The result of a unit that failed; none of its objects are left in S3.
-
-    `expired` if it failed because the session that executors were lent had ended.
-    """
+class NotEncoded(Failed):
+    """The result of a unit that failed."""
 
     stream: StreamId
-    failure: Failure
-    expired: bool = field(default=False, compare=False)
 
 
 UnitResult = Encoded | NotEncoded

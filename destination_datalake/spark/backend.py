@@ -114,13 +114,13 @@ def worker_failure(stream: StreamId, error: JobFailed) -> NotEncoded:
             "time it was tried. This is a defect of the connector or of a library in it; please report it. Other "
             "streams continue without this one."
         )
-        return NotEncoded(stream, Failure(message, detail, "system_error"))
+        return NotEncoded(Failure(message, detail, "system_error"), stream)
     message = (
         f"Stream {stream} could not be written: the process that encodes its records was ended from outside, or could "
         "not run, each time it was tried. If the machine or container ran out of memory give it more, or lower "
         "batch_size_mb. Other streams continue without this one; the next sync continues from its last state."
     )
-    return NotEncoded(stream, Failure(message, detail, "transient_error"))
+    return NotEncoded(Failure(message, detail, "transient_error"), stream)
 
 
 _CRASH = re.compile(r"Fatal Python error: ([A-Za-z ]+)")

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from typing import TYPE_CHECKING
 
 from destination_datalake.files.plan import RewriteTask, Rewritten
@@ -86,28 +85,20 @@ class Engine:
         return JobsProgress() if self.is_starting() or self.error is not None else self._backend.progress()
 
     def run(self, work: Work[Task, Result], tasks: Sequence[Task]) -> list[Result]:
-        """Run the tasks on the executors, as one Spark job: see `Backend.run`. Waits for Spark's start.
-
-        Tasks whose credentials have expired are run again, as a job of their own: see `ExecutorAccess.run`.
-        """
+        """Run the tasks on the executors, as one Spark job: see `Backend.run`. Waits for Spark's start."""
         self._started.result()
-        if self._executor_access is None:
-            return self._backend.run(work, tasks)
-        return self._executor_access.run(partial(self._backend.run, work), tasks)
+        return self._backend.run(work, self._given(tasks))
 
     def exchange(
         self, produce: Produce[Task], tasks: Sequence[Task], consume: Consume[Result], partitions: int
     ) -> list[Result]:
-        """Run a job with a shuffle: see `Backend.exchange`. Waits for Spark's start.
-
-        The whole job is run again if credentials have expired: see `ExecutorAccess.run_as_a_whole`.
-        """
-
-        def job(given: Sequence[Task]) -> list[Result]:
-            return self._backend.exchange(produce, given, consume, partitions)
-
+        """Run a job with a shuffle: see `Backend.exchange`. Waits for Spark's start."""
         self._started.result()
-        return job(tasks) if self._executor_access is None else self._executor_access.run_as_a_whole(job, tasks)
+        return self._backend.exchange(produce, self._given(tasks), consume, partitions)
+
+    def _given(self, tasks: Sequence[Task]) -> Sequence[Task]:
+        """Return the tasks with the access to AWS that executors have."""
+        return tasks if self._executor_access is None else self._executor_access.given(tasks)
 
     def encode(self, tasks: Sequence[EncodeTask]) -> list[UnitResult]:
         """Run the tasks on the executors, as one Spark job. Raises SparkFailed if Spark cannot run any.

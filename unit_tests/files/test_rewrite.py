@@ -16,7 +16,8 @@ from botocore.compat import HTTPHeaders
 from botocore.exceptions import ClientError
 from moto.core.botocore_stubber import MockRawResponse
 
-from destination_datalake.files.plan import NotRewritten, RewriteTask, Rewritten
+from destination_datalake.files.jobs import Failed
+from destination_datalake.files.plan import RewriteTask, Rewritten
 from destination_datalake.files.rewrite import published, rewrite
 from destination_datalake.schema.types import ColumnType, Decimal, Field, Float64, Int64, List, Struct
 from unit_tests.cloud import BUCKET, Cloud, another_client, before
@@ -29,12 +30,12 @@ def file_of(table: pa.Table, **options: Any) -> bytes:
     return content.getvalue()
 
 
-def result_of(cloud: Cloud, content: bytes, columns: Mapping[str, ColumnType]) -> Rewritten | NotRewritten:
+def result_of(cloud: Cloud, content: bytes, columns: Mapping[str, ColumnType]) -> Rewritten | Failed:
     cloud.access.client("s3").put_object(Bucket=BUCKET, Key="old", Body=content)
     return rewritten_by([RewriteTask(f"s3://{BUCKET}/old", f"s3://{BUCKET}/new", columns, cloud.access)])
 
 
-def rewritten_by(tasks: Sequence[RewriteTask]) -> Rewritten | NotRewritten:
+def rewritten_by(tasks: Sequence[RewriteTask]) -> Rewritten | Failed:
     """What becomes of one file: rewritten on an executor, and published by the driver."""
     [result] = rewrite(tasks)
     return published([result], tasks[0].access)[0] if isinstance(result, Rewritten) else result
@@ -231,7 +232,7 @@ def test_file_without_rows_is_rewritten(cloud: Cloud) -> None:
 def test_object_that_cannot_be_rewritten_is_named_and_leaves_no_target(cloud: Cloud, content: bytes) -> None:
     result = result_of(cloud, content, {"id": Int64()})
 
-    assert isinstance(result, NotRewritten)
+    assert isinstance(result, Failed)
     assert f"s3://{BUCKET}/old cannot be read as Parquet" in result.failure.message
     assert result.failure.type == "config_error"
     assert (list(cloud.objects()), cloud.unfinished_uploads()) == (["old"], [])
@@ -240,7 +241,7 @@ def test_object_that_cannot_be_rewritten_is_named_and_leaves_no_target(cloud: Cl
 def test_missing_object_is_reported_as_an_error_of_s3(cloud: Cloud) -> None:
     (result,) = rewrite([RewriteTask(f"s3://{BUCKET}/gone", f"s3://{BUCKET}/new", {}, cloud.access)])
 
-    assert isinstance(result, NotRewritten)
+    assert isinstance(result, Failed)
     assert result.failure.message.startswith(f"Cannot rewrite s3://{BUCKET}/gone (S3, GetObject): ")
 
 

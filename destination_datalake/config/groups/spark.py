@@ -11,7 +11,7 @@ from pydantic import Field, SecretStr
 from destination_datalake.config.base import AnyCase, Entries, Form, Options
 from destination_datalake.config.messages import Expects
 
-ExecutorCredentials = Literal["role", "session", "keys"]
+ExecutorCredentials = Literal["role", "session"]
 
 
 class Setting(Options):
@@ -49,7 +49,7 @@ class SparkOptions(Options):
         ExecutorCredentials,
         Form(
             "What executors on other machines use S3 with. role: their own role. session: short-lived "
-            "credentials of the connector. keys: the connector's own, long-lived ones too.",
+            "credentials of the connector.",
             title="Credentials of Executors",
         ),
     ] = "role"
@@ -103,15 +103,14 @@ class SparkOptions(Options):
                 f"in spark.conf.{_SEE}"
             )
         if clear and self.executor_credentials != "role":
-            what = "the access key" if self.executor_credentials == "keys" else "credentials of a session"
             encrypt = (
                 "use_ssl=true in spark.remote"
                 if self.is_connect
                 else "spark.authenticate and spark.network.crypto.enabled to true in spark.conf"
             )
             told.append(
-                f"Spark sends {what} to its executors in clear text. Set {encrypt}, or give executors a role of their "
-                "own and set spark.executor_credentials to role."
+                "Spark sends credentials of a session to its executors in clear text. "
+                f"Set {encrypt}, or give executors a role of their own and set spark.executor_credentials to role."
             )
         return tuple(told)
 
@@ -190,7 +189,7 @@ _ENCRYPTS_IF_AUTHENTICATED = ("spark.network.crypto.enabled", "spark.authenticat
 _TOKEN_IN_ADDRESS = re.compile(r";token=", re.IGNORECASE)
 
 
-def contradictory_spark(spark: Spark, credentials_title: str) -> Iterator[str]:
+def contradictory_spark(spark: Spark) -> Iterator[str]:
     """Yield a sentence for each pair of options that contradict each other."""
     given = spark.model_fields_set
     if {"master", "remote"} <= given:
@@ -204,11 +203,6 @@ def contradictory_spark(spark: Spark, credentials_title: str) -> Iterator[str]:
         yield "spark.remote has a token, which would not be kept secret there. Set it as spark.token instead."
     if spark.token is not None and spark.remote is None:
         yield "spark.token is for the server at spark.remote, which is not set. Set it, or leave the token out."
-    if spark.executor_credentials == "keys" and credentials_title != "IAM User":
-        yield (
-            f"spark.executor_credentials is keys, but credentials_title is {credentials_title}, which has no access "
-            "key. Set it to session, or to role."
-        )
     for name in ("spark.pyspark.python", "spark.pyspark.driver.python"):
         if name in spark.conf:
             yield f"spark.conf has {name}, which has no effect. Set spark.python outside of conf."

@@ -10,25 +10,23 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.errors import explain
 from destination_datalake.aws.upload import Upload
 from destination_datalake.aws.withdrawal import undone_on_failure
-from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.dedup.probe import Probed, probe
 from destination_datalake.files.dedup.tasks import NewFile, Removed, RemoveTask
-from destination_datalake.files.expiry import expiry_failure, has_expired
 from destination_datalake.files.formats.parquet import ParquetFileWriter
 from destination_datalake.files.formats.position_deletes import write_position_deletes
+from destination_datalake.files.jobs import Failed, Problem, attempt
 from destination_datalake.files.reading.parquet import OpenedFile, StoredFile, with_following
 from destination_datalake.files.reading.position_deletes import deleted_rows
 from destination_datalake.files.reading.projection import Unsuitable
-from destination_datalake.unforeseen import trace_of, unforeseen
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -38,35 +36,22 @@ _MOST_DEAD = 0.5
 """A file with a larger share of dead rows is written again: readers would read more dead rows than others."""
 
 
-def remove(tasks: Iterable[RemoveTask]) -> Iterator[Removed]:
+def remove(tasks: Iterable[RemoveTask]) -> Iterator[Removed | Failed]:
     """Remove the rows of every task; yield a result for each. A failure does not stop the others."""
-    pa.set_cpu_count(1)  # Spark runs a task per core already.
     for task in tasks:
-        try:
-            yield _removed(task)
-        except Exception as error:
-            failure = _failure(task, error)
-            if has_expired(task.access, error):
-                expired = expiry_failure(failure, f"Rows of {task.source.uri} could not be replaced")
-                yield Removed(task.name, failure=expired, expired=True)
-            else:
-                yield Removed(task.name, failure=failure)
+        yield attempt(partial(_removed, task), partial(_problem, task))
 
 
-def _failure(task: RemoveTask, error: Exception) -> Failure:
+def _problem(task: RemoveTask, error: Exception) -> Problem:
     uri = task.source.uri
-    if isinstance(error, ConnectorError):
-        return error.failure
+    remedy = None
     if isinstance(error, Unsuitable):
-        message = (
+        remedy = (
             f"Rows of {uri} cannot be replaced: the file {error}. Another program has written it. Let that program "
             "write the table's files again (Spark: CALL system.rewrite_data_files with the option rewrite-all), then "
             "run the sync again."
         )
-        return Failure(message, trace_of(error), "config_error")
-    if (failure := explain(error, doing="replace rows of", resource=uri)) is not None:
-        return replace(failure, detail=f"{failure.detail}\n{trace_of(error)}")
-    return unforeseen(f"Rows of {uri} could not be replaced", error)
+    return Problem(f"Rows of {uri} could not be replaced", "replace rows of", uri, task.access, remedy)
 
 
 def _removed(task: RemoveTask) -> Removed:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.address import S3Address
-from destination_datalake.errors import Failure
 from destination_datalake.files.dedup.rows import RowSet
 from destination_datalake.files.plan import SourceFile
 
@@ -116,8 +115,6 @@ class Winners:
     losers: Mapping[int, RowSet]
     tombstones: Mapping[int, RowSet]
     index: IndexPart | None
-    failure: Failure | None = None
-    expired: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +172,6 @@ class Removed:
     replaced: int = 0
     deleted: int = 0
     beaten: Mapping[int, RowSet] = field(default_factory=dict)
-    failure: Failure | None = None
-    expired: bool = field(default=False, compare=False)
 
     def withdraw(self, s3: S3Client) -> None:
         """Delete the new files: no table has them."""

@@ -9,20 +9,19 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.aws.errors import explain
-from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.dedup.index import index_table, write_index
 from destination_datalake.files.dedup.keys import canonical_keys, key_hashes, part_numbers
 from destination_datalake.files.dedup.tasks import IndexPart, Winners, WinnersTask
 from destination_datalake.files.dedup.versions.candidates import Candidates, key_bounds
 from destination_datalake.files.dedup.versions.reading import UnsuitableFile, key_columns, read_versions
-from destination_datalake.files.expiry import expiry_failure, has_expired
-from destination_datalake.unforeseen import trace_of, unforeseen
+from destination_datalake.files.jobs import Failed, Problem, attempt
 
 _SENT_BYTES = 8 * 1024 * 1024
 """Arrow bytes of rows that are divided among parts at a time: each part is sent its share of them."""
@@ -30,18 +29,18 @@ _SENT_BYTES = 8 * 1024 * 1024
 _PAYLOAD_BYTES = 2 * 1024 * 1024
 
 
-def winners(tasks: Iterable[WinnersTask]) -> Iterator[Winners]:
+def winners(tasks: Iterable[WinnersTask]) -> Iterator[Winners | Failed]:
     """Find the winners of every task, whose files have all rows of their keys; yield a result for each."""
-    pa.set_cpu_count(1)  # Spark runs a task per core already.
     for task in tasks:
-        try:
-            candidates = Candidates()
-            rows = _rows(task)
-            for table in read_versions(task):
-                candidates.add(table, rows)
-            yield _found(candidates, 0, task)
-        except Exception as error:
-            yield _failed(0, task, error)
+        yield attempt(partial(_winners, task), partial(_problem, task))
+
+
+def _winners(task: WinnersTask) -> Winners:
+    candidates = Candidates()
+    rows = _rows(task)
+    for table in read_versions(task):
+        candidates.add(table, rows)
+    return _found(candidates, 0, task)
 
 
 def produce_versions(tasks: Iterable[WinnersTask]) -> Iterator[tuple[int, bytes]]:
@@ -49,34 +48,30 @@ def produce_versions(tasks: Iterable[WinnersTask]) -> Iterator[tuple[int, bytes]
 
     A failure is sent to part 0, whose result has it.
     """
-    pa.set_cpu_count(1)
+    pa.set_cpu_count(1)  # Spark runs a task per core already.
     for task in tasks:
         try:
             for tables in _batches(read_versions(task)):
                 yield from _divided(pa.concat_tables(tables).combine_chunks(), task)
         except Exception as error:
-            yield 0, pickle.dumps(_Share(_for_consumers(task), failed=_failed(0, task, error)))
+            yield 0, pickle.dumps(_Share(_for_consumers(task), failed=_problem(task, error).failed(error)))
 
 
-def consume_versions(part: int, payloads: Iterator[bytes]) -> Iterator[Winners]:
+def consume_versions(part: int, payloads: Iterator[bytes]) -> Iterator[Winners | Failed]:
     """Find the winners of a part of the keys, all rows of which are in `payloads`; yield one result."""
-    pa.set_cpu_count(1)
+    shares = (pickle.loads(payload) for payload in payloads)
+    first: _Share = next(shares)
+    yield attempt(partial(_winners_of_part, part, chain([first], shares)), partial(_problem, first.task))
+
+
+def _winners_of_part(part: int, shares: Iterable[_Share]) -> Winners | Failed:
     candidates = Candidates()
-    failed: Winners | None = None
-    share: _Share | None = None
-    try:
-        for payload in payloads:
-            share = pickle.loads(payload)
-            assert isinstance(share, _Share)
-            failed = failed or share.failed
-            if failed is None:
-                candidates.add(pa.ipc.open_stream(share.versions).read_all(), share.rows)
-        assert share is not None
-        yield failed or _found(candidates, part, share.task)
-    except Exception as error:
-        if share is None:
-            raise
-        yield _failed(part, share.task, error)
+    failed: Failed | None = None
+    for share in shares:
+        failed = failed or share.failed
+        if failed is None:
+            candidates.add(pa.ipc.open_stream(share.versions).read_all(), share.rows)
+    return failed or _found(candidates, part, share.task)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +81,7 @@ class _Share:
     task: WinnersTask
     versions: bytes = b""
     rows: Mapping[int, int] = field(default_factory=dict)
-    failed: Winners | None = None
+    failed: Failed | None = None
 
 
 def _rows(task: WinnersTask) -> dict[int, int]:
@@ -145,23 +140,13 @@ def _found(candidates: Candidates, part: int, task: WinnersTask) -> Winners:
     return Winners(part, rows.num_rows, candidates.losers(), candidates.tombstones(), index)
 
 
-def _failed(part: int, task: WinnersTask, error: Exception) -> Winners:
-    failure = _failure(task, error)
-    if not has_expired(task.access, error):
-        return Winners(part, 0, {}, {}, None, failure)
-    return Winners(part, 0, {}, {}, None, expiry_failure(failure, "Rows could not be deduplicated"), expired=True)
-
-
-def _failure(task: WinnersTask, error: Exception) -> Failure:
-    if isinstance(error, ConnectorError):
-        return error.failure
+def _problem(task: WinnersTask, error: Exception) -> Problem:
     folder = task.files[0].uri.rpartition("/")[0] if task.files else task.index_folder or "the table's folder"
-    if (failure := explain(error, doing="deduplicate the rows of files under", resource=folder)) is not None:
-        return replace(failure, detail=f"{failure.detail}\n{trace_of(error)}")
+    remedy = None
     if isinstance(error, UnsuitableFile):
-        message = (
+        remedy = (
             f"Rows of the table's file {error.uri} cannot be deduplicated: it {error}. Have another engine write the "
             "table's files again (Iceberg's rewrite_data_files), or refresh the stream."
         )
-        return Failure(message, trace_of(error), "config_error")
-    return unforeseen(f"Rows of files under {folder} could not be deduplicated", error)
+    headline = f"Rows of files under {folder} could not be deduplicated"
+    return Problem(headline, "deduplicate the rows of files under", folder, task.access, remedy)

@@ -63,7 +63,7 @@ def test_whatever_happens_to_executors_nothing_acknowledged_is_lost_or_twice(
     lake: Lake, cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     seed = request.config.getoption("--seed")
-    spark = {**cluster.option, "executor_credentials": "keys"}
+    spark = {**cluster.option, "executor_credentials": "session"}
     kind = replace(TABLE_KINDS[0], options={**TABLE_KINDS[0].options, "spark": spark})
     reader, oracle, connection = Reader(lake), Oracle(), Connection(str(seed), False, ({},))
 

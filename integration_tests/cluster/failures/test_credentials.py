@@ -54,7 +54,7 @@ class ShortSessions(AwsProxy):
         return replace(answer, body=re.sub(rb"(?<=<AccessKeyId>)\w+", key, answer.body))
 
 
-def test_a_session_that_ends_in_the_middle_of_a_job_is_followed_by_another(
+def test_a_sync_continues_after_one_whose_session_ended_in_the_middle_of_a_job(
     warehouse: Warehouse, cluster: Cluster
 ) -> None:
     """The user's own keys are with no executor."""
@@ -62,8 +62,9 @@ def test_a_session_that_ends_in_the_middle_of_a_job_is_followed_by_another(
     sent = [order(1), state("orders", 1), COMPLETE]
 
     with ShortSessions(warehouse.lake.endpoint_url) as aws:
+        ended = warehouse.attempt([orders()], sent, endpoint_url=aws.endpoint_url, spark=spark)
         run = warehouse.sync([orders()], sent, endpoint_url=aws.endpoint_url, spark=spark)
 
-    assert len(run.states) == 1
+    assert (ended.exit_code, len(ended.states), len(run.states)) == (1, 0, 1)
     assert warehouse.ids("orders") == [1]
     assert sorted(aws.uploaded) == ["ASIA000000000001", "ASIA000000000002"]

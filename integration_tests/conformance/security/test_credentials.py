@@ -148,7 +148,7 @@ def test_a_sync_outlives_the_credentials_of_its_role(
 
 
 @pytest.mark.parametrize("table_kind", TABLE_KINDS[:1], ids=lambda kind: kind.name)
-def test_executors_elsewhere_outlive_the_session_that_they_are_lent(
+def test_a_sync_continues_after_one_whose_executors_outlived_the_session_that_they_were_lent(
     lake: Lake, tmp_path: Path, launch: WarmLaunch, table_kind: TableKind
 ) -> None:
     """AWS ends it before the time that it had announced. The user's key stays with the driver."""
@@ -162,16 +162,19 @@ def test_executors_elsewhere_outlive_the_session_that_they_are_lent(
         sessions_lasting(lake.endpoint_url, 2, announced_seconds=3600),
         warehouse.start(streams, **options) as running,
     ):
-        for batch in (1, 2):
-            running.send([record("orders", {"id": batch}), state("orders", batch)])
-            running.wait_for_states(batch)
-            time.sleep(2)
-        running.send([status("orders", "COMPLETE")])
+        running.send([record("orders", {"id": 1}), state("orders", 1)])
+        running.wait_for_states(1)
+        time.sleep(2)
+        running.send([record("orders", {"id": 2}), state("orders", 2), status("orders", "COMPLETE")])
         run = running.close()
+    retried = [record("orders", {"id": 2}), state("orders", 2), status("orders", "COMPLETE")]
+    next_run = warehouse.attempt(streams, retried, **options)
 
-    assert run.exit_code == 0, run.report()
+    assert (run.exit_code, len(run.states)) == (1, 1), run.report()
+    assert [error["failure_type"] for error in run.errors] == ["transient_error"], run.report()
+    assert "the session that executors were lent ended before they had" in run.errors[0]["message"]
+    assert next_run.exit_code == 0, next_run.report()
     assert warehouse.ids("orders") == [1, 2]
-    assert any("ended before they had; they are done again" in log for log in run.logs), run.report()
 
 
 class IndiscreetAws(AwsProxy):

@@ -60,13 +60,14 @@ def test_neither_a_failed_check_nor_a_failed_sync_leaves_or_says_a_secret(
     warehouse = Warehouse(lake, platform, table_kind)
 
     checked = platform.check(warehouse.config(credentials=member.credentials))
-    spark = {"master": "spark://elsewhere:7077", "executor_credentials": "keys"}
+    spark = {"master": "spark://elsewhere:7077", "executor_credentials": "session"}
     run = warehouse.attempt(STREAMS, LINES, credentials=member.credentials, spark=spark)
 
     assert checked.connection_status["status"] == "FAILED"
     assert run.exit_code == 1
     assert any("/_staging/" in key for key in lake.objects())
-    assert any(log.startswith("WARN: Spark sends the access key to its executors in clear text") for log in run.logs)
+    warning = "WARN: Spark sends credentials of a session to its executors in clear text"
+    assert any(log.startswith(warning) for log in run.logs)
     for ended in (checked, run):
         traces.assert_without(secret, traces.of_run(ended))
     traces.assert_without(secret, traces.of_lake(lake))

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from destination_datalake.config.options import Config
-from unit_tests.config.examples import ROLE as IAM_ROLE
 from unit_tests.config.examples import options, refusal
 
 
@@ -65,7 +64,7 @@ def test_options_of_before_there_was_a_mode_mean_the_same_with_it(without: dict[
         ({"conf": {"spark.pyspark.python": "/p"}}, "spark.conf has spark.pyspark.python, which has no effect"),
         ({"remote": "http://lake"}, "spark.remote is not valid. It must be the address of a Spark Connect server"),
         ({"python": "python3"}, "spark.python is not valid. It must be same, pack, or the path"),
-        ({"executor_credentials": "mine"}, "spark.executor_credentials is not valid. It must be role, session or keys"),
+        ({"executor_credentials": "mine"}, "spark.executor_credentials is not valid. It must be role or session"),
     ],
 )
 def test_contradictions_and_invalid_values_are_refused(spark: dict[str, Any], words: str) -> None:
@@ -73,15 +72,6 @@ def test_contradictions_and_invalid_values_are_refused(spark: dict[str, Any], wo
 
     assert words in message
     assert "t0k3n" not in message
-
-
-def test_only_the_keys_of_an_iam_user_can_be_given_to_executors() -> None:
-    spark = {"master": "spark://lake:7077", "executor_credentials": "keys"}
-
-    assert Config.parse(options(spark=spark)).spark.executor_credentials == "keys"
-    assert "is keys, but credentials_title is IAM Role, which has no access key" in refusal(
-        options(spark=spark, credentials=IAM_ROLE)
-    )
 
 
 @pytest.mark.parametrize(
@@ -128,14 +118,10 @@ ENCRYPTED = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true
         ({"master": "local-cluster[1,1,1024]"}, []),
         ({}, []),
         (
-            {**CLASSIC, "executor_credentials": "keys"},
-            [NOBODY, "the access key to its executors in clear text. Set spark"],
-        ),
-        (
             {**CLASSIC, "executor_credentials": "session"},
-            [NOBODY, "credentials of a session to its executors in clear"],
+            [NOBODY, "credentials of a session to its executors in clear text. Set spark"],
         ),
-        ({**CLASSIC, "executor_credentials": "keys", "conf": ENCRYPTED}, []),
+        ({**CLASSIC, "executor_credentials": "session", "conf": ENCRYPTED}, []),
         ({"remote": "sc://lake"}, [NO_TLS]),
         ({"remote": "sc://localhost"}, [NO_TLS]),
         ({"remote": "sc://localhost", "token": "t0k3n"}, [NO_TLS]),
@@ -144,8 +130,8 @@ ENCRYPTED = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true
             {"remote": "sc://lake", "executor_credentials": "session"},
             [NO_TLS, "clear text. Set use_ssl=true in spark.remote"],
         ),
-        ({"remote": "sc://lake/;use_ssl=true", "executor_credentials": "keys"}, []),
-        ({"executor_credentials": "keys"}, []),
+        ({"remote": "sc://lake/;use_ssl=true", "executor_credentials": "session"}, []),
+        ({"executor_credentials": "session"}, []),
     ],
 )
 def test_what_others_on_the_network_can_do_is_warned_of(spark: dict[str, Any], words: list[str]) -> None:

@@ -27,6 +27,7 @@ from destination_datalake.files.dedup.tasks import UNKNOWN, KeyBounds, Versions,
 from destination_datalake.files.dedup.versions.candidates import Candidates, key_bounds
 from destination_datalake.files.dedup.versions.reading import read_versions
 from destination_datalake.files.dedup.winners import consume_versions, produce_versions, winners
+from destination_datalake.files.jobs import Failed, done
 from destination_datalake.tables.iceberg.dedup.plan import KeyColumns
 from unit_tests.cloud import Cloud, cloud
 from unit_tests.examples import examples
@@ -42,8 +43,7 @@ def lake() -> Iterator[Cloud]:
 
 
 def found(task: WinnersTask) -> Winners:
-    [result] = winners([task])
-    assert result.failure is None, result.failure
+    [result] = done(winners([task]))
     return result
 
 
@@ -173,8 +173,7 @@ def test_winners_are_those_of_a_dict_with_and_without_a_shuffle(
         loser = min(latest[of_key], version) if of_key in latest else None
         latest[of_key] = max(latest.get(of_key, version), version)
         losers += [places[loser[1]]] if loser else []
-    for results in ([alone], divided):
-        assert all(result.failure is None for result in results)
+    for results in (done([alone]), done(divided)):
         assert sum(result.keys for result in results) == len(latest)
         lost = [(file, row) for each in results for file, rows in positions(each.losers).items() for row in rows]
         assert sorted(lost) == sorted(losers)
@@ -248,7 +247,7 @@ def test_an_unsuitable_file_is_the_users_to_repair(lake: Cloud) -> None:
     for file, clause in ((source, "has column updated as string"), (broken, "has 1 rows, and 5")):
         [result] = winners([task(lake, file)])
 
-        assert result.failure is not None
+        assert isinstance(result, Failed)
         assert result.failure.type == "config_error"
         assert file.uri in result.failure.message
         assert clause in result.failure.message
@@ -261,7 +260,7 @@ def test_a_permission_that_the_index_needs_is_named(lake: Cloud) -> None:
     with lake.refusing("PutObject"):
         [result] = winners([task(lake, file, folder=f"{FOLDER}/scratch")])
 
-    assert result.failure is not None
+    assert isinstance(result, Failed)
     assert "Allow s3:PutObject" in result.failure.message
 
 
@@ -272,10 +271,10 @@ def test_a_failure_of_a_producer_is_the_result_of_part_0(lake: Cloud) -> None:
     tasks = [task(lake, good, parts=3), task(lake, gone, parts=3, first=1)]
     results = InProcess().exchange(produce_versions, tasks, consume_versions, 3)
 
-    assert [result.part for result in results if result.failure is not None] == [0]
+    assert [isinstance(result, Failed) for result in results].count(True) == 1
 
 
-def test_work_whose_session_has_ended_is_to_be_done_again(lake: Cloud) -> None:
+def test_what_outlives_its_session_can_be_tried_by_the_next_sync(lake: Cloud) -> None:
     lent = replace(lake.access, identity=SessionKeys("ASIAEXAMPLE", "secret", "token"))
     source = put(lake, "a", [order("x")])
     events = lent.client("s3").meta.events
@@ -290,9 +289,7 @@ def test_work_whose_session_has_ended_is_to_be_done_again(lake: Cloud) -> None:
     finally:
         events.unregister("before-call.s3.GetObject", refuse)
 
-    assert [result.failure is not None and result.failure.type for result in results] == ["transient_error"] * 2
-    assert results[0].expired
-    assert results[1].expired
+    assert [isinstance(each, Failed) and each.failure.type for each in results] == ["transient_error"] * 2
 
 
 def test_keys_of_aws_are_in_payloads_only_if_consumers_write_to_s3(lake: Cloud, tmp_path: Path) -> None:
@@ -330,5 +327,5 @@ def test_what_is_no_parquet_file_is_named(lake: Cloud) -> None:
 
     [result] = winners([task(lake, source)])
 
-    assert result.failure is not None
+    assert isinstance(result, Failed)
     assert f"{source.uri} cannot be deduplicated: it cannot be read as Parquet" in result.failure.message

@@ -21,7 +21,8 @@ from destination_datalake.files.dedup.rows import RowSet
 from destination_datalake.files.dedup.tasks import UNKNOWN, IndexPart, KeyBounds, NewFile, Removed, Winners
 from destination_datalake.files.dedup.winners import consume_versions, winners
 from destination_datalake.files.encode import encode as encode_files
-from destination_datalake.files.plan import Compacted, DataFile, LeftFile, NotCompacted, NotRewritten, Rewritten
+from destination_datalake.files.jobs import Failed
+from destination_datalake.files.plan import Compacted, DataFile, LeftFile, NotCompacted, Rewritten
 from destination_datalake.files.rewrite import rewrite
 from destination_datalake.files.tasks import Encoded, NotEncoded
 from destination_datalake.protocol.catalog import StreamId
@@ -79,17 +80,18 @@ RESULTS: list[tuple[Callable[..., Any], Any]] = [
         encode_files,
         Encoded(ORDERS, (FILE,), RejectCounts(5, 1, 2, {(None, "A"): 1, ("id", "B"): 2}), (REJECTS,), ("x",)),
     ),
-    (encode_files, NotEncoded(StreamId(None, "orders"), FAILED, expired=True)),
+    (encode_files, NotEncoded(FAILED, StreamId(None, "orders"))),
     (rewrite, Rewritten("s3://lake/a", "s3://lake/b", 1, 2, b"PAR1", UPLOAD)),
-    (rewrite, NotRewritten(FAILED, expired=True)),
+    (rewrite, Failed(FAILED)),
     (
         compact,
         Compacted("a", "s3://lake/a", 1, 2, b"PAR1", ("s3://lake/b",), (LeftFile("s3://lake/c", "is open"),), False, 3),
     ),
-    (compact, NotCompacted("a", (), None)),
-    (remove, Removed("a", rewritten=NEW, position_deletes=NEW, replaced=1, deleted=2, beaten=ROWS, failure=FAILED)),
+    (compact, NotCompacted((LeftFile("s3://lake/c", "is open"),))),
+    (compact, Failed(FAILED)),
+    (remove, Removed("a", rewritten=NEW, position_deletes=NEW, replaced=1, deleted=2, beaten=ROWS)),
     (winners, Winners(1, 2, ROWS, ROWS, INDEX)),
-    (consume_versions, Winners(1, 0, {}, {}, None, FAILED, expired=True)),
+    (consume_versions, Failed(FAILED)),
 ]
 
 
@@ -121,7 +123,7 @@ def test_a_text_is_read_as_it_was_whatever_characters_it_has(text: str) -> None:
     assert decode(encode([text]), str) == [text]
 
 
-NOT_COMPACTED = NotCompacted("a", (LeftFile("s3://lake/a", "is open"),), Failure("m", "d", "config_error"))
+NOT_COMPACTED = NotCompacted((LeftFile("s3://lake/a", "is open"),))
 
 
 @pytest.mark.parametrize(
@@ -130,14 +132,14 @@ NOT_COMPACTED = NotCompacted("a", (LeftFile("s3://lake/a", "is open"),), Failure
         b"",
         b"\x80\x04K\x01.",
         encode([Failure("m", "d", "config_error")]),
-        encode([NotEncoded(StreamId(None, "orders"), Failure("m", "d", "config_error", MissingPermission("s3:Get")))]),
+        encode([NotEncoded(FAILED, ORDERS)]),
         encode([NOT_COMPACTED])[:-1],
-        msgspec.msgpack.encode([["NotCompacted", "a", [], None]]),
-        msgspec.msgpack.encode([["NotCompacted", "a", [], ["Failure", "m", "d", "error", None], False]]),
-        msgspec.msgpack.encode([["NotCompacted", 1, [], None, False]]),
-        msgspec.msgpack.encode([["NotCompacted", "a", [["os.system", "ls", ""]], None, False]]),
-        msgspec.msgpack.encode([["NotCompacted", msgspec.msgpack.Ext(1, b"one"), [], None, False]]),
-        msgspec.msgpack.encode([["NotCompacted", msgspec.msgpack.Ext(9, b""), [], None, False]]),
+        msgspec.msgpack.encode([["NotCompacted"]]),
+        msgspec.msgpack.encode([["Failed", ["Failure", "m", "d", "error", None]]]),
+        msgspec.msgpack.encode([["NotCompacted", 1]]),
+        msgspec.msgpack.encode([["NotCompacted", [["os.system", "ls", ""]]]]),
+        msgspec.msgpack.encode([["NotCompacted", msgspec.msgpack.Ext(1, b"one")]]),
+        msgspec.msgpack.encode([["NotCompacted", msgspec.msgpack.Ext(9, b"")]]),
         msgspec.msgpack.encode({"NotCompacted": 1}),
         msgspec.msgpack.encode([[]]),
     ],

@@ -70,4 +70,4 @@ class FakeExecutors:
 
 
 def not_encoded(stream: StreamId) -> NotEncoded:
-    return NotEncoded(stream, Failure(f"Stream {stream} could not be encoded.", "", "system_error"))
+    return NotEncoded(Failure(f"Stream {stream} could not be encoded.", "", "system_error"), stream)

@@ -17,7 +17,8 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DoubleType, FloatType, LongType, NestedField, StringType
 
 from destination_datalake.errors import Failure
-from destination_datalake.files.plan import NotRewritten, RewriteFailed, RewriteTask, Rewritten
+from destination_datalake.files.jobs import Failed
+from destination_datalake.files.plan import RewriteFailed, RewriteTask, Rewritten
 from destination_datalake.files.rewrite import published, rewrite
 from destination_datalake.schema.types import ColumnType, Field, Float32, Float64, Int64, List, Struct
 from destination_datalake.tables.iceberg.table import IcebergTable
@@ -285,7 +286,7 @@ def test_a_failed_rewrite_changes_nothing_and_leaves_no_file(lake: Lake) -> None
     before = lake.load().metadata, lake.objects()
 
     def fail(tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
-        failed = NotRewritten(Failure("an object cannot be read", "", "config_error"))
+        failed = Failed(Failure("an object cannot be read", "", "config_error"))
         return published([*rewrite(tasks[:1]), failed], tasks[0].access)
 
     with pytest.raises(RewriteFailed):

@@ -15,16 +15,15 @@ import pyarrow.parquet as pq
 from botocore.exceptions import BotoCoreError, ClientError
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.errors import ConnectorError
 from destination_datalake.files.dedup.remove import remove
 from destination_datalake.files.dedup.rows import RowSet
 from destination_datalake.files.dedup.tasks import Deletes, IndexPart, Removed, RemoveTask, Winners, WinnersTask
 from destination_datalake.files.dedup.winners import consume_versions, produce_versions, winners
+from destination_datalake.files.jobs import Failed, done
 from destination_datalake.tables.iceberg.dedup.plan import LiveFile, MergePlan
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
-    from destination_datalake.errors import Failure
     from destination_datalake.tables.table import Jobs
 
 _TASKS_OF_A_JOB = 1000
@@ -160,9 +159,10 @@ class MergeJobs:
             results = self._executors.run(winners, tasks)
         else:
             results = self._executors.exchange(produce_versions, tasks, consume_versions, parts)
-        self._indexes += [each.index for each in results if each.index is not None]
-        _raise_for(each.failure for each in results)
-        self._winners = _key_of_winners(plan), _FoundWinners(name, tuple(results))
+        for each in results:
+            if not isinstance(each, Failed) and each.index is not None:
+                self._indexes.append(each.index)
+        self._winners = _key_of_winners(plan), _FoundWinners(name, tuple(done(results)))
 
     def _expansion(self, plan: MergePlan) -> float:
         """Return how many times as large as in the pending files texts are in memory: keys may be much alike."""
@@ -184,10 +184,9 @@ class MergeJobs:
         # Large files first, so that no executor is left alone with one in the end.
         tasks = sorted(tasks, key=lambda each: each[1].source.size, reverse=True)
         for batch in (tasks[begin : begin + _TASKS_OF_A_JOB] for begin in range(0, len(tasks), _TASKS_OF_A_JOB)):
-            results = {each.name: each for each in self._executors.run(remove, [task for _, task in batch])}
-            self._all += results.values()
-            _raise_for(each.failure for each in results.values())
-            self._removed |= {key: results[task.name] for key, task in batch}
+            results = self._executors.run(remove, [task for _, task in batch])
+            self._all += [each for each in results if not isinstance(each, Failed)]
+            self._removed |= {key: each for (key, _), each in zip(batch, done(results), strict=True)}
 
     def _winners_of(self, plan: MergePlan) -> _FoundWinners:
         assert self._winners is not None
@@ -261,9 +260,3 @@ def _key_of_probe(file: LiveFile, plan: MergePlan, found: _FoundWinners) -> _Cac
 
 def _key_of_removal(file: LiveFile, plan: MergePlan, dead: RowSet) -> _CacheKey:
     return file.state, dead, plan.metadata.current_schema_id
-
-
-def _raise_for(failures: Iterator[Failure | None]) -> None:
-    failure = next((each for each in failures if each is not None), None)
-    if failure is not None:
-        raise ConnectorError(failure)

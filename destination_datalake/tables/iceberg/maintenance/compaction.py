@@ -22,7 +22,8 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from destination_datalake.aws.withdrawal import withdraw_all
 from destination_datalake.errors import ConnectorError
-from destination_datalake.files.plan import Compacted, CompactResult, CompactTask, NotCompacted
+from destination_datalake.files.jobs import Failed
+from destination_datalake.files.plan import Compacted, CompactResult, CompactTask
 from destination_datalake.tables.iceberg.arrow_schema import arrow_schema
 from destination_datalake.tables.iceberg.compatibility import incompatibility
 from destination_datalake.tables.iceberg.maintenance.bins import bins
@@ -148,7 +149,7 @@ class _TableCompaction:
             if not plan.bins:
                 break
             chosen = Round(table, {uuid4().hex: bin_ for bin_ in _first(plan.bins)})
-            done = self._compacted(self._executed(list(chosen.tasks(self._access))), chosen)
+            done = self._compacted(chosen)
             if done and not self._commit(done, chosen):
                 conflicts += 1
         found = (f"{count} of its files: {reason}" for reason, count in sorted(self._reasons.items()))
@@ -173,21 +174,26 @@ class _TableCompaction:
                 results += self._execute([task])
             except ConnectorError as error:
                 errors.append(error)
-                results.append(NotCompacted(task.name, (), error.failure))
+                results.append(Failed(error.failure))
         if len(errors) == len(tasks):
             raise errors[-1]
         return results
 
-    def _compacted(self, results: Sequence[CompactResult], chosen: Round) -> list[Compacted]:
-        for result in results:
-            for left in result.left:
-                self._leave.add(left.uri)
-                self._reasons[left.reason] += 1
-            if isinstance(result, NotCompacted):
-                self._leave |= {each.file.file_path for each in chosen.bins[result.name]}
-                if result.failure is not None:
-                    self._report.failures.append(result.failure)
-        return [result for result in results if isinstance(result, Compacted)]
+    def _compacted(self, chosen: Round) -> list[Compacted]:
+        tasks = list(chosen.tasks(self._access))
+        done: list[Compacted] = []
+        for task, result in zip(tasks, self._executed(tasks), strict=True):
+            if isinstance(result, Failed):
+                self._report.failures.append(result.failure)
+            else:
+                for left in result.left:
+                    self._leave.add(left.uri)
+                    self._reasons[left.reason] += 1
+            if isinstance(result, Compacted):
+                done.append(result)
+            else:
+                self._leave |= {source.uri for source in task.sources}
+        return done
 
     def _commit(self, done: list[Compacted], chosen: Round) -> bool:
         """Commit what is still valid; return whether anything is. Delete the files of the rest."""

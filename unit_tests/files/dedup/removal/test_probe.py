@@ -22,6 +22,7 @@ from destination_datalake.files.dedup.remove import remove
 from destination_datalake.files.dedup.rows import RowSet
 from destination_datalake.files.dedup.tasks import IndexPart, Removed, RemoveTask, Versions, WinnersTask
 from destination_datalake.files.dedup.winners import consume_versions, produce_versions, winners
+from destination_datalake.files.jobs import done
 from destination_datalake.files.plan import SourceFile
 from unit_tests.cloud import BUCKET, Cloud, cloud
 from unit_tests.examples import examples
@@ -65,8 +66,7 @@ def index(
     found = (
         [*winners([task])] if parts == 1 else InProcess().exchange(produce_versions, [task], consume_versions, parts)
     )
-    assert [each.failure for each in found] == [None] * len(found)
-    return tuple(each.index for each in found if each.index is not None)
+    return tuple(each.index for each in done(found) if each.index is not None)
 
 
 def probed(
@@ -79,8 +79,7 @@ def probed(
 ) -> tuple[Removed, list[int]]:
     """The result, and the positions of the rows that are dead then."""
     task = RemoveTask("merge", file, gone, parts, versions, of, FOLDER, "ZSTD", "merge_on_read", lake.access)
-    [result] = remove([replace(task, deletes="copy_on_write")])
-    assert result.failure is None, result.failure
+    [result] = done(remove([replace(task, deletes="copy_on_write")]))
     if result.emptied:
         return result, [*range(file.rows)]
     if result.rewritten is None:
@@ -177,7 +176,7 @@ def test_a_probe_finds_what_a_dict_would(lake: Cloud, monkeypatch: pytest.Monkey
         arrived = table(pending, of)
         files = [put(lake, "pending-0", arrived.slice(0, split)), put(lake, "pending-1", arrived.slice(split))]
         task = WinnersTask(tuple(files), 0, of, VERSIONS, parts, f"s3://{BUCKET}/scratch", lake.access)
-        found = InProcess().exchange(produce_versions, [task], consume_versions, parts)
+        found = done(InProcess().exchange(produce_versions, [task], consume_versions, parts))
 
         result, gone = probed(lake, file, tuple(each.index for each in found if each.index is not None), of)
 
@@ -207,7 +206,7 @@ def test_a_key_of_several_columns_is_equal_in_all_of_them(lake: Cloud) -> None:
     for position, (id_, region) in enumerate(stored):
         one = table([Row(id_)], schema(pa.string()))
         pending = put(lake, "one", pa.Table.from_arrays([*one.columns, pa.array([region], pa.string())], schema=of))
-        [found] = winners([WinnersTask((pending,), 0, of, versions, 1, f"s3://{BUCKET}/scratch", lake.access)])
+        [found] = done(winners([WinnersTask((pending,), 0, of, versions, 1, f"s3://{BUCKET}/scratch", lake.access)]))
         assert found.index is not None
 
         assert probed(lake, file, (found.index,), of, versions)[1] == [position]

@@ -18,6 +18,7 @@ import destination_datalake.files.reading.parquet as reading
 from destination_datalake.files.dedup.remove import remove
 from destination_datalake.files.dedup.rows import RowSet
 from destination_datalake.files.dedup.tasks import Deletes, NewFile, Removed, RemoveTask, Versions
+from destination_datalake.files.jobs import Failed, done
 from destination_datalake.files.plan import SourceFile
 from unit_tests.cloud import BUCKET, Cloud, cloud
 from unit_tests.examples import examples
@@ -49,8 +50,7 @@ def task(
 
 
 def removed(task: RemoveTask) -> Removed:
-    [result] = remove([task])
-    assert result.failure is None, result.failure
+    [result] = done(remove([task]))
     return result
 
 
@@ -200,7 +200,7 @@ def test_a_file_that_cannot_be_read_as_the_table_s_is_a_matter_of_its_writer(
 
     [result] = remove([task(lake, file, [0])])
 
-    assert result.failure is not None
+    assert isinstance(result, Failed)
     assert result.failure.type == "config_error"
     assert f"Rows of {FOLDER}/a cannot be replaced: the file {reason}." in result.failure.message
     assert written(lake) == []
@@ -215,7 +215,7 @@ def test_a_file_that_shows_to_be_damaged_when_some_of_it_is_written_leaves_nothi
 
     [result] = remove([task(lake, file, [0])])
 
-    assert result.failure is not None
+    assert isinstance(result, Failed)
     assert "cannot be read as Parquet" in result.failure.message
     assert (written(lake), lake.unfinished_uploads()) == ([], [])
 
@@ -223,11 +223,11 @@ def test_a_file_that_shows_to_be_damaged_when_some_of_it_is_written_leaves_nothi
 def test_a_failure_leaves_nothing_and_does_not_stop_the_others(lake: Cloud) -> None:
     gone = SourceFile(f"{FOLDER}/gone", 100, 6)
 
-    failed, done = remove([task(lake, gone, [0]), task(lake, stored(lake), [0])])
+    failed, succeeded = remove([task(lake, gone, [0]), task(lake, stored(lake), [0])])
 
-    assert failed.failure is not None
-    assert not failed.expired
-    assert parquet(lake, done.rewritten).num_row_groups == 1
+    assert isinstance(failed, Failed)
+    assert isinstance(succeeded, Removed)
+    assert parquet(lake, succeeded.rewritten).num_row_groups == 1
     assert len(written(lake)) == 1
 
 
@@ -238,7 +238,7 @@ def test_a_missing_permission_is_named(lake: Cloud, deletes: Deletes) -> None:
     with lake.refusing("PutObject"):
         [failed] = remove([task(lake, file, [0], deletes)])
 
-    assert failed.failure is not None
+    assert isinstance(failed, Failed)
     assert failed.failure.type == "config_error"
     assert "Allow s3:PutObject" in failed.failure.message
 

@@ -1,0 +1,83 @@
+"""What every job on executors has in common: a task that fails is a result too, with a text for the user."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import pyarrow as pa
+
+from destination_datalake.aws.access import AwsAccess
+from destination_datalake.aws.errors import explain, is_expired
+from destination_datalake.aws.session.lending import SessionKeys
+from destination_datalake.errors import ConnectorError, Failure
+from destination_datalake.unforeseen import trace_of, unforeseen
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The result of a task that failed; nothing that it wrote is left in S3."""
+
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What messages say of a failed task.
+
+    `headline` says what could not be done, without a period; `doing` and `resource` are as for `explain`. `remedy` is
+    the whole message if the user has to mend what the task was given, else None. `access` is the task's.
+    """
+
+    headline: str
+    doing: str
+    resource: str
+    access: AwsAccess
+    remedy: str | None = None
+
+    def failed(self, error: Exception) -> Failed:
+        """Return the result of a task that `error` ended."""
+        if isinstance(error, ConnectorError):
+            return Failed(replace(error.failure, message=f"{self.headline}: {error.failure.message}"))
+        trace = "\n".join([trace_of(error), *getattr(error, "__notes__", ())])
+        failure = explain(error, doing=self.doing, resource=self.resource)
+        if failure is not None:
+            failure = replace(failure, detail=f"{failure.detail}\n{trace}")
+            if isinstance(self.access.identity, SessionKeys) and is_expired(error):
+                failure = replace(failure, message=f"{self.headline}: {_SESSION_ENDED}", type="transient_error")
+        elif self.remedy is not None:
+            failure = Failure(self.remedy, trace, "config_error")
+        else:
+            failure = replace(unforeseen(self.headline, error), detail=trace)
+        return Failed(failure)
+
+
+_SESSION_ENDED = (
+    "the session that executors were lent ended before they had. Lower batch_size_mb, or raise "
+    "session_duration_seconds; the next sync continues from its last state."
+)
+
+
+def attempt(work: Callable[[], _Result], problem: Callable[[Exception], Problem]) -> _Result | Failed:
+    """Return the result of a task, or how it failed: other tasks of the job are not stopped by it.
+
+    `work` is the task's, and `problem` is asked what an error of it was about.
+    """
+    pa.set_cpu_count(1)  # Spark runs a task per core already.
+    try:
+        return work()
+    except Exception as error:
+        return problem(error).failed(error)
+
+
+def done(results: Iterable[_Result | Failed]) -> list[_Result]:
+    """Return the results of a job's tasks. Raises ConnectorError with the first failure if any of them failed."""
+    succeeded: list[_Result] = []
+    for result in results:
+        if isinstance(result, Failed):
+            raise ConnectorError(result.failure)
+        succeeded.append(result)
+    return succeeded
