@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from destination_datalake.aws.errors import explain
-from destination_datalake.check.step import Findings
-from destination_datalake.check.trial import LEFTOVER_AGE, Trial
+from destination_datalake.check.step import LEFTOVER_AGE, Findings, Trial
 from destination_datalake.config.groups.maintenance import GlueOptimizers
 from destination_datalake.iam_policy.rules import registers_partitions
 from destination_datalake.lake_formation.policy import Policy

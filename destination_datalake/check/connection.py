@@ -10,11 +10,11 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from destination_datalake.aws.caller import role_of_session
 from destination_datalake.check import governance
 from destination_datalake.check.catalog import try_database, try_optimizers, try_table
 from destination_datalake.check.existing_tables import try_existing_tables
-from destination_datalake.check.identity import try_identity, try_java, try_server
-from destination_datalake.check.step import Step, run_steps
+from destination_datalake.check.step import Findings, Remedies, Step, Trial, run_steps
 from destination_datalake.check.storage import (
     KMS_KEY,
     stages_records,
@@ -24,10 +24,47 @@ from destination_datalake.check.storage import (
     try_staging_folder,
     try_tables_folder,
 )
-from destination_datalake.check.trial import Trial
 from destination_datalake.config.access import aws_access
 from destination_datalake.config.options import Config
 from destination_datalake.iam_policy.rules import GOVERNED, GRANTED, OPTIMIZED, TAGGED
+from destination_datalake.spark.backend import SparkFailed
+from destination_datalake.spark.classic.failure import JavaUnusable, find_java
+
+
+def try_java(_: Trial, findings: Findings) -> None:
+    """Find the Java that Spark would start on here."""
+    try:
+        find_java()
+    except JavaUnusable as error:
+        findings.add(error.failure)
+
+
+def try_server(trial: Trial, findings: Findings) -> None:
+    """Ask the Spark Connect server for its version. Its executors are not tried."""
+    from destination_datalake.spark.connect.backend import server_version
+
+    for warning in trial.config.spark.warnings:
+        findings.warn(warning)
+
+    try:
+        server_version(trial.config)
+    except SparkFailed as error:
+        findings.add(error.failure)
+
+
+def try_identity(trial: Trial, findings: Findings) -> None:
+    """Compare the account of the credentials with aws_account_id."""
+    with findings.attempt("identify", "the owner of the credentials"):
+        identity = trial.access.client("sts").get_caller_identity()
+        principal = getattr(trial.config.credentials, "role_arn", None) or role_of_session(identity["Arn"])
+        trial.remedies = Remedies.of(trial.config, identity["Account"], principal)
+        account = trial.config.aws_account_id
+        if account is not None and identity["Account"] != account:
+            findings.fail(
+                f"The credentials belong to AWS account {identity['Account']} ({identity['Arn']}), "
+                f"but aws_account_id is {account}. Correct one or the other."
+            )
+
 
 _OBJECTS = "writes, reads, lists and deletes an object, and begins and aborts a multipart upload"
 

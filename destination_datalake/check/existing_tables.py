@@ -9,15 +9,14 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.errors import explain
 from destination_datalake.check.catalog import drop_leftovers
-from destination_datalake.check.step import Findings
+from destination_datalake.check.step import Findings, Trial
 from destination_datalake.check.storage import try_folder
-from destination_datalake.check.trial import Trial
 from destination_datalake.config.options import Config
 from destination_datalake.tables.aws_datalake import migration_note
 from destination_datalake.tables.glue.listing import ListedTable, list_tables
@@ -32,6 +31,9 @@ from destination_datalake.tables.relocations import (
 )
 from destination_datalake.tables.s3_data_lake import CONNECTOR, is_of_s3_data_lake, misfits
 from destination_datalake.tables.table import cannot_write
+
+if TYPE_CHECKING:
+    from mypy_boto3_glue.type_defs import TableTypeDef
 
 _logger = logging.getLogger(__name__)
 
@@ -98,20 +100,15 @@ def incompatible_tables_notes(listed: Sequence[ListedTable], config: Config, acc
     if refused:
         note = (
             f"A sync would refuse to write to tables of database {config.lakeformation_database_name}: "
-            f"{_sentences(refused)}. If no stream is to be written to them, no action is needed."
+            f"{_listed(refused)}. If no stream is to be written to them, no action is needed."
         )
         _logger.info(note)
         yield note
     told = [f"{each.table}: {'; '.join(each.notes)}" for each in inspected if each.notes]
     if told:
-        note = f"Of some tables a sync depends on more: {_sentences(told)}. {_SEE}."
+        note = f"Of some tables a sync depends on more: {_listed(told)}. {_SEE}."
         _logger.info(note)
         yield note
-
-
-def _sentences(found: Sequence[str]) -> str:
-    more = [f"And {len(found) - _SHOWN} more like these"] if len(found) > _SHOWN else []
-    return ". ".join([*found[:_SHOWN], *more])
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,67 +155,61 @@ class ExistingTables:
 
     def inherited(self) -> str | None:
         """Say which tables of AWS Datalake, in the options' database, a sync would not continue."""
-        database = self.config.lakeformation_database_name
-        return migration_note([each.glue_table for each in self.listed if each.database == database], self.config)
+        return migration_note(self._of_database(), self.config)
 
     def _relocations(self) -> str | None:
         """Say which streams and columns the options would give other tables and names."""
         warehouse = self._warehouse()
         inside = [table for table in self.owned if is_inside(table.location, warehouse)]
-        found = [str(relocation) for relocation in relocations(inside, self._naming())]
-        if not found:
-            return None
-        more = [f"and {len(found) - _SHOWN} more like these"] if len(found) > _SHOWN else []
-        return (
-            f"There are tables under {warehouse} that other options have named: {'; '.join(found[:_SHOWN] + more)}. If "
-            "another connection writes to them, no action is needed. If they belong to this connection, its next sync "
-            "creates new tables and columns without the earlier records, and the existing ones get no more records. To "
-            "continue those, set lakeformation_database_name, database_strategy, table_prefix and naming as they were. "
-            "If the change is intended, refresh the streams whose earlier records are needed, and drop the old tables "
-            "when they are no longer read."
+        return _note(
+            f"There are tables under {warehouse} that other options have named: ",
+            [str(relocation) for relocation in relocations(inside, self._naming())],
+            "its next sync creates new tables and columns without the earlier records, and the existing ones get no "
+            "more records. To continue those, set lakeformation_database_name, database_strategy, table_prefix and "
+            "naming as they were. If the change is intended, refresh the streams whose earlier records are needed, and "
+            "drop the old tables when they are no longer read.",
         )
 
     def _outside_beside_inside(self) -> str | None:
         """Say which tables are outside bucket_prefix while others are inside; following syncs write to all of them."""
-        found = self.outside()
-        if self.config.follow_table_location or not found or not self.any_inside():
+        if self.config.follow_table_location or not self.any_inside():
             return None
-        tables = _shown([f"{table.name} ({table.location}, stream {table.owner.stream})" for table in found])
-        return (
+        return _note(
             f"Some tables of database {self.config.lakeformation_database_name} are under {self._warehouse()}, and "
-            f"others are not: {tables}. If another connection writes to those, no action is needed. If they belong to "
-            "this connection, its syncs refuse their streams: correct bucket_name and bucket_prefix, choose another "
-            "table_prefix, or set follow_table_location to true."
+            "others are not: ",
+            [f"{table.name} ({table.location}, stream {table.owner.stream})" for table in self.outside()],
+            "its syncs refuse their streams: correct bucket_name and bucket_prefix, choose another table_prefix, or "
+            "set follow_table_location to true.",
         )
 
     def _other_kinds(self) -> str | None:
         """Say which tables a sync would refuse because they are not of the kind that table_type asks for."""
         kind: TableKind = "Iceberg" if self.config.table_type == "ICEBERG" else "Hive"
-        found = list(tables_of_other_kind(self.owned, self._naming(), kind))
-        if not found:
-            return None
-        tables = _shown([f"{table.name} ({table.kind}, stream {table.owner.stream})" for table in found])
-        return (
-            f"With table_type {self.config.table_type}, a sync would refuse to write to {tables}. If another "
-            "connection writes to them, no action is needed. If they belong to this connection, set table_type and "
-            "format_type as they were, or choose another lakeformation_database_name or table_prefix."
+        others = tables_of_other_kind(self.owned, self._naming(), kind)
+        return _note(
+            f"With table_type {self.config.table_type}, a sync would refuse to write to ",
+            [f"{table.name} ({table.kind}, stream {table.owner.stream})" for table in others],
+            "set table_type and format_type as they were, or choose another lakeformation_database_name or "
+            "table_prefix.",
         )
 
     def _s3_data_lake(self) -> str | None:
         """Say which tables of S3 Data Lake, in the options' database, a sync would not continue."""
-        database = self.config.lakeformation_database_name
-        theirs = [each for each in self.listed if each.database == database and is_of_s3_data_lake(each.glue_table)]
         reasons: dict[str, list[str]] = {}
-        for each in theirs:
-            for reason in misfits(each.glue_table, self.config):
-                reasons.setdefault(reason, []).append(f"{database}.{each.glue_table['Name']}")
+        for table in self._of_database():
+            for reason in misfits(table, self.config) if is_of_s3_data_lake(table) else ():
+                reasons.setdefault(reason, []).append(f"{self.config.lakeformation_database_name}.{table['Name']}")
         if not reasons:
             return None
-        found = [f"{_shown(tables)}: {reason}" for reason, tables in reasons.items()]
+        found = [f"{_listed(tables, ', ')}: {reason}" for reason, tables in reasons.items()]
         return (
-            f"{CONNECTOR} has left tables that the options do not continue as they are: {_sentences(found)}. If they "
-            f"belong to another connection, no action is needed. {_SEE}."
+            f"{CONNECTOR} has left tables that the options do not continue as they are: {_listed(found)}. If "
+            f"they belong to another connection, no action is needed. {_SEE}."
         )
+
+    def _of_database(self) -> Sequence[TableTypeDef]:
+        database = self.config.lakeformation_database_name
+        return [each.glue_table for each in self.listed if each.database == database]
 
     def _naming(self) -> TableNaming:
         return TableNaming.of(self.config)
@@ -227,6 +218,17 @@ class ExistingTables:
         return self.config.uri("")
 
 
-def _shown(texts: Sequence[str]) -> str:
-    more = [f"and {len(texts) - _SHOWN} more"] if len(texts) > _SHOWN else []
-    return ", ".join([*texts[:_SHOWN], *more])
+def _note(what: str, found: Sequence[str], if_ours: str) -> str | None:
+    """Return a note of what was found, and of what to do about it if it is this connection's; None if nothing was."""
+    if not found:
+        return None
+    return (
+        f"{what}{_listed(found)}. If another connection writes to them, no action is needed. If they belong to "
+        f"this connection, {if_ours}"
+    )
+
+
+def _listed(texts: Sequence[str], separator: str = "; ") -> str:
+    """Return the first ten texts, and how many more there are."""
+    more = [f"and {len(texts) - _SHOWN} more like these"] if len(texts) > _SHOWN else []
+    return separator.join([*texts[:_SHOWN], *more])

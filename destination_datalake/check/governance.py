@@ -14,8 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from destination_datalake.check.catalog import another_table, is_of_a_check
-from destination_datalake.check.step import Findings
-from destination_datalake.check.trial import Trial
+from destination_datalake.check.step import Findings, Trial
 from destination_datalake.config.groups.maintenance import GlueOptimizers
 from destination_datalake.errors import Failure, MissingPermission
 from destination_datalake.iam_policy.grants import lake_formation_grants

@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from destination_datalake.aws.address import S3Address, known_regions
-from destination_datalake.check.step import Findings
-from destination_datalake.check.trial import LEFTOVER_AGE, Trial
+from destination_datalake.check.step import LEFTOVER_AGE, Findings, Trial
 from destination_datalake.config.options import Config
 from destination_datalake.errors import Failure
 from destination_datalake.rejects.location import REJECTS_FOLDER

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.check.remedies import Remedies
-from destination_datalake.check.step import Findings
-from destination_datalake.check.trial import Trial
+from destination_datalake.check.step import Findings, Remedies, Trial
 from destination_datalake.config.options import Config
 from unit_tests.config.examples import options
 

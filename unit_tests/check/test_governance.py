@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from destination_datalake.check.connection import try_identity
 from destination_datalake.check.governance import (
     EVERYBODY,
     try_defaults,
@@ -19,9 +20,7 @@ from destination_datalake.check.governance import (
     try_location,
     try_permissions,
 )
-from destination_datalake.check.identity import try_identity
-from destination_datalake.check.step import Findings
-from destination_datalake.check.trial import Trial
+from destination_datalake.check.step import Findings, Trial
 from destination_datalake.lake_formation.resources import (
     AllTables,
     Catalog,
