@@ -31,7 +31,7 @@ from destination_datalake.schema.arrow import arrow_field
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.tables.iceberg.dedup.definition import UNIQUE_BY, Definition
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
-from destination_datalake.tables.iceberg.snapshots.replacing import Change, merge_files
+from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.iceberg.snapshots.uniqueness import says_unique
 from destination_datalake.tables.table import Committed, TableName
 
@@ -105,7 +105,7 @@ def _declare_unique(table: TableName, key: str, access: AwsAccess) -> None:
     def declare(table: PyIcebergTable, transaction: Transaction) -> None:
         definition = Definition.named(names, table.schema())
         definition.write_to(UNIQUE_BY, transaction)
-        merge_files(Change(states=says_unique(definition.key)), MAIN_BRANCH, table, transaction)
+        change_branch(Change(), MAIN_BRANCH, table, transaction, says_unique(definition.key))
 
     TableOperations(table, access).commit(declare)
 

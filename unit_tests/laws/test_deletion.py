@@ -57,8 +57,7 @@ from destination_datalake.tables.iceberg.maintenance.removal.expiry import Expir
 from destination_datalake.tables.iceberg.maintenance.removal.orphans import OrphanRemover
 from destination_datalake.tables.iceberg.metadata.kept import MANIFESTS, METADATA
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
-from destination_datalake.tables.iceberg.snapshots.producers import add_files
-from destination_datalake.tables.iceberg.snapshots.replacing import Change, merge_files
+from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.table import TableName
 from unit_tests.cloud import BUCKET, Cloud, cloud
 from unit_tests.examples import ALL
@@ -201,13 +200,13 @@ class History:
 
         def build(table: Table, transaction: Transaction) -> None:
             if removed:
-                merge_files(Change(added, [self.files[path] for path in removed]), branch, table, transaction)
+                change_branch(Change(added, [self.files[path] for path in removed]), branch, table, transaction)
             elif self.chosen.random() < 0.3:
                 with transaction.update_snapshot(branch=branch).fast_append() as append:
                     for file in added:
                         append.append_data_file(file)
             else:
-                add_files(added, branch, table, transaction, {})
+                change_branch(Change(added), branch, table, transaction)
 
         table, _ = self.operations.commit(build)
         head = table.metadata.refs[branch].snapshot_id

@@ -19,9 +19,9 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from destination_datalake.files.plan import RewriteFailed, RewriteTask, Rewritten
 from destination_datalake.tables.iceberg.branches import unpublished_branches
+from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.iceberg.snapshots.deletes import DeletesInUse, as_sources, live_files_with_deletes
 from destination_datalake.tables.iceberg.snapshots.entries import rewritten_entry
-from destination_datalake.tables.iceberg.snapshots.replacing import Change, merge_files
 from destination_datalake.tables.iceberg.snapshots.uniqueness import still_unique
 from destination_datalake.tables.table import Rewrite, TableConflict, TableName
 
@@ -97,8 +97,7 @@ class Promotion:
             unneeded = deletes_in_use.without(file.deletes for file in replaced)
             if replaced:
                 removed = [*(file.entry for file in replaced), *unneeded]
-                change = Change(added, removed, states=still_unique(branch, table.metadata))
-                merge_files(change, branch, table, transaction)
+                change_branch(Change(added, removed), branch, table, transaction, still_unique(branch, table.metadata))
 
     def log(self) -> None:
         """Log the promotion, once it is committed."""

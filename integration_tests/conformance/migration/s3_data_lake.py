@@ -24,7 +24,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import IcebergType, ListType, LongType, NestedField, StringType, StructType
 
-from destination_datalake.tables.iceberg.snapshots.replacing import Change, merge_files
+from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import EMITTED_AT
 
@@ -122,7 +122,7 @@ class S3DataLake:
         )
         file.spec_id = 0
         with table.transaction() as transaction:
-            merge_files(Change([file]), branch, table, transaction)
+            change_branch(Change([file]), branch, table, transaction)
 
 
 def as_json(value: object) -> str:

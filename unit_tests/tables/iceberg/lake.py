@@ -35,7 +35,7 @@ from destination_datalake.schema.arrow import arrow_field
 from destination_datalake.schema.names import SNAKE_CASE
 from destination_datalake.schema.types import Field, Int64
 from destination_datalake.tables.iceberg.metadata.kept import METADATA
-from destination_datalake.tables.iceberg.snapshots.replacing import Change, merge_files
+from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.layout.location import TableLocation
 from destination_datalake.tables.layout.partitions import TableLayout
@@ -227,7 +227,7 @@ class Lake:
         file.spec_id = 0
         table = self.load()
         with table.transaction() as transaction:
-            merge_files(Change([file]), branch, table, transaction)
+            change_branch(Change([file]), branch, table, transaction)
 
     def edit_metadata(self, changes: Mapping[str, Any]) -> None:
         """Change the table's metadata file in ways that PyIceberg does not support."""

@@ -21,7 +21,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.withdrawal import withdraw_all
 from destination_datalake.errors import ConnectorError
-from destination_datalake.tables.iceberg.branches import PENDING_BRANCH, has_new_files
+from destination_datalake.tables.iceberg.branches import PENDING_BRANCH, forget_branches, has_new_files
 from destination_datalake.tables.iceberg.dedup.definition import PENDING_BY, UNIQUE_BY, remove_definition
 from destination_datalake.tables.iceberg.dedup.jobs import MergeJobs
 from destination_datalake.tables.iceberg.dedup.plan import LiveFile, LiveFiles, MergePlan, Unmergeable, plan_merge
@@ -30,10 +30,10 @@ from destination_datalake.tables.iceberg.maintenance.removal.guard import is_gar
 from destination_datalake.tables.iceberg.maintenance.removal.paths import File
 from destination_datalake.tables.iceberg.maintenance.removal.references import References
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.iceberg.snapshots.deletes import is_for_one
 from destination_datalake.tables.iceberg.snapshots.entries import Entries, position_deletes_entry
 from destination_datalake.tables.iceberg.snapshots.manifests import live_entries
-from destination_datalake.tables.iceberg.snapshots.replacing import Change, merge_files
 from destination_datalake.tables.iceberg.snapshots.uniqueness import says_unique
 from destination_datalake.tables.table import TableBusy, TableConflict, TableName
 
@@ -215,12 +215,13 @@ class _Merge:
             raise _StalePlan
         found = MergeResult(plan, self._jobs)
         branch = self._scope.pending if self._scope.pending in table.metadata.refs else None
-        change = found.change
+        change, target = found.change, self._scope.target
         if change.added or change.removed or not self._scope.is_unique(table.metadata):
-            change = replace(change, states=says_unique(self._scope.definition.key))
-        target = self._scope.target
-        properties = self._writer.snapshot_properties(target, transaction.table_metadata)
-        merge_files(change, target, table, transaction, properties, branch)
+            properties = self._writer.snapshot_properties(target, transaction.table_metadata)
+            unique = says_unique(self._scope.definition.key)
+            change_branch(change, target, table, transaction, {**properties, **unique})
+        if branch is not None:
+            forget_branches([branch], transaction)
         if target == MAIN_BRANCH:
             self._scope.definition.write_to(UNIQUE_BY, transaction)
             remove_definition(PENDING_BY, transaction)

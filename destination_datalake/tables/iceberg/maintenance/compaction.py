@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
 
@@ -28,10 +29,11 @@ from destination_datalake.tables.iceberg.arrow_schema import arrow_schema
 from destination_datalake.tables.iceberg.compatibility import incompatibility
 from destination_datalake.tables.iceberg.maintenance.bins import bins
 from destination_datalake.tables.iceberg.maintenance.candidates import Candidate, Manifests
-from destination_datalake.tables.iceberg.maintenance.rounds import Round
+from destination_datalake.tables.iceberg.maintenance.rounds import Compaction, Round
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.iceberg.snapshots.deletes import PartitionKey
-from destination_datalake.tables.iceberg.snapshots.replacing import Compaction, compact_files
+from destination_datalake.tables.iceberg.snapshots.uniqueness import still_unique
 from destination_datalake.tables.table import TableBusy, TableName
 
 if TYPE_CHECKING:
@@ -201,7 +203,9 @@ class _TableCompaction:
         def build(table: Table, transaction: Transaction) -> dict[str, Compaction]:
             valid, unneeded = chosen.valid(done, table, self._manifests)
             if valid:
-                compact_files(valid.values(), unneeded, MAIN_BRANCH, table, transaction)
+                # What the head says of its rows is said again: all snapshots before this one may expire.
+                says = still_unique(MAIN_BRANCH, table.metadata)
+                change_branch(_change(valid.values(), unneeded), MAIN_BRANCH, table, transaction, says)
             return valid
 
         try:
@@ -227,6 +231,19 @@ class _TableCompaction:
             withdraw_all(files, self._access.client("s3"))
         except Exception:
             _logger.warning("Unused files of table %s could not be deleted.", self._name, exc_info=True)
+
+
+def _change(compactions: Iterable[Compaction], unneeded: Sequence[IcebergFile]) -> Change:
+    """Return the change of compactions; `unneeded` are delete files that go with the old files."""
+    added: list[IcebergFile] = []
+    removed, manifests, sequences = [*unneeded], set[str](), dict[str, int | None]()
+    for each in compactions:
+        removed += each.old
+        manifests |= each.manifests
+        if each.new is not None:
+            added.append(each.new)
+            sequences[each.new.file_path] = each.sequence
+    return Change(added, removed, frozenset(manifests), sequences, same_rows=True)
 
 
 def _first(packed: Sequence[tuple[Candidate, ...]]) -> Iterator[tuple[Candidate, ...]]:

@@ -19,7 +19,6 @@ from destination_datalake.tables.iceberg.maintenance.candidates import Candidate
 from destination_datalake.tables.iceberg.schema import column_types
 from destination_datalake.tables.iceberg.snapshots.deletes import as_sources
 from destination_datalake.tables.iceberg.snapshots.entries import Entries, identity_sources
-from destination_datalake.tables.iceberg.snapshots.replacing import Compaction
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -29,6 +28,20 @@ if TYPE_CHECKING:
 
 _CODECS = {"zstd": "ZSTD", "gzip": "GZIP", "snappy": "SNAPPY", "lz4": "LZ4", "brotli": "BROTLI"}
 _DEFAULT_CODEC = "zstd"
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """Live files and the manifests that list them, and the one file that has their rows now, None if they have none.
+
+    `sequence` is its data sequence number, None in tables of format version 1: delete files with higher ones apply to
+    it (Iceberg spec: Scan Planning).
+    """
+
+    old: tuple[IcebergFile, ...]
+    manifests: frozenset[str]
+    new: IcebergFile | None
+    sequence: int | None
 
 
 @dataclass(frozen=True, slots=True)

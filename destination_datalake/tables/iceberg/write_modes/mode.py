@@ -16,8 +16,8 @@ from destination_datalake.tables.fencing import TOKEN_PROPERTY, FencingToken
 from destination_datalake.tables.iceberg.branches import ADOPTED, forget_branches, generation_branches
 from destination_datalake.tables.iceberg.dedup.definition import MergeScope
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.iceberg.snapshots.manifests import has_row_level_deletes, live_files
-from destination_datalake.tables.iceberg.snapshots.producers import add_files
 from destination_datalake.tables.iceberg.write_modes.generations import (
     lowest_generation_with,
     says_lowest_generation,
@@ -91,7 +91,7 @@ class WriteMode(ABC):
         origin: Mapping[str, str] = EMPTY_DICT,
     ) -> None:
         properties = self.snapshot_properties(branch, transaction.table_metadata)
-        add_files(files, branch, table, transaction, {**properties, **origin})
+        change_branch(Change([*files]), branch, table, transaction, {**properties, **origin})
 
     def _take_over(self, table: Table, transaction: Transaction) -> None:
         """Adopt the rows of pending overwrites; remove their branches and the fencing token of their writer."""

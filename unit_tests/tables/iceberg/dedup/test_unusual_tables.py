@@ -7,7 +7,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
-from destination_datalake.tables.iceberg.snapshots.replacing import Change
+from destination_datalake.tables.iceberg.snapshots.change import Change
 from destination_datalake.tables.table import TableConflict
 from unit_tests.tables.iceberg.dedup.orders import Orders, named
 from unit_tests.tables.iceberg.lake import no_rewrite

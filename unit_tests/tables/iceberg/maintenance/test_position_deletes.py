@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from destination_datalake.tables.iceberg.snapshots.replacing import Change
+from destination_datalake.tables.iceberg.snapshots.change import Change
 from unit_tests.tables.iceberg.lake import Lake
 from unit_tests.tables.iceberg.maintenance.compacting import after_writing, commit_files, compacted, filled, summary
 from unit_tests.tables.iceberg.maintenance.removal.test_expiry import expire

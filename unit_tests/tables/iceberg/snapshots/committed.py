@@ -13,9 +13,10 @@ from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table.snapshots import Summary
 
 from destination_datalake.files.dedup.tasks import NewFile
+from destination_datalake.tables.iceberg.branches import forget_branches
+from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.iceberg.snapshots.entries import position_deletes_entry
 from destination_datalake.tables.iceberg.snapshots.manifests import live_entries
-from destination_datalake.tables.iceberg.snapshots.replacing import Change, merge_files
 from unit_tests.tables.iceberg.lake import Lake
 
 
@@ -62,7 +63,10 @@ def position_deletes(lake: Lake, of: IcebergFile, positions: Sequence[int]) -> I
     return position_deletes_entry(NewFile(uri, len(body.getvalue()), len(positions), b""), of)
 
 
-def merge(lake: Lake, change: Change, branch: str = "main", **more: Any) -> None:
+def merge(lake: Lake, change: Change, branch: str = "main", without_branch: str | None = None) -> None:
+    """Change a branch in one snapshot; in the same commit forget another one, of what was pending."""
     table = lake.load()
     with table.transaction() as transaction:
-        merge_files(change, branch, table, transaction, **more)
+        change_branch(change, branch, table, transaction, {"airbyte.sync-id": "7"})
+        if without_branch is not None:
+            forget_branches([without_branch], transaction)

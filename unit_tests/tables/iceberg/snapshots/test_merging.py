@@ -222,7 +222,7 @@ def test_a_table_of_format_version_1_is_merged(lake: Lake) -> None:
     assert lake.load().metadata.format_version == 1
     assert lake.ids() == list(range(6))
     assert lake.scanned("id = 3") == 1
-    assert len(manifests(lake.load())) == 4
+    assert len(manifests(lake.load())) == 2
 
 
 def avro(lake: Lake) -> set[str]:

@@ -14,7 +14,7 @@ from pyiceberg.types import LongType, StringType
 
 from destination_datalake.schema.types import Field, Int32
 from destination_datalake.tables.iceberg.dedup import merge
-from destination_datalake.tables.iceberg.snapshots.replacing import Change, merge_files
+from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.table import Jobs, TableConflict
 from unit_tests.tables.iceberg.dedup.orders import COLUMNS, DAY, Orders, named
@@ -252,7 +252,7 @@ def test_equality_deletes_are_refused_and_what_is_pending_stays(orders: Orders, 
     )
     file.spec_id = 0
     with table.transaction() as transaction:
-        merge_files(Change([file]), "main", table, transaction)
+        change_branch(Change([file]), "main", table, transaction)
 
     with pytest.raises(TableConflict, match=r"by equality deletes, .* Compact the table"):
         opened.publish(no_rewrite)

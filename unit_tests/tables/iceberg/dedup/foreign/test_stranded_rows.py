@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 
 from destination_datalake.schema.types import Field, String
 from destination_datalake.tables.iceberg.compatibility import incompatibility
-from destination_datalake.tables.iceberg.snapshots.replacing import Change
+from destination_datalake.tables.iceberg.snapshots.change import Change
 from destination_datalake.tables.table import TableConflict
 from unit_tests.tables.iceberg.dedup.orders import COLUMNS, Orders, named
 from unit_tests.tables.iceberg.lake import no_rewrite

@@ -10,7 +10,7 @@ import pytest
 
 from destination_datalake.files.dedup.tasks import WinnersTask
 from destination_datalake.schema.types import Field, Float32, Float64
-from destination_datalake.tables.iceberg.snapshots.replacing import Change
+from destination_datalake.tables.iceberg.snapshots.change import Change
 from destination_datalake.tables.table import Committed, Jobs, TableConflict
 from unit_tests.tables.iceberg.dedup.orders import COLUMNS, Orders, named
 from unit_tests.tables.iceberg.lake import no_rewrite

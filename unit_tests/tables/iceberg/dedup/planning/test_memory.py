@@ -10,7 +10,7 @@ from pyiceberg.typedef import Record
 
 from destination_datalake.schema.types import Field, String
 from destination_datalake.tables.iceberg.dedup.plan import LiveFiles
-from destination_datalake.tables.iceberg.snapshots.replacing import Change, merge_files
+from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from unit_tests.tables.iceberg.lake import Lake
 
 FILES = 300
@@ -23,7 +23,7 @@ def test_of_each_file_only_the_metrics_of_the_key_are_kept(lake: Lake) -> None:
     table = lake.load()
     ids = [field.field_id for field in table.schema().fields]
     with table.transaction() as transaction:
-        merge_files(Change([_file(number, ids) for number in range(FILES)]), "main", table, transaction)
+        change_branch(Change([_file(number, ids) for number in range(FILES)]), "main", table, transaction)
     table = lake.load()
     files = LiveFiles([table.schema().find_field("c0").field_id])
 

@@ -22,7 +22,7 @@ from destination_datalake.tables.iceberg.maintenance.removal.paths import (
 )
 from destination_datalake.tables.iceberg.maintenance.removal.second_reader import Disagreement, SecondReader
 from destination_datalake.tables.iceberg.metadata.io import S3FileIO
-from destination_datalake.tables.iceberg.snapshots.producers import add_files
+from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from unit_tests.tables.iceberg.lake import Lake
 from unit_tests.tables.iceberg.maintenance.removal.blocks import in_blocks_of
 
@@ -88,7 +88,7 @@ def test_files_of_partitions_by_decimals_are_found_in_blocks_of_several(lake: La
     table = lake.create(schema, partition_spec=spec)
     paths = [f"s3://{lake.bucket}/orders/data/{number}.parquet" for number in range(5)]
     with table.transaction() as transaction:
-        add_files([_of_price(path, "0.03") for path in paths], "main", table, transaction, {})
+        change_branch(Change([_of_price(path, "0.03") for path in paths]), "main", table, transaction)
     snapshot, io, s3 = lake.load().current_snapshot(), S3FileIO(lake.access.client("s3")), lake.access.client("s3")
     assert snapshot is not None
     [manifest] = manifests_of(snapshot.manifest_list, io)

@@ -1,4 +1,4 @@
-"""What a merge commits: files of any content added and removed in one snapshot, and a branch that goes with it."""
+"""What a snapshot changes: files of any content added and removed at once, and a branch that goes with it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pyiceberg.table.snapshots import Operation
 from destination_datalake.schema.types import Field, Int64, String
 from destination_datalake.tables.fencing import OVERWRITES_PROPERTY
 from destination_datalake.tables.iceberg.pyiceberg_internals import referenced_data_file
+from destination_datalake.tables.iceberg.snapshots.change import Change
 from destination_datalake.tables.iceberg.snapshots.manifests import live_entries
-from destination_datalake.tables.iceberg.snapshots.replacing import Change
 from unit_tests.tables.iceberg.lake import Lake
 from unit_tests.tables.iceberg.snapshots.committed import (
     deletes,
@@ -49,7 +49,7 @@ def test_a_merge_is_one_snapshot_and_removes_the_branch_of_what_was_pending(lake
     pending = with_pending(lake, {"id": 4, **regions[0]}, {"id": 5, **regions[1]}, **how)
     before = lake.load().metadata
 
-    merge(lake, Change([*pending], [old[-1]]), properties={"airbyte.sync-id": "7"}, without_branch=PENDING)
+    merge(lake, Change([*pending], [old[-1]]), without_branch=PENDING)
 
     after = lake.load().metadata
     assert lake.branches() == []
@@ -174,15 +174,11 @@ def test_a_file_that_is_not_live_cannot_be_removed(lake: Lake) -> None:
     assert lake.load().metadata_location == before
 
 
-def test_only_added_files_are_an_append_and_no_change_is_no_snapshot(lake: Lake) -> None:
+def test_only_added_files_are_an_append(lake: Lake) -> None:
     lake.commit(lake.open(), 1)
-    pending = with_pending(lake, {"id": 2})
-    before = lake.load().metadata.current_snapshot_id
 
-    merge(lake, Change(), without_branch=PENDING)
-    assert (lake.load().metadata.current_snapshot_id, lake.branches()) == (before, [])
+    merge(lake, Change(with_pending(lake, {"id": 2})))
 
-    merge(lake, Change(pending))
     assert summary(lake).operation == Operation.APPEND
     assert lake.ids() == [1, 2]
 

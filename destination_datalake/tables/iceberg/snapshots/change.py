@@ -1,0 +1,319 @@
+"""One snapshot of a branch: the files that it adds and those that it removes, whatever the operation is called.
+
+An append adds files, an overwrite removes others besides, a merge does both, a compaction replaces files by others with
+the same rows. PyIceberg has a class for each. None writes delete files, or files of several partition specs: a manifest
+holds files of one spec, and either data files or delete files (Iceberg spec: Manifests).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from pydantic import PrivateAttr
+from pyiceberg.exceptions import ValidationException
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table, TableProperties, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.typedef import EMPTY_DICT
+from pyiceberg.types import IcebergType, NestedField, StructType, UnknownType
+from pyiceberg.utils.concurrent import ExecutorFactory
+from pyiceberg.utils.properties import property_as_bool, property_as_int
+
+from destination_datalake.tables.iceberg.metadata.kept import MANIFESTS, UNMERGED
+from destination_datalake.tables.iceberg.pyiceberg_internals import SnapshotProducer, summary_of
+from destination_datalake.tables.iceberg.snapshots.manifests import live_entries
+
+_logger = logging.getLogger(__name__)
+
+_READ_AT_ONCE = 8
+"""So many manifests are read at a time: entries take memory."""
+
+_CHANGED_PARTITIONS = "changed-partition-count"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Files that a snapshot adds to a branch, and live files of the branch that it removes, each of any partition spec.
+
+    Both may be data files and delete files; delete files can be added to tables of format version 2 alone. Added files
+    get the snapshot's sequence number (so added position deletes apply to all data files that are there afterwards,
+    added ones too), unless `sequences` has another data sequence number for their path. `manifests` are those that list
+    the removed data files, None if that is unknown: then all are read. With `same_rows`, incremental readers skip the
+    snapshot.
+    """
+
+    added: Sequence[IcebergFile] = ()
+    removed: Sequence[IcebergFile] = ()
+    manifests: frozenset[str] | None = None
+    sequences: Mapping[str, int | None] = field(default_factory=dict)
+    same_rows: bool = False
+
+    @property
+    def operation(self) -> Operation:
+        """What the snapshot is to readers of changes, by the same rules as in Iceberg's own library (RowDelta)."""
+        if self.same_rows:
+            return Operation.REPLACE
+        added = {file.content for file in self.added}
+        if not self.removed and added <= {DataFileContent.DATA}:
+            return Operation.APPEND
+        return Operation.OVERWRITE if DataFileContent.DATA in added else Operation.DELETE
+
+
+def change_branch(
+    change: Change, branch: str, table: Table, transaction: Transaction, properties: Mapping[str, str] = EMPTY_DICT
+) -> None:
+    """Add a snapshot with the change and these properties to a branch.
+
+    Raises ValidationException if a file to remove is not live, and TableConflict as `live_entries`.
+    """
+    with _Producer(change, branch, table, transaction, properties):
+        pass
+
+
+class _Producer(SnapshotProducer):
+    """Writes a manifest for each partition spec and content, and those that list removed files again without them."""
+
+    def __init__(
+        self, change: Change, branch: str, table: Table, transaction: Transaction, properties: Mapping[str, str]
+    ) -> None:
+        super().__init__(change.operation, branch, table, transaction, properties)
+        self._change = change
+
+    def manifests(self) -> list[ManifestFile]:
+        previous = self.previous_manifests()
+        if (replaced_list := self.previous_list()) is not None:
+            MANIFESTS.forget(replaced_list)  # The next commit reads its own.
+        removed, rewritten, untouched = self._without_removed(previous)
+        added = [*self._by_spec(self._added())]
+        # Merging is left to other commits than those of compactions, which have more to read already.
+        kept = untouched if self._change.same_rows else self._merged(untouched)
+        return [*added, *removed, *rewritten, *kept]
+
+    def summary(self, previous: Mapping[str, str] | None) -> Summary:
+        """Return the summary, with the number of partitions that the snapshot changes."""
+        change = self._change
+        files = (*change.added, *change.removed)
+        changed = {(file.spec_id, repr(file.partition)) for file in files if len(file.partition)}
+        counts = {_CHANGED_PARTITIONS: str(len(changed))} if changed else {}
+        return summary_of(change.operation, change.added, change.removed, counts, previous)
+
+    def spec(self, spec_id: int) -> PartitionSpec:
+        """Return a spec of the table, with types."""
+        spec = super().spec(spec_id)
+        return _TypedSpec.of(spec, _partition_type(spec, self.metadata))
+
+    def _added(self) -> Iterator[ManifestEntry]:
+        for file in self._change.added:
+            yield ManifestEntry.from_args(
+                status=ManifestEntryStatus.ADDED,
+                snapshot_id=self.snapshot_id,
+                sequence_number=self._change.sequences.get(file.file_path),
+                file_sequence_number=None,
+                data_file=file,
+            )
+
+    def _without_removed(
+        self, previous: Sequence[ManifestFile]
+    ) -> tuple[list[ManifestFile], list[ManifestFile], list[ManifestFile]]:
+        """Return manifests of what is removed, those that were written again without it, and all others."""
+        removed = {*self._change.removed}
+        contents = {_content(file) for file in removed}
+        wanted = {each: None for each in previous if each.content in contents and self._may_list_removed(each)}
+        untouched = [each for each in previous if each not in wanted]
+        rewritten: list[ManifestFile] = []
+        gone: list[ManifestEntry] = []
+        for manifest, entries in self._read([*wanted]):
+            found = [entry for entry in entries if entry.data_file in removed]
+            if not found:
+                untouched.append(manifest)
+                continue
+            gone += [_with_status(entry, ManifestEntryStatus.DELETED, self.snapshot_id) for entry in found]
+            rewritten += self._by_spec(_existing(entry) for entry in entries if entry.data_file not in removed)
+        if missing := removed - {entry.data_file for entry in gone}:
+            paths = ", ".join(sorted(file.file_path for file in missing))
+            raise ValidationException(f"Missing required files to delete: {paths}")
+        return [*self._by_spec(gone)], rewritten, untouched
+
+    def _may_list_removed(self, manifest: ManifestFile) -> bool:
+        listed = self._change.manifests
+        return manifest.content != ManifestContent.DATA or listed is None or manifest.manifest_path in listed
+
+    def _read(self, manifests: Sequence[ManifestFile]) -> Iterator[tuple[ManifestFile, list[ManifestEntry]]]:
+        for first in range(0, len(manifests), _READ_AT_ONCE):
+            some = manifests[first : first + _READ_AT_ONCE]
+            read = ExecutorFactory.get_or_create().map(lambda manifest: live_entries(manifest, self.io), some)
+            yield from zip(some, read, strict=True)
+
+    def _merged(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        """Return the manifests, some of which may have become one. No commit depends on it."""
+        mergeable = [each for each in manifests if UNMERGED.get(each.manifest_path) is None]
+        chosen = manifests_to_merge(mergeable, self.metadata.properties)
+        if not chosen:
+            return manifests
+        own = len(self.written_manifests)
+        try:
+            read = ExecutorFactory.get_or_create().map(lambda manifest: live_entries(manifest, self.io), chosen)
+            merged = [*self._by_spec(_existing(entry) for entries in read for entry in entries)]
+        except Exception as error:
+            # Other writers may have made what cannot be read, or not by us.
+            _logger.info("%d manifests are not merged: %s: %s", len(chosen), type(error).__name__, error)
+            for manifest in chosen:
+                UNMERGED.keep(manifest.manifest_path, True, 1)
+            self._delete_manifests(own)
+            return manifests
+        for manifest in chosen:
+            MANIFESTS.forget(manifest.manifest_path)
+        replaced = {*chosen}
+        return [*merged, *(each for each in manifests if each not in replaced)]
+
+    def _delete_manifests(self, own: int) -> None:
+        """Delete all manifests that this commit has written but the first `own` ones."""
+        unneeded = self.written_manifests[own:]
+        del self.written_manifests[own:]
+        for path in unneeded:
+            with suppress(OSError):
+                self.io.delete(path)
+
+    def _by_spec(self, entries: Iterable[ManifestEntry]) -> Iterator[ManifestFile]:
+        """Write entries of any partition spec and content; yield the manifests."""
+        for (content, spec_id), of_spec in groupby(sorted(entries, key=_manifest_of), _manifest_of):
+            yield self.written(content, spec_id, of_spec)
+
+
+def _existing(entry: ManifestEntry) -> ManifestEntry:
+    return _with_status(entry, ManifestEntryStatus.EXISTING, entry.snapshot_id)
+
+
+def _with_status(entry: ManifestEntry, status: ManifestEntryStatus, snapshot_id: int | None) -> ManifestEntry:
+    """Return the entry with another status, which `snapshot_id` has given it."""
+    return ManifestEntry.from_args(
+        status=status,
+        snapshot_id=snapshot_id,
+        sequence_number=entry.sequence_number,
+        file_sequence_number=entry.file_sequence_number,
+        data_file=entry.data_file,
+    )
+
+
+def _content(file: IcebergFile) -> ManifestContent:
+    return ManifestContent.DATA if file.content == DataFileContent.DATA else ManifestContent.DELETES
+
+
+def _manifest_of(entry: ManifestEntry) -> tuple[ManifestContent, int]:
+    return _content(entry.data_file), entry.data_file.spec_id
+
+
+# --- which manifests become one --------------------------------------------------------------------------------------
+
+_MERGE_COUNT = 20
+_MERGED_BYTES = 1 << 20
+_MOST_AT_ONCE = 100
+"""Each manifest to merge is a request."""
+
+
+def manifests_to_merge(manifests: Sequence[ManifestFile], properties: Mapping[str, str]) -> list[ManifestFile]:
+    """Return the manifests to make one of, all of one partition spec; none if there are few small ones.
+
+    Each commit adds a manifest. Once there are 20 small ones of a spec, the smallest become one of at most a megabyte,
+    so no commit rewrites more than that. Those of more than half a megabyte are not small. The table properties
+    `commit.manifest.*` come first; Iceberg's library waits for 100 manifests and makes them up to 8 MB large, which
+    makes no difference to readers. Property values that are no numbers are ignored, as if they were not set.
+    """
+    present = dict(properties)
+    if not property_as_bool(present, TableProperties.MANIFEST_MERGE_ENABLED, True):
+        return []
+    most_bytes = _number(present, TableProperties.MANIFEST_TARGET_SIZE_BYTES, _MERGED_BYTES)
+    least = max(2, _number(present, TableProperties.MANIFEST_MIN_MERGE_COUNT, _MERGE_COUNT))
+    by_spec: dict[int, list[ManifestFile]] = defaultdict(list)
+    for manifest in manifests:
+        if _may_be_merged(manifest) and 2 * manifest.manifest_length <= most_bytes:
+            by_spec[manifest.partition_spec_id].append(manifest)
+    for small in by_spec.values():
+        if len(small) >= least:
+            return _fitting(small, most_bytes, max(least, _MOST_AT_ONCE))
+    return []
+
+
+def _may_be_merged(manifest: ManifestFile) -> bool:
+    """Whether a manifest lists live data files, and is for us to write again.
+
+    The number of files is unknown in manifests of old writers. Delete files stay in the manifests that their writer
+    made, and what is encrypted as it is.
+    """
+    counts = (manifest.added_files_count, manifest.existing_files_count)
+    return (
+        manifest.content == ManifestContent.DATA
+        and manifest.key_metadata is None
+        and None not in counts
+        and any(counts)
+    )
+
+
+def _fitting(manifests: Sequence[ManifestFile], most_bytes: int, most: int) -> list[ManifestFile]:
+    """Return the smallest manifests that fit into one, the oldest of the same size first."""
+    chosen, size = list[ManifestFile](), 0
+    for manifest in sorted(manifests, key=lambda each: (each.manifest_length, each.sequence_number))[:most]:
+        size += manifest.manifest_length
+        if size > most_bytes:
+            break
+        chosen.append(manifest)
+    return chosen
+
+
+def _number(properties: dict[str, str], name: str, default: int) -> int:
+    try:
+        return property_as_int(properties, name, default) or default
+    except ValueError:
+        return default
+
+
+# --- partition specs with types --------------------------------------------------------------------------------------
+
+
+class _TypedSpec(PartitionSpec):
+    """A partition spec whose partition type was found out before, as manifests are written by it."""
+
+    _type: StructType = PrivateAttr()
+
+    @classmethod
+    def of(cls, spec: PartitionSpec, type_: StructType) -> _TypedSpec:
+        typed = cls.model_validate({"spec-id": spec.spec_id, "fields": spec.fields})
+        typed._type = type_
+        return typed
+
+    def partition_type(self, schema: Schema) -> StructType:  # noqa: ARG002
+        """Return the type, whatever the schema."""
+        return self._type
+
+
+def _partition_type(spec: PartitionSpec, metadata: TableMetadata) -> StructType:
+    """Return the type of partitions in manifests: all fields are optional, as Iceberg's own library has them.
+
+    The source column of a former spec may have been dropped: then its type is taken from a former schema.
+    """
+    return StructType(
+        *(
+            NestedField(field.field_id, field.name, field.transform.result_type(type_), required=False)
+            if (type_ := _source_type(field.source_id, metadata)) is not None
+            else NestedField(field.field_id, field.name, UnknownType(), required=False)
+            for field in spec.fields
+        )
+    )
+
+
+def _source_type(source_id: int, metadata: TableMetadata) -> IcebergType | None:
+    for schema in (metadata.schema(), *reversed(metadata.schemas)):
+        try:
+            return schema.find_type(source_id)
+        except ValueError:
+            continue
+    return None
