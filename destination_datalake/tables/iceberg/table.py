@@ -168,7 +168,7 @@ class IcebergTable:
         Files with int and with long may coexist (Iceberg spec: type promotion). Where a column becomes double, the
         files that hold it as float are rewritten in the same commit.
         """
-        self._settle()
+        self._merge_leftovers()
         self._has_merged = False
         promotion = Promotion(self.name, self._plan.folder, self._access, rewrite)
         # The files of a unit share their columns: a table of many partitions has a thousand files, and few such.
@@ -227,7 +227,7 @@ class IcebergTable:
     def merge(self) -> None:
         """Merge pending rows, but for an overwrite's, into the content, unless others are faster every time."""
         self._no_merge_before = datetime.now(UTC) + AFTER_FAILURE  # Unless this one succeeds.
-        self._settle()
+        self._merge_leftovers()
         scope = self._mode.to_merge
         if scope is None or scope.pending is None or self._merges.try_run(scope, self._plan, self._mode):
             self._no_merge_before = None
@@ -270,10 +270,10 @@ class IcebergTable:
         self._use_schema(table.metadata, columns)
         return table, columns
 
-    def _settle(self) -> None:
+    def _merge_leftovers(self) -> None:
         """Merge what earlier syncs have left for this one to merge before it writes anything."""
         for _ in range(4):
-            if (scope := self._mode.to_settle) is None:
+            if (scope := self._mode.leftover_merge) is None:
                 return
             self._merges.run(scope, self._plan, self._mode)
             self._begin()

@@ -31,7 +31,8 @@ UNIQUE_BY = "airbyte.dedup"
 of the content's rows are unique is what its snapshots say (`snapshots/uniqueness.py`)."""
 
 PENDING_BY = "airbyte.dedup-pending"
-"""The table property of the definition by which the rows on the pending branch are to be merged."""
+"""The table property of the definition by which a sync that does not deduplicate merges the rows on the pending branch,
+which others have left there. A sync that deduplicates merges them by its own."""
 
 DELETED_AT = "_ab_cdc_deleted_at"
 """The field of a record by which sources of change data capture say that its row was deleted (Airbyte CDC docs)."""
@@ -168,11 +169,6 @@ class MergeScope:
         """Whether the content was merged by the same key, and this connector has not appended to it since."""
         by = Definition.of(UNIQUE_BY, metadata)
         return self.target == MAIN_BRANCH and by is not None and by.key == self.definition.key
-
-    def is_of_others(self, metadata: TableMetadata) -> bool:
-        """Whether another sync has added pending rows that are to be merged by something else."""
-        by = Definition.of(PENDING_BY, metadata)
-        return self.pending in metadata.refs and by is not None and by != self.definition
 
 
 def pending_scope(metadata: TableMetadata) -> MergeScope | None:

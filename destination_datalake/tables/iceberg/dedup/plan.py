@@ -294,8 +294,6 @@ class MergePlan:
 
 def plan_merge(table: Table, scope: MergeScope, files: LiveFiles) -> MergePlan | None:
     """Return what to do; None if no rows are pending. Raises Unmergeable."""
-    if scope.is_of_others(table.metadata):
-        return None
     schema, versions = table.schema(), scope.definition.versions(table.schema())
     if versions is None:
         raise Unmergeable(

@@ -24,20 +24,20 @@ class Append(WriteMode):
 
     def __init__(self, table: TableName, stream: Stream) -> None:
         super().__init__(table, stream, MAIN_BRANCH)
-        self._to_settle: MergeScope | None = None
+        self._leftover_merge: MergeScope | None = None
 
     def begin(self, table: Table, transaction: Transaction) -> None:
         """Adopt the rows of pending overwrites; remove their branches and the fencing token of their writer."""
-        self._to_settle = pending_scope(table.metadata)
-        if self._to_settle is None:
+        self._leftover_merge = pending_scope(table.metadata)
+        if self._leftover_merge is None:
             self._take_over(table, transaction)
         else:
             release_token(transaction)
 
     @property
-    def to_settle(self) -> MergeScope | None:
+    def leftover_merge(self) -> MergeScope | None:
         """What has to be merged before rows are added that are not to be deduplicated."""
-        return self._to_settle
+        return self._leftover_merge
 
     def require(self, metadata: TableMetadata) -> None:
         """Do nothing: no sync can take main over."""

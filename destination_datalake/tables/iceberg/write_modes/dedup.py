@@ -21,7 +21,7 @@ from destination_datalake.tables.iceberg.dedup.definition import (
     way_out,
 )
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
-from destination_datalake.tables.iceberg.write_modes.mode import WriteMode, release_token
+from destination_datalake.tables.iceberg.write_modes.mode import WriteMode
 from destination_datalake.tables.table import TableConflict, TableName, table_conflict
 
 
@@ -31,7 +31,6 @@ class AppendDedup(WriteMode):
     def __init__(self, table: TableName, stream: Stream, definition: Definition) -> None:
         super().__init__(table, stream, PENDING_BRANCH)
         self._definition = definition
-        self._to_settle: MergeScope | None = None
 
     def begin(self, table: Table, transaction: Transaction) -> None:
         """Adopt the rows of pending overwrites; remove their branches and the fencing token of their writer.
@@ -39,18 +38,11 @@ class AppendDedup(WriteMode):
         Raises TableConflict as `require`, and if rows are pending that do not have the key: in all of them it is null.
         """
         self.require(table.metadata)
-        pending, unique = pending_scope(table.metadata), Definition.of(UNIQUE_BY, table.metadata)
+        pending = pending_scope(table.metadata)
         if pending is not None and not self._definition.has_columns(_schema_of_pending(table.metadata)):
             raise self._conflict(pending.definition, "its pending rows came with", table.metadata)
-        self._to_settle = None
-        if pending is not None and pending.definition != self._definition:
-            # If the content is unique by their key, rows that came by another cursor are compared by that.
-            self._to_settle = pending if unique is not None and unique.key == pending.definition.key else None
-        if self._to_settle is not None:
-            release_token(transaction)
-            return
         if pending is not None:
-            # The content is not unique by what they came with, and nothing was compared by it: another will do.
+            # Nothing was merged by another key (`require`), and another cursor decides about them as about new rows.
             self._definition.write_to(PENDING_BY, transaction)
         self._take_over(table, transaction)
 
@@ -69,11 +61,6 @@ class AppendDedup(WriteMode):
             f"({', '.join(self._stream.primary_key)}) now{where}. {way_out(by, metadata)}"
         )
         return table_conflict(self._stream.id, self._table, problem)
-
-    @property
-    def to_settle(self) -> MergeScope | None:
-        """Rows of earlier syncs with another cursor."""
-        return self._to_settle
 
     @property
     def to_merge(self) -> MergeScope | None:

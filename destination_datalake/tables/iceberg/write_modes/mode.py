@@ -39,7 +39,7 @@ class WriteMode(ABC):
 
     @abstractmethod
     def begin(self, table: Table, transaction: Transaction) -> None:
-        """Make the branch ready, and settle what earlier syncs left, unless something `to_settle` comes first."""
+        """Make the branch ready, and settle what earlier syncs left, unless there is a `leftover_merge`."""
 
     @abstractmethod
     def require(self, metadata: TableMetadata) -> None:
@@ -57,7 +57,7 @@ class WriteMode(ABC):
         """Add to the commit of a merge what belongs to it: nothing."""
 
     @property
-    def to_settle(self) -> MergeScope | None:
+    def leftover_merge(self) -> MergeScope | None:
         """What has to be merged after `begin`, before anything is written; then `begin` again."""
         return None
 

@@ -110,11 +110,11 @@ def test_an_overwrite_that_is_published_upserts_from_then_on(story: Story) -> No
     assert story.admits((1, 2), (2, 1))
 
 
-def test_rows_of_another_cursor_are_merged_by_it_before(story: Story) -> None:
+def test_rows_that_came_by_another_cursor_are_merged_by_that_of_today(story: Story) -> None:
     story.sync(DEDUP, (1, 1), other=5)
     story.sync(DEDUP, (1, 2), killed=True, other=4)
     story.sync(Sync(1, False, BY._replace(cursor="other")), (1, 0), other=4)
-    assert story.admits((1, 0))
+    assert story.admits((1, 1))
 
 
 def test_another_key_is_a_conflict_until_the_rows_are_replaced(story: Story) -> None:

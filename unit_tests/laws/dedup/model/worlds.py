@@ -113,13 +113,8 @@ class World:
         return replace(self, main=main, by=by, pooled=False, pending=NOTHING, pending_by=None)
 
     def _is_first_to_merge(self, sync: Sync) -> bool:
-        """Whether what is pending is merged before the sync lands anything.
-
-        Rows that came by another cursor are compared by it, if there are rows that others were compared with by it.
-        """
-        if self.pending_by is None:
-            return False
-        return sync.by is None or (self.by is not None and sync.by != self.pending_by)
+        """Whether what is pending is merged before the sync lands anything, by the definition that it came with."""
+        return self.pending_by is not None and sync.by is None
 
     def _until_ready(self, sync: Sync) -> list[World]:
         """Return the table, and what it is after each step until the sync can land rows."""

@@ -177,13 +177,13 @@ def test_a_refresh_brings_another_key(orders: Orders) -> None:
     assert orders.names() == {3: "a"}
 
 
-def test_rows_that_are_pending_are_merged_by_the_cursor_that_they_came_by(orders: Orders) -> None:
-    orders.sync([named(1, "old", 2)])
-    orders.land(orders.open(), named(1, "older", 1, at=5))
+def test_rows_that_are_pending_are_merged_by_the_cursor_of_the_sync_that_merges_them(orders: Orders) -> None:
+    orders.sync([named(1, "a", 2), named(2, "a", 2)])
+    orders.land(orders.open(), named(1, "b", 1, at=5), named(2, "b", 1, at=5))
 
-    orders.sync([named(1, "newest", 0, at=1)], cursor="")
+    orders.sync([named(1, "c", 0, at=1), named(2, "c", 0, at=9)], cursor="")
 
-    assert orders.names() == {1: "newest"}
+    assert orders.names() == {1: "b", 2: "c"}
 
 
 def test_rows_without_the_new_cursor_are_older_than_those_with_it(orders: Orders) -> None:
