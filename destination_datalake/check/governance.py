@@ -17,9 +17,17 @@ from destination_datalake.check.catalog import another_table, is_of_a_check
 from destination_datalake.check.step import Findings, Trial
 from destination_datalake.config.groups.maintenance import GlueOptimizers
 from destination_datalake.errors import Failure, MissingPermission
-from destination_datalake.iam_policy.grants import lake_formation_grants
+from destination_datalake.iam_policy.policy import lake_formation_grants
 from destination_datalake.iam_policy.rules import GOVERNED
-from destination_datalake.lake_formation.applying import NotApplied, apply
+from destination_datalake.lake_formation.calls import (
+    Held,
+    NotApplied,
+    NotRead,
+    apply,
+    effective_permissions,
+    read,
+    tables_granted_to,
+)
 from destination_datalake.lake_formation.difference import (
     AssignLfTag,
     Change,
@@ -28,12 +36,9 @@ from destination_datalake.lake_formation.difference import (
     RegisterLocation,
     difference,
 )
-from destination_datalake.lake_formation.messages import CommandLines, warning
+from destination_datalake.lake_formation.messages import CommandLines, explained, foreseen, needed_for, warning
 from destination_datalake.lake_formation.policy import Policy
-from destination_datalake.lake_formation.reading import Held, NotRead, effective_permissions, read, tables_granted_to
-from destination_datalake.lake_formation.refusals import explained, foreseen, needed_for
-from destination_datalake.lake_formation.resources import AllTables, Database, DataLocation, Resource, Table
-from destination_datalake.lake_formation.state import Desired, Tag
+from destination_datalake.lake_formation.state import AllTables, Database, DataLocation, Desired, Resource, Table, Tag
 from destination_datalake.maintenance.optimizers import ROLE_PERMISSIONS
 
 if TYPE_CHECKING:

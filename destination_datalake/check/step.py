@@ -22,10 +22,15 @@ from destination_datalake.aws.errors import explain
 from destination_datalake.aws.permissions import resource_policy
 from destination_datalake.config.options import Config
 from destination_datalake.errors import ErrorClass, Failure, MissingPermission
-from destination_datalake.iam_policy.grants import LakeFormationGrant, lake_formation_grants
-from destination_datalake.iam_policy.policy import Statement, document, statements
-from destination_datalake.iam_policy.scope import Scope
-from destination_datalake.lake_formation.resources import AllTables, Database
+from destination_datalake.iam_policy.policy import (
+    LakeFormationGrant,
+    Statement,
+    document,
+    lake_formation_grants,
+    statements,
+)
+from destination_datalake.iam_policy.rules import Scope
+from destination_datalake.lake_formation.state import AllTables, Database
 
 _logger = logging.getLogger(__name__)
 

@@ -13,16 +13,17 @@ from destination_datalake.aws.address import S3Address
 from destination_datalake.config.files import read_object, too_deep
 from destination_datalake.config.options import Config
 from destination_datalake.errors import ConfigError, ConnectorError
-from destination_datalake.iam_policy.grants import LakeFormationGrant, lake_formation_grants
 from destination_datalake.iam_policy.policy import (
     MANAGED_POLICY_CHARACTERS,
+    LakeFormationGrant,
     Statement,
     characters,
     document,
+    lake_formation_grants,
     parts,
     statements,
 )
-from destination_datalake.iam_policy.scope import Scope
+from destination_datalake.iam_policy.rules import Scope
 from destination_datalake.protocol.catalog import parse_catalog
 
 _DESCRIPTION = """\

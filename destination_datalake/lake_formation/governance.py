@@ -11,13 +11,10 @@ from typing import TYPE_CHECKING, Any
 from destination_datalake.aws.errors import explain
 from destination_datalake.aws.retries import retry_until_done
 from destination_datalake.errors import ConnectorError
-from destination_datalake.lake_formation.applying import NotApplied, apply
+from destination_datalake.lake_formation.calls import NotApplied, NotRead, apply, read
 from destination_datalake.lake_formation.difference import AssignLfTag, GrantPermission, difference
-from destination_datalake.lake_formation.messages import CommandLines, warning
-from destination_datalake.lake_formation.reading import NotRead, read
-from destination_datalake.lake_formation.refusals import explained
-from destination_datalake.lake_formation.resources import DataLocation
-from destination_datalake.lake_formation.state import Desired, Grant
+from destination_datalake.lake_formation.messages import CommandLines, explained, warning
+from destination_datalake.lake_formation.state import DataLocation, Desired, Grant
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess

@@ -15,8 +15,19 @@ from destination_datalake.config.groups.governance import (
     TableTags,
 )
 from destination_datalake.lake_formation import state
-from destination_datalake.lake_formation.resources import AllTables, Columns, Database, DataLocation, Resource, Table
-from destination_datalake.lake_formation.state import Desired, OptIn, Registration, Tag
+from destination_datalake.lake_formation.state import (
+    AllTables,
+    Columns,
+    Database,
+    DataLocation,
+    Desired,
+    OptIn,
+    Registration,
+    Resource,
+    Table,
+    Tag,
+    whole,
+)
 from destination_datalake.rejects.location import REJECTS_TABLE
 from destination_datalake.schema.evolution import redirected_from
 
@@ -151,8 +162,9 @@ class Policy:
         # Of two entries about the same resource the later one holds.
         by_key = {(resource, key): values[0] for resource, found in tags for key, values in _lowered(found).items()}
         granted = frozenset(grants)
+        # Principals opt in on databases and tables (Lake Formation API: CreateLakeFormationOptIn).
         opt_ins = (
-            frozenset(OptIn(grant.principal, _opted_in(grant.resource)) for grant in granted)
+            frozenset(OptIn(grant.principal, whole(grant.resource)) for grant in granted)
             if self.options.mode == "hybrid"
             else frozenset()
         )
@@ -211,8 +223,3 @@ def _redirected(option: TableTags, database: str, table: str, columns: Collectio
 def _lowered(tags: Values) -> dict[str, tuple[str, ...]]:
     """Return keys and values as Lake Formation stores them."""
     return {key.lower(): tuple(dict.fromkeys(value.lower() for value in values)) for key, values in tags.items()}
-
-
-def _opted_in(resource: Resource) -> Resource:
-    """Return what a principal opts in on: databases and tables (Lake Formation API: CreateLakeFormationOptIn)."""
-    return Table(resource.database, resource.table) if isinstance(resource, Columns) else resource

@@ -20,7 +20,7 @@ from destination_datalake.files.tasks import (
     UnitResult,
     split_into_tasks,
 )
-from destination_datalake.lake_formation.refusals import naming_grants
+from destination_datalake.lake_formation.messages import naming_grants
 from destination_datalake.records.undeclared import undeclared_warning
 from destination_datalake.rejects.counts import RejectCounts
 from destination_datalake.sync.failures import failure_of

@@ -7,10 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from destination_datalake.config.options import Config
-from destination_datalake.iam_policy.grants import lake_formation_grants
-from destination_datalake.iam_policy.policy import document, statements
-from destination_datalake.iam_policy.rules import CAPABILITIES
-from destination_datalake.iam_policy.scope import Scope
+from destination_datalake.iam_policy.policy import document, lake_formation_grants, statements
+from destination_datalake.iam_policy.rules import CAPABILITIES, Scope
 from docs.generator.markdown import code, table
 
 _ACCOUNT = "123456789012"

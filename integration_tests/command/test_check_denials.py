@@ -17,10 +17,9 @@ import pytest
 from destination_datalake.check.connection import STEPS, CheckResult, check_connection, new_trial
 from destination_datalake.check.step import run_steps
 from destination_datalake.config.options import Config
-from destination_datalake.iam_policy.grants import LakeFormationGrant, lake_formation_grants
-from destination_datalake.iam_policy.policy import document, statements
-from destination_datalake.iam_policy.scope import Scope
-from destination_datalake.lake_formation.resources import Database, to_request
+from destination_datalake.iam_policy.policy import LakeFormationGrant, document, lake_formation_grants, statements
+from destination_datalake.iam_policy.rules import Scope
+from destination_datalake.lake_formation.state import Database, to_request
 from integration_tests.aws.server import ACCOUNT_ID, AwsServer
 from integration_tests.harness.account import Account, Member
 from integration_tests.harness.lake import Lake

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from destination_datalake.config.options import Config
-from destination_datalake.iam_policy.scope import Scope
+from destination_datalake.iam_policy.rules import Scope
 from destination_datalake.protocol.catalog import StreamId
 from integration_tests.aws.requests.log import Record
 from integration_tests.harness.account import Account, Member

@@ -21,7 +21,7 @@ from destination_datalake.check.governance import (
     try_permissions,
 )
 from destination_datalake.check.step import Findings, Trial
-from destination_datalake.lake_formation.resources import (
+from destination_datalake.lake_formation.state import (
     AllTables,
     Catalog,
     Database,

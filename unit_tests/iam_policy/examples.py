@@ -8,7 +8,7 @@ from typing import Any
 from destination_datalake.aws.address import S3Address
 from destination_datalake.config.options import Config
 from destination_datalake.iam_policy.policy import Statement, statements
-from destination_datalake.iam_policy.scope import Scope
+from destination_datalake.iam_policy.rules import Scope
 from destination_datalake.protocol.catalog import StreamId
 from unit_tests.config.examples import options
 

@@ -1,4 +1,4 @@
-"""The policy of a configuration: which actions, on what, within which limits."""
+"""The policy of a configuration: what it allows and within which limits; permissions of Lake Formation."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from destination_datalake.iam_policy.policy import (
     Statement,
     characters,
     document,
+    lake_formation_grants,
     parts,
     statements,
 )
-from destination_datalake.iam_policy.scope import Scope
+from destination_datalake.iam_policy.rules import Scope
+from destination_datalake.lake_formation.state import AllTables, Database, Resource
 from destination_datalake.protocol.catalog import StreamId
 from unit_tests.config.examples import ROLE
 from unit_tests.examples import examples
@@ -307,3 +309,29 @@ def _allowed(found: Any) -> set[tuple[str, str, str]]:
         for action in each.actions
         for resource in each.resources
     }
+
+
+@pytest.mark.parametrize(
+    ("tags", "resource", "permissions"),
+    [
+        ({"tags": {"domain": ["sales"]}}, Database("raw"), ("ALTER", "CREATE_TABLE", "DESCRIBE", "DROP")),
+        (
+            {"table_tags": [{"table": "orders", "tags": {"pii": ["high"]}}]},
+            AllTables("raw"),
+            ("ALTER", "DELETE", "DESCRIBE", "DROP", "INSERT", "SELECT"),
+        ),
+    ],
+)
+def test_who_tags_what_others_created_has_all_its_permissions_with_grant_option(
+    tags: dict[str, Any], resource: Resource, permissions: tuple[str, ...]
+) -> None:
+    options = config(lake_formation={"mode": "managed", **tags})
+
+    grantable = [each for each in lake_formation_grants(options, Scope.of(options)) if each.grantable]
+    assert [(each.resource, each.permissions) for each in grantable] == [(resource, permissions)]
+
+
+def test_an_lf_tag_for_databases_that_the_connector_creates_takes_no_grant_option() -> None:
+    options = config(lakeformation_database_default_tag_key="t", lakeformation_database_default_tag_values="a")
+
+    assert not any(each.grantable for each in lake_formation_grants(options, Scope.of(options)))

@@ -11,10 +11,9 @@ import pytest
 
 from destination_datalake.config.groups.layout import TAKEN_FOLDERS
 from destination_datalake.config.options import Config
-from destination_datalake.iam_policy.grants import lake_formation_grants
-from destination_datalake.iam_policy.policy import statements
-from destination_datalake.iam_policy.scope import Scope
-from destination_datalake.lake_formation.resources import Catalog, to_request
+from destination_datalake.iam_policy.policy import lake_formation_grants, statements
+from destination_datalake.iam_policy.rules import Scope
+from destination_datalake.lake_formation.state import Catalog, to_request
 from destination_datalake.rejects.location import RejectLocation
 from integration_tests.infra.template import RuleBroken, Template, TemplateError, accepts
 from unit_tests.infra.resolved import KEY_ARN, READER, Resolved, every_combination, without_catalog

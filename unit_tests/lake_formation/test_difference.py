@@ -21,16 +21,21 @@ from destination_datalake.lake_formation.difference import (
     RegisterLocation,
     difference,
 )
-from destination_datalake.lake_formation.resources import (
+from destination_datalake.lake_formation.state import (
     AllTables,
     Columns,
     ColumnsExcept,
     Database,
     DataLocation,
+    Desired,
+    Grant,
+    OptIn,
+    Present,
+    Registration,
     Resource,
     Table,
+    Tag,
 )
-from destination_datalake.lake_formation.state import Desired, Grant, OptIn, Present, Registration, Tag
 
 ROLE = "arn:aws:iam::123456789012:role/lake-formation"
 LOCATION = "arn:aws:s3:::lake/raw"

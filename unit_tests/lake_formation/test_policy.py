@@ -8,15 +8,19 @@ import pytest
 
 from destination_datalake.config.options import Config
 from destination_datalake.lake_formation.policy import MIXED, ORIGINALS, Policy
-from destination_datalake.lake_formation.resources import (
+from destination_datalake.lake_formation.state import (
     AllTables,
     Columns,
     Database,
     DataLocation,
+    Desired,
+    Grant,
+    OptIn,
+    Registration,
     Resource,
     Table,
+    Tag,
 )
-from destination_datalake.lake_formation.state import Desired, Grant, OptIn, Registration, Tag
 from destination_datalake.tables.glue.rejects_table import COLUMNS
 from unit_tests.config.examples import options
 from unit_tests.lake_formation.lake import ANALYST, LOCATION, REGISTRATION_ROLE, policy

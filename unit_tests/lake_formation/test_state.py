@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from destination_datalake.lake_formation.resources import (
+from destination_datalake.lake_formation.state import (
     AllTables,
     Catalog,
     Columns,

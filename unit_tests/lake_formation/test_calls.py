@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from destination_datalake.lake_formation.applying import NotApplied, apply, calls
+from destination_datalake.lake_formation.calls import NotApplied, apply, calls
 from destination_datalake.lake_formation.difference import (
     AddLfTagValues,
     AssignLfTag,
@@ -13,8 +13,7 @@ from destination_datalake.lake_formation.difference import (
     OptInPrincipal,
     RegisterLocation,
 )
-from destination_datalake.lake_formation.resources import Columns, Database, Table
-from destination_datalake.lake_formation.state import Grant, OptIn, Registration, Tag
+from destination_datalake.lake_formation.state import Columns, Database, Grant, OptIn, Registration, Table, Tag
 from unit_tests.cloud import Cloud
 from unit_tests.lake_formation.lake import ANALYST, LOCATION, REGISTRATION_ROLE, answering
 
