@@ -20,10 +20,9 @@ from destination_datalake.files.segments import LocalFile
 from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit, NotEncoded, UnitResult
 from destination_datalake.files.writing.partitioned import PartitionedFileWriter
 from destination_datalake.files.writing.rolling import RollingFileWriter
-from destination_datalake.records.block_size import blocks
-from destination_datalake.records.changes import Floats
-from destination_datalake.records.reader import BlockDecoder
+from destination_datalake.records.decoder import BlockDecoder, blocks
 from destination_datalake.records.undeclared import undeclared_fields
+from destination_datalake.records.values.rules import Floats
 from destination_datalake.rejects.line import RejectFormatter
 from destination_datalake.rejects.writer import RejectsNotWritten, RejectWriter
 

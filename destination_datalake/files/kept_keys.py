@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from destination_datalake.records.block import Decoded, RefusedLine, RowLines, numbers_of
-from destination_datalake.records.changes import TRUNCATED, path_step
+from destination_datalake.records.decoded import TRUNCATED, Decoded, RejectedLine, RowLines, numbers_of
 from destination_datalake.records.values.numbers import ExactFloat
+from destination_datalake.records.values.rules import path_step
 from destination_datalake.schema.types import Field, Float32, Float64
 
 if TYPE_CHECKING:
@@ -69,10 +69,10 @@ class KeptKeys:
         if not len(rows):
             return decoded
         message = "the primary key, the cursor or the time of deletion cannot be kept as it was sent"
-        refused = [RefusedLine(decoded.lines[row], KEY_CHANGED, message) for row in rows.tolist()]
+        rejected = [RejectedLine(decoded.lines[row], KEY_CHANGED, message) for row in rows.tolist()]
         kept = np.ones(decoded.rows, np.bool_)
         kept[rows] = False
-        return replace(_with_rows(decoded, kept), refused=[*decoded.refused, *refused])
+        return replace(_with_rows(decoded, kept), rejected=[*decoded.rejected, *rejected])
 
     def _changed(self, changes: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Return the numbers of the rows whose guarded values are not as they were sent, ascending."""
@@ -95,9 +95,9 @@ def _with_rows(decoded: Decoded, kept: np.ndarray[Any, np.dtype[np.bool_]]) -> D
         [column.filter(mask) for column in decoded.columns],
         changes if changes is not None and len(changes.flatten()) else None,
         [each._replace(row=int(numbers[each.row])) for each in decoded.changed if kept[each.row]],
-        decoded.refused,
+        decoded.rejected,
         _SomeLines(decoded.lines, rows),
-        numbers_of(decoded.places)[rows],
+        numbers_of(decoded.line_numbers)[rows],
     )
 
 

@@ -1,4 +1,4 @@
-"""One block of record lines as Arrow columns, each read with the strategy that its values have been found to need.
+"""A block of record lines as Arrow columns, each read with the strategy that its values have been found to need.
 
 Arrow parses the block in C++ against an explicit schema, and refuses all of it for one value that it does not take. A
 column with such values is left out of that schema: msgspec cuts its JSON texts out of the lines, they are parsed
@@ -8,30 +8,49 @@ together, and only those that are irregular go through the coercer, one by one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache, partial
 from itertools import compress
-from typing import Any, NamedTuple, Protocol
+from operator import attrgetter
+from typing import Any, Self
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Raw
 
+from destination_datalake.protocol.json_text import can_be_member_name
 from destination_datalake.records.arrow_json import REFUSALS, parse_member, parse_texts
-from destination_datalake.records.changes import Coercer, Floats, ValueChange, change_lists, changes_array
-from destination_datalake.records.envelope import emitted_at, extracted_at, record_type, source_changes, timestamps
-from destination_datalake.records.raw_values import Lines, RawValueDecoder, text_of, texts_of
-from destination_datalake.records.values.nested import NestedRules
-from destination_datalake.records.values.registry import coercers, rules_for
+from destination_datalake.records.decoded import (
+    CHANGES_TYPE,
+    ChangedRow,
+    Decoded,
+    ValueChange,
+    change_lists,
+    changes_array,
+)
+from destination_datalake.records.record import (
+    EARLIEST_EMITTED,
+    LATEST_EMITTED,
+    SECONDS_BELOW,
+    RawRecord,
+    RecordLine,
+    emitted_at,
+    source_changes,
+)
+from destination_datalake.records.values.registry import NestedRules, rules_for
 from destination_datalake.records.values.rules import (
-    BlockRefused,
+    Coercer,
+    Floats,
     Parsed,
     ReadStrategy,
     ScalarRules,
+    SchemaMismatch,
     TypeRules,
     require,
 )
-from destination_datalake.schema.types import Field
+from destination_datalake.schema.types import Field, Struct
 
 BLOCK_CHANGES = 50_000
 """The most changed values that are kept at a time, or those of one record: a block with more is read in parts."""
@@ -44,117 +63,32 @@ class BlockChangesExceeded(Exception):
     """A block of several records has more than BLOCK_CHANGES changed values: it is to be read in parts."""
 
 
-class RowChanges:
-    """The changes of a block's values, by row. Raises BlockChangesExceeded."""
-
-    def __init__(self, rows: int) -> None:
-        self._rows = rows
-        self._by_row: dict[int, list[ValueChange]] = {}
-        self._count = 0
-
-    def coerce(self, row: int, raw: bytes, coercer: Coercer) -> Any:
-        """Return the value that the coercer makes of a JSON text of this row, and keep its changes."""
-        changes = self._by_row.get(row, [])
-        before = len(changes)
-        value = coercer(raw, changes)
-        if len(changes) != before:
-            self._by_row[row] = changes
-            self._count += len(changes) - before
-            if self._count > BLOCK_CHANGES and self._rows > 1:
-                raise BlockChangesExceeded
-        return value
-
-    def in_order(self) -> list[tuple[int, list[ValueChange]]]:
-        """Return the rows that have any, ascending."""
-        return sorted(self._by_row.items())
-
-
-class ChangedRow(NamedTuple):
-    """A row with values that could not be kept as they were sent: its record's line, and the changes, at least one."""
-
-    row: int
-    line: bytes
-    changes: Sequence[ValueChange]
-
-
-class RowLines(Protocol):
-    """Lines by row."""
-
-    def __getitem__(self, row: int, /) -> bytes: ...
-
-
-Places = range | np.ndarray[Any, np.dtype[np.int64]]
-"""Numbers of lines, ascending, by row."""
-
-
-def numbers_of(places: Places) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the numbers as an array; NumPy would ask a range for each of them."""
-    return np.arange(places.start, places.stop) if isinstance(places, range) else places
-
-
-class RefusedLine(NamedTuple):
-    """A line whose record could not become a row. `reason` is a code; `message` quotes nothing of the line."""
-
-    line: bytes
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """Records as columns, every array as long as there are rows.
-
-    `extracted_at` is timestamp[us, UTC]. `columns` are as wide as they can become (integers 64 bit, floats double);
-    what a file stores is decided later. `changes` are CHANGES_TYPE, None where no record has any: those that the source
-    reports and ours. `changed` are the rows changed here, in order; `refused` the lines that became no rows. `lines`
-    are the rows' lines, and `places` their numbers among all lines that were decoded, from 0.
-    """
-
-    extracted_at: pa.Array[Any]
-    columns: Sequence[pa.Array[Any]]
-    changes: pa.Array[Any] | None
-    changed: Sequence[ChangedRow] = ()
-    refused: Sequence[RefusedLine] = ()
-    lines: RowLines = ()
-    places: Places = range(0)
-
-    @property
-    def rows(self) -> int:
-        """How many records."""
-        return len(self.extracted_at)
-
-
 class BlockReader:
-    """Reads blocks for some columns, each with a strategy of its own, and the envelope NATIVE or RAW_JSON."""
+    """Reads blocks for some columns, each by a strategy of its own, and the envelope NATIVE or RAW_JSON."""
 
-    def __init__(
-        self, columns: Sequence[Field], strategies: Sequence[ReadStrategy], envelope: ReadStrategy, floats: Floats
-    ) -> None:
-        self._columns = [
-            _Column(column, rules_for(column.type, floats), strategy, coercer)
-            for column, strategy, coercer in zip(columns, strategies, coercers(columns, floats), strict=True)
-        ]
+    def __init__(self, columns: Sequence[ColumnReader], envelope: ReadStrategy = ReadStrategy.NATIVE) -> None:
+        self.columns = columns
+        self.envelope = envelope
         self._is_envelope_native = envelope is ReadStrategy.NATIVE
-        read = ((column.field.source, column.rules.read_type(column.strategy)) for column in self._columns)
-        data = pa.struct([pa.field(source, type_) for source, type_ in read if type_ is not None])
+        data = pa.struct([each for column in columns if (each := column.arrow_field) is not None])
         self._record = pa.field("record", record_type(data, self._is_envelope_native))
-        self._raw_keys = [column.field.source for column in self._columns if column.strategy is ReadStrategy.RAW_JSON]
+        self._raw_keys = [column.field.source for column in columns if column.is_raw]
         self._decodes_lines = bool(self._raw_keys) or not self._is_envelope_native
 
     @cached_property
-    def _raw_values(self) -> RawValueDecoder:
-        return RawValueDecoder(self._raw_keys)
+    def _raw_values(self) -> _JsonTexts:
+        return _JsonTexts(self._raw_keys)
 
     def read(self, block: bytes | memoryview) -> Decoded:
         """Read whole lines, each ended by a newline, UTF-8 throughout.
 
-        Raises BlockRefused if something in them needs another strategy, BlockChangesExceeded if they are to be read in
-        parts, and RecordRefused (only where the envelope is RAW_JSON) for a line that is not a record.
+        Raises SchemaMismatch if something in them needs another strategy, BlockChangesExceeded if they are to be read
+        in parts, and RejectedRecord (only where the envelope is RAW_JSON) for a line that is not a record.
         """
         try:
             return self._read(block)
         except REFUSALS as error:
-            raise BlockRefused from error
+            raise SchemaMismatch from error
 
     def _read(self, block: bytes | memoryview) -> Decoded:
         record = parse_member(block, self._record)
@@ -162,13 +96,12 @@ class BlockReader:
         require(data.null_count == 0)
         raw = self._raw_values.records(block) if self._decodes_lines else []
         require(not self._decodes_lines or len(raw) == len(record))
-        row_changes = RowChanges(len(record))
-        lines = Lines(block, len(record))
+        rows = _Rows(block, len(record))
         columns = [
-            column.from_json(texts_of(self._raw_values.texts(raw, column.field.source)), row_changes)
-            if column.strategy is ReadStrategy.RAW_JSON
-            else column.from_arrow(data.field(column.field.source), lines, row_changes)
-            for column in self._columns
+            column.from_json(self._raw_values.texts(raw, column.field.source), rows)
+            if column.is_raw
+            else column.from_arrow(data.field(column.field.source), rows)
+            for column in self.columns
         ]
         if self._is_envelope_native:
             extracted = extracted_at(record.field("emitted_at"))
@@ -176,67 +109,39 @@ class BlockReader:
         else:
             extracted = timestamps(pa.array([emitted_at(bytes(r.emitted_at)) for r in raw], pa.int64()))
             reported = change_lists(len(raw), enumerate(source_changes(bytes(r.meta)) for r in raw))
-        changed = tuple(ChangedRow(row, lines[row], changes) for row, changes in row_changes.in_order())
+        changed = rows.changed()
         all_changes = _all_changes(reported, changed)
-        return Decoded(extracted, columns, all_changes, changed, lines=lines, places=range(len(record)))
+        return Decoded(extracted, columns, all_changes, changed, lines=rows, line_numbers=range(len(record)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
-    """A column, the rules of its type, how it is read, and its coercer."""
+# --- The envelope ---------------------------------------------------------------------------------------------------
 
-    field: Field
-    rules: TypeRules
-    strategy: ReadStrategy
-    coercer: Coercer
 
-    def from_arrow(self, array: Any, lines: Lines, row_changes: RowChanges) -> Any:
-        """Return the values of what Arrow read. Of irregular ones, if few, the JSON text is taken from its line."""
-        if isinstance(self.rules, ScalarRules) and self.rules.is_unparsed(array):
-            parsed = self.rules.parse_vectorised(array)
-            require(parsed.irregular is None or parsed.irregular.sum().as_py() <= len(array) * _MOST_IRREGULAR)
-            return self._completed(parsed, lambda row: text_of(self.field.source, lines[row]), row_changes)
-        return self.rules.conform(array)
+def record_type(data: pa.StructType, with_envelope: bool) -> pa.StructType:
+    """Return the type of `record`: its data, and the members beside it if Arrow is to read them."""
+    fields: list[pa.Field[Any]] = [pa.field("data", data)]
+    if with_envelope:
+        meta = pa.struct([pa.field("changes", CHANGES_TYPE)])
+        fields += [pa.field("emitted_at", pa.int64()), pa.field("meta", meta)]
+    return pa.struct(fields)
 
-    def from_json(self, texts: Any, row_changes: RowChanges) -> Any:
-        """Return the values of their JSON texts."""
-        match self.rules:
-            case ScalarRules():
-                parsed = self.rules.parse_json(texts)
-                return self._completed(parsed, lambda row: texts[row].as_py().encode(), row_changes)
-            case NestedRules() if ReadStrategy.NATIVE in self.rules.strategies:
-                return self._from_nested_json(self.rules, texts, row_changes)
-        return self._coerced(enumerate(texts.to_pylist()), row_changes)
 
-    def _from_nested_json(self, rules: NestedRules, texts: Any, row_changes: RowChanges) -> Any:
-        """Objects and lists: Arrow reads those of the right shape, together; the others are coerced one by one."""
-        all_texts = ["null" if text is None else text for text in texts.to_pylist()]
-        regular = np.fromiter(map(rules.shape_filter, all_texts), np.bool_, len(all_texts))
-        regular |= texts.is_null().to_numpy(False)
-        try:
-            values = parse_texts([*compress(all_texts, regular)], rules)
-        except (BlockRefused, *REFUSALS):
-            return self._coerced(enumerate(texts.to_pylist()), row_changes)
-        irregular = np.flatnonzero(~regular)
-        if not len(irregular):
-            return values
-        coerced = self._coerced(((row, all_texts[row]) for row in irregular.tolist()), row_changes)
-        order = np.argsort(np.concatenate([np.flatnonzero(regular), irregular]))
-        return pa.concat_arrays([values, coerced]).take(pa.array(order))
+def extracted_at(emitted: Any) -> pa.Array[Any]:
+    """Return an array of `emitted_at` (int64) as timestamp[us, UTC]. Raises SchemaMismatch if one is irregular."""
+    if not len(emitted):
+        return timestamps(emitted)
+    bounds = pc.min_max(emitted)
+    low, high = bounds["min"].as_py(), bounds["max"].as_py()
+    require(emitted.null_count == 0 and low >= EARLIEST_EMITTED // 1000 and high <= LATEST_EMITTED)
+    if low < SECONDS_BELOW:
+        in_seconds = pc.less(emitted, pa.scalar(SECONDS_BELOW))
+        emitted = pc.if_else(in_seconds, pc.multiply(emitted, pa.scalar(1000)), emitted)
+    return timestamps(emitted)
 
-    def _coerced(self, texts: Iterable[tuple[int, str | None]], row_changes: RowChanges) -> Any:
-        values = [row_changes.coerce(row, text.encode(), self.coercer) if text else None for row, text in texts]
-        return pa.array(values, self.rules.arrow_type)
 
-    def _completed(self, parsed: Parsed, json_text: Callable[[int], bytes], row_changes: RowChanges) -> pa.Array[Any]:
-        """Return the values, with those of irregular texts coerced."""
-        values, irregular = parsed
-        if irregular is None:
-            return values
-        rows: Any = pc.indices_nonzero(irregular).to_pylist()
-        coerced = pa.array([row_changes.coerce(row, json_text(row), self.coercer) for row in rows], values.type)
-        completed: pa.Array[Any] = pc.replace_with_mask(values, irregular, coerced)
-        return completed
+def timestamps(milliseconds: pa.Array[Any]) -> pa.Array[Any]:
+    """Return milliseconds since 1970 (int64) as timestamp[us, UTC]."""
+    return milliseconds.cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC"))
 
 
 def _all_changes(reported: Any, changed: Sequence[ChangedRow]) -> pa.Array[Any] | None:
@@ -253,3 +158,205 @@ def _all_changes(reported: Any, changed: Sequence[ChangedRow]) -> pa.Array[Any] 
     for row, _, changes in changed:
         by_row[row] = [*by_row.get(row, ()), *changes]
     return change_lists(len(reported), sorted(by_row.items()))
+
+
+# --- A column -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnReader:
+    """Reads a column by the first of its strategies; the others are for values that this one does not take."""
+
+    field: Field
+    rules: TypeRules
+    coercer: Coercer
+    strategies: tuple[ReadStrategy, ...]
+
+    @classmethod
+    def of(cls, field: Field, floats: Floats) -> Self:
+        """Return a reader with all strategies that the column can have, fastest first."""
+        # Those of the column as a property, since its key counts as well.
+        strategies = rules_for(Struct((field,)), Floats.ANY).strategies
+        rules = rules_for(field.type, floats)
+        return cls(field, rules, rules.coercer(field.source), strategies)
+
+    @property
+    def strategy(self) -> ReadStrategy:
+        """How the values are read."""
+        return self.strategies[0]
+
+    def with_next_strategy(self) -> Self | None:
+        """Return what to try when values of the column were refused; None if nothing is left to try."""
+        return replace(self, strategies=self.strategies[1:]) if len(self.strategies) > 1 else None
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether the column is read from JSON texts, not by Arrow."""
+        return self.strategy is ReadStrategy.RAW_JSON
+
+    @property
+    def arrow_field(self) -> pa.Field[Any] | None:
+        """What Arrow's JSON parser is asked for; None if it does not read the column."""
+        type_ = self.rules.read_type(self.strategy)
+        return None if type_ is None else pa.field(self.field.source, type_)
+
+    def from_arrow(self, array: Any, rows: _Rows) -> Any:
+        """Return the values of what Arrow read. Of irregular ones, if few, the JSON text is taken from its line."""
+        if isinstance(self.rules, ScalarRules) and self.rules.is_unparsed(array):
+            parsed = self.rules.parse_vectorised(array)
+            require(parsed.irregular is None or parsed.irregular.sum().as_py() <= len(array) * _MOST_IRREGULAR)
+            return self._completed(parsed, lambda row: _text_of(self.field.source, rows[row]), rows)
+        return self.rules.conform(array)
+
+    def from_json(self, raws: Sequence[Raw], rows: _Rows) -> Any:
+        """Return the values of their JSON texts, which are empty where a value is absent."""
+        texts = _texts_of(raws)
+        match self.rules:
+            case ScalarRules():
+                return self._completed(self.rules.parse_json(texts), lambda row: texts[row].as_py().encode(), rows)
+            case NestedRules() if ReadStrategy.NATIVE in self.rules.strategies:
+                return self._from_nested_json(self.rules, texts, rows)
+        return self._coerced(enumerate(texts.to_pylist()), rows)
+
+    def _from_nested_json(self, rules: NestedRules, texts: Any, rows: _Rows) -> Any:
+        """Objects and lists: Arrow reads those of the right shape, together; the others are coerced one by one."""
+        all_texts = ["null" if text is None else text for text in texts.to_pylist()]
+        regular = np.fromiter(map(rules.shape_filter, all_texts), np.bool_, len(all_texts))
+        regular |= texts.is_null().to_numpy(False)
+        try:
+            values = parse_texts([*compress(all_texts, regular)], rules)
+        except (SchemaMismatch, *REFUSALS):
+            return self._coerced(enumerate(texts.to_pylist()), rows)
+        irregular = np.flatnonzero(~regular)
+        if not len(irregular):
+            return values
+        coerced = self._coerced(((row, all_texts[row]) for row in irregular.tolist()), rows)
+        order = np.argsort(np.concatenate([np.flatnonzero(regular), irregular]))
+        return pa.concat_arrays([values, coerced]).take(pa.array(order))
+
+    def _coerced(self, texts: Iterable[tuple[int, str | None]], rows: _Rows) -> Any:
+        values = [rows.coerce(row, text.encode(), self.coercer) if text else None for row, text in texts]
+        return pa.array(values, self.rules.arrow_type)
+
+    def _completed(self, parsed: Parsed, json_text: Callable[[int], bytes], rows: _Rows) -> pa.Array[Any]:
+        """Return the values, with those of irregular texts coerced."""
+        values, irregular = parsed
+        if irregular is None:
+            return values
+        numbers: Any = pc.indices_nonzero(irregular).to_pylist()
+        coerced = pa.array([rows.coerce(row, json_text(row), self.coercer) for row in numbers], values.type)
+        completed: pa.Array[Any] = pc.replace_with_mask(values, irregular, coerced)
+        return completed
+
+
+# --- Lines and JSON texts -------------------------------------------------------------------------------------------
+
+
+class _Rows:
+    """The records of a block: their lines, and the changes of their values.
+
+    Lines are found when the first is asked for: most blocks are never asked.
+    """
+
+    def __init__(self, block: bytes | memoryview, rows: int) -> None:
+        self._block = memoryview(block)
+        self._rows = rows
+        self._changes: dict[int, list[ValueChange]] = {}
+        self._changed_values = 0
+
+    @cached_property
+    def _bounds(self) -> Any:
+        text = np.frombuffer(self._block, np.uint8)
+        ends = np.flatnonzero(text == _NEWLINE)
+        starts = np.concatenate([[0], ends[:-1] + 1])
+        return (starts, ends) if len(ends) == self._rows and (text[starts] == _BRACE).all() else None
+
+    @cached_property
+    def _documents(self) -> Sequence[bytes]:
+        # A line may be blank, and another hold two records: white space is all that JSON needs between them.
+        documents = [bytes(text) for text in _ANY_JSON.decode_lines(self._block)]
+        require(len(documents) == self._rows)
+        return documents
+
+    def __getitem__(self, row: int) -> bytes:
+        """Return the line of a row."""
+        if self._bounds is None:
+            return self._documents[row]
+        starts, ends = self._bounds
+        return bytes(self._block[starts[row] : ends[row]])
+
+    def coerce(self, row: int, raw: bytes, coercer: Coercer) -> Any:
+        """Return the value that the coercer makes of a JSON text of this row, and keep its changes.
+
+        Raises BlockChangesExceeded.
+        """
+        changes = self._changes.get(row, [])
+        before = len(changes)
+        value = coercer(raw, changes)
+        if len(changes) != before:
+            self._changes[row] = changes
+            self._changed_values += len(changes) - before
+            if self._changed_values > BLOCK_CHANGES and self._rows > 1:
+                raise BlockChangesExceeded
+        return value
+
+    def changed(self) -> tuple[ChangedRow, ...]:
+        """Return the rows with changes, ascending."""
+        return tuple(ChangedRow(row, self[row], changes) for row, changes in sorted(self._changes.items()))
+
+
+_NEWLINE, _BRACE = b"\n{"
+_ANY_JSON = msgspec.json.Decoder(Raw)
+
+
+class _JsonTexts:
+    """Decodes record lines to the JSON texts of some keys of `record.data` and of the members beside it."""
+
+    def __init__(self, sources: Sequence[str]) -> None:
+        if all(map(can_be_member_name, sources)):
+            members = [(f"f{i}", Raw, msgspec.field(name=source, default=Raw())) for i, source in enumerate(sources)]
+            data: Any = msgspec.defstruct("Data", members, gc=False)
+            self._getters: dict[str, Callable[[Any], Raw]] = {
+                source: attrgetter(f"data.f{i}") for i, source in enumerate(sources)
+            }
+        else:
+            data = dict[str, Raw]
+            self._getters = {source: partial(_member, source) for source in sources}
+        self._decoder: Any = msgspec.json.Decoder(RecordLine[RawRecord[data]])
+
+    def records(self, block: bytes | memoryview) -> list[Any]:
+        """Return the records of whole lines, as `RawRecord`. Raises what msgspec does."""
+        return [line.record for line in self._decoder.decode_lines(block)]
+
+    def texts(self, records: Sequence[Any], source: str) -> list[Raw]:
+        """Return the JSON texts of one key of these records, empty where it is absent."""
+        return [*map(self._getters[source], records)]
+
+
+_ABSENT = Raw()
+
+
+def _member(source: str, record: Any) -> Raw:
+    text: Raw = record.data.get(source, _ABSENT)
+    return text
+
+
+@lru_cache(maxsize=4096)
+def _decoder_of_one(source: str) -> _JsonTexts:
+    return _JsonTexts([source])
+
+
+def _text_of(source: str, line: bytes) -> bytes:
+    """Return the JSON text of one value of a record, empty where it is absent."""
+    decoder = _decoder_of_one(source)
+    return bytes(decoder.texts(decoder.records(line), source)[0])
+
+
+def _texts_of(raws: Sequence[Any]) -> Any:
+    """Return JSON texts as strings; one that is empty, or `null`, is null. Raises ArrowInvalid if one is not UTF-8."""
+    offsets = np.zeros(len(raws) + 1, np.int32)
+    np.cumsum(np.fromiter(map(len, raws), np.int32, len(raws)), out=offsets[1:])
+    array: Any = pa.StringArray.from_buffers(len(raws), pa.py_buffer(offsets.data), pa.py_buffer(b"".join(raws)))
+    array.validate(full=True)
+    nothing = pc.or_(pc.equal(array, pa.scalar("")), pc.equal(array, pa.scalar("null")))
+    return pc.if_else(nothing, None, array) if pc.any(nothing).as_py() else array

@@ -1,27 +1,118 @@
-"""The careful rule for one RECORD line: what Arrow's JSON parser and msgspec refuse is read here all the same."""
+"""RECORD lines: their envelope, and the careful rule for one of them.
+
+What Arrow's JSON parser and msgspec refuse is read here all the same, line by line.
+"""
 
 from __future__ import annotations
 
 import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
-from msgspec import Raw
+from msgspec import Meta, Raw
 
 from destination_datalake.protocol.json_text import NULL, members_or_none
-from destination_datalake.records.changes import Floats, Value, ValueChange
-from destination_datalake.records.envelope import (
-    RECORD_UNREADABLE,
-    RawRecord,
-    RecordLine,
-    RecordRefused,
-    emitted_at,
-    source_changes,
-)
-from destination_datalake.records.values.registry import coercers
-from destination_datalake.schema.types import Field
+from destination_datalake.records.decoded import ValueChange
+from destination_datalake.records.values.numbers import exact_number
+from destination_datalake.records.values.registry import rules_for
+from destination_datalake.records.values.rules import Floats, Value, bounded
+from destination_datalake.schema.columns import CHANGE
+from destination_datalake.schema.types import Field, List, Struct
+
+RECORD_UNREADABLE = "DESTINATION_RECORD_UNREADABLE"
+RECORD_TIME_OUT_OF_RANGE = "DESTINATION_RECORD_TIME_OUT_OF_RANGE"
+
+LATEST_EMITTED = 253_402_300_799_999
+"""9999-12-31T23:59:59.999Z in milliseconds."""
+
+EARLIEST_EMITTED = -62_135_596_800_000
+"""0001-01-01T00:00:00Z in milliseconds."""
+
+SECONDS_BELOW = 100_000_000_000
+"""An `emitted_at` below this many "milliseconds" (March 1973) is in seconds (year 5138), as PyAirbyte sends it."""
+
+_USUAL_DIGITS = 13  # milliseconds from 2001 to 2286
+
+
+class RejectedRecord(Exception):
+    """A line holds no record that could be written. `reason` is a code; the message quotes nothing of the line."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+# --- Structs --------------------------------------------------------------------------------------------------------
+
+Data = TypeVar("Data")
+Record = TypeVar("Record")
+
+
+class RecordLine(msgspec.Struct, Generic[Record], gc=False):
+    """A RECORD line, of which only `record` is read."""
+
+    record: Record
+
+
+class RawRecord(msgspec.Struct, Generic[Data], gc=False):
+    """A record with the members beside its data as JSON texts. `Data` says what is read of the data."""
+
+    data: Data
+    emitted_at: Raw = Raw(NULL)
+    meta: Raw = Raw(NULL)
+
+
+class AnyObject(msgspec.Struct, gc=False):
+    """An object whose members are skipped."""
+
+
+_Milliseconds = Meta(ge=EARLIEST_EMITTED, le=LATEST_EMITTED)
+
+
+class RegularRecord(msgspec.Struct, gc=False):
+    """A record as it has to be for a block of such records to be read by Arrow or by RAW_JSON."""
+
+    data: AnyObject
+    emitted_at: Annotated[int, _Milliseconds] | Annotated[float, _Milliseconds]
+
+
+# --- emitted_at -----------------------------------------------------------------------------------------------------
+
+
+def emitted_at(raw: bytes) -> int:
+    """Return a record's `emitted_at` in milliseconds; a number too small for those is in seconds.
+
+    Raises RejectedRecord if it is not a number, or beyond the years 1 to 9999.
+    """
+    if len(raw) == _USUAL_DIGITS and raw.isdigit():
+        return int(raw)
+    number = exact_number(raw.decode("ascii", "replace"))
+    if number is None:
+        raise RejectedRecord(RECORD_UNREADABLE, "the record has no emitted_at")
+    milliseconds = number * 1000 if -SECONDS_BELOW < number < SECONDS_BELOW else number
+    if not EARLIEST_EMITTED <= milliseconds <= LATEST_EMITTED:
+        raise RejectedRecord(RECORD_TIME_OUT_OF_RANGE, "the record's emitted_at is out of range")
+    return int(milliseconds)
+
+
+# --- meta.changes ---------------------------------------------------------------------------------------------------
+
+
+def source_changes(raw: bytes) -> list[ValueChange]:
+    """Return what the source itself reports in a record's `meta.changes`, without what is not an entry of that list."""
+    if raw == NULL:
+        return []
+    meta = cast(dict[str, Any], _meta(raw, []) or {})
+    entries = cast(list[dict[str, Any] | None], meta.get("changes") or [])
+    return [ValueChange(**entry) for entry in entries if entry is not None]
+
+
+_meta = bounded(rules_for(Struct((Field("changes", "changes", List(CHANGE)),)), Floats.ANY).coerce)
+
+
+# --- One line -------------------------------------------------------------------------------------------------------
 
 
 class CoercedRecord(NamedTuple):
@@ -41,9 +132,9 @@ def record_coercer(columns: Sequence[Field], floats: Floats = Floats.ANY) -> Cal
     """Return a function from one RECORD line to its record for these columns.
 
     Keys of `data` that are no column's source are left out; a column whose source is missing is null. The function
-    raises RecordRefused if the line has no data object or no usable emitted_at.
+    raises RejectedRecord if the line has no data object or no usable emitted_at.
     """
-    by_source = [(column.source, coercer) for column, coercer in zip(columns, coercers(columns, floats), strict=True)]
+    by_source = [(column.source, rules_for(column.type, floats).coercer(column.source)) for column in columns]
 
     def coerce(line: bytes) -> CoercedRecord:
         record = _record(line)
@@ -67,7 +158,7 @@ def _record(line: bytes) -> _Members:
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return _record_with_surrogates(line) or _irregular_record(line)
     except RecursionError:
-        raise RecordRefused(RECORD_UNREADABLE, "the record is nested too deeply") from None
+        raise RejectedRecord(RECORD_UNREADABLE, "the record is nested too deeply") from None
 
 
 def _record_with_surrogates(line: bytes) -> _Members | None:
@@ -100,14 +191,14 @@ _PRIVATE = re.compile("[\ue000-\uefff]")
 
 
 def _irregular_record(line: bytes) -> _Members:
-    """Return the record of a line that msgspec refuses, by the lenient scanner. Raises RecordRefused."""
+    """Return the record of a line that msgspec refuses, by the lenient scanner. Raises RejectedRecord."""
     envelope = members_or_none(line)
     record = members_or_none(envelope.get("record", NULL)) if envelope is not None else None
     if record is None:
-        raise RecordRefused(RECORD_UNREADABLE, "the line is not a record")
+        raise RejectedRecord(RECORD_UNREADABLE, "the line is not a record")
     data = members_or_none(record.get("data", NULL))
     if data is None:
-        raise RecordRefused(RECORD_UNREADABLE, "the record has no data object")
+        raise RejectedRecord(RECORD_UNREADABLE, "the record has no data object")
     return RawRecord(
         {key: Raw(value) for key, value in data.items()},
         Raw(record.get("emitted_at", NULL)),

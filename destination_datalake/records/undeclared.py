@@ -16,8 +16,8 @@ import msgspec
 from msgspec import Raw
 
 from destination_datalake.errors import quoted
-from destination_datalake.records.changes import path_step
-from destination_datalake.records.envelope import RawRecord, RecordLine
+from destination_datalake.records.record import RawRecord, RecordLine
+from destination_datalake.records.values.rules import path_step
 from destination_datalake.schema.columns import METADATA_COLUMNS, RecordFields
 from destination_datalake.schema.types import ColumnType, Field, List, Struct
 

@@ -13,14 +13,14 @@ from typing import NamedTuple
 import msgspec
 
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.records.changes import (
+from destination_datalake.records.decoded import (
     FIELD_SIZE_LIMITATION,
     NULLED,
     SERIALIZATION_ERROR,
     TRUNCATED,
     ValueChange,
-    path_step,
 )
+from destination_datalake.records.values.rules import path_step
 from destination_datalake.rejects.location import RejectLocation
 from destination_datalake.schema.columns import RecordFields
 from destination_datalake.schema.glue import glue_type

@@ -23,7 +23,7 @@ from destination_datalake.rejects.location import RejectFile, RejectLocation
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-    from destination_datalake.records.block import Decoded
+    from destination_datalake.records.decoded import Decoded
 
 BUFFER_BYTES = 1024 * 1024
 """How much text is buffered before it is compressed, so that memory does not grow with the number of rejects."""
@@ -56,9 +56,9 @@ class RejectWriter:
     def write(self, decoded: Decoded, row_ids: Any) -> None:
         """Append the rejects of decoded records; `row_ids` has a string per row. Raises RejectsNotWritten."""
         self._rows += decoded.rows
-        self._refused += len(decoded.refused)
-        self._affected += len(decoded.refused) + len(decoded.changed)
-        for refused in decoded.refused:
+        self._refused += len(decoded.rejected)
+        self._affected += len(decoded.rejected) + len(decoded.changed)
+        for refused in decoded.rejected:
             self._reasons[None, refused.reason] += 1
             self._append(self._formatter.record_line(refused.line, refused.reason, refused.message))
         for changed in decoded.changed:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from destination_datalake.records.reader import BlockDecoder
+from destination_datalake.records.decoder import BlockDecoder
 from destination_datalake.schema.columns import stream_columns
 from destination_datalake.schema.glue import describe_type
 from destination_datalake.schema.names import SNAKE_CASE

@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from destination_datalake.records.changes import Floats
 from destination_datalake.records.values.registry import coerce_value
+from destination_datalake.records.values.rules import Floats
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.evolution import WIDER, AddColumn, Widen, evolve, redirect_suffix
 from destination_datalake.schema.glue import describe_type, glue_type

@@ -25,7 +25,7 @@ from destination_datalake.files.segments import LocalFile, StagedObject, StagedS
 from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit, NotEncoded, UnitResult
 from destination_datalake.files.writing import open_file
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.records.block_size import BLOCK_BYTES
+from destination_datalake.records.decoder import BLOCK_BYTES
 from destination_datalake.rejects.counts import RejectCounts
 from destination_datalake.rejects.location import RejectLocation
 from destination_datalake.schema.types import Decimal, Field, Float32, Int32, Int64, String

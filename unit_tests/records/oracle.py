@@ -11,7 +11,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from destination_datalake.records.changes import Floats, ValueChange
+from destination_datalake.records.decoded import ValueChange
+from destination_datalake.records.values.rules import Floats
 from destination_datalake.schema.types import (
     Boolean,
     ColumnType,

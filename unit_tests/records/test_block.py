@@ -1,4 +1,4 @@
-"""Memory and work are bounded for every block, with however many changes and refused columns."""
+"""Blocks: how large they are, and that memory and work are bounded for each, whatever changes and is refused."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from destination_datalake.records.block import BLOCK_CHANGES, BlockReader, Decoded
-from destination_datalake.records.changes import MOST_CHANGES
-from destination_datalake.records.reader import BlockDecoder
+from destination_datalake.records.block import BLOCK_CHANGES, BlockReader
+from destination_datalake.records.decoded import Decoded
+from destination_datalake.records.decoder import BLOCK_BYTES, BLOCK_CELLS, BlockDecoder, blocks
 from destination_datalake.records.record import record_coercer
+from destination_datalake.records.values.rules import MOST_CHANGES
 from destination_datalake.schema.types import Field, Int32, Int64, Json, List, Struct
 
 OPEN = Struct((Field("o", "o", Json()), Field("n", "n", List(Int64()))))
@@ -110,3 +113,48 @@ def calls(counted: cProfile.Profile, function: Callable[..., Any]) -> int:
     """How often a function was called while they were counted."""
     code = function.__code__
     return sum(entry.callcount for entry in counted.getstats() if entry.code is code)
+
+
+# --- Sizes
+
+SPARSE = b'{"type":"RECORD","record":{"stream":"s","data":{"c1":1},"emitted_at":1}}\n'
+
+
+def columns(count: int) -> list[Field]:
+    return [Field(f"c{i}", f"c{i}", Int64()) for i in range(count)]
+
+
+def test_sparse_rows_of_many_columns_are_cut_by_cells() -> None:
+    cut = list(blocks(SPARSE * 75_000, columns(1000)))
+
+    assert b"".join(cut) == SPARSE * 75_000
+    assert max(bytes(block).count(b"\n") for block in cut) == BLOCK_CELLS // 1000
+    assert len(cut) <= 75_000 * 1000 // BLOCK_CELLS + 2
+
+
+def test_a_property_counts_like_a_column() -> None:
+    inside = [Field("a", "a", List(Struct(tuple(columns(1000)))))]
+
+    assert [*map(len, blocks(SPARSE * 5000, inside))] == [*map(len, blocks(SPARSE * 5000, columns(1000)))]
+
+
+@pytest.mark.parametrize("count", [0, 1, 10])
+def test_rows_of_few_columns_are_cut_by_bytes(count: int) -> None:
+    cut = list(blocks(SPARSE * (3 * BLOCK_BYTES // len(SPARSE)), columns(count)))
+
+    assert all(BLOCK_BYTES - len(SPARSE) < len(block) <= BLOCK_BYTES for block in cut[:-1])
+
+
+def test_a_row_with_more_cells_than_a_block_is_not_cut() -> None:
+    assert [*map(bytes, blocks(SPARSE * 3, columns(10), cells=9))] == [SPARSE] * 3
+
+
+@given(st.lists(st.integers(0, 300)), st.booleans(), st.integers(1, 50))
+def test_blocks_together_are_the_segment(lengths: list[int], ended: bool, cells: int) -> None:
+    text = b"\n".join(b"x" * length for length in lengths) + b"\n" * ended
+
+    cut = [bytes(block) for block in blocks(text, columns(10), cells)]
+
+    assert b"".join(cut) == text
+    assert all(block.endswith(b"\n") for block in cut[:-1])
+    assert all(cut)

@@ -1,4 +1,4 @@
-"""One RECORD line, read with care: what msgspec refuses as well."""
+"""RECORD lines: their envelope, and the careful rule for one of them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,22 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from destination_datalake.records.changes import ValueChange
-from destination_datalake.records.envelope import RecordRefused
-from destination_datalake.records.record import CoercedRecord, record_coercer
+from destination_datalake.records.block import extracted_at
+from destination_datalake.records.decoded import ValueChange
+from destination_datalake.records.record import (
+    LATEST_EMITTED,
+    CoercedRecord,
+    RejectedRecord,
+    emitted_at,
+    record_coercer,
+    source_changes,
+)
+from destination_datalake.records.values.rules import SchemaMismatch
 from destination_datalake.schema.types import (
     ColumnType,
     Field,
@@ -98,7 +107,7 @@ def test_source_changes_come_first_and_ours_name_keys_of_the_record() -> None:
     ],
 )
 def test_a_line_without_a_usable_record_is_refused_and_not_quoted(line: bytes, reason: str) -> None:
-    with pytest.raises(RecordRefused) as refused:
+    with pytest.raises(RejectedRecord) as refused:
         coerce_record(line, COLUMNS)
     assert str(refused.value) == reason
 
@@ -166,7 +175,78 @@ def test_any_record_becomes_a_row(data: dict[str, Any], types: list[ColumnType])
 
 @given(st.binary(max_size=40) | st.text('[]{}",:0123456789.eE-\\u \nd8truefalsn', max_size=40).map(str.encode))
 def test_any_bytes_are_a_record_or_refused(line: bytes) -> None:
-    with pytest.raises(RecordRefused):
+    with pytest.raises(RejectedRecord):
         coerce_record(line, COLUMNS)
-    with pytest.raises(RecordRefused):
+    with pytest.raises(RejectedRecord):
         coerce_record(b'{"record":' + line, COLUMNS)
+
+
+# --- The envelope
+
+
+@pytest.mark.parametrize(
+    ("raw", "milliseconds"),
+    [
+        ("1602637589100", 1602637589100),
+        ("1602637589100.9", 1602637589100),
+        ("1.6026375891e12", 1602637589100),
+        ("1602637589", 1602637589000),
+        ("1602637589.1239", 1602637589123),
+        ("99999999999", 99999999999000),
+        ("100000000000", 100000000000),
+        ("0", 0),
+        ("-1", -1000),
+        ("-62135596800000", -62135596800000),
+    ],
+)
+def test_emitted_at_is_in_milliseconds_or_in_seconds_if_too_small(raw: str, milliseconds: int) -> None:
+    assert emitted_at(raw.encode()) == milliseconds
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ("null", "the record has no emitted_at"),
+        ('"secret"', "the record has no emitted_at"),
+        ("253402300800000", "the record's emitted_at is out of range"),
+        ("-62135596800001", "the record's emitted_at is out of range"),
+        ("1e99999999999", "the record's emitted_at is out of range"),
+    ],
+)
+def test_an_emitted_at_that_is_not_a_time_refuses_the_record(raw: str, message: str) -> None:
+    with pytest.raises(RejectedRecord, match=message):
+        emitted_at(raw.encode())
+
+
+@given(st.lists(st.none() | st.integers(-(2**41), 2**48)))
+@example([-62_135_596_801])  # in seconds, the last one before the year 1
+def test_the_times_of_a_block_are_those_of_its_records_or_refused(numbers: list[int | None]) -> None:
+    try:
+        found: Any = extracted_at(pa.array(numbers, pa.int64()))
+    except SchemaMismatch:
+        assert any(each is None or each < -62_135_596_800 or each > LATEST_EMITTED for each in numbers)
+    else:
+        assert found.type == pa.timestamp("us", "UTC")
+        assert found.cast(pa.int64()).to_pylist() == [emitted_at(str(each).encode()) * 1000 for each in numbers]
+
+
+@pytest.mark.parametrize(
+    ("meta", "expected"),
+    [
+        ("null", []),
+        ("{}", []),
+        ('{"changes":null}', []),
+        ('{"changes":[]}', []),
+        ('{"changes":[null]}', []),
+        ('{"changes":"none"}', []),
+        ("[]", []),
+        ('{"changes":[{"field":"a","change":"NULLED","reason":null,"more":1}]}', [ValueChange("a", "NULLED", None)]),
+        ('{"changes":[{"field":"\\ud800","change":"X","reason":"Y"}]}', [ValueChange(None, "X", "Y")]),
+    ],
+)
+def test_irregular_source_changes_are_kept_as_far_as_they_fit(meta: str, expected: list[ValueChange]) -> None:
+    assert source_changes(meta.encode()) == expected
+
+
+def test_source_changes_with_too_many_wrong_entries_are_left_out() -> None:
+    assert source_changes(f'{{"changes":[{",".join(["1"] * 20_000)}]}}'.encode()) == []

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.records.changes import ValueChange
+from destination_datalake.records.decoded import ValueChange
 from destination_datalake.rejects.line import RejectFormatter, RowKey, column_at
 from destination_datalake.rejects.location import RejectLocation
 from destination_datalake.schema.types import ColumnType, Date, Field, Float32, Int32, List, String, Struct, Timestamp

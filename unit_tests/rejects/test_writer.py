@@ -12,8 +12,7 @@ import pytest
 
 from destination_datalake.aws.upload import publish_all
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.records.block import ChangedRow, Decoded, RefusedLine
-from destination_datalake.records.changes import ValueChange
+from destination_datalake.records.decoded import ChangedRow, Decoded, RejectedLine, ValueChange
 from destination_datalake.rejects import writer
 from destination_datalake.rejects.counts import RejectCounts
 from destination_datalake.rejects.line import RejectFormatter
@@ -40,7 +39,7 @@ def decoded(
         ChangedRow(row, b"line", [ValueChange("id", "NULLED", reason, b'"x"') for reason in reasons])
         for row, reasons in changed
     ]
-    lines_refused = [RefusedLine(b"line", reason, "why") for reason in refused]
+    lines_refused = [RejectedLine(b"line", reason, "why") for reason in refused]
     return Decoded(at, [], None, rows_changed, lines_refused), pa.array([f"id-{row}" for row in range(rows)])
 
 

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from destination_datalake.files.plan import Arrival, FilePlan
-from destination_datalake.records.block import Decoded, Places, numbers_of
-from destination_datalake.records.changes import CHANGES_TYPE, changes_array
+from destination_datalake.records.decoded import CHANGES_TYPE, Decoded, LineNumbers, changes_array, numbers_of
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.columns import CHANGE, METADATA_COLUMNS
 from destination_datalake.schema.types import Int64
@@ -62,9 +61,9 @@ class OrderedIds:
     def __init__(self, arrival: Arrival) -> None:
         self._octets = _octets(*arrival)
 
-    def of(self, places: Places) -> pa.StringArray:
+    def of(self, lines: LineNumbers) -> pa.StringArray:
         """Return the ids of the rows whose lines have these numbers in the unit."""
-        return _ids(self._octets, numbers_of(places))
+        return _ids(self._octets, numbers_of(lines))
 
 
 def _octets(milliseconds: int, twelve_bits: int) -> bytes:

@@ -24,7 +24,7 @@ from destination_datalake.partitioning.spec import PartitionValue
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-    from destination_datalake.records.block import Decoded
+    from destination_datalake.records.decoded import Decoded
 
 WAITING_BYTES = 128 * 1024 * 1024
 """The most Arrow bytes that wait in memory, or those of one block. Grouping takes as much again for a moment."""

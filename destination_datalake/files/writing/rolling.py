@@ -16,7 +16,7 @@ from destination_datalake.files.writing.tables import BlockTables
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-    from destination_datalake.records.block import Decoded
+    from destination_datalake.records.decoded import Decoded
 
 
 class RollingFileWriter:

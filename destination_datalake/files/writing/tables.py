@@ -11,7 +11,7 @@ import pyarrow as pa
 from destination_datalake.files.formats.field_ids import with_field_ids
 from destination_datalake.files.plan import Arrival, FilePlan
 from destination_datalake.files.writing.metadata import OrderedIds, metadata_columns
-from destination_datalake.records.block import Decoded
+from destination_datalake.records.decoded import Decoded
 from destination_datalake.schema.arrow import arrow_field
 from destination_datalake.schema.narrowest import narrowest
 from destination_datalake.schema.types import Field
@@ -49,7 +49,7 @@ class BlockTables:
         )
         if fitted != self.schema.columns:
             self.schema = _file_schema(fitted, self._plan)
-        ids = self._ids.of(decoded.places)
+        ids = self._ids.of(decoded.line_numbers)
         metadata = metadata_columns(ids, decoded, self._plan)
         own = [
             array.cast(field.type, safe=False)

@@ -11,16 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from destination_datalake.protocol.json_text import NULL, string_or_none
-from destination_datalake.records.changes import (
-    FIELD_SIZE_LIMITATION,
-    SERIALIZATION_ERROR,
-    TRUNCATED,
-    Floats,
-    Value,
-    ValueChange,
-    nulled,
-)
-from destination_datalake.records.values.rules import ScalarRules, require
+from destination_datalake.records.decoded import FIELD_SIZE_LIMITATION, SERIALIZATION_ERROR, TRUNCATED, ValueChange
+from destination_datalake.records.values.rules import Floats, ScalarRules, Value, nulled, require
 from destination_datalake.schema.types import Decimal, Float64
 
 # No two repeats stand side by side that take the same characters: a text of any length is judged in linear time.
@@ -68,7 +60,7 @@ class FloatRules(ScalarRules):
     canonical = r"^-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,2})?$"
 
     def verified(self, array: Any) -> Any:
-        """Raises BlockRefused if a number is not finite: NaN is not JSON, but Arrow takes it."""
+        """Raises SchemaMismatch if a number is not finite: NaN is not JSON, but Arrow takes it."""
         require(pc.all(pc.is_finite(array)).as_py() is not False)
         return array
 

@@ -1,13 +1,29 @@
-"""Every column type and the rules that its values are read by."""
+"""Every column type and the rules that its values are read by.
+
+Those of numbers and of dates and times are modules of their own. Here are booleans, strings, values that are kept as
+JSON text, and objects and lists, whose rules are made of those of the values inside.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+import json
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-from destination_datalake.records.changes import Coercer, Floats, Value, ValueChange, below, bounded, path_step
-from destination_datalake.records.values.nested import ListRules, StructRules
+import msgspec
+import pyarrow as pa
+
+from destination_datalake.protocol.json_text import (
+    NULL,
+    can_be_member_name,
+    elements_or_none,
+    members_or_none,
+    string_or_none,
+)
+from destination_datalake.records.decoded import SERIALIZATION_ERROR, ValueChange
 from destination_datalake.records.values.numbers import (
     DecimalRules,
     ExactFloat,
@@ -15,15 +31,25 @@ from destination_datalake.records.values.numbers import (
     FloatRules,
     IntegerRules,
 )
-from destination_datalake.records.values.rules import TypeRules
+from destination_datalake.records.values.rules import (
+    MOST_CHANGES,
+    Floats,
+    Parsed,
+    ScalarRules,
+    TooManyChanges,
+    TypeRules,
+    Value,
+    below,
+    bounded,
+    nulled,
+    put_below,
+)
 from destination_datalake.records.values.temporal import DateRules, TimestampRules
-from destination_datalake.records.values.text import BooleanRules, JsonTextRules, StringRules
 from destination_datalake.schema.types import (
     Boolean,
     ColumnType,
     Date,
     Decimal,
-    Field,
     Float32,
     Float64,
     Int32,
@@ -35,6 +61,8 @@ from destination_datalake.schema.types import (
     Timestamp,
 )
 
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
 
 @lru_cache(maxsize=1024)
 def rules_for(type_: ColumnType, floats: Floats) -> TypeRules:
@@ -45,31 +73,6 @@ def rules_for(type_: ColumnType, floats: Floats) -> TypeRules:
     if isinstance(type_, ExactFloat):  # No type of columns: a way to read one.
         return ExactFloatRules(type_, floats)
     return RULES[type(type_)](type_, floats)
-
-
-RULES: Mapping[type[ColumnType], Callable[[Any, Floats], TypeRules]] = {
-    Boolean: BooleanRules,
-    Int32: IntegerRules,
-    Int64: IntegerRules,
-    Float32: FloatRules,
-    Float64: FloatRules,
-    Decimal: DecimalRules,
-    String: StringRules,
-    Json: JsonTextRules,
-    Date: DateRules,
-    Timestamp: TimestampRules,
-    Struct: lambda type_, floats: StructRules(type_, floats, rules_for),
-    List: lambda type_, floats: ListRules(type_, floats, rules_for),
-}
-
-
-def coercers(columns: Sequence[Field], floats: Floats = Floats.ANY) -> tuple[Coercer, ...]:
-    """Return one coercer per column; the paths of its changes begin with the column's source.
-
-    The list that a coercer appends to is to hold the changes of the record's other values: it is never longer than
-    MOST_CHANGES and one for each column. A value that would make it longer is nulled as a whole.
-    """
-    return tuple(below(path_step(c.source), bounded(rules_for(c.type, floats).coerce)) for c in columns)
 
 
 class Coerced(NamedTuple):
@@ -84,3 +87,206 @@ def coerce_value(raw: bytes, column_type: ColumnType, floats: Floats = Floats.AN
     changes: list[ValueChange] = []
     value = bounded(rules_for(column_type, floats).coerce)(raw, changes)
     return Coerced(value, tuple(changes))
+
+
+# --- Booleans, strings, JSON text -------------------------------------------------------------------------------------
+
+
+class BooleanRules(ScalarRules):
+    """true and false."""
+
+    native_type = text_type = pa.bool_()
+    shape = bool
+    canonical = "^(?:true|false)$"
+
+    def parse_json(self, texts: Any) -> Parsed:
+        """Return the values of an array of JSON texts; the string "true" is not a boolean."""
+        return self.parse_vectorised(texts)
+
+    def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
+        """Return the boolean that a JSON text is."""
+        if raw == b"true":
+            return True
+        if raw == b"false":
+            return False
+        return None if raw == NULL else nulled(raw, changes, SERIALIZATION_ERROR)
+
+
+class StringRules(ScalarRules):
+    """The content of a string; of every other value its JSON text."""
+
+    native_type = text_type = pa.string()
+    shape = str
+    canonical = r"^[^\\]*$"
+
+    def cast(self, texts: Any) -> Any:
+        """Return the texts as they are."""
+        return texts
+
+    def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
+        """Return the content of a string without its escapes, or the JSON text of another value."""
+        if raw[:1] != b'"':
+            return _json_text(raw, changes)
+        text = string_or_none(raw)
+        return nulled(raw, changes, SERIALIZATION_ERROR) if text is None else text
+
+
+class JsonTextRules(ScalarRules):
+    """The JSON text of a value, exactly as received: Arrow's JSON parser has no type for it."""
+
+    native_type = text_type = None
+    shape = Any
+    canonical = ""
+
+    def parse_json(self, texts: Any) -> Parsed:
+        """Return the texts as they are."""
+        return Parsed(texts, None)
+
+    def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
+        """Return the JSON text."""
+        return _json_text(raw, changes)
+
+
+def _json_text(raw: bytes, changes: list[ValueChange]) -> Value:
+    if raw == NULL:
+        return None
+    try:
+        text = raw.decode()
+        if b"NaN" in raw or b"Infinity" in raw:
+            json.loads(text, parse_int=len, parse_float=len, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return nulled(raw, changes, SERIALIZATION_ERROR)
+    return text
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+# --- Objects and lists ------------------------------------------------------------------------------------------------
+
+
+class NestedRules(TypeRules):
+    """What objects and lists share: a filter of JSON texts before Arrow parses them.
+
+    Arrow refuses all texts for one that is irregular. So msgspec checks one after the other whether Arrow will likely
+    read it. What either refuses is left to `coerce`.
+    """
+
+    @cached_property
+    def shape(self) -> Any:
+        """What msgspec checks JSON texts for."""
+        return self._shape()
+
+    @abstractmethod
+    def _shape(self) -> Any: ...
+
+    @cached_property
+    def shape_filter(self) -> Callable[[str], bool]:
+        """Whether a JSON text is likely one that Arrow reads as this type."""
+        decode = msgspec.json.Decoder(self.shape).decode
+
+        def has_shape(text: str) -> bool:
+            try:
+                decode(text)
+            except (msgspec.DecodeError, RecursionError):
+                return False
+            return True
+
+        return has_shape
+
+
+class StructRules(NestedRules):
+    """Objects, read by the keys of their properties and written by the names of their fields."""
+
+    def __init__(self, type_: Struct, floats: Floats) -> None:
+        super().__init__(type_, floats)
+        self._members = [(field.source, field.name, rules_for(field.type, floats)) for field in type_.fields]
+        self._coercers = [(source, name, below(source, rules.coerce)) for source, name, rules in self._members]
+        self.native_type = _struct_type({source: rules.native_type for source, _, rules in self._members})
+        self.text_type = _struct_type({source: rules.text_type for source, _, rules in self._members})
+
+    def conform(self, array: Any) -> Any:
+        """Return the structs under the fields' names."""
+        members = [rules.conform(array.field(source)) for source, _, rules in self._members]
+        named = [pa.field(name, rules.arrow_type) for _, name, rules in self._members]
+        return pa.StructArray.from_arrays(members, fields=named, mask=array.is_null())
+
+    def _shape(self) -> Any:
+        members = [
+            (f"f{i}", rules.shape | None, msgspec.field(name=source, default=None))
+            for i, (source, _, rules) in enumerate(self._members)
+            if can_be_member_name(source)
+        ]
+        return msgspec.defstruct("Object", members, gc=False)
+
+    def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
+        """Return the members of an object by name. Of equal keys the last one counts, a missing one is null."""
+        if raw == NULL:
+            return None
+        members = members_or_none(raw)
+        if members is None:
+            return nulled(raw, changes, SERIALIZATION_ERROR)
+        return {name: coercer(members.get(source, NULL), changes) for source, name, coercer in self._coercers}
+
+
+def _struct_type(members: Mapping[str, pa.DataType | None]) -> pa.DataType | None:
+    """Return what Arrow is asked for; None if it cannot read a member, or a key with a lone surrogate."""
+    if any(type_ is None or _SURROGATE.search(source) for source, type_ in members.items()):
+        return None
+    return pa.struct([pa.field(source, type_) for source, type_ in members.items()])
+
+
+class ListRules(NestedRules):
+    """Lists of values of one type."""
+
+    def __init__(self, type_: List, floats: Floats) -> None:
+        super().__init__(type_, floats)
+        self._element = element = rules_for(type_.element, floats)
+        self.native_type = None if element.native_type is None else pa.list_(element.native_type)
+        self.text_type = None if element.text_type is None else pa.list_(element.text_type)
+
+    def conform(self, array: Any) -> Any:
+        """Return the lists with their elements conformed."""
+        values = self._element.conform(array.values)
+        return pa.ListArray.from_arrays(array.offsets, values, type=self.arrow_type, mask=array.is_null())
+
+    def _shape(self) -> Any:
+        element = self._element.shape
+        return list[element | None]  # type: ignore[valid-type]
+
+    def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
+        """Return the elements of an array. Raises TooManyChanges once the record's changes exceed MOST_CHANGES."""
+        if raw == NULL:
+            return None
+        elements = elements_or_none(raw)
+        if elements is None:
+            return nulled(raw, changes, SERIALIZATION_ERROR)
+        coerce = self._element.coerce
+        values: list[Value] = []
+        for i, element in enumerate(elements):
+            before = len(changes)
+            values.append(coerce(element, changes))
+            if len(changes) != before:
+                if len(changes) > MOST_CHANGES:
+                    raise TooManyChanges
+                put_below(str(i), changes, before)
+        return values
+
+
+# --- The table --------------------------------------------------------------------------------------------------------
+
+RULES: Mapping[type[ColumnType], Callable[[Any, Floats], TypeRules]] = {
+    Boolean: BooleanRules,
+    Int32: IntegerRules,
+    Int64: IntegerRules,
+    Float32: FloatRules,
+    Float64: FloatRules,
+    Decimal: DecimalRules,
+    String: StringRules,
+    Json: JsonTextRules,
+    Date: DateRules,
+    Timestamp: TimestampRules,
+    Struct: StructRules,
+    List: ListRules,
+}

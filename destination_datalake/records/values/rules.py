@@ -1,12 +1,18 @@
 """The rules that reading one type of column takes. A type family is a module that states them side by side.
 
-The law between them: what the vectorised rules take, they turn into exactly what `coerce` makes of it. They may take
-less: a text that they do not take is irregular, costs a call of `coerce`, and is never wrong.
+A coercer is the careful rule for one value: a value that fits its column comes out exactly as it was sent. One that
+does not comes out as null (or cut, where the column keeps less than was sent), with a `ValueChange` that says so. The
+source of the rules is the protocol's table of types; docs/schema/types.md has ours.
+
+The law between the rules: what the vectorised ones take, they turn into exactly what `coerce` makes of it. They may
+take less: a text that they do not take is irregular, costs a call of `coerce`, and is never wrong.
 """
 
 from __future__ import annotations
 
+import decimal
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from enum import Enum
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -14,10 +20,90 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from destination_datalake.records.changes import Floats, Value, ValueChange
+from destination_datalake.records.decoded import NULLED, SERIALIZATION_ERROR, ValueChange
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.narrowest import widest
 from destination_datalake.schema.types import ColumnType
+
+Value = None | bool | int | float | decimal.Decimal | str | dict[str, "Value"] | list["Value"]
+"""What a value comes out as: what `pyarrow.array(values, arrow_type(widest(column.type)))` takes.
+
+Days since 1970-01-01 for `Date`, microseconds since 1970-01-01T00:00 (UTC when zoned) for `Timestamp`, a dict by
+`Field.name` for `Struct`, a list for `List`.
+"""
+
+MOST_CHANGES = 10_000
+"""The most changed values of one record that are noted one by one; more would say the same and cost memory."""
+
+
+class Floats(Enum):
+    """Which numbers a float column keeps: JSON files have no NaN and no infinities."""
+
+    ANY = "any"
+    FINITE = "finite"
+
+
+# --- Coercers -------------------------------------------------------------------------------------------------------
+
+Coercer = Callable[[bytes, list[ValueChange]], Value]
+"""From a value's JSON text (valid, without white space around it) to the value; its changes are appended to the list.
+
+The paths of the changes are relative to the value.
+"""
+
+
+class TooManyChanges(Exception):
+    """A record has so many changed values that the column is nulled as a whole."""
+
+
+def nulled(raw: bytes, changes: list[ValueChange], reason: str) -> Value:
+    """Return null, and note that the JSON text became it."""
+    changes.append(ValueChange("", NULLED, reason, raw))
+    return None
+
+
+def bounded(coercer: Coercer) -> Coercer:
+    """Return the coercer, with a value nulled as a whole for which it raises TooManyChanges."""
+
+    def coerce(raw: bytes, changes: list[ValueChange]) -> Value:
+        before = len(changes)
+        try:
+            return coercer(raw, changes)
+        except TooManyChanges:
+            del changes[before:]
+            return nulled(raw, changes, SERIALIZATION_ERROR)
+
+    return coerce
+
+
+def below(key: str, coercer: Coercer) -> Coercer:
+    """Return the coercer, with a key put before the paths of its changes."""
+    step = path_step(key)
+
+    def coerce(raw: bytes, changes: list[ValueChange]) -> Value:
+        before = len(changes)
+        value = coercer(raw, changes)
+        if len(changes) != before:
+            put_below(step, changes, before)
+        return value
+
+    return coerce
+
+
+def put_below(step: str, changes: list[ValueChange], start: int) -> None:
+    """Put a step before the paths of the changes from `start` on."""
+    for i in range(start, len(changes)):
+        inner = changes[i]
+        path = f"{step}.{inner.field}" if inner.field else step
+        changes[i] = ValueChange(path, inner.change, inner.reason, inner.original)
+
+
+def path_step(key: str) -> str:
+    """Return a key as one step of a `ValueChange.field`: with a `?` for each lone surrogate, as UTF-8 has none."""
+    return key.encode("utf-8", "replace").decode()
+
+
+# --- Rules ------------------------------------------------------------------------------------------------------------
 
 
 class ReadStrategy(Enum):
@@ -28,14 +114,14 @@ class ReadStrategy(Enum):
     RAW_JSON = "msgspec cuts the values' JSON texts out of the lines"
 
 
-class BlockRefused(Exception):
+class SchemaMismatch(Exception):
     """A block holds values that cannot be read with the present strategies."""
 
 
 def require(condition: bool) -> None:
-    """Raise BlockRefused unless the condition holds."""
+    """Raise SchemaMismatch unless the condition holds."""
     if not condition:
-        raise BlockRefused
+        raise SchemaMismatch
 
 
 class Parsed(NamedTuple):
@@ -66,11 +152,19 @@ class TypeRules(ABC):
 
     @abstractmethod
     def conform(self, array: Any) -> Any:
-        """Return what Arrow read, as `arrow_type`. Raises BlockRefused, or ArrowInvalid, if a value is irregular."""
+        """Return what Arrow read, as `arrow_type`. Raises SchemaMismatch, or ArrowInvalid, if a value is irregular."""
 
     @abstractmethod
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
         """Return the value of one JSON text: the careful rule, a `Coercer`."""
+
+    def coercer(self, source: str) -> Coercer:
+        """Return the coercer of a column of this type; the paths of its changes begin with the column's source.
+
+        The list that it appends to is to hold the changes of the record's other values: it is never longer than
+        MOST_CHANGES and one for each column. A value that would make it longer is nulled as a whole.
+        """
+        return below(source, bounded(self.coerce))
 
     def read_type(self, strategy: ReadStrategy) -> pa.DataType | None:
         """Return what Arrow's JSON parser is asked for with this strategy; None if it does not read the values."""
@@ -92,7 +186,7 @@ class ScalarRules(TypeRules):
     """A pattern (RE2) of texts that Arrow casts to the very value that `coerce` gives."""
 
     def conform(self, array: Any) -> Any:
-        """Return strings parsed, all else as it is. Raises BlockRefused, or ArrowInvalid, if a value is irregular."""
+        """Return strings parsed, all else as it is. Raises SchemaMismatch, or ArrowInvalid, if a value is irregular."""
         if not self.is_unparsed(array):
             return self.verified(array)
         parsed = self.parse_vectorised(array)

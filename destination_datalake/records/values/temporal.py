@@ -11,16 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from destination_datalake.protocol.json_text import NULL, string_or_none
-from destination_datalake.records.changes import (
-    FIELD_SIZE_LIMITATION,
-    SERIALIZATION_ERROR,
-    TRUNCATED,
-    Floats,
-    Value,
-    ValueChange,
-    nulled,
-)
-from destination_datalake.records.values.rules import ScalarRules
+from destination_datalake.records.decoded import FIELD_SIZE_LIMITATION, SERIALIZATION_ERROR, TRUNCATED, ValueChange
+from destination_datalake.records.values.rules import Floats, ScalarRules, Value, nulled
 from destination_datalake.schema.types import Timestamp
 
 _EPOCH = date(1970, 1, 1).toordinal()

@@ -33,7 +33,7 @@ from destination_datalake.files.tasks import (
 from destination_datalake.files.writing.metadata import OrderedIds
 from destination_datalake.partitioning.spec import SortField, SortOrder
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.records.reader import FEW_LINES, BlockDecoder
+from destination_datalake.records.decoder import FEW_LINES, BlockDecoder
 from destination_datalake.rejects.limit import RejectLimit
 from destination_datalake.rejects.location import RejectLocation
 from destination_datalake.schema.types import Field, Int64
@@ -106,7 +106,7 @@ def test_raw_ids_ascend_in_the_order_of_lines_blocks_parts_and_batches(
             number += len(numbered)
             sent += [each for each, kind in numbered if kind not in REFUSED]
             for decoded in decoder.decode(b"".join(line(*each) for each in numbered)):
-                of_rows: Any = ids.of(decoded.places)
+                of_rows: Any = ids.of(decoded.line_numbers)
                 numbers: Any = decoded.columns[0]
                 found += zip(of_rows.to_pylist(), numbers.to_pylist(), strict=True)
                 lines = [decoded.lines[row] for row in range(decoded.rows)]

@@ -22,7 +22,7 @@ from destination_datalake.files.kept_keys import KEY_CHANGED, KeptKeys, columns_
 from destination_datalake.files.plan import Deduplication, FilePlan
 from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.records.reader import BlockDecoder
+from destination_datalake.records.decoder import BlockDecoder
 from destination_datalake.rejects.location import RejectLocation
 from destination_datalake.schema.types import ColumnType, Decimal, Field, Float32, Float64, Int64, Struct, Timestamp
 from unit_tests.cloud import BUCKET, Cloud, on_disk
@@ -103,7 +103,7 @@ def test_a_record_is_refused_if_its_key_was_changed_or_its_cursor_lost(kind: str
 def refusals(block: bytes) -> list[tuple[bytes, str, str]]:
     keys = KeptKeys.of(plan())
     assert keys is not None
-    refused = [each for decoded in BlockDecoder(READ).decode(block) for each in keys.refuse(decoded).refused]
+    refused = [each for decoded in BlockDecoder(READ).decode(block) for each in keys.refuse(decoded).rejected]
     return [(each.line, each.reason, each.message) for each in refused]
 
 
@@ -150,10 +150,10 @@ def test_different_numbers_are_different_keys_or_rejects(type_: ColumnType, text
     # Then each is a row, whose key no other number has, or a reject
     sent: dict[Any, set[decimal.Decimal]] = {}
     for part in parts:
-        for place, key in zip(part.places, canonical_keys(part.columns).to_pylist(), strict=True):
+        for place, key in zip(part.line_numbers, canonical_keys(part.columns).to_pylist(), strict=True):
             sent.setdefault(key, set()).add(decimal.Decimal(json.loads(texts[place], parse_float=str, parse_int=str)))
     assert all(len(numbers) == 1 for numbers in sent.values())
-    refused = sorted(each.line for part in parts for each in part.refused)
+    refused = sorted(each.line for part in parts for each in part.rejected)
     assert len(refused) + sum(part.rows for part in parts) == len(texts)
     # And integers that a double holds are rows
     held = {t for t in texts if t.lstrip("-").isdigit() and abs(int(t)) <= 2**53}
@@ -185,9 +185,9 @@ def test_the_rows_of_the_others_are_as_they_would_be_without_them(kinds: list[st
     guarded = [keys.refuse(decoded) for decoded in BlockDecoder(READ).decode(b"".join(lines))]
     alone = [*BlockDecoder(READ).decode(b"".join(lines[number] for number in kept))]
 
-    assert sorted(place for each in guarded for place in each.places) == kept
+    assert sorted(place for each in guarded for place in each.line_numbers) == kept
     assert rows(guarded) == rows(alone)
-    refused = [each.line + b"\n" for decoded in guarded for each in decoded.refused]
+    refused = [each.line + b"\n" for decoded in guarded for each in decoded.rejected]
     assert sorted(refused) == sorted(line_ for line_, kind in zip(lines, kinds, strict=True) if kind in REFUSED)
 
 
@@ -198,7 +198,7 @@ def rows(parts: list[Any]) -> list[tuple[Any, ...]]:
         for row in range(decoded.rows):
             values = [column[row].as_py() for column in (decoded.extracted_at, *decoded.columns)]
             changes = [] if decoded.changes is None else decoded.changes[row].as_py()
-            found.append((decoded.places[row], decoded.lines[row], values, changes, changed.get(row)))
+            found.append((decoded.line_numbers[row], decoded.lines[row], values, changes, changed.get(row)))
     return [each[1:] for each in sorted(found, key=lambda each: each[0])]
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from destination_datalake.files.plan import FIRST, FilePlan
 from destination_datalake.files.writing.metadata import OrderedIds, metadata_columns
-from destination_datalake.records.block import Decoded
-from destination_datalake.records.changes import CHANGES_TYPE
+from destination_datalake.records.decoded import CHANGES_TYPE, Decoded
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.s3_data_lake import EPOCH_METADATA_COLUMNS

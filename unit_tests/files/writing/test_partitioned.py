@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from destination_datalake.files.plan import DataFile, FileFormat, FilePlan
 from destination_datalake.files.writing.partitioned import PartitionedFileWriter
 from destination_datalake.partitioning.spec import PartitionField, PartitionValue, SortField, SortOrder
-from destination_datalake.records.block import Decoded
+from destination_datalake.records.decoded import Decoded
 from destination_datalake.schema.types import Int32, Int64
 from unit_tests.cloud import Cloud
 from unit_tests.cloud import cloud as an_account

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from destination_datalake.records.changes import Floats, ValueChange
+from destination_datalake.records.decoded import ValueChange
+from destination_datalake.records.values.rules import Floats
 from destination_datalake.schema.types import ColumnType, Date, Field, List, String, Struct, Timestamp
 from unit_tests.cloud import Cloud
 from unit_tests.cloud import cloud as an_account

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from destination_datalake.records.changes import ValueChange
+from destination_datalake.records.decoded import ValueChange
 from destination_datalake.records.values.registry import coerce_value
 from destination_datalake.schema.types import (
     ColumnType,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from destination_datalake.records.changes import ValueChange
+from destination_datalake.records.decoded import ValueChange
 from destination_datalake.records.values.registry import coerce_value
 from destination_datalake.schema.types import (
     Field,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.records.changes import Floats
 from destination_datalake.records.values.registry import coerce_value
+from destination_datalake.records.values.rules import Floats
 from destination_datalake.schema.types import (
     Boolean,
     ColumnType,

@@ -18,11 +18,10 @@ from pyiceberg.types import TimeType
 
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.protocol.json_text import NULL, string_or_none
-from destination_datalake.records.block import Decoded
-from destination_datalake.records.changes import SERIALIZATION_ERROR, Floats, Value, ValueChange, nulled
-from destination_datalake.records.reader import BlockDecoder
-from destination_datalake.records.values.registry import RULES, coerce_value, coercers, rules_for
-from destination_datalake.records.values.rules import ReadStrategy, ScalarRules
+from destination_datalake.records.decoded import SERIALIZATION_ERROR, Decoded, ValueChange
+from destination_datalake.records.decoder import BlockDecoder
+from destination_datalake.records.values.registry import RULES, coerce_value, rules_for
+from destination_datalake.records.values.rules import Floats, ReadStrategy, ScalarRules, Value, nulled
 from destination_datalake.rejects.line import RejectFormatter, RowKey
 from destination_datalake.rejects.location import RejectLocation
 from destination_datalake.schema.arrow import ARROW
@@ -170,7 +169,7 @@ def test_changes_of_a_column_begin_with_its_source() -> None:
     lines = Struct((Field("lines", "Lines", List(Int64())),))
     changes: list[ValueChange] = []
 
-    [coerce] = coercers([Field("order", "Order", lines)])
+    coerce = rules_for(lines, Floats.ANY).coercer("Order")
 
     assert coerce(b'{"Lines": [true]}', changes) == {"lines": [None]}
     assert [change.field for change in changes] == ["Order.Lines.0"]

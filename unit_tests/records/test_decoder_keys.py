@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.records.changes import path_step
-from destination_datalake.records.reader import BlockDecoder
+from destination_datalake.records.decoder import BlockDecoder
 from destination_datalake.records.record import record_coercer
+from destination_datalake.records.values.rules import path_step
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.narrowest import widest
 from destination_datalake.schema.types import ColumnType, Field, Int32, Int64, Json, List, String, Struct
@@ -39,7 +39,7 @@ def decoded(lines: Sequence[bytes], columns: Sequence[Field]) -> Rows:
     """What the decoder makes of a block of these lines, sorted."""
     rows: Rows = []
     for part in BlockDecoder(columns).decode(b"".join(each + b"\n" for each in lines)):
-        assert not part.refused
+        assert not part.rejected
         arrays: list[Any] = [array.to_pylist() for array in part.columns]
         changes: Any = [[]] * part.rows if part.changes is None else part.changes.to_pylist()
         rows += [
@@ -132,7 +132,7 @@ def test_a_record_nested_too_deeply_is_refused_alone(column_type: ColumnType, de
 
     parts = list(BlockDecoder([Field("a", "a", column_type)]).decode(block))
 
-    refused = [each for part in parts for each in part.refused]
+    refused = [each for part in parts for each in part.rejected]
     assert sum(part.rows for part in parts) + len(refused) == 3
     assert all(bytes(each.line) == deep for each in refused)
     assert all(each.message == "the record is nested too deeply" for each in refused)

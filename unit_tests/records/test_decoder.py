@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.records.reader import BlockDecoder
+from destination_datalake.records.decoder import BlockDecoder
 from destination_datalake.records.record import record_coercer
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.narrowest import widest
@@ -76,7 +76,7 @@ def rows(lines: Iterable[bytes], column_type: ColumnType) -> list[Row]:
         changes: Any = [[]] * decoded.rows if decoded.changes is None else decoded.changes.to_pylist()
         ours = sum(change["reason"].startswith("DESTINATION_") for each in changes for change in each)
         assert sum(len(row.changes) for row in decoded.changed) == ours
-        assert not decoded.refused
+        assert not decoded.rejected
         found += [
             Row(id_, value, at // 1000, [tuple(change.values()) for change in noted])
             for id_, value, at, noted in zip(
@@ -289,7 +289,7 @@ def test_a_line_without_a_record_is_refused_alone_and_not_quoted(line_: bytes, r
     parts = list(BlockDecoder([ID, VALUE]).decode(b"\n".join([line(0), line_, line(2), b""])))
 
     assert sorted(id_ for part in parts for id_ in values(part.columns[0])) == [0, 2]
-    [refused] = [refused for part in parts for refused in part.refused]
+    [refused] = [refused for part in parts for refused in part.rejected]
     assert (bytes(refused.line), refused.reason) == (line_, reason)
     assert "secret" not in refused.message
 
@@ -297,7 +297,7 @@ def test_a_line_without_a_record_is_refused_alone_and_not_quoted(line_: bytes, r
 def test_a_block_of_blank_lines_has_no_rows() -> None:
     [decoded] = BlockDecoder([ID]).decode(b"\n\n")
 
-    assert (decoded.rows, decoded.refused) == (0, ())
+    assert (decoded.rows, decoded.rejected) == (0, ())
 
 
 def test_lines_of_rows_are_found_beside_blank_lines_and_lines_of_two_records() -> None:

@@ -1,0 +1,119 @@
+"""What record lines are decoded to: Arrow columns, what was noted of values that changed, and rejected lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from destination_datalake.schema.arrow import arrow_type
+from destination_datalake.schema.columns import CHANGE
+from destination_datalake.schema.types import List
+
+NULLED = "NULLED"
+TRUNCATED = "TRUNCATED"
+SERIALIZATION_ERROR = "DESTINATION_SERIALIZATION_ERROR"
+FIELD_SIZE_LIMITATION = "DESTINATION_FIELD_SIZE_LIMITATION"
+
+
+# --- What changed ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ValueChange:
+    """An entry of `_airbyte_meta.changes`: the path in the record (source keys joined by `.`), what happened, why.
+
+    `original` is the JSON text that the value was received as; None for a change that the source itself reports. It
+    does not count when two changes are compared, and is never shown.
+    """
+
+    field: str | None
+    change: str | None
+    reason: str | None
+    original: bytes | None = dataclass_field(default=None, compare=False, repr=False)
+
+
+_CHANGE_TYPE: Any = arrow_type(CHANGE)
+CHANGES_TYPE = arrow_type(List(CHANGE))
+
+
+def change_lists(rows: int, by_row: Iterable[tuple[int, Sequence[ValueChange]]]) -> pa.Array[Any]:
+    """Return the changes of so many rows, as CHANGES_TYPE. `by_row` has those of each row with any, ascending."""
+    entries: list[ValueChange] = []
+    offsets = np.zeros(rows + 1, np.int32)
+    for row, changes in by_row:
+        if changes:
+            entries += changes
+            offsets[row + 1] = len(changes)
+    np.cumsum(offsets, out=offsets)
+    members = [[getattr(change, name) for change in entries] for name in ("field", "change", "reason")]
+    arrays = [pa.array(values, pa.string()) for values in members]
+    structs: Any = pa.StructArray.from_arrays(arrays, fields=list(_CHANGE_TYPE))
+    return changes_array(pa.array(offsets), structs)
+
+
+def changes_array(offsets: Any, entries: Any) -> pa.Array[Any]:
+    """Return an array of CHANGES_TYPE by its parts."""
+    return pa.ListArray.from_arrays(offsets, entries, type=CHANGES_TYPE)
+
+
+# --- What a block comes out as --------------------------------------------------------------------------------------
+
+
+class ChangedRow(NamedTuple):
+    """A row with values that could not be kept as they were sent: its record's line, and the changes, at least one."""
+
+    row: int
+    line: bytes
+    changes: Sequence[ValueChange]
+
+
+class RejectedLine(NamedTuple):
+    """A line whose record could not become a row. `reason` is a code; `message` quotes nothing of the line."""
+
+    line: bytes
+    reason: str
+    message: str
+
+
+class RowLines(Protocol):
+    """Lines by row."""
+
+    def __getitem__(self, row: int, /) -> bytes: ...
+
+
+LineNumbers = range | np.ndarray[Any, np.dtype[np.int64]]
+"""Numbers of lines, ascending, by row."""
+
+
+def numbers_of(lines: LineNumbers) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return the numbers as an array; NumPy would ask a range for each of them."""
+    return np.arange(lines.start, lines.stop) if isinstance(lines, range) else lines
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Records as columns, every array as long as there are rows.
+
+    `extracted_at` is timestamp[us, UTC]. `columns` are as wide as they can become (integers 64 bit, floats double);
+    what a file stores is decided later. `changes` are CHANGES_TYPE, None where no record has any: those that the source
+    reports and ours. `changed` are the rows changed here, in order; `rejected` the lines that became no rows. `lines`
+    are the rows' lines, and `line_numbers` their numbers among all lines that were decoded, from 0.
+    """
+
+    extracted_at: pa.Array[Any]
+    columns: Sequence[pa.Array[Any]]
+    changes: pa.Array[Any] | None
+    changed: Sequence[ChangedRow] = ()
+    rejected: Sequence[RejectedLine] = ()
+    lines: RowLines = ()
+    line_numbers: LineNumbers = range(0)
+
+    @property
+    def rows(self) -> int:
+        """How many records."""
+        return len(self.extracted_at)
