@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from destination_datalake.aws.secrets import register_secrets
-from destination_datalake.config.files import read_object, too_deep
-from destination_datalake.config.normalisation import normalised
 from destination_datalake.config.options import Config
+from destination_datalake.config.parsing import normalised, read_object, too_deep
 from destination_datalake.errors import ConfigError, SyncRefused
 from destination_datalake.spark.engine import Engine, start_engine
 from destination_datalake.termination import Termination

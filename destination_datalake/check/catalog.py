@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from destination_datalake.aws.errors import explain
 from destination_datalake.check.step import LEFTOVER_AGE, Findings, Trial
-from destination_datalake.config.groups.maintenance import GlueOptimizers
+from destination_datalake.config.tables import GlueOptimizers
 from destination_datalake.iam_policy.rules import registers_partitions
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.maintenance.optimizers import catalog_id, configuration_of

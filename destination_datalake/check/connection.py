@@ -24,8 +24,7 @@ from destination_datalake.check.storage import (
     try_staging_folder,
     try_tables_folder,
 )
-from destination_datalake.config.access import aws_access
-from destination_datalake.config.options import Config
+from destination_datalake.config.options import Config, aws_access
 from destination_datalake.iam_policy.rules import GOVERNED, GRANTED, OPTIMIZED, TAGGED
 from destination_datalake.spark.backend import SparkFailed
 from destination_datalake.spark.classic.failure import JavaUnusable, find_java

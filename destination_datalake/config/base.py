@@ -31,6 +31,13 @@ class Form:
     secret: bool | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Expects:
+    """What a field must be, as an annotation of it: completes "It must be …"."""
+
+    what: str
+
+
 class Options(BaseModel):
     """An object of options: immutable, and strict about types."""
 

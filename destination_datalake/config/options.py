@@ -11,96 +11,45 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, ValidationError
 
+from destination_datalake.aws.access import AccessKeys, AwsAccess, Environment, Identity
 from destination_datalake.aws.address import S3Address, is_misspelt, nearest_region
-from destination_datalake.config.base import AnyCase, Form, Options
-from destination_datalake.config.groups.credentials import KINDS, Credentials, IamUser
-from destination_datalake.config.groups.dedup import DedupOptions, contradictory_dedup
-from destination_datalake.config.groups.encryption import BucketDefault, SseKms, SseS3
-from destination_datalake.config.groups.governance import LakeFormationOptions, contradictory_governance
-from destination_datalake.config.groups.layout import (
+from destination_datalake.aws.session import encryption
+from destination_datalake.aws.session.assumed_role import Role
+from destination_datalake.config.aws import BucketDefault, Credentials, IamUser, SseKms, SseS3
+from destination_datalake.config.base import AnyCase, Expects, Form, Options, choices, models
+from destination_datalake.config.governance import LakeFormationOptions, contradictory_governance
+from destination_datalake.config.parsing import (
+    UnknownOption,
+    invalid_options,
+    normalised,
+    of_s3_data_lake,
+    unknown_options,
+    with_dependent_defaults,
+)
+from destination_datalake.config.spark import LocalSpark, Spark, contradictory_spark
+from destination_datalake.config.tables import (
     CatalogPartitions,
+    DatabaseStrategy,
+    DedupOptions,
+    Jsonl,
+    Maintenance,
+    NamingOptions,
     Nested,
+    NoMaintenance,
+    Parquet,
     PartitioningUnits,
     PathLayout,
+    RejectOptions,
+    SchemaConflicts,
     StreamOptions,
+    TableType,
     Timezone,
+    contradictory_dedup,
     contradictory_layout,
     contradictory_paths,
     database_folder,
 )
-from destination_datalake.config.groups.maintenance import MODES, Maintenance, NoMaintenance
-from destination_datalake.config.groups.spark import PLACES, LocalSpark, Spark, contradictory_spark
-from destination_datalake.config.messages import Expects, invalid_options, of_s3_data_lake
-from destination_datalake.config.normalisation import contradictions, normalised, with_dependent_defaults
-from destination_datalake.config.unknown import UnknownOption, unknown_options
 from destination_datalake.errors import ConfigError
-
-TableType = Literal["ICEBERG", "HIVE"]
-DatabaseStrategy = Literal["namespace", "single"]
-NamingStyle = Literal["snake_case", "preserve", "aws_datalake"]
-SchemaConflicts = Literal["new_column", "fail"]
-ParquetCodec = Literal["UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD"]
-JsonlCodec = Literal["UNCOMPRESSED", "GZIP"]
-
-
-class Parquet(Options, title="Parquet: Columnar Storage"):
-    """Columnar files."""
-
-    format_type: Literal["Parquet"]
-    compression_codec: Annotated[
-        ParquetCodec,
-        Form("How files are compressed. If not chosen: ZSTD in Iceberg tables, SNAPPY in Hive tables."),
-    ]
-
-
-class Jsonl(Options, title="JSON Lines: Newline-delimited JSON"):
-    """One JSON object per line, in Hive tables."""
-
-    format_type: Literal["JSONL"]
-    compression_codec: Annotated[
-        JsonlCodec,
-        Form("How files are compressed."),
-    ]
-
-
-class NamingOptions(Options):
-    """How names of streams and fields become names of databases, tables and columns."""
-
-    style: Annotated[
-        NamingStyle,
-        Form(
-            "snake_case: signedUpAt becomes signed_up_at, letters outside a to z are romanised. preserve: "
-            "letters and digits of every script stay as they are, in lower case. aws_datalake: the names that "
-            "Airbyte's AWS Datalake destination gave, to go on with its tables."
-        ),
-    ] = "snake_case"
-    split_numbers: Annotated[
-        bool,
-        Form("With snake_case: numbers are words of their own, so that address2 becomes address_2."),
-    ] = False
-
-
-class RejectOptions(Options):
-    """How many of a stream's records may have rejects before it is stopped."""
-
-    max_ratio: Annotated[
-        float,
-        Field(ge=0, le=1),
-        Expects("a number from 0 to 1, such as 0.05 for five in a hundred"),
-        Form(
-            "The share of the records received so far that may have rejects. At 1 a stream is never stopped.",
-            title="Highest Share",
-            examples=(0.01,),
-        ),
-    ] = 1.0
-    max_count: Annotated[
-        int | None,
-        Field(ge=0),
-        Expects("a whole number of records, 0 or more"),
-        Form(
-            "How many records may have rejects. Leave empty for any number.", title="Highest Number", examples=(0, 1000)
-        ),
-    ] = None
 
 
 class Config(Options):
@@ -475,24 +424,13 @@ class Config(Options):
         """
         given = normalised(options, cls)
         unknown = tuple(unknown_options(given, cls))
-        problems = [*map(str, filter(lambda option: option.is_misspelt, unknown)), *contradictions(given)]
+        problems = [str(option) for option in unknown if option.is_misspelt]
         try:
             config = cls.model_validate(with_dependent_defaults(given))
         except ValidationError as error:
             problems += invalid_options(error, cls, _VARIANTS)
         else:
-            problems += _misspelt_regions(config)
-            governed = config.lakeformation_governed_tables
-            problems += contradictory_governance(config.lake_formation, governed_tables=governed)
-            hive_only = {
-                "path_layout": config.path_layout != "hive",
-                "catalog_partitions": config.catalog_partitions != "register",
-                "timezone": config.timezone != "UTC",
-            }
-            problems += contradictory_layout(config.table_type, hive_only, config.streams)
-            problems += contradictory_dedup(config.dedup, config.table_type, config.format.format_type)
-            problems += contradictory_spark(config.spark)
-            problems += contradictory_paths(config.path_layout, config.partitioning, config.table_prefix)
+            problems += _contradictions(config)
         if problems:
             count = [f"{len(problems)} options need attention:"] if len(problems) > 1 else []
             of_others = of_s3_data_lake(given)
@@ -563,6 +501,47 @@ _CHOOSING_TABLES = frozenset({"table_type", "naming", "table_prefix", "database_
 _SECRET_SETTING = re.compile(r"secret|password|token|access[._-]?key", re.IGNORECASE)
 
 
+def _contradictions(config: Config) -> Iterator[str]:
+    """Yield a sentence for each contradiction among valid options."""
+    yield from _misspelt_regions(config)
+    format_type, table_type = config.format.format_type, config.table_type
+    if format_type == "JSONL" and table_type == "ICEBERG":
+        yield (
+            "table_type ICEBERG cannot hold format_type JSONL: Iceberg tables are made of Parquet files. "
+            "Set table_type to HIVE, or format_type to Parquet."
+        )
+    if config.glue_catalog_float_as_decimal and config.numeric_types != "decimal":
+        yield (
+            f"glue_catalog_float_as_decimal true asks for decimal columns, numeric_types {config.numeric_types} for "
+            "others. Set numeric_types to decimal, or glue_catalog_float_as_decimal to false."
+        )
+    if (tag := config.database_default_tag()) is not None and not tag[1]:
+        yield (
+            "lakeformation_database_default_tag_key has no values: AWS assigns an LF-Tag with a value only. Set "
+            "lakeformation_database_default_tag_values to one or more, separated by commas, or leave the key out."
+        )
+    if config.naming.split_numbers and config.naming.style != "snake_case":
+        yield (
+            f"naming.split_numbers true splits names into words, which naming.style {config.naming.style} does not. "
+            "Set naming.style to snake_case, or naming.split_numbers to false."
+        )
+    if config.buffer_size_mb < config.batch_size_mb:
+        yield (
+            f"buffer_size_mb {config.buffer_size_mb} is smaller than batch_size_mb {config.batch_size_mb}: a batch "
+            "would never fill. Lower batch_size_mb or raise buffer_size_mb."
+        )
+    hive_only = {
+        "path_layout": config.path_layout != "hive",
+        "catalog_partitions": config.catalog_partitions != "register",
+        "timezone": config.timezone != "UTC",
+    }
+    yield from contradictory_governance(config.lake_formation, governed_tables=config.lakeformation_governed_tables)
+    yield from contradictory_layout(table_type, hive_only, config.streams)
+    yield from contradictory_dedup(config.dedup, table_type, format_type)
+    yield from contradictory_spark(config.spark)
+    yield from contradictory_paths(config.path_layout, config.partitioning, config.table_prefix)
+
+
 def _misspelt_regions(config: Config) -> Iterator[str]:
     """Yield a sentence for each region that AWS cannot have. S3-compatible stores may have others."""
     if config.endpoint_url is not None:
@@ -573,13 +552,45 @@ def _misspelt_regions(config: Config) -> Iterator[str]:
 
 
 _VARIANTS: Mapping[str, type[Options]] = {
-    **KINDS,
-    "Parquet": Parquet,
-    "JSONL": Jsonl,
-    "Bucket default": BucketDefault,
-    "SSE-S3": SseS3,
-    "SSE-KMS": SseKms,
-    **MODES,
-    **PLACES,
+    choices(model.model_fields[field.discriminator].annotation)[0]: model
+    for field in Config.model_fields.values()
+    if isinstance(field.discriminator, str)
+    for model in models(field.annotation)
 }
 """The models in discriminated unions, by the value that chooses them."""
+
+
+def aws_access(config: Config) -> AwsAccess:
+    """Return the access to AWS that the options configure."""
+    return AwsAccess(
+        region=config.region,
+        identity=_identity(config),
+        endpoint_url=config.endpoint_url,
+        encryption=_encryption(config),
+        glue_region=config.glue_region,
+        glue_catalog_id=config.glue_catalog_id,
+    )
+
+
+def _identity(config: Config) -> Identity:
+    credentials = config.credentials
+    match credentials.credentials_title:
+        case "IAM Role":
+            return Role(credentials.role_arn, credentials.external_id, credentials.session_duration_seconds)
+        case "IAM User":
+            return AccessKeys(
+                credentials.aws_access_key_id.get_secret_value(), credentials.aws_secret_access_key.get_secret_value()
+            )
+        case "Default chain":
+            return Environment()
+
+
+def _encryption(config: Config) -> encryption.Encryption | None:
+    asked = config.encryption
+    match asked.encryption_type:
+        case "Bucket default":
+            return None
+        case "SSE-S3":
+            return encryption.SseS3()
+        case "SSE-KMS":
+            return encryption.SseKms(asked.kms_key_arn, asked.bucket_key)

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.config.files import read_object, too_deep
 from destination_datalake.config.options import Config
+from destination_datalake.config.parsing import read_object, too_deep
 from destination_datalake.errors import ConfigError, ConnectorError
 from destination_datalake.iam_policy.policy import (
     MANAGED_POLICY_CHARACTERS,

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from destination_datalake.config.groups.governance import LOCATION_PERMISSIONS
+from destination_datalake.config.governance import LOCATION_PERMISSIONS
 from destination_datalake.config.options import Config
 from destination_datalake.iam_policy.rules import CAPABILITIES, Condition, Scope
 from destination_datalake.lake_formation.messages import TO_TAG_DATABASE, TO_TAG_TABLE, CommandLines

@@ -12,10 +12,10 @@ from enum import Enum
 from typing import Self, TypeAlias
 
 from destination_datalake.aws.address import S3Address, partition_of
-from destination_datalake.config.groups.encryption import SseKms
-from destination_datalake.config.groups.governance import LOCATION_PERMISSIONS, Grant, TableTags
-from destination_datalake.config.groups.maintenance import GlueOptimizers
+from destination_datalake.config.aws import SseKms
+from destination_datalake.config.governance import LOCATION_PERMISSIONS, Grant, TableTags
 from destination_datalake.config.options import Config
+from destination_datalake.config.tables import GlueOptimizers
 from destination_datalake.errors import ConfigError
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.location import REJECTS_TABLE

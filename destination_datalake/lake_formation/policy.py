@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from destination_datalake.aws.address import S3Address, partition_of
-from destination_datalake.config.groups.governance import (
+from destination_datalake.config.governance import (
     ALL_TABLES,
     LOCATION_PERMISSIONS,
     Grant,

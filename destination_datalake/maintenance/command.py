@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 from destination_datalake.aws.errors import explain
 from destination_datalake.aws.secrets import mask_secrets, register_secrets
-from destination_datalake.config.access import aws_access
-from destination_datalake.config.files import read_object, too_deep
-from destination_datalake.config.groups.maintenance import Retention
-from destination_datalake.config.options import Config
+from destination_datalake.config.options import Config, aws_access
+from destination_datalake.config.parsing import read_object, too_deep
+from destination_datalake.config.tables import Retention
 from destination_datalake.errors import ConnectorError
 from destination_datalake.maintenance.finding import TableFinder
 from destination_datalake.maintenance.report import StepReport

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from destination_datalake.config.groups.maintenance import ConnectorMaintenance, GlueOptimizers
+from destination_datalake.config.tables import ConnectorMaintenance, GlueOptimizers
 from destination_datalake.maintenance.report import StepReport
 from destination_datalake.tables.ownership import TableOwner
 

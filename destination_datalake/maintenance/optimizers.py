@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mypy_boto3_glue.type_defs import TableOptimizerConfigurationTypeDef
 
     from destination_datalake.aws.access import AwsAccess
-    from destination_datalake.config.groups.maintenance import GlueOptimizers
+    from destination_datalake.config.tables import GlueOptimizers
     from destination_datalake.tables.table import TableName
 
 TYPES: Sequence[TableOptimizerTypeType] = ("compaction", "retention", "orphan_file_deletion")

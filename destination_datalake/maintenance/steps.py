@@ -26,7 +26,7 @@ from destination_datalake.tables.table import CommitStateUnknown, TableBusy, Tab
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
-    from destination_datalake.config.groups.maintenance import Retention
+    from destination_datalake.config.tables import Retention
     from destination_datalake.tables.table import TableName
 
 _logger = logging.getLogger(__name__)

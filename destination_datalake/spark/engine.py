@@ -165,7 +165,7 @@ def start_engine(config: Config) -> Engine:
     """Start the Spark that the options ask for, in the background. Raises OSError without a temporary folder."""
     executor_access = None
     if not config.spark.is_local:
-        from destination_datalake.config.access import aws_access
+        from destination_datalake.config.options import aws_access
         from destination_datalake.spark.executors.credentials import ExecutorAccess
 
         executor_access = ExecutorAccess(config.spark.executor_credentials, aws_access(config))

@@ -27,8 +27,8 @@ from destination_datalake.buffer.descriptors import raise_limit
 from destination_datalake.buffer.disk import DiskFailed, buffer_directory
 from destination_datalake.buffer.staging.staging import LocalStaging, Staging
 from destination_datalake.buffer.staging.uploads import CONCURRENT_CALLS, RemoteStaging
-from destination_datalake.config.access import aws_access
-from destination_datalake.config.groups.dedup import streams_without_dedup
+from destination_datalake.config.options import aws_access
+from destination_datalake.config.tables import streams_without_dedup
 from destination_datalake.errors import SyncRefused
 from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.policy import Policy

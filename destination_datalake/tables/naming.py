@@ -14,7 +14,8 @@ from destination_datalake.tables.layout.location import GENERATIONS_SUFFIX
 from destination_datalake.tables.table import TableName
 
 if TYPE_CHECKING:
-    from destination_datalake.config.options import Config, DatabaseStrategy
+    from destination_datalake.config.options import Config
+    from destination_datalake.config.tables import DatabaseStrategy
 
 _NAMINGS: Mapping[tuple[str, bool], Naming] = {
     ("snake_case", False): SNAKE_CASE,

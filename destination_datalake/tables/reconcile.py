@@ -18,7 +18,7 @@ from destination_datalake.tables.limits import ColumnLimits
 from destination_datalake.tables.table import TableName, table_conflict
 
 if TYPE_CHECKING:
-    from destination_datalake.config.options import SchemaConflicts
+    from destination_datalake.config.tables import SchemaConflicts
 
 _logger = logging.getLogger(__name__)
 

@@ -17,8 +17,7 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from destination_datalake.config.base import Entries, Form, Options
-from destination_datalake.config.messages import Expects
+from destination_datalake.config.base import Entries, Expects, Form, Options
 from destination_datalake.config.options import Config
 
 SPEC = Path(__file__).parents[2] / "destination_datalake" / "spec.json"

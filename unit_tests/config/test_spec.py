@@ -18,8 +18,8 @@ from airbyte_cdk.models.airbyte_protocol_serializers import AirbyteMessageSerial
 from airbyte_cdk.test.standard_tests._spec_lint import find_secret_marking_errors
 
 from destination_datalake.cli import spec_message
-from destination_datalake.config.normalisation import normalised
 from destination_datalake.config.options import Config
+from destination_datalake.config.parsing import normalised
 from destination_datalake.destination import DestinationDatalake
 from docs.generator.spec import spec_text
 from unit_tests.config.examples import options

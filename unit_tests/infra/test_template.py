@@ -9,8 +9,8 @@ import shlex
 import jsonschema
 import pytest
 
-from destination_datalake.config.groups.layout import TAKEN_FOLDERS
 from destination_datalake.config.options import Config
+from destination_datalake.config.tables import TAKEN_FOLDERS
 from destination_datalake.iam_policy.policy import lake_formation_grants, statements
 from destination_datalake.iam_policy.rules import Scope
 from destination_datalake.lake_formation.state import Catalog, to_request

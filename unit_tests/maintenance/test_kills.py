@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from destination_datalake.config.groups.maintenance import Retention
+from destination_datalake.config.tables import Retention
 from destination_datalake.files.compact import compact
 from destination_datalake.maintenance.steps import Maintainer
 from unit_tests.cloud import BUCKET, Cloud

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from destination_datalake.config.groups.maintenance import Retention
+from destination_datalake.config.tables import Retention
 from destination_datalake.files.compact import compact
 from destination_datalake.maintenance.steps import Maintainer
 from destination_datalake.protocol.catalog import StreamId

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from destination_datalake.config.groups.maintenance import GlueOptimizers
+from destination_datalake.config.tables import GlueOptimizers
 from destination_datalake.maintenance.optimizers import TYPES, Optimizers
 from destination_datalake.maintenance.report import StepReport
 from destination_datalake.tables.table import TableName

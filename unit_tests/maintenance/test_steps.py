@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from destination_datalake.config.groups.maintenance import Retention
+from destination_datalake.config.tables import Retention
 from destination_datalake.files.compact import compact
 from destination_datalake.files.plan import CompactResult, CompactTask
 from destination_datalake.maintenance.report import StepReport

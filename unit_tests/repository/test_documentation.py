@@ -12,8 +12,8 @@ import jsonschema
 import pytest
 import yaml
 
-from destination_datalake.config.groups.layout import PartitioningUnits
 from destination_datalake.config.options import Config
+from destination_datalake.config.tables import PartitioningUnits
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.columns import stream_columns
 from destination_datalake.schema.glue import glue_type

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from destination_datalake.config.options import SchemaConflicts
+from destination_datalake.config.tables import SchemaConflicts
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.types import (

@@ -30,8 +30,8 @@ from destination_datalake.spark.executors.python import ExecutorPython, differen
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
-    from destination_datalake.config.groups.spark import SparkOptions
     from destination_datalake.config.options import Config
+    from destination_datalake.config.spark import SparkOptions
     from destination_datalake.spark.connect.session import RemoteSession
 
 _logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, assert_never, cast
 
 from destination_datalake.aws.access import AwsAccess, Environment
 from destination_datalake.aws.session.lending import SessionKeys
-from destination_datalake.config.groups.spark import ExecutorCredentials
+from destination_datalake.config.spark import ExecutorCredentials
 
 if TYPE_CHECKING:
     from botocore.credentials import Credentials

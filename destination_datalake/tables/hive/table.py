@@ -52,7 +52,7 @@ from destination_datalake.tables.table import Committed, Reencode, Rewrite, Tabl
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
-    from destination_datalake.config.options import SchemaConflicts
+    from destination_datalake.config.tables import SchemaConflicts
     from destination_datalake.protocol.catalog import Stream
     from destination_datalake.tables.glue.database import Databases
     from destination_datalake.tables.layout.partitions import TableLayout

@@ -87,7 +87,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
     from destination_datalake.aws.access import AwsAccess
-    from destination_datalake.config.options import SchemaConflicts
+    from destination_datalake.config.tables import SchemaConflicts
     from destination_datalake.protocol.catalog import Stream
     from destination_datalake.tables.glue.database import Databases
     from destination_datalake.tables.layout.partitions import TableLayout

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Self
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.config.groups.layout import database_folder
+from destination_datalake.config.tables import database_folder
 from destination_datalake.partitioning.templates import filled, table_root, variables
 from destination_datalake.tables.table import TableConflict, TableName, cannot_write
 

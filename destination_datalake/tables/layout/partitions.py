@@ -29,8 +29,8 @@ from destination_datalake.schema.glue import describe_type
 from destination_datalake.schema.types import ColumnType, Date, Field, Nested, NumericTypes, Struct, Timestamp
 
 if TYPE_CHECKING:
-    from destination_datalake.config.groups.layout import PartitioningUnits
     from destination_datalake.config.options import Config
+    from destination_datalake.config.tables import PartitioningUnits
     from destination_datalake.protocol.catalog import Stream
     from destination_datalake.schema.names import Naming
     from destination_datalake.tables.layout.location import TableLocation

@@ -12,7 +12,7 @@ from destination_datalake.buffer.backlog import Backlog
 from destination_datalake.buffer.batching.batches import Batch
 from destination_datalake.buffer.batching.sizes import EXPECTED_YIELDS, BatchSizes
 from destination_datalake.buffer.buffer import MiB
-from destination_datalake.config.options import JsonlCodec, ParquetCodec
+from destination_datalake.config.tables import JsonlCodec, ParquetCodec
 from destination_datalake.files.tasks import even_file_bytes
 from destination_datalake.protocol.catalog import StreamId
 

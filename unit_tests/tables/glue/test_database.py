@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.config.groups.governance import LakeFormationOptions
+from destination_datalake.config.governance import LakeFormationOptions
 from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.tables.glue.database import DATABASE_DESCRIPTION, Databases

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from destination_datalake.aws.upload import PendingUpload
-from destination_datalake.config.groups.governance import LakeFormationOptions
+from destination_datalake.config.governance import LakeFormationOptions
 from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.rejects.line import RejectLine

@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.upload import Upload
-from destination_datalake.config.options import Config, SchemaConflicts
+from destination_datalake.config.options import Config
+from destination_datalake.config.tables import SchemaConflicts
 from destination_datalake.files.plan import DataFile, FileFormat, FilePlan, RewriteTask, Rewritten
 from destination_datalake.files.rewrite import published
 from destination_datalake.files.rewrite import rewrite as rewrite_on_executors

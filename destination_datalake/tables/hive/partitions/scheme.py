@@ -26,7 +26,7 @@ from destination_datalake.tables.glue.storage_descriptor import table_location
 if TYPE_CHECKING:
     from mypy_boto3_glue.type_defs import ColumnTypeDef
 
-    from destination_datalake.config.groups.layout import CatalogPartitions
+    from destination_datalake.config.tables import CatalogPartitions
     from destination_datalake.tables.layout.partitions import TableLayout
 
 _PARAMETER = "airbyte.partitioning"

@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from destination_datalake.config.base import ROLE_ARN, Entries, Form, Options
-from destination_datalake.config.messages import Expects
+from destination_datalake.config.base import ROLE_ARN, Entries, Expects, Form, Options
 
 GovernanceMode = Literal["none", "hybrid", "managed"]
 Permission = Literal[

@@ -1,4 +1,4 @@
-"""The options of deduplication, as users write them."""
+"""Options of tables: deduplication and maintenance."""
 
 from __future__ import annotations
 
@@ -6,8 +6,14 @@ from typing import Any
 
 import pytest
 
-from destination_datalake.config.groups.dedup import DedupOptions, streams_without_dedup
 from destination_datalake.config.options import Config
+from destination_datalake.config.tables import (
+    ConnectorMaintenance,
+    DedupOptions,
+    GlueOptimizers,
+    NoMaintenance,
+    streams_without_dedup,
+)
 from destination_datalake.protocol.catalog import StreamId
 from unit_tests.config.examples import options, refusal
 
@@ -92,3 +98,51 @@ def test_streams_that_are_to_be_deduplicated_need_iceberg_tables(
 @pytest.mark.parametrize(("streams", "table_type"), [([], "HIVE"), ([StreamId(None, "orders")], "ICEBERG")])
 def test_other_streams_and_other_tables_go_together(streams: list[StreamId], table_type: str) -> None:
     assert streams_without_dedup(streams, table_type, "Parquet") is None
+
+
+ROLE = "arn:aws:iam::123456789012:role/optimizers"
+
+
+def test_without_the_option_nothing_is_maintained() -> None:
+    assert Config.parse(options()).maintenance == NoMaintenance(mode="none")
+
+
+@pytest.mark.parametrize(
+    ("given", "understood"),
+    [
+        ({"mode": "none"}, NoMaintenance(mode="none")),
+        ({"mode": "connector"}, ConnectorMaintenance(mode="connector")),
+        (
+            {"mode": "connector", "snapshot_retention_days": 1, "min_snapshots_to_keep": 20},
+            ConnectorMaintenance(mode="connector", snapshot_retention_days=1, min_snapshots_to_keep=20),
+        ),
+        ({"mode": "glue", "role_arn": ROLE}, GlueOptimizers(mode="glue", role_arn=ROLE)),
+    ],
+)
+def test_a_mode_has_the_options_that_belong_to_it(given: dict[str, Any], understood: object) -> None:
+    assert Config.parse(options(maintenance=given)).maintenance == understood
+
+
+def test_the_defaults_are_those_of_iceberg_and_of_glues_optimizers() -> None:
+    default = ConnectorMaintenance(mode="connector")
+
+    assert (default.snapshot_retention_days, default.min_snapshots_to_keep, default.orphan_retention_days) == (5, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({}, "maintenance is incomplete. It must be an object whose mode is none, glue or connector."),
+        (
+            {"mode": "glue"},
+            "maintenance.role_arn is missing. It must be the ARN of the role that Glue's table optimizers use, such as "
+            "arn:aws:iam::123456789012:role/glue.",
+        ),
+        (
+            {"mode": "connector", "orphan_retention_days": 0},
+            "maintenance.orphan_retention_days 0 is not valid. It must be a whole number of days from 1 to 365.",
+        ),
+    ],
+)
+def test_what_is_wrong_with_maintenance_is_said_in_a_sentence(given: dict[str, Any], sentence: str) -> None:
+    assert refusal(options(maintenance=given)) == sentence

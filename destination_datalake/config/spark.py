@@ -8,8 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, SecretStr
 
-from destination_datalake.config.base import AnyCase, Entries, Form, Options
-from destination_datalake.config.messages import Expects
+from destination_datalake.config.base import AnyCase, Entries, Expects, Form, Options
 
 ExecutorCredentials = Literal["role", "session"]
 
@@ -171,8 +170,6 @@ class ConnectSpark(SparkOptions, title="Behind Spark Connect"):
 
 
 Spark = LocalSpark | ClusterSpark | ConnectSpark
-
-PLACES: Mapping[str, type[Options]] = {"local": LocalSpark, "cluster": ClusterSpark, "connect": ConnectSpark}
 
 
 def place_of(spark: Mapping[str, Any]) -> str:

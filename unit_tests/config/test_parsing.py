@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.config.groups.credentials import IamRole
+from destination_datalake.config.aws import IamRole
 from destination_datalake.config.options import Config
 from unit_tests.config.examples import ROLE, options, refusal
 

@@ -1,1 +1,0 @@
-"""Options that belong together, a module for each object or group of them in the spec."""
