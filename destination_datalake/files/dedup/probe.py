@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import datetime
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
+from pyroaring import BitMap
 
-from destination_datalake.files.dedup.bounds import may_have_keys
 from destination_datalake.files.dedup.index import Index, open_index
 from destination_datalake.files.dedup.keys import canonical_keys, key_hashes, part_numbers
-from destination_datalake.files.dedup.rows import RowSet
-from destination_datalake.files.dedup.tasks import IndexPart, Versions
+from destination_datalake.files.dedup.tasks import IndexPart, KeyBounds, RowSet, Versions, add_rows, row_sets
 from destination_datalake.files.reading.parquet import OpenedFile, RowGroup, with_following
 
 if TYPE_CHECKING:
@@ -29,6 +32,9 @@ _OPEN_BYTES = 96 * 1024 * 1024
 
 _HITS = 1024 * 1024
 """So many hits wait at most, but for those of one row group, before their versions are read and compared."""
+
+_COMPARABLE = (bool, int, float, str, bytes, Decimal, datetime.date, datetime.datetime)
+"""The types of bounds. Python compares strings by code points, as Parquet does by the bytes of UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +102,7 @@ class _Search:
         self._hits: list[_Hits] = []
         self._replaced = np.zeros(len(dead), np.bool_)
         self._deleted = np.zeros(len(dead), np.bool_)
-        self._beaten: dict[int, list[NDArray[np.int64]]] = {}
+        self._beaten: dict[int, BitMap] = {}
 
     def concerns(self, group: RowGroup) -> bool:
         """Whether rows of a row group may be found."""
@@ -125,9 +131,7 @@ class _Search:
     def result(self) -> Probed:
         self._look_up()
         self._compare()
-        beaten = {file: np.concatenate(positions) for file, positions in self._beaten.items()}
-        sets = {file: RowSet.of_positions(each, int(each.max()) + 1) for file, each in beaten.items()}
-        return Probed(self._replaced, self._deleted, sets)
+        return Probed(self._replaced, self._deleted, row_sets(self._beaten))
 
     def _look_up(self) -> None:
         """Find the keys that were read in the index."""
@@ -184,13 +188,8 @@ class _Search:
             deletes = index.is_tombstone[each.rows]
             self._replaced[each.positions[replaces & ~deletes]] = True
             self._deleted[each.positions[replaces & deletes]] = True
-            self._add_beaten(index, each.rows[~replaces])
-
-    def _add_beaten(self, index: Index, rows: NDArray[np.int64]) -> None:
-        rows = rows[np.argsort(index.files[rows])]
-        files, starts = np.unique(index.files[rows], return_index=True)
-        for file, positions in zip(files.tolist(), np.split(index.positions[rows], starts[1:]), strict=False):
-            self._beaten.setdefault(file, []).append(positions)
+            superseded = each.rows[~replaces]
+            add_rows(self._beaten, index.files[superseded], index.positions[superseded])
 
     def _rows_at(self, group: RowGroup, following: RowGroup | None, positions: NDArray[np.int64]) -> pa.Table:
         """Return what decides between versions, of the rows at these positions of the file, which ascend."""
@@ -213,3 +212,66 @@ def _columns(schema: pa.Schema, ids: Sequence[int]) -> pa.Schema:
     """Return a schema of the top-level columns with these field ids, in their order."""
     by_id = {int((field.metadata or {})[b"PARQUET:field_id"]): field for field in schema}
     return pa.schema([by_id[id_] for id_ in ids])
+
+
+def may_have_keys(
+    group: pq.RowGroupMetaData, columns: Sequence[str | None], bounds: Sequence[Sequence[KeyBounds]]
+) -> bool:
+    """Whether a row group may have a key of an index, by the bounds of each of the index's parts.
+
+    `columns` are the names of the columns that make up the key, None for those that the file lacks: they are null.
+    """
+    chunks = [None if column is None else _chunk(group, column) for column in columns]
+    known = [None if chunk is None else _Values(chunk) for chunk in chunks]
+    return any(
+        all(
+            part.has_null if values is None else values.may_overlap(part)
+            for values, part in zip(known, key, strict=True)
+        )
+        for key in bounds
+    )
+
+
+def _chunk(group: pq.RowGroupMetaData, column: str) -> pq.ColumnChunkMetaData:
+    [chunk] = [each for each in map(group.column, range(group.num_columns)) if each.path_in_schema == column]
+    return chunk
+
+
+class _Values:
+    """What the statistics of a column chunk say of its values."""
+
+    def __init__(self, chunk: pq.ColumnChunkMetaData) -> None:
+        statistics = chunk.statistics
+        nulls = None if statistics is None else statistics.null_count  # None if it is not known.
+        self._has_null = nulls != 0
+        self._is_null = nulls == chunk.num_values
+        self._is_floating = chunk.physical_type in ("FLOAT", "DOUBLE")
+        self._range = None if statistics is None or not statistics.has_min_max else _range(statistics)
+
+    def may_overlap(self, part: KeyBounds) -> bool:
+        """Whether one of the values may be in a part of the index: of its key's column, that is."""
+        if (part.has_null and self._has_null) or (part.has_nan and self._is_floating):
+            return True
+        if self._is_null or part.lowest is None:
+            return False
+        if self._range is None or not _are_comparable(*self._range, part.lowest, part.highest):
+            return True
+        lowest, highest = self._range
+        return bool(lowest <= part.highest and part.lowest <= highest)
+
+
+def _range(statistics: pq.Statistics) -> tuple[Any, Any] | None:
+    try:
+        return statistics.min, statistics.max
+    except (ValueError, OverflowError, NotImplementedError, pa.ArrowException):  # A text that was cut may be none.
+        return None
+
+
+def _are_comparable(*values: Any) -> bool:
+    """Whether all are of one type, and none is NaN, which old writers have put into statistics."""
+    type_ = type(values[0])
+    if type_ not in _COMPARABLE or any(type(value) is not type_ for value in values):
+        return False
+    if type_ is datetime.datetime:
+        return len({value.tzinfo is None for value in values}) == 1
+    return not (type_ is float and any(math.isnan(value) for value in values))

@@ -61,7 +61,7 @@ def _removed(task: RemoveTask) -> Removed:
     before = _mask(source.rows) if (deleted := deleted_rows(source, s3)) is None else deleted
     dead = before.copy()
     if task.dead is not None:
-        dead[: task.dead.rows] |= task.dead.mask()
+        dead[np.asarray(task.dead.rows().to_array())] = True
     probed = _probed(task, file, dead)
     result = Removed(
         task.name,

@@ -7,18 +7,22 @@ removes from the pending files the rows that have lost, to others or to stored o
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+from pyroaring import BitMap
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.address import S3Address
-from destination_datalake.files.dedup.rows import RowSet
 from destination_datalake.files.plan import SourceFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from mypy_boto3_s3 import S3Client
+    from numpy.typing import NDArray
 
 Deletes = Literal["copy_on_write", "merge_on_read"]
 """How rows are removed from files: the file is written again without them, or a file of position deletes names them."""
@@ -45,6 +49,38 @@ class Versions:
         """The columns that have to be read, each once."""
         all_ids = (*self.key, self.cursor, self.extracted_at, self.raw_id, self.deleted_at)
         return tuple(dict.fromkeys(id_ for id_ in all_ids if id_ is not None))
+
+
+@dataclass(frozen=True, slots=True)
+class RowSet:
+    """Rows of one file, by position from 0, as jobs and the driver exchange them: a serialized Roaring bitmap."""
+
+    content: bytes
+
+    @classmethod
+    def of(cls, rows: BitMap) -> Self:
+        """Return the rows at these positions."""
+        rows.run_optimize()
+        return cls(rows.serialize())
+
+    def rows(self) -> BitMap:
+        """Return the positions. Raises ValueError if the content is no bitmap."""
+        return BitMap.deserialize(self.content)
+
+
+def add_rows(found: dict[int, BitMap], files: NDArray[np.int32], positions: NDArray[np.int64]) -> None:
+    """Add rows, each named by the number of its file and its position there, to those found of each file."""
+    order = np.argsort(files, kind="stable")
+    numbers, starts = np.unique(files[order], return_index=True)
+    in_order = np.split(positions[order].astype(np.uint32), starts[1:])
+    for number, of_file in zip(numbers.tolist(), in_order, strict=False):
+        rows = BitMap(array("I", of_file.tobytes()))
+        found[number] = found[number] | rows if number in found else rows
+
+
+def row_sets(found: Mapping[int, BitMap]) -> dict[int, RowSet]:
+    """Return the rows of each file that has any, in the order of their numbers."""
+    return {number: RowSet.of(rows) for number, rows in sorted(found.items()) if rows}
 
 
 UNKNOWN = ...

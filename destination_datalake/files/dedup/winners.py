@@ -7,8 +7,8 @@ the files, and `consume_versions` has all rows of a part of the keys.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 
@@ -19,8 +19,7 @@ from destination_datalake.aws.access import AwsAccess
 from destination_datalake.files.dedup.index import index_table, write_index
 from destination_datalake.files.dedup.keys import canonical_keys, key_hashes, part_numbers
 from destination_datalake.files.dedup.tasks import IndexPart, Winners, WinnersTask
-from destination_datalake.files.dedup.versions.candidates import Candidates, key_bounds
-from destination_datalake.files.dedup.versions.reading import UnsuitableFile, key_columns, read_versions
+from destination_datalake.files.dedup.versions import Candidates, UnsuitableFile, key_bounds, key_columns, read_versions
 from destination_datalake.files.jobs import Failed, Problem, attempt
 
 _SENT_BYTES = 8 * 1024 * 1024
@@ -37,9 +36,8 @@ def winners(tasks: Iterable[WinnersTask]) -> Iterator[Winners | Failed]:
 
 def _winners(task: WinnersTask) -> Winners:
     candidates = Candidates()
-    rows = _rows(task)
     for table in read_versions(task):
-        candidates.add(table, rows)
+        candidates.add(table)
     return _found(candidates, 0, task)
 
 
@@ -70,22 +68,17 @@ def _winners_of_part(part: int, shares: Iterable[_Share]) -> Winners | Failed:
     for share in shares:
         failed = failed or share.failed
         if failed is None:
-            candidates.add(pa.ipc.open_stream(share.versions).read_all(), share.rows)
+            candidates.add(pa.ipc.open_stream(share.versions).read_all())
     return failed or _found(candidates, part, share.task)
 
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """What a producer sends to a part: rows of its task's files, which have so many `rows` by their numbers."""
+    """What a producer sends to a part: rows of its task's files."""
 
     task: WinnersTask
     versions: bytes = b""
-    rows: Mapping[int, int] = field(default_factory=dict)
     failed: Failed | None = None
-
-
-def _rows(task: WinnersTask) -> dict[int, int]:
-    return {number: source.rows for number, source in enumerate(task.files, task.first_file)}
 
 
 def _batches(tables: Iterable[pa.Table]) -> Iterator[list[pa.Table]]:
@@ -107,14 +100,11 @@ def _divided(table: pa.Table, task: WinnersTask) -> Iterator[tuple[int, bytes]]:
     order = np.argsort(numbers, kind="stable")
     divided = table.take(order)
     ends = np.cumsum(np.bincount(numbers, minlength=task.parts))
-    rows = _rows(task)
     payload_rows = max(1, divided.num_rows * _PAYLOAD_BYTES // max(1, divided.nbytes))
     for part, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
         for start in range(begin, end, payload_rows):
             versions = divided.slice(start, min(payload_rows, end - start))
-            files: list[int] = versions.column("file").unique().to_numpy().tolist()
-            share = _Share(_for_consumers(task), _written(versions), {number: rows[number] for number in files})
-            yield part, pickle.dumps(share)
+            yield part, pickle.dumps(_Share(_for_consumers(task), _written(versions)))
 
 
 def _for_consumers(task: WinnersTask) -> WinnersTask:

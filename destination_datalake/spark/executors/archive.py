@@ -40,6 +40,7 @@ DISTRIBUTIONS = (
     "msgspec",
     "numpy",
     "pyarrow",
+    "pyroaring",
     "python-dateutil",
     "s3transfer",
     "six",

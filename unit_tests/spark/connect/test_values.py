@@ -17,8 +17,7 @@ from destination_datalake.aws.upload import PendingUpload
 from destination_datalake.errors import Failure, MissingPermission
 from destination_datalake.files.compact import compact
 from destination_datalake.files.dedup.remove import remove
-from destination_datalake.files.dedup.rows import RowSet
-from destination_datalake.files.dedup.tasks import UNKNOWN, IndexPart, KeyBounds, NewFile, Removed, Winners
+from destination_datalake.files.dedup.tasks import UNKNOWN, IndexPart, KeyBounds, NewFile, Removed, RowSet, Winners
 from destination_datalake.files.dedup.winners import consume_versions, winners
 from destination_datalake.files.encode import encode as encode_files
 from destination_datalake.files.jobs import Failed
@@ -58,7 +57,7 @@ _COLUMN_TYPES: st.SearchStrategy[Any] = st.recursive(
 
 UPLOAD = PendingUpload("lake", "shop/orders/1", "upload", ("etag-1", "etag-2"))
 FAILED = Failure("m", "d", "config_error", MissingPermission("s3:GetObject"))
-ROWS = {0: RowSet(3, 2, b"\x00\xff")}
+ROWS = {0: RowSet(b"\x00\xff")}
 NEW = NewFile("s3://lake/new", 1, 2, b"PAR1")
 ORDERS = StreamId("shop", "orders")
 FILE = DataFile(

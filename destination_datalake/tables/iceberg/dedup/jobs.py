@@ -13,11 +13,20 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 from botocore.exceptions import BotoCoreError, ClientError
+from pyroaring import BitMap
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.files.dedup.remove import remove
-from destination_datalake.files.dedup.rows import RowSet
-from destination_datalake.files.dedup.tasks import Deletes, IndexPart, Removed, RemoveTask, Winners, WinnersTask
+from destination_datalake.files.dedup.tasks import (
+    Deletes,
+    IndexPart,
+    Removed,
+    RemoveTask,
+    RowSet,
+    Winners,
+    WinnersTask,
+    row_sets,
+)
 from destination_datalake.files.dedup.winners import consume_versions, produce_versions, winners
 from destination_datalake.files.jobs import Failed, done
 from destination_datalake.tables.iceberg.dedup.plan import LiveFile, MergePlan
@@ -102,7 +111,7 @@ class MergeJobs:
         """Return of how many keys a pending row comes into the table, by a plan whose jobs are done."""
         found = self._winners_of(plan)
         without = _united((found.tombstones, self._beaten(plan)))
-        return sum(part.keys for part in found.parts) - sum(rows.count for rows in without.values())
+        return sum(part.keys for part in found.parts) - sum(len(each.rows()) for each in without.values())
 
     def written(self) -> list[Removed]:
         """Return all results, whether or not a plan has use for them."""
@@ -241,12 +250,11 @@ def _expansion(tail: bytes, ids: Collection[int]) -> float:
 
 def _united(sets: Iterator[Mapping[int, RowSet]] | Sequence[Mapping[int, RowSet]]) -> dict[int, RowSet]:
     """Return the rows that are in any of some sets, by the number of their file, in the order of these."""
-    found: dict[int, list[RowSet]] = {}
+    found: dict[int, BitMap] = {}
     for by_file in sets:
-        for number, rows in by_file.items():
-            if rows.count:
-                found.setdefault(number, []).append(rows)
-    return {number: each[0] if len(each) == 1 else RowSet.union(each) for number, each in sorted(found.items())}
+        for number, each in by_file.items():
+            found[number] = found.get(number, BitMap()) | each.rows()
+    return row_sets(found)
 
 
 def _key_of_winners(plan: MergePlan) -> _CacheKey:

@@ -10,17 +10,16 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyroaring import BitMap
 
 import destination_datalake.files.reading.parquet as reading
 from destination_datalake.files.dedup.remove import remove
-from destination_datalake.files.dedup.rows import RowSet
-from destination_datalake.files.dedup.tasks import IndexPart, Removed, RemoveTask, Versions, WinnersTask
+from destination_datalake.files.dedup.tasks import IndexPart, Removed, RemoveTask, RowSet, Versions, WinnersTask
 from destination_datalake.files.dedup.winners import consume_versions, produce_versions, winners
 from destination_datalake.files.jobs import done
 from destination_datalake.files.plan import SourceFile
@@ -91,7 +90,7 @@ def probed(
 
 
 def beaten(result: Removed) -> dict[int, list[int]]:
-    return {file: rows.positions().tolist() for file, rows in result.beaten.items()}
+    return {file: [*rows.rows()] for file, rows in result.beaten.items()}
 
 
 @pytest.mark.parametrize(
@@ -130,7 +129,7 @@ def test_rows_that_are_dead_already_neither_die_again_nor_beat_others(lake: Clou
     file = with_deletes(file, put_deletes(lake, "old", dead(file, [0])))
     parts = index(lake, [[Row(1, cursor=1), Row(2, cursor=1), Row(3)]], schema())
 
-    result, gone = probed(lake, file, parts, schema(), gone=RowSet.of_positions(np.array([1]), 3))
+    result, gone = probed(lake, file, parts, schema(), gone=RowSet.of(BitMap([1])))
 
     assert (result.replaced, beaten(result), gone) == (1, {}, [0, 1, 2])
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyroaring import BitMap
 
 import destination_datalake.files.reading.parquet as reading
 from destination_datalake.files.dedup.remove import remove
-from destination_datalake.files.dedup.rows import RowSet
-from destination_datalake.files.dedup.tasks import Deletes, NewFile, Removed, RemoveTask, Versions
+from destination_datalake.files.dedup.tasks import Deletes, NewFile, Removed, RemoveTask, RowSet, Versions
 from destination_datalake.files.jobs import Failed, done
 from destination_datalake.files.plan import SourceFile
 from unit_tests.cloud import BUCKET, Cloud, cloud
@@ -45,7 +43,7 @@ def stored(lake: Cloud, count: int = 6, **options: Any) -> SourceFile:
 def task(
     lake: Cloud, file: SourceFile, positions: Iterable[int] | None, deletes: Deletes = "copy_on_write"
 ) -> RemoveTask:
-    gone = None if positions is None else RowSet.of_positions(np.array([*positions], np.int64), file.rows)
+    gone = None if positions is None else RowSet.of(BitMap(positions))
     return RemoveTask("merge-1", file, gone, (), VERSIONS, SCHEMA, FOLDER, "ZSTD", deletes, lake.access)
 
 
@@ -135,14 +133,6 @@ def test_a_file_that_is_dead_for_the_most_part_is_written_again(lake: Cloud) -> 
 
     assert (half.rewritten, more.position_deletes) == (None, None)
     assert parquet(lake, more.rewritten).read().to_pylist() == rows(4, 5)
-
-
-def test_rows_beyond_a_set_are_alive(lake: Cloud) -> None:
-    short = RowSet.of_positions(np.array([1]), 2)
-
-    result = removed(replace(task(lake, stored(lake), None), dead=short))
-
-    assert parquet(lake, result.rewritten).read().to_pylist() == rows(0, 2, 3, 4, 5)
 
 
 def test_a_file_is_written_in_the_columns_that_the_table_has_now(lake: Cloud) -> None:
