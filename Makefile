@@ -1,6 +1,7 @@
 # Everything here works in a fresh clone: a target first brings what it needs. `make` alone lists the targets.
 
-WORKERS ?= 4
+# A worker a core: more of them share caches that are too small, and take more of the CPU.
+WORKERS ?= $(shell nproc 2>/dev/null || echo 2)
 ARGS ?=
 
 PYTHON := .venv/bin/python
@@ -10,7 +11,7 @@ SYNCED := .venv/.synced
 ARCHIVE := .venv/share/destination-datalake/spark.jsa
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jdk demo test test-unit test-engines test-cluster test-clients conformance chaos laws coverage lint types bench archive sbom image-test clean FORCE
+.PHONY: help setup jdk demo test test-slow test-unit test-engines test-cluster test-clients conformance chaos laws coverage lint types bench archive sbom image-test clean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,10 +29,13 @@ jdk: # Spark needs a Java 17 or newer
 demo: jdk setup ## run spec, check and a sync against an embedded AWS (FORMAT=jsonl, TABLE_TYPE=hive)
 	$(PYTHON) -m demo
 
-test: jdk setup $(ARCHIVE) ## run all tests (WORKERS=4 processes at a time, ARGS="--durations=25")
-	$(PYTEST) -n $(WORKERS) $(ARGS)
+test: jdk setup $(ARCHIVE) ## run the tests that see every kind of defect (WORKERS=2 processes, ARGS="--durations=25")
+	$(PYTEST) -n $(WORKERS) -m "not slow" $(ARGS)
 
-test-unit: setup ## run the tests that need no Java and no network (WORKERS=4)
+test-slow: jdk setup $(ARCHIVE) ## run all other tests, and laws on more examples (WORKERS, ARGS)
+	EXAMPLES=more $(PYTEST) -n $(WORKERS) -m "slow or law" $(ARGS)
+
+test-unit: setup ## run all tests that need no Java and no network (WORKERS)
 	$(PYTEST) unit_tests -n $(WORKERS)
 
 conformance: jdk setup $(ARCHIVE) ## try what the platform can send, and write build/conformance.md of it
@@ -53,12 +57,12 @@ test-clients: jdk setup $(ARCHIVE) ## sync with PyAirbyte and source-faker, whic
 chaos: jdk setup $(ARCHIVE) ## kill, refuse and overtake syncs at random (SECONDS=600 SEED=1, ARGS="--round 17")
 	$(PYTHON) -m integration_tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-laws: setup ## try the laws of values, texts and tables on many more examples than `make test` does
+laws: setup ## try the laws of values, texts and tables on many more examples than other targets do
 	$(PYTHON) -m unit_tests.laws.dedup.extension.environment
-	EVERY_EXAMPLE=1 $(PYTEST) --timeout 1800 unit_tests/records unit_tests/files unit_tests/partitioning unit_tests/maintenance unit_tests/laws -n $(WORKERS)
+	EXAMPLES=all $(PYTEST) --timeout 1800 unit_tests/records unit_tests/files unit_tests/partitioning unit_tests/maintenance unit_tests/laws -n $(WORKERS)
 
 coverage: setup ## run the unit tests and require the branch coverage that pyproject.toml sets
-	$(PYTEST) unit_tests -n $(WORKERS) --cov --cov-report term:skip-covered
+	$(PYTEST) unit_tests -n $(WORKERS) -m "not slow" --cov --cov-report term:skip-covered
 
 lint: setup ## check style, formatting, spelling, CloudFormation, and which room imports which
 	.venv/bin/ruff check .

@@ -137,6 +137,7 @@ def test_spec_and_check_succeed(platform: Platform, lake: Lake) -> None:
     assert check.connection_status["status"] == "SUCCEEDED", check.report()
 
 
+@pytest.mark.slow
 def test_a_sync_succeeds_on_a_standalone_cluster(platform: Platform, lake: Lake, reduced: Path) -> None:
     streams = configured_catalog(configured_stream("orders", SCHEMA))
     lines = [record("orders", {"id": 1, "tags": ["x"]}), state("orders", 1), status("orders", "COMPLETE")]

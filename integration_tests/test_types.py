@@ -181,6 +181,7 @@ def rows(
     return found
 
 
+@pytest.mark.every_kind
 def test_every_type_is_read_by_other_engines_as_it_was_sent(
     lake: Lake, platform: Platform, table_kind: TableKind
 ) -> None:

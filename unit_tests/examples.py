@@ -1,18 +1,20 @@
-"""How many examples laws are tried on."""
+"""How many examples laws are tried on: few by `make test`, more by `make test-slow`, all by `make laws`."""
 
 import os
 
-ALL = "EVERY_EXAMPLE" in os.environ
-"""Whether laws are tried on all examples (`make laws`)."""
+_HOW_MANY = os.environ.get("EXAMPLES", "few")
+_SHARES = {"few": 0.03, "more": 0.15, "all": 1.0}
+assert _HOW_MANY in _SHARES, f"EXAMPLES is one of {[*_SHARES]}"
 
-_SHARE = 1.0 if ALL else 0.15
+ALL = _HOW_MANY == "all"
+"""Whether laws are tried on all examples."""
 
 
 def examples(count: int) -> int:
-    """Return `count` where all are wanted (`make laws`), and a seventh of it in other runs, but no less than 15."""
-    return max(round(count * _SHARE), min(count, 15))
+    """Return `count` where all are wanted, and a seventh or a thirtieth of it otherwise, but no less than 15."""
+    return max(round(count * _SHARES[_HOW_MANY]), min(count, 15))
 
 
-def long_examples(count: int, few: int) -> int:
-    """Return `count` where all are wanted, and `few` in every other run: for laws whose examples take long."""
-    return count if ALL else few
+def long_examples(count: int, more: int) -> int:
+    """Return `count` where all are wanted, otherwise `more`, or a third of that: for laws whose examples take long."""
+    return {"few": -(-more // 3), "more": more, "all": count}[_HOW_MANY]

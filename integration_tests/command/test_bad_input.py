@@ -34,6 +34,7 @@ def assert_failed_once(run: Run, failure_type: str) -> str:
 # --- Lines that end the sync
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
@@ -95,6 +96,7 @@ def test_a_line_that_cannot_be_understood_fails_the_sync_after_what_stood_before
 # --- Files that say what to do, and do not
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("catalog", "said"),
     [
@@ -182,6 +184,7 @@ def test_what_a_destination_need_not_know_is_ignored_with_one_warning_for_each_u
 ORDER_LINES = (configured_stream("orderLines", SCHEMA), configured_stream("order_lines", SCHEMA))
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     ("options", "streams", "failure_type", "said"),
     [

@@ -207,6 +207,7 @@ def test_every_action_of_the_policy_is_one_of_these(granted: Site) -> None:
     assert sorted({*actions(granted.policy)}) == sorted([*FAILING, *LOGGED, *NOT_TRIED])
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize(("action", "step"), FAILING.items())
 def test_a_missing_action_is_named_with_resource_and_the_statement_that_helps(
     granted: Site, caplog: pytest.LogCaptureFixture, action: str, step: str
@@ -226,6 +227,7 @@ def test_a_missing_action_is_named_with_resource_and_the_statement_that_helps(
     assert site.succeeds(step)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("action", [*LOGGED, *NOT_TRIED])
 def test_a_check_without_an_action_that_it_can_do_without_leaves_nothing_behind(
     granted: Site, caplog: pytest.LogCaptureFixture, action: str
@@ -257,6 +259,7 @@ def test_the_printed_policy_suffices_for_the_default_tag_of_databases(lake: Lake
     assert check_connection(config, uuid4().hex) == CheckResult([])
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("permission", "of_database", "step"),
     [

@@ -32,6 +32,7 @@ def master(tmp_path: Path) -> Iterator[str]:
         yield cluster.master
 
 
+@pytest.mark.slow
 def test_a_cluster_that_shares_no_disk_makes_the_same_tables(
     lake: Lake, aws: AwsServer, container: Platform, platform: Platform, master: str
 ) -> None:

@@ -35,6 +35,7 @@ def shell(tmp_path: Path, launch: WarmLaunch) -> Iterator[Shell]:
             yield Shell(home, path, {"AWS_ENDPOINT_URL": aws.endpoint_url, "AWS_DEFAULT_REGION": REGION})
 
 
+@pytest.mark.slow
 def test_the_page(shell: Shell) -> None:
     shell.save(".aws/credentials", administrator(shell.environment["AWS_ENDPOINT_URL"]))
 

@@ -15,6 +15,8 @@ from integration_tests.infra.conftest import Deploy
 from integration_tests.infra.lake import DeployedLake
 from integration_tests.infra.syncs import attempt, ids, sync
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def governed(deploy: Deploy) -> Deploy:

@@ -12,6 +12,8 @@ from integration_tests.harness.account import Account
 from integration_tests.infra.conftest import Deploy
 from integration_tests.infra.lake import DeployedLake
 
+pytestmark = pytest.mark.slow
+
 if TYPE_CHECKING:
     from botocore.awsrequest import AWSRequest
     from mypy_boto3_lakeformation import LakeFormationClient

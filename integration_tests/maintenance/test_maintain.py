@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from integration_tests.aws.server import ACCOUNT_ID
 from integration_tests.harness.account import Account
 from integration_tests.harness.lake import Lake
@@ -80,6 +82,7 @@ def test_a_sync_turns_on_glue_s_optimizers_once(platform: Platform, lake: Lake) 
     assert found["TableOptimizer"].get("configuration", {}).get("roleArn") == role
 
 
+@pytest.mark.slow
 def test_the_command_rehearses_and_then_does_it(
     platform: Platform, lake: Lake, tmp_path: Path, launch_cold: Launch
 ) -> None:

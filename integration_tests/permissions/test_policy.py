@@ -37,6 +37,7 @@ CLAIMED = {
 """Which command uses which action, as the rules and the page say."""
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", MODES)
 def test_a_policy_allows_what_its_configuration_needs_and_nothing_else(
     lake: Lake, workers: Member, tmp_path: Path, launch: WarmLaunch, name: str
@@ -59,6 +60,7 @@ def test_a_policy_allows_what_its_configuration_needs_and_nothing_else(
     assert used_by(requests) <= CLAIMED
 
 
+@pytest.mark.slow
 def test_tables_elsewhere_are_written_with_the_policy_that_names_their_folder(
     lake: Lake, workers: Member, tmp_path: Path, launch: WarmLaunch
 ) -> None:

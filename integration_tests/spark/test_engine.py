@@ -33,6 +33,7 @@ sys.exit(f"still running: {living}" if living else 0)
 """
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("seconds", [0, 0.1, 0.3, 0.6, 1, 1.5, 2.5])
 def test_engine_stopped_while_starting_leaves_no_process_and_no_file(tmp_path: Path, seconds: float) -> None:
     # Given a Spark that has been starting for some moments
@@ -111,6 +112,7 @@ def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
     return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("arguments", "failure_type", "words"),
     [

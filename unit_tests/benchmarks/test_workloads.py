@@ -27,6 +27,8 @@ from benchmarks.workload import (
 )
 from destination_datalake.protocol.catalog import parse_catalog
 
+pytestmark = pytest.mark.slow
+
 WORKLOADS = [
     pytest.param(Workload(FLAT, 25_000), id="flat"),
     pytest.param(Workload(OPEN, 20_000), id="open"),

@@ -60,10 +60,10 @@ from destination_datalake.tables.iceberg.metadata.operations import TableOperati
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.table import TableName
 from unit_tests.cloud import BUCKET, Cloud, cloud
-from unit_tests.examples import ALL
+from unit_tests.examples import ALL, long_examples
 from unit_tests.tables.iceberg.maintenance.removal.blocks import in_blocks_of
 
-PORTIONS, TABLES = (20, 20) if ALL else (1, 3)
+PORTIONS, TABLES = 20 if ALL else 1, long_examples(20, more=3)
 ROUNDS = 5
 """How often something is removed from each table."""
 
@@ -312,6 +312,7 @@ class History:
         return {f"s3://{BUCKET}/{key}" for key in s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets[BUCKET].keys}
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("portion", range(PORTIONS))
 def test_no_live_object_is_deleted(portion: int) -> None:
     deleted = 0

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -113,6 +114,7 @@ EVENTS: list[Callable[[History], None]] = [
 ]
 
 
+@pytest.mark.law
 def test_maintenance_changes_nothing_that_readers_find(cloud: Cloud) -> None:
     shop, numbers = Shop(cloud), iter(range(1000))
 

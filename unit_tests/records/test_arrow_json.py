@@ -62,6 +62,7 @@ exponents = st.just("") | st.integers(-400, 400).map(lambda power: f"e{power}") 
 numbers = st.tuples(st.sampled_from(["", "-"]), digits, fractions, exponents).map("".join)
 
 
+@pytest.mark.law
 @settings(max_examples=examples(2000))
 @given(
     numbers=st.lists(numbers, min_size=1, max_size=3),

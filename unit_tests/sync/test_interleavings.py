@@ -28,7 +28,7 @@ from unit_tests.sync.fakes.schedule import FAULTS, Journal, Schedule, ScheduledE
 from unit_tests.sync.fakes.store import Store
 from unit_tests.sync.fakes.sync import FakeSync
 
-SEEDS = 400
+ROUNDS, SEEDS = 8, 50
 STREAMS = ("a", "b", "c")
 HANG_SECONDS = 30.0
 _NUMBER = re.compile(rb'"id":(\d+)')
@@ -93,6 +93,7 @@ class Run:
         self._settle_seconds = random.choice([0.0, 0.0005])
         self._is_remote = random.random() < 0.4
         self._directory = directory
+        directory.mkdir()
         self._sent = b""
         self._done = threading.Event()
 
@@ -183,10 +184,18 @@ class Run:
         self._schedule.release_all()
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
-def test_the_invariants_of_a_sync_hold_under_any_interleaving(seed: int, tmp_path: Path) -> None:
-    run = Run(seed, tmp_path)
+@pytest.mark.share(4)
+@pytest.mark.parametrize("number", range(ROUNDS))
+def test_the_invariants_of_a_sync_hold_under_any_interleaving(number: int, tmp_path: Path) -> None:
+    for seed in range(number * SEEDS, (number + 1) * SEEDS):
+        try:
+            check(Run(seed, tmp_path / str(seed)))
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
 
+
+def check(run: Run) -> None:
     run.run()
 
     assert run.journal.violations == []

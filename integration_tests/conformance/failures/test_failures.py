@@ -111,6 +111,7 @@ def test_every_failed_stream_is_named(warehouse: Warehouse) -> None:
     assert warehouse.ids("users") == [1]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("table_kind", "other"),
     [pytest.param(*change, id=" to ".join(kind.name for kind in change)) for change in permutations(TABLE_KINDS, 2)],
@@ -129,6 +130,7 @@ def test_changing_the_kind_of_table_is_refused_and_changes_nothing(warehouse: Wa
     assert warehouse.ids("orders") == [1]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     "fault",
     [
@@ -248,6 +250,7 @@ def test_a_sync_that_may_not_delete_commits_and_publishes_all_the_same(warehouse
     assert warehouse.rows("orders") == [{"id": 1, "price": 0.5}, {"id": 2, "price": 1 / 3}, {"id": 3, "price": 0.25}]
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("table_kind", TABLE_KINDS[:2], ids=lambda kind: kind.name)
 def test_a_spark_that_dies_ends_the_sync_with_what_was_acknowledged_safe(contained: Warehouse) -> None:
     """The platform retries, and the next sync continues."""

@@ -120,6 +120,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize(("table_kind", "point"), params)
 
 
+@pytest.mark.share(8)
 def test_a_sync_that_is_killed_loses_nothing_that_it_acknowledged(
     warehouse: Warehouse, launch: WarmLaunch, tmp_path: Path, point: KillPoint
 ) -> None:
@@ -211,6 +212,7 @@ ADOPTING: Mapping[object, Sequence[KillPoint]] = {
 """Where rows of an unfinished overwrite are taken into the table."""
 
 
+@pytest.mark.share(3)
 def test_a_cancelled_truncate_s_rows_arrive_once_however_often_that_is_interrupted(
     warehouse: Warehouse, launch: WarmLaunch, tmp_path: Path, point: KillPoint
 ) -> None:
@@ -245,6 +247,7 @@ PROMOTING: Mapping[object, Sequence[KillPoint]] = {
 """Where files are rewritten because a column becomes double, and swapped in the commit that makes it so."""
 
 
+@pytest.mark.share(1)
 def test_a_promotion_that_is_killed_leaves_no_column_that_is_wider_than_its_files(
     warehouse: Warehouse, launch: WarmLaunch, tmp_path: Path, point: KillPoint
 ) -> None:

@@ -2,6 +2,8 @@
 
 import threading
 
+import pytest
+
 from integration_tests.harness.aws_proxy import Answer, AwsProxy, Request
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_stream, record, state
@@ -39,6 +41,7 @@ def test_sigterm_ends_a_sync_that_waits_for_an_aws_that_does_not_answer(lake: La
     assert (run.exit_code, run.states) == (143, [])
 
 
+@pytest.mark.slow
 def test_with_spark_dead_reading_stops_long_before_the_input_ends(lake: Lake, container: Platform) -> None:
     """The source is not read to its end for nothing: the sync fails with a transient error."""
     warehouse = Warehouse(lake, container, TABLE_KINDS[0])

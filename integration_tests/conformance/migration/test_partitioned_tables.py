@@ -86,6 +86,7 @@ def ids(scan: Scan) -> list[int]:
     return sorted(row["id"] for row in scan.rows)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     ("format_", "partitioning"),
     [*(("Parquet", each) for each in PARTITIONINGS), ("JSONL", "DATE"), ("JSONL", "MONTH"), ("JSONL", "YEAR/MONTH")],
@@ -171,6 +172,7 @@ def test_a_refresh_of_a_partitioned_table_takes_the_old_partitions_out_of_the_ca
     assert old < set(lake.objects())
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("partitioning", "unit"),
     [*zip(PARTITIONINGS, ("day", "year", "month", "day", "month", "day"), strict=True)],

@@ -114,6 +114,7 @@ def milliseconds(time: str) -> int:
     return round(datetime.fromisoformat(time).timestamp() * 1000)
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize(
     ("name", "catalog"),
     [

@@ -10,6 +10,7 @@ from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.warehouse import INTEGER, object_schema
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(
     ("table_type", "max_open", "count"),
     [("HIVE", 200, 220), ("HIVE", 1, 30), ("ICEBERG", 100, 130), ("ICEBERG", 1, 30)],

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from integration_tests.aws.server import AwsServer
 from integration_tests.conformance.security import traces
 from integration_tests.harness.account import Account, allow, deny
@@ -16,6 +18,7 @@ STREAMS = [configured_stream("orders", object_schema(id=INTEGER))]
 LINES = [record("orders", {"id": 1}), record("orders", {"id": "many"}), state("orders", 1)]
 
 
+@pytest.mark.slow
 def test_the_secret_of_an_access_key_stays_in_the_memory_of_processes(
     aws: AwsServer, lake: Lake, container: Platform, tmp_path: Path
 ) -> None:

@@ -120,6 +120,7 @@ def stream_id(number: int) -> StreamId:
     return StreamId(None, f"stream_{number}")
 
 
+@pytest.mark.law
 @settings(max_examples=examples(500))
 @given(
     order=st.lists(st.integers(0, 5), max_size=200),

@@ -34,6 +34,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.law
 @settings(max_examples=examples(500), deadline=None)
 @given(steps=steps)
 def test_whatever_the_order_every_byte_is_uploaded_once_and_the_disk_is_accounted_for(

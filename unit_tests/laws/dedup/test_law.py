@@ -110,10 +110,11 @@ class Play:
             assert self._worlds.see(found), f"{sorted(found, key=repr)} of {[w.main for w in self._worlds.possible]}"
 
 
+@pytest.mark.law
 @pytest.mark.usefixtures("cloud")
 def test_a_table_has_the_rows_that_a_dict_has() -> None:
     @settings(
-        max_examples=long_examples(300, few=7),
+        max_examples=long_examples(300, more=7),
         suppress_health_check=[HealthCheck.too_slow],
     )
     @given(histories(steps=4))
@@ -127,10 +128,11 @@ def test_a_table_has_the_rows_that_a_dict_has() -> None:
         law()
 
 
+@pytest.mark.law
 @pytest.mark.usefixtures("cloud")
 def test_a_table_that_others_write_to_and_roll_back_has_the_rows_that_a_dict_has() -> None:
     @settings(
-        max_examples=long_examples(200, few=5),
+        max_examples=long_examples(200, more=5),
         suppress_health_check=[HealthCheck.too_slow],
     )
     @given(shared_histories(steps=4))

@@ -90,9 +90,10 @@ class Stage:
         return found
 
 
+@pytest.mark.law
 @pytest.mark.usefixtures("cloud")
 def test_nothing_that_two_syncs_have_landed_at_once_is_lost() -> None:
-    @settings(max_examples=long_examples(200, few=5), suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=long_examples(200, more=5), suppress_health_check=[HealthCheck.too_slow])
     @given(_pairs)
     def law(pair: Pair) -> None:
         with tempfile.TemporaryDirectory() as folder:

@@ -17,11 +17,8 @@ from typing import Literal
 import pytest
 
 from unit_tests.cloud import another_client
-from unit_tests.examples import ALL
+from unit_tests.examples import ALL, long_examples
 from unit_tests.laws.generations.connections import APPEND, MODES, Connection, Mode, Stage, TableType
-
-FEW = 2
-"""Plays of each kind, in other runs than `make laws`, which plays all of them at every call."""
 
 Happens = Literal["killed", "overtaken", "both killed"]
 
@@ -99,6 +96,7 @@ def plays(table_type: TableType, happens: Happens) -> Iterator[Play]:
             yield Play(table_type, one, other, later, happens)
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("happens", ["killed", "overtaken", "both killed"])
 @pytest.mark.parametrize("table_type", ["ICEBERG", "HIVE"])
 @pytest.mark.usefixtures("cloud")
@@ -112,5 +110,5 @@ def test_what_two_connections_acknowledge_is_in_the_table_or_their_last_attempt_
                     break
         return
     random = Random(f"{table_type}, {happens}")
-    for play in random.sample([*plays(table_type, happens)], FEW):
+    for play in random.sample([*plays(table_type, happens)], long_examples(2, more=2)):
         play.run(random.randint(1, 14))

@@ -68,6 +68,8 @@ def batches(draw: st.DrawFn, partitioned: str | None) -> tuple[tuple[Field, ...]
     return columns, records
 
 
+@pytest.mark.law
+@pytest.mark.share(3)
 @pytest.mark.parametrize("partitioned", [None, "day", "identity"])
 @pytest.mark.parametrize("kind", get_args(Kind))
 def test_other_engines_read_what_was_sent(
@@ -78,7 +80,7 @@ def test_other_engines_read_what_was_sent(
 ) -> None:
     tried = 0
 
-    @settings(max_examples=long_examples(EXAMPLES, few=3))
+    @settings(max_examples=long_examples(EXAMPLES, more=3))
     @given(batches(partitioned))
     def law(batch: tuple[tuple[Field, ...], Records]) -> None:
         nonlocal tried

@@ -65,6 +65,7 @@ def sent_to(types: st.SearchStrategy[ColumnType]) -> st.SearchStrategy[tuple[Col
     return types.flatmap(lambda column_type: st.tuples(st.just(column_type), json_texts(column_type)))
 
 
+@pytest.mark.law
 @settings(max_examples=examples(10_000))
 @given(sent_to(st.sampled_from(ONE_OF_EACH)) | sent_to(decimals), st.sampled_from(Floats))
 def test_a_value_is_kept_exactly_or_its_change_is_noted(sent: tuple[ColumnType, str], floats: Floats) -> None:
@@ -107,6 +108,7 @@ def test_the_promise_for_numbers_is_the_same_on_every_page(page: str) -> None:
     assert PROMISE in " ".join((Path(__file__).parents[3] / page).read_text().split())
 
 
+@pytest.mark.law
 @settings(max_examples=examples(2000))
 @given(number_texts, st.booleans())
 @example("9007199254740993", False)
@@ -146,6 +148,7 @@ def test_17_significant_digits_round_trip(number: float) -> None:
     assert f"{value:.16e}" == text
 
 
+@pytest.mark.law
 @settings(max_examples=examples(1000))
 @given(st.integers(-(10**25), 10**25), st.sampled_from(["", ".0", "e0", ".000e1"]), st.booleans())
 def test_an_integer_is_exactly_what_was_sent_or_null(number: int, form: str, quoted: bool) -> None:
@@ -177,6 +180,7 @@ odd_envelopes = st.sampled_from(
 envelopes = st.one_of(st.just((None, "")), st.just((None, "")), st.just((None, "")), odd_envelopes)
 
 
+@pytest.mark.law
 @settings(max_examples=examples(1000))
 @given(st.data(), few_columns)
 def test_a_decoder_reads_block_after_block_as_each_record_is_read_alone(

@@ -116,6 +116,7 @@ def test_a_text_is_read_in_a_block_as_it_is_by_the_coercer(type_: ColumnType, sh
         assert in_a_block(lines, column, Floats.ANY) == alone(lines, column, Floats.ANY), text
 
 
+@pytest.mark.law
 @settings(max_examples=examples(1000))
 @given(
     st.lists(st.sampled_from(TEXTS), min_size=2, max_size=12),

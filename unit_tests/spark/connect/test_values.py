@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -29,8 +28,8 @@ from destination_datalake.rejects.counts import RejectCounts
 from destination_datalake.rejects.location import Partition, RejectFile
 from destination_datalake.schema import types
 from destination_datalake.spark.connect.values import InvalidResults, decode, encode, result_type
+from unit_tests.examples import examples
 
-_EXAMPLES = 500 if os.environ.get("EVERY_EXAMPLE") else 20
 _BOUNDS = st.one_of(
     st.none(),
     st.booleans(),
@@ -102,14 +101,16 @@ def test_what_a_job_answers_is_what_the_driver_reads(job: Callable[..., Any], re
     assert read == result
 
 
+@pytest.mark.law
 @given(_COLUMN_TYPES)
-@settings(max_examples=_EXAMPLES)
+@settings(max_examples=examples(500))
 def test_types_of_columns_are_read_as_they_were(column: types.ColumnType) -> None:
     assert decode(encode([column]), types.ColumnType) == [column]
 
 
+@pytest.mark.law
 @given(st.lists(_BOUNDS))
-@settings(max_examples=_EXAMPLES)
+@settings(max_examples=examples(500))
 def test_bounds_of_keys_are_read_as_they_were(bounds: list[Any]) -> None:
     read = decode(encode(bounds), Any)
 

@@ -156,6 +156,7 @@ def rank(row: Row) -> tuple[bool, Any, int]:
     return row.cursor is not None, row.cursor or 0, row.at
 
 
+@pytest.mark.law
 def test_a_probe_finds_what_a_dict_would(lake: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     @settings(max_examples=examples(200))
     @given(data=st.data(), kind=st.sampled_from(sorted(KEYS)))

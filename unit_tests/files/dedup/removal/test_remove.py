@@ -233,6 +233,7 @@ def test_a_missing_permission_is_named(lake: Cloud, deletes: Deletes) -> None:
     assert "Allow s3:PutObject" in failed.failure.message
 
 
+@pytest.mark.law
 def test_the_rows_afterwards_are_those_before_but_for_the_dead(lake: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     @settings(max_examples=examples(200))
     @given(data=st.data(), deletes=st.sampled_from(["copy_on_write", "merge_on_read"]))

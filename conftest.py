@@ -1,0 +1,50 @@
+"""Which tests `make test` runs, and which only `make test-slow` does: those with the mark `slow`.
+
+Beside the tests that carry the mark, two rules give it:
+
+- A scenario that is parametrised over kinds of table is run with one of them; the kinds take turns with scenarios.
+- Of a test with the mark `share(n)`, `n` parameters are run.
+
+Both choose by a hash of the test's name: every run chooses alike, and each choice meets all kinds and parameters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from zlib import crc32
+
+import pytest
+
+from integration_tests.harness.table_kinds import TableKind
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    scenarios, shared = defaultdict(list), defaultdict(list)
+    for item in items:
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            scenarios[_scenario(item)].append(item)
+            shared[item.nodeid.partition("[")[0]].append(item)
+    for scenario, tests in scenarios.items():
+        turn = crc32(scenario.encode()) % len(tests)
+        _mark_slow(tests[:turn] + tests[turn + 1 :])
+    for tests in shared.values():
+        for share in tests[0].iter_markers("share"):
+            quick = [test for test in tests if not test.get_closest_marker("slow")]
+            _mark_slow(sorted(quick, key=lambda test: crc32(test.nodeid.encode()))[share.args[0] :])
+
+
+def _scenario(test: pytest.Function) -> str:
+    """Return what is the same for tests that differ in the kind of table alone."""
+    name = test.nodeid
+    for value in test.callspec.params.values():
+        if isinstance(value, TableKind) and not test.get_closest_marker("every_kind"):
+            name = re.sub(rf"(?<=[\[-]){re.escape(value.name)}(?=[\]-])", "", name)
+    return name
+
+
+def _mark_slow(tests: Iterable[pytest.Item]) -> None:
+    for test in tests:
+        test.add_marker("slow")
