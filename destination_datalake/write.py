@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from destination_datalake.aws.secrets import register_secrets
 from destination_datalake.config.options import Config
-from destination_datalake.config.parsing import normalised, read_object, too_deep
+from destination_datalake.config.parsing import normalised, read_object
 from destination_datalake.errors import ConfigError, SyncRefused
 from destination_datalake.spark.engine import Engine, start_engine
 from destination_datalake.termination import Termination
@@ -54,11 +54,8 @@ def read_options(path: str) -> dict[str, Any]:
     Raises ConfigError with a sentence for each option that is not valid.
     """
     options = read_object(path, "configuration")
-    try:
-        register_secrets(*Config.parse(options).secrets())
-        return normalised(options, Config)
-    except RecursionError:
-        raise too_deep(path, "configuration") from None
+    register_secrets(*Config.parse(options).secrets())
+    return normalised(options, Config)
 
 
 def accepted(options: Mapping[str, Any], logger: logging.Logger) -> Config:

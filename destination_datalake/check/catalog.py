@@ -14,7 +14,7 @@ from destination_datalake.check.step import LEFTOVER_AGE, Findings, Trial
 from destination_datalake.config.tables import GlueOptimizers
 from destination_datalake.iam_policy.rules import registers_partitions
 from destination_datalake.lake_formation.policy import Policy
-from destination_datalake.maintenance.optimizers import catalog_id, configuration_of
+from destination_datalake.maintenance.after_sync import catalog_id, configuration_of
 from destination_datalake.tables.glue.database import ensure_database
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ from destination_datalake.lake_formation.difference import (
 from destination_datalake.lake_formation.messages import CommandLines, explained, foreseen, needed_for, warning
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.lake_formation.state import AllTables, Database, DataLocation, Desired, Resource, Table, Tag
-from destination_datalake.maintenance.optimizers import ROLE_PERMISSIONS
+from destination_datalake.maintenance.after_sync import ROLE_PERMISSIONS
 
 if TYPE_CHECKING:
     from mypy_boto3_glue.type_defs import DatabaseTypeDef

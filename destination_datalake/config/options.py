@@ -23,6 +23,7 @@ from destination_datalake.config.parsing import (
     invalid_options,
     normalised,
     of_s3_data_lake,
+    too_deep,
     unknown_options,
     with_dependent_defaults,
 )
@@ -422,7 +423,10 @@ class Config(Options):
         Raises ConfigError with one sentence per problem: the option, what is wrong with it, what it must be; misspelt
         ones too. No secret is quoted.
         """
-        given = normalised(options, cls)
+        try:
+            given = normalised(options, cls)
+        except RecursionError:
+            raise too_deep("configuration") from None
         unknown = tuple(unknown_options(given, cls))
         problems = [str(option) for option in unknown if option.is_misspelt]
         try:

@@ -37,7 +37,7 @@ def read_object(path: str, what: str) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ConfigError(f"The {what} file {path} is not valid JSON: byte {error.start + 1} is not UTF-8.") from None
     except RecursionError:
-        raise too_deep(path, what) from None
+        raise too_deep(f"{what} file {path}") from None
     except ValueError:
         raise ConfigError(f"The {what} file {path} holds a number of more digits than anything here takes.") from None
     if not isinstance(content, dict):
@@ -45,11 +45,9 @@ def read_object(path: str, what: str) -> dict[str, Any]:
     return content
 
 
-def too_deep(path: str, what: str) -> ConfigError:
-    """Return the error for a file that is nested more deeply than Python's parsers follow."""
-    return ConfigError(
-        f"The {what} file {path} is nested too deeply: hundreds of objects or arrays one inside the other."
-    )
+def too_deep(what: str) -> ConfigError:
+    """Return the error for JSON that is nested more deeply than Python's parsers follow."""
+    return ConfigError(f"The {what} is nested too deeply: hundreds of objects or arrays one inside the other.")
 
 
 def normalised(options: Mapping[str, Any], model: type[Options]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TextIO
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.config.options import Config
-from destination_datalake.config.parsing import read_object, too_deep
+from destination_datalake.config.parsing import read_object
 from destination_datalake.errors import ConfigError, ConnectorError
 from destination_datalake.iam_policy.policy import (
     MANAGED_POLICY_CHARACTERS,
@@ -111,11 +111,7 @@ class _Request:
 
     def __init__(self, asked: argparse.Namespace) -> None:
         self._asked = asked
-        options = read_object(asked.config, "configuration")
-        try:
-            self._config = Config.parse(options)
-        except RecursionError:
-            raise too_deep(asked.config, "configuration") from None
+        self._config = Config.parse(read_object(asked.config, "configuration"))
         streams = parse_catalog(read_object(asked.catalog, "configured catalog")) if asked.catalog else ()
         if asked.location and not self._config.follow_table_location:
             raise ConfigError("--location is for tables outside bucket_prefix: set follow_table_location to true.")

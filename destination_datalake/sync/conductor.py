@@ -32,7 +32,7 @@ from destination_datalake.config.tables import streams_without_dedup
 from destination_datalake.errors import SyncRefused
 from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.policy import Policy
-from destination_datalake.maintenance.due import maintain_after_sync
+from destination_datalake.maintenance.after_sync import maintain_after_sync
 from destination_datalake.protocol.catalog import Stream, StreamId, parse_catalog
 from destination_datalake.protocol.messages import MalformedLine
 from destination_datalake.protocol.statuses import Statuses

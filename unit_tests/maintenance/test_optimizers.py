@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from destination_datalake.config.tables import GlueOptimizers
-from destination_datalake.maintenance.optimizers import TYPES, Optimizers
+from destination_datalake.maintenance.after_sync import TYPES, Optimizers
 from destination_datalake.maintenance.report import StepReport
 from destination_datalake.tables.table import TableName
 from unit_tests.cloud import Cloud, before

@@ -11,8 +11,8 @@ import pytest
 from botocore.exceptions import ConnectTimeoutError
 
 from destination_datalake.files.compact import compact
-from destination_datalake.maintenance import due
-from destination_datalake.maintenance.due import maintain_after_sync
+from destination_datalake.maintenance import after_sync
+from destination_datalake.maintenance.after_sync import maintain_after_sync
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.spark.backend import JobFailed
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
@@ -181,7 +181,7 @@ def test_when_time_is_up_nothing_is_begun(
     shop = Shop(cloud, maintenance={"mode": "connector"})
     small_files(shop)
     before_ = shop.objects()
-    monkeypatch.setattr(due, "SECONDS", 600 if reason == "stopped" else -1)
+    monkeypatch.setattr(after_sync, "SECONDS", 600 if reason == "stopped" else -1)
 
     maintain(shop, stops=reason == "stopped")
 
