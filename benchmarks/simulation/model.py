@@ -8,8 +8,8 @@ A sync is a chain of stages with queues between them. Each stage is a process of
 
 *read*: one core of the driver splits lines into segments and writes them to its disk. *upload*: segments are put to S3
 by several threads, which share the driver's network and its other cores. *encode*: a job takes what is staged, cut into
-tasks by the connector's own rule (`BatchSizes`); its driver hands tasks out one after the other, and each task reads
-its segments, encodes them on one core, and uploads its file. *commit*: one after the other, as there is one table.
+tasks by the connector's own rule (`LearnedBatches`); its driver hands tasks out one after the other, and each task
+reads its segments, encodes them on one core, and uploads its file. *commit*: one after the other, into one table.
 
 Reading waits while what has been read and not committed fills the buffer, or what is staged its bound. Not in the
 model: executors that are lost, S3 that throttles, columns that change, rejects.
@@ -24,12 +24,12 @@ from typing import Any
 
 import simpy
 
-from destination_datalake.buffer.backlog import SEGMENT_BYTES, staged_bytes
-from destination_datalake.buffer.batching.sizes import EXPECTED_YIELDS, BatchSizes
-from destination_datalake.buffer.buffer import MiB
-from destination_datalake.buffer.staging.uploads import CONCURRENT_CALLS
+from destination_datalake.buffer.backlog import staged_bytes
+from destination_datalake.buffer.batching import EXPECTED_YIELDS, LearnedBatches
+from destination_datalake.buffer.buffer import SEGMENT_BYTES
+from destination_datalake.buffer.disk import MiB
+from destination_datalake.buffer.staging import CONCURRENT_CALLS
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.sync.conductor import MAX_JOBS_OF_SHARES
 from destination_datalake.sync.landing import MAX_TASKS
 
 Events = Generator[simpy.Event, Any, Any]
@@ -131,7 +131,7 @@ class _Sync:
         self.table = simpy.Resource(self.env, 1)
         self.changed = self.env.event()
         self.slots = min(setting.cores, MAX_TASKS)
-        self.sizes = BatchSizes(
+        self.sizes = LearnedBatches(
             setting.batch_bytes,
             setting.target_bytes,
             setting.staged_bytes,
@@ -145,7 +145,7 @@ class _Sync:
         self.env.process(self._read())
         for _ in range(self.setting.uploads):
             self.env.process(self._upload())
-        ended = self.env.all_of([self.env.process(self._land()) for _ in range(MAX_JOBS_OF_SHARES)])
+        ended = self.env.all_of([self.env.process(self._land()) for _ in range(LearnedBatches.jobs)])
         self.env.run(ended)
         seconds = self.env.now
         return Outcome(

@@ -1,29 +1,12 @@
-"""The backlog: records and states that wait on local disk, and the rules for batches and back-pressure."""
+"""The backlog: records and states that wait on local disk, the batches taken out of it, and back-pressure."""
 
 from __future__ import annotations
 
-import time
-from pathlib import Path
-
-from destination_datalake.buffer.batching.batches import Batch, Batcher
-from destination_datalake.buffer.batching.sizes import BatchSizes
-from destination_datalake.buffer.batching.triggers import (
-    AgeTrigger,
-    BackpressureLimit,
-    DiskLimit,
-    HeldStatesLimit,
-    SizeTrigger,
-)
-from destination_datalake.buffer.buffer import Buffer, MiB
-from destination_datalake.buffer.disk import DiskReserve
-from destination_datalake.buffer.staging.staging import LocalStaging, Staging
+from destination_datalake.buffer.batching import Batch, BatchPolicy
+from destination_datalake.buffer.buffer import Buffer
+from destination_datalake.buffer.disk import DiskFailed, DiskReserve, MiB
 from destination_datalake.buffer.state_store import StateStore
-
-SEGMENT_BYTES = 16 * MiB
-"""Small enough that a batch divides evenly among the cores, large enough that the cost of opening it is negligible."""
-
-READ_AHEAD_BATCHES = 4
-"""Whole batches that wait or are being landed: reading continues while Spark starts, and no job waits for a batch."""
+from destination_datalake.protocol.catalog import StreamId
 
 MAX_HELD_STATES = 200_000
 """States that are held, and streams that they wait for, before reading waits: each of them takes memory."""
@@ -40,83 +23,113 @@ def staged_bytes(buffer_bytes: int) -> int:
     return STAGED_BUFFERS * buffer_bytes
 
 
+class SealFailed(Exception):
+    """A stream's open segment cannot be sealed, so it has no batch; other streams have. The text is for the user."""
+
+    def __init__(self, stream: StreamId, cause: DiskFailed) -> None:
+        super().__init__(f"The records of stream {stream} cannot be handed over. {cause}")
+        self.stream = stream
+
+
 class Backlog:
     """The records in `buffer`, the lines of states in `states`, and the rules for both. Not thread-safe."""
 
-    def __init__(
-        self,
-        directory: Path,
-        batch_bytes: int,
-        buffer_bytes: int,
-        flush_seconds: float,
-        sizes: BatchSizes | None = None,
-        staging: Staging | None = None,
-    ) -> None:
-        """Allocate the reserve in `directory`. Batches have `batch_bytes`, or `sizes`. Raises DiskFailed."""
-        self.staging = staging or LocalStaging()
-        self.buffer = Buffer(directory, min(SEGMENT_BYTES, batch_bytes), buffer_bytes, time.monotonic, self.staging)
-        self.states = StateStore(directory)
-        self._reserve = DiskReserve(directory, RESERVED_BYTES)
-        self._disk_limit = DiskLimit(buffer_bytes)
-        self._staged_limit = DiskLimit(staged_bytes(buffer_bytes))
-        self._states_limit = HeldStatesLimit(MAX_HELD_STATES)
-        self._backpressure = BackpressureLimit(batch_bytes, READ_AHEAD_BATCHES)
-        self._sizes = sizes
-        self._batcher = Batcher(SizeTrigger(batch_bytes), AgeTrigger(flush_seconds), sizes)
+    def __init__(self, buffer: Buffer, policy: BatchPolicy, flush_seconds: float) -> None:
+        """Allocate the reserve on the buffer's disk. Raises DiskFailed.
+
+        A batch is due by the policy, and once its oldest record has waited for `flush_seconds`.
+        """
+        self.buffer = buffer
+        self.policy = policy
+        self.states = StateStore(buffer.directory)
+        self._reserve = DiskReserve(buffer.directory, RESERVED_BYTES)
+        self._flush_seconds = flush_seconds
+        self._batches = 0
 
     def is_full(self, states: int, needs: int) -> bool:
         """Whether reading must wait; `states` are held and wait for `needs` streams in all."""
-        used = self.buffer.occupied_bytes + self.states.disk_bytes
-        return self._disk_limit.reached(used) or self._is_full_but_for_uploads(states, needs)
+        return self._is_full(self.buffer.occupied_bytes, states, needs)
 
     def must_land(self, states: int, needs: int) -> bool:
         """Whether everything must land before more is read: uploads that end would not make room."""
-        used = self.buffer.occupied_bytes - self.buffer.uploading_bytes + self.states.disk_bytes
-        return self._disk_limit.reached(used) or self._is_full_but_for_uploads(states, needs)
+        return self._is_full(self.buffer.occupied_bytes - self.buffer.uploading_bytes, states, needs)
 
-    def _is_full_but_for_uploads(self, states: int, needs: int) -> bool:
-        return self._staged_limit.reached(self.buffer.buffered_bytes) or self._states_limit.reached(states, needs)
+    def _is_full(self, occupied: int, states: int, needs: int) -> bool:
+        most = self.buffer.max_disk_bytes
+        return (
+            occupied + self.states.disk_bytes >= most
+            or self.buffer.buffered_bytes >= staged_bytes(most)
+            or states + needs >= MAX_HELD_STATES
+        )
 
     def is_ahead_of_spark(self, landing: int, tasks: int = 0) -> bool:
         """Whether Spark has enough work waiting, with `landing` jobs of `tasks` running, so that reading waits."""
-        sizes = self._sizes
-        if sizes is None:
-            return self._backpressure.reached(self.buffer.waiting_sizes(), landing)
-        # For each chunk that is read: most of many streams are small, which is quickly seen.
-        least = sizes.least_bytes
-        whole = sum(size // sizes.batch_bytes(stream) for stream, size in self.buffer.waiting() if size >= least)
-        return whole > 0 and whole + min(tasks, sizes.parallelism) > sizes.parallelism
+        return self.policy.is_ahead(self.buffer.waiting(), landing, tasks)
 
     def waits_for_spark(self, slots: int | None, tasks: int, *, everything: bool) -> bool:
         """Whether it is too early to take batches: Spark could not begin, and later ones fit the files better.
 
-        `slots` tasks run at once, `tasks` do or will; one more job may wait in Spark for the first that ends. While
-        Spark is starting `slots` is None: then only `everything` is a reason not to wait.
+        `slots` tasks run at once, `tasks` do or will. While Spark is starting `slots` is None: then only `everything`
+        is a reason not to wait.
         """
-        if self._sizes is None:
-            return False
-        return not everything if slots is None else tasks > slots
+        return self.policy.waits_for_spark(slots, tasks, everything=everything)
 
     def next_batches(
         self, *, everything: bool, ended: bool = False, slots: int | None = None, tasks: int = 0
     ) -> list[Batch]:
-        """Take the next batches out of the buffer, see `Batcher.next_batches`. Raises SealFailed.
+        """Take what is due out of the buffer: at least one batch if any is, and about the bytes of one job in all.
 
-        `slots` and `tasks` are those of `waits_for_spark`.
+        Small streams that are due share a job. With `everything` all that waits is due: the buffer is full, or the
+        input has `ended`. `slots` and `tasks` are those of `waits_for_spark`. Raises SealFailed; then nothing was
+        taken.
         """
-        idle = None if slots is None else max(1, slots - tasks)
-        if self._sizes is not None and slots is not None:
-            self._sizes.parallelism = slots
-        return self._batcher.next_batches(self.buffer, time.monotonic(), everything=everything, ended=ended, idle=idle)
-
-    def learn(self, batch: Batch, file_bytes: int, partitions: float) -> None:
-        """Note what a batch has become: files of so many bytes, in `partitions` per task."""
-        if self._sizes is not None:
-            self._sizes.learn(batch.stream, batch.bytes, file_bytes, partitions)
+        idle = None
+        if slots is not None:
+            idle = max(1, slots - tasks)
+            self.policy.parallelism = slots
+        batches: list[Batch] = []
+        room = 0
+        for stream in self._due(everything=everything):
+            waiting = self.buffer.waiting_bytes(stream)
+            if not batches:
+                room = self.policy.room(stream, waiting, idle, ended=ended)
+            elif not self.policy.shares_job(waiting, room):
+                continue
+            try:
+                segments = self.buffer.take(stream, room)
+            except DiskFailed as error:
+                if batches:
+                    break  # The next call begins with this stream, and raises.
+                raise SealFailed(stream, error) from error
+            self._batches += 1
+            batches.append(Batch(stream, self._batches, tuple(segments)))
+            room -= batches[-1].bytes
+            if room <= 0:
+                break
+        return self.policy.planned(batches, idle, everything=everything)
 
     def seconds_until_due(self) -> float | None:
-        """Return the seconds until a batch is due by age; None while nothing waits."""
-        return self._batcher.seconds_until_due(self.buffer, time.monotonic())
+        """Return the seconds until a batch is due by age; None while nothing waits.
+
+        A state is never older than the oldest record it waits for, so this bounds the age of states too.
+        """
+        for stream in self.buffer.waiting_streams():
+            return self._seconds_left(stream)
+        return None
+
+    def _due(self, *, everything: bool) -> list[StreamId]:
+        waiting = self.buffer.waiting_streams()
+        if everything:
+            return waiting
+        return [stream for stream in waiting if self._is_large(stream) or self._seconds_left(stream) == 0]
+
+    def _is_large(self, stream: StreamId) -> bool:
+        return self.buffer.waiting_bytes(stream) >= self.policy.batch_bytes(stream)
+
+    def _seconds_left(self, stream: StreamId) -> float | None:
+        """Return the seconds until the stream's records are due by age; None if none wait."""
+        since = self.buffer.oldest(stream)
+        return None if since is None else max(0.0, since + self._flush_seconds - self.buffer.clock())
 
     def free_space(self) -> None:
         """Free disk space that nothing needs now: the disk is full, and what is on it has yet to land."""

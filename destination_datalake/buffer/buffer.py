@@ -1,21 +1,41 @@
-"""The buffer: an open segment and a queue of sealed ones for each stream, and the disk space of them all."""
+"""The buffer: an open segment and a queue of sealed ones for each stream, and the disk space of them all.
+
+A segment is record lines of one stream in a file that grows until it is sealed and read by Spark.
+"""
 
 from __future__ import annotations
 
-from collections import deque
+import os
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
-from destination_datalake.buffer.descriptors import share_of_limit
-from destination_datalake.buffer.disk import disk_errors
-from destination_datalake.buffer.segments import OpenFiles, OpenSegment, Segment
-from destination_datalake.buffer.staging.staging import LocalStaging, Staging
+from destination_datalake.buffer.disk import MiB, disk_errors, share_of_limit
+from destination_datalake.buffer.staging import LocalStaging, Staging
 from destination_datalake.protocol.catalog import StreamId
 
-MiB = 1024 * 1024
+SEGMENT_BYTES = 16 * MiB
+"""Small enough that a batch divides evenly among the cores, large enough that the cost of opening it is negligible."""
 
 MAX_OPEN_FILES = 256
 """How many streams' segments keep their file open; those of further streams are opened again for each write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A sealed file of RECORD lines of one stream.
+
+    `first_record` is the number (from 0) of its first record in the stream's input, `since` the time (by the buffer's
+    clock) at which that record was read.
+    """
+
+    stream: StreamId
+    path: Path
+    first_record: int
+    records: int
+    bytes: int
+    since: float
 
 
 class Buffer:
@@ -35,11 +55,11 @@ class Buffer:
         clock: Callable[[], float],
         staging: Staging | None = None,
     ) -> None:
-        self._directory = directory
+        self.directory = directory
         self._segment_bytes = segment_bytes
-        self._max_disk_bytes = max_disk_bytes
-        self._clock = clock
-        self._staging = staging or LocalStaging()
+        self.max_disk_bytes = max_disk_bytes
+        self.clock = clock
+        self.staging = staging or LocalStaging()
         self._open: dict[StreamId, OpenSegment] = {}
         self._open_files = OpenFiles(share_of_limit(MAX_OPEN_FILES))
         self._sealed: dict[StreamId, deque[Segment]] = {}
@@ -65,9 +85,9 @@ class Buffer:
         """
         segment = self._open.get(stream)
         begun = segment is None and not self._waiting
-        with disk_errors(self._directory):
+        with disk_errors(self.directory):
             if segment is None:
-                segment = OpenSegment(stream, *self._next_file(), first_record, self._clock())
+                segment = OpenSegment(stream, *self._next_file(), first_record, self.clock())
                 self._open[stream] = segment
             file_bytes = segment.file_bytes
             self._open_files.mark_used(segment)
@@ -79,7 +99,7 @@ class Buffer:
         self.disk_bytes += segment.file_bytes - file_bytes
         self._waiting[stream] = self.waiting_bytes(stream) + len(lines)
         self.buffered_bytes += len(lines)
-        self._delete_spare_files(self._max_disk_bytes)
+        self._delete_spare_files(self.max_disk_bytes)
         if segment.bytes >= self._segment_bytes:
             self._seal(stream)
             return True
@@ -88,10 +108,6 @@ class Buffer:
     def waiting_bytes(self, stream: StreamId) -> int:
         """Return the bytes of the stream that no batch has taken yet."""
         return self._waiting.get(stream, 0)
-
-    def waiting_sizes(self) -> Iterable[int]:
-        """Return the `waiting_bytes` of each stream of which some wait."""
-        return self._waiting.values()
 
     def waiting(self) -> Iterable[tuple[StreamId, int]]:
         """Return each stream of which some bytes wait, with its `waiting_bytes`."""
@@ -133,16 +149,16 @@ class Buffer:
         released = [*segments]
         for segment in released:
             self.buffered_bytes -= segment.bytes
-            if self._staging.uses_files:
+            if self.staging.uses_files:
                 self._add_spare_file(segment)
-        self._staging.release(released)
-        self._delete_spare_files(self._max_disk_bytes)
+        self.staging.release(released)
+        self._delete_spare_files(self.max_disk_bytes)
 
     def free_file(self, segment: Segment) -> None:
         """Release the disk space of a segment that is uploaded, or never will be."""
         self.uploading_bytes -= segment.bytes
         self._add_spare_file(segment)
-        self._delete_spare_files(self._max_disk_bytes)
+        self._delete_spare_files(self.max_disk_bytes)
 
     def release_stream(self, stream: StreamId) -> None:
         """Release the disk space of all that waits of a stream."""
@@ -171,19 +187,19 @@ class Buffer:
             self._spare_bytes -= size
             return path, size
         self._files += 1
-        return self._directory / f"{self._files:08d}.jsonl", 0
+        return self.directory / f"{self._files:08d}.jsonl", 0
 
     def _seal(self, stream: StreamId) -> None:
         segment = self._open[stream]
         file_bytes = segment.file_bytes
-        with disk_errors(self._directory):
+        with disk_errors(self.directory):
             sealed = segment.seal()
         self._open_files.close(self._open.pop(stream))
         self.disk_bytes -= file_bytes - sealed.bytes
         self._sealed.setdefault(stream, deque()).append(sealed)
-        if not self._staging.uses_files:
+        if not self.staging.uses_files:
             self.uploading_bytes += sealed.bytes
-        self._staging.begin(sealed)
+        self.staging.begin(sealed)
 
     def _add_spare_file(self, segment: Segment) -> None:
         """Keep a file for later segments.
@@ -212,3 +228,77 @@ class Buffer:
             path.unlink(missing_ok=True)
             self._spare_bytes -= size
             self.disk_bytes -= size
+
+
+# --- Open segments --------------------------------------------------------------------------------------------------
+
+
+class OpenSegment:
+    """A segment that still grows. Lines are written to the file at once: nothing is kept in memory.
+
+    The file at `path` may exist with `former` bytes: they are overwritten, and the rest of them is cut off by `seal`.
+    """
+
+    def __init__(self, stream: StreamId, path: Path, former: int, first_record: int, since: float) -> None:
+        self.stream = stream
+        self.path = path
+        self.first_record = first_record
+        self.since = since
+        self.records = 0
+        self.bytes = 0
+        self._former = former
+        self._file: int | None = None
+
+    @property
+    def file_bytes(self) -> int:
+        """The size of the file, in bytes."""
+        return max(self._former, self.bytes)
+
+    def append(self, lines: bytes | memoryview, records: int) -> None:
+        """Add whole lines: all of them or, if that raises OSError, none."""
+        file = self._descriptor()
+        view = memoryview(lines)
+        offset = self.bytes
+        while view:
+            written = os.pwrite(file, view, offset)
+            view = view[written:]
+            offset += written
+        self.records += records
+        self.bytes = offset
+
+    def close(self) -> None:
+        """Close the file descriptor; the next `append` opens the file again."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def seal(self) -> Segment:
+        """Truncate and close the file, and return it as a segment. Raises OSError."""
+        os.ftruncate(self._descriptor(), self.bytes)
+        self.close()
+        return Segment(self.stream, self.path, self.first_record, self.records, self.bytes, self.since)
+
+    def _descriptor(self) -> int:
+        if self._file is None:
+            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return self._file
+
+
+class OpenFiles:
+    """Keeps the files of at most `max_open` segments open: the least recently written are closed."""
+
+    def __init__(self, max_open: int) -> None:
+        self._max_open = max_open
+        self._used: OrderedDict[int, OpenSegment] = OrderedDict()
+
+    def mark_used(self, segment: OpenSegment) -> None:
+        """Call before each write to the segment. Closes the least recently written file if there are too many."""
+        self._used[id(segment)] = segment
+        self._used.move_to_end(id(segment))
+        if len(self._used) > self._max_open:
+            self._used.popitem(last=False)[1].close()
+
+    def close(self, segment: OpenSegment) -> None:
+        """Close the file of a segment that is not written again."""
+        self._used.pop(id(segment), None)
+        segment.close()

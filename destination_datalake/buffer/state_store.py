@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from destination_datalake.buffer.buffer import MiB
-from destination_datalake.buffer.disk import disk_errors
+from destination_datalake.buffer.disk import MiB, disk_errors
 
 MEMORY_BYTES = 8 * MiB
 FILE_BYTES = 16 * MiB

@@ -12,6 +12,7 @@ Intake runs on the main thread, Landing on job threads, Releasing on a thread of
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,13 +21,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from destination_datalake.buffer.backlog import Backlog, staged_bytes
-from destination_datalake.buffer.batching.batches import Batch
-from destination_datalake.buffer.batching.sizes import EXPECTED_YIELDS, BatchSizes
-from destination_datalake.buffer.buffer import MiB
-from destination_datalake.buffer.descriptors import raise_limit
-from destination_datalake.buffer.disk import DiskFailed, buffer_directory
-from destination_datalake.buffer.staging.staging import LocalStaging, Staging
-from destination_datalake.buffer.staging.uploads import CONCURRENT_CALLS, RemoteStaging
+from destination_datalake.buffer.batching import EXPECTED_YIELDS, Batch, BatchPolicy, FixedBatches, LearnedBatches
+from destination_datalake.buffer.buffer import SEGMENT_BYTES, Buffer
+from destination_datalake.buffer.disk import DiskFailed, MiB, buffer_directory, raise_limit
+from destination_datalake.buffer.staging import CONCURRENT_CALLS, LocalStaging, RemoteStaging, Staging
 from destination_datalake.config.options import aws_access
 from destination_datalake.config.tables import streams_without_dedup
 from destination_datalake.errors import SyncRefused
@@ -77,12 +75,6 @@ if TYPE_CHECKING:
 TERMINATION_SECONDS = 45
 """How long a sync continues after SIGTERM: the platform kills it after 60 s."""
 
-MAX_JOBS = 2
-"""While one job's files are committed the next one keeps the executors busy."""
-
-MAX_JOBS_OF_SHARES = 3
-"""The same where one task may be a job, because it fills a file: two keep two cores busy."""
-
 EXIT_TERMINATED = 143
 
 NewLanding = Callable[[Callable[[BatchOutcome], None], Callable[[Batch], bool], ActiveStages], Landing]
@@ -116,8 +108,8 @@ def run_sync(
     require_partition_source(config, streams, tables, access)
     refuse_unchanged_configuration(tables, config, access)
     sync_name = uuid.uuid4().hex[:12]
-    policy = Policy.of(config)
-    governance = Governance(policy, access)
+    permissions = Policy.of(config)
+    governance = Governance(permissions, access)
     governance.govern_location()
     databases = Databases(access, governance)
     root, day = config.uri(REJECTS_FOLDER), datetime.now(UTC).date().isoformat()
@@ -132,18 +124,13 @@ def run_sync(
         ):
             factory = TableFactory(config, sync_name, access, databases, Jobs(engine, staging.scratch))
             factories = {stream.id: partial(factory.open, stream, tables[stream.id]) for stream in streams}
-            sizes = None
-            if config.batch_size_mb >= config.target_file_size_mb:
-                expected = EXPECTED_YIELDS[config.format.format_type, config.format.compression_codec]
-                most_bytes = buffer_bytes if staging.uses_files else staged_bytes(buffer_bytes)
-                sizes = BatchSizes(batch_bytes, config.target_file_size_mb * MiB, most_bytes, expected)
-            flush_seconds = float(config.flush_interval_seconds)
-            backlog = Backlog(directory, batch_bytes, buffer_bytes, flush_seconds, sizes, staging)
+            buffer = Buffer(directory, min(SEGMENT_BYTES, batch_bytes), buffer_bytes, time.monotonic, staging)
+            policy = batch_policy(config, buffer_bytes if staging.uses_files else staged_bytes(buffer_bytes))
+            backlog = Backlog(buffer, policy, float(config.flush_interval_seconds))
             new_landing = partial(
-                Landing, factories, engine, staging, access, sync_name, rejects, location=policy.location_arn
+                Landing, factories, engine, staging, access, sync_name, rejects, location=permissions.location_arn
             )
-            jobs = MAX_JOBS if sizes is None else MAX_JOBS_OF_SHARES
-            conductor = Conductor(streams, backlog, new_landing, out, termination, jobs=jobs)
+            conductor = Conductor(streams, backlog, new_landing, out, termination)
             exit_code = conductor.run(stdin)
     except DiskFailed as error:
         raise SyncRefused(str(error), "config_error" if exhaustion(error) is None else "transient_error") from error
@@ -152,6 +139,18 @@ def run_sync(
         published = [tables[stream] for stream in conductor.published]
         maintain_after_sync(config, published, access, engine, lambda: termination.requested)
     return exit_code
+
+
+def batch_policy(config: Config, most_bytes: int) -> BatchPolicy:
+    """Return the size of batches: of `batch_size_mb`, but more if files of `target_file_size_mb` need it.
+
+    At most `most_bytes` wait or are being landed.
+    """
+    batch_bytes = config.batch_size_mb * MiB
+    if config.batch_size_mb < config.target_file_size_mb:
+        return FixedBatches(batch_bytes)
+    expected = EXPECTED_YIELDS[config.format.format_type, config.format.compression_codec]
+    return LearnedBatches(batch_bytes, config.target_file_size_mb * MiB, most_bytes, expected)
 
 
 @contextmanager
@@ -183,12 +182,8 @@ class Conductor:
         out: Stdout,
         termination: Termination,
         patience: float = TERMINATION_SECONDS,
-        jobs: int = MAX_JOBS,
     ) -> None:
-        """Prepare the stages. After SIGTERM, `patience` is how many seconds are left to land what was read.
-
-        At most `jobs` Spark jobs run, or commit what they have encoded, at the same time.
-        """
+        """Prepare the stages. After SIGTERM, `patience` is how many seconds are left to land what was read."""
         self._streams = [stream.id for stream in streams]
         self._out = out
         self._termination = termination
@@ -200,7 +195,7 @@ class Conductor:
         self._in_flight = InFlight(self._streams, backlog, self._outcome, termination, lambda: self._landing.slots())
         self._landing = new_landing(self._in_flight.settle, self._in_flight.can_acknowledge, self._stages)
         self._releasing = Releasing(self._in_flight, out)
-        self._jobs = ThreadPool(jobs, "job")
+        self._jobs = ThreadPool(backlog.policy.jobs, "job")
         self._all_jobs_ended = threading.Barrier(self._jobs.size)
         self._read_to_the_end = False
         self._published = False

@@ -13,7 +13,7 @@ from destination_datalake.tables.table import CommitStateUnknown, TableBusy, Tab
 from destination_datalake.unforeseen import unforeseen
 
 if TYPE_CHECKING:
-    from destination_datalake.buffer.batching.batches import SealFailed
+    from destination_datalake.buffer.backlog import SealFailed
     from destination_datalake.buffer.disk import DiskFailed
     from destination_datalake.protocol.catalog import StreamId
     from destination_datalake.protocol.messages import MalformedLine

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from destination_datalake.buffer.batching.batches import Batch, SealFailed
+from destination_datalake.buffer.backlog import SealFailed
+from destination_datalake.buffer.batching import Batch
 from destination_datalake.errors import Failure
 from destination_datalake.protocol.ledger import DueState, StateLedger
 from destination_datalake.sync.failures import seal_failed, spark_ended, unacknowledgeable, uncommitted
@@ -22,7 +23,7 @@ from destination_datalake.sync.report import Progress, StreamProgress
 
 if TYPE_CHECKING:
     from destination_datalake.buffer.backlog import Backlog
-    from destination_datalake.buffer.segments import Segment
+    from destination_datalake.buffer.buffer import Segment
     from destination_datalake.protocol.catalog import StreamId
     from destination_datalake.protocol.states import State
     from destination_datalake.termination import Termination
@@ -67,7 +68,7 @@ class InFlight:
         self._bytes_running = 0
         self._finished = False
         self._states_failed = False
-        backlog.staging.on_free_file(self.free_file)
+        backlog.buffer.staging.on_free_file(self.free_file)
 
     # Reading.
 
@@ -193,7 +194,7 @@ class InFlight:
             unused = self._buffer.take_spare_files() if self._input_ended else []
             match outcome:
                 case BatchCommitted(counts=counts):
-                    self._backlog.learn(batch, outcome.bytes, outcome.partitions)
+                    self._backlog.policy.learn(batch.stream, batch.bytes, outcome.bytes, outcome.partitions)
                     self._ledger.commit(batch.stream, batch.first_record, batch.records, counts.refused)
                     progress = self._progress[batch.stream]
                     progress.committed += batch.records - counts.refused

@@ -30,8 +30,8 @@ from destination_datalake.tables.table import Committed, Reencode, Table
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
-    from destination_datalake.buffer.batching.batches import Batch
-    from destination_datalake.buffer.staging.staging import Staging
+    from destination_datalake.buffer.batching import Batch
+    from destination_datalake.buffer.staging import Staging
     from destination_datalake.protocol.catalog import StreamId
     from destination_datalake.rejects.ledger import RejectLedger
     from destination_datalake.rejects.location import RejectFile

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from destination_datalake.buffer.batching.batches import Batch
+from destination_datalake.buffer.batching import Batch
 from destination_datalake.errors import Failure
 from destination_datalake.rejects.counts import RejectCounts
 

@@ -17,7 +17,7 @@ import destination_datalake
 from destination_datalake.aws import upload
 from destination_datalake.aws.access import AccessKeys, AwsAccess
 from destination_datalake.aws.session.assumed_role import Role
-from destination_datalake.buffer.staging import uploads
+from destination_datalake.buffer import staging
 from destination_datalake.sync.landing import MAX_COMMITS
 
 ACCESS = AwsAccess("eu-west-1", AccessKeys("AKIA1234", "s3cr3t/9876"), "http://localhost:1")
@@ -117,4 +117,4 @@ def test_a_client_keeps_a_connection_for_every_thread_of_a_sync() -> None:
 
     client: Any = ACCESS.client("s3")
 
-    assert client.meta.config.max_pool_connections >= published + uploads.CONCURRENT_CALLS + manifests
+    assert client.meta.config.max_pool_connections >= published + staging.CONCURRENT_CALLS + manifests

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.buffer.buffer import MAX_OPEN_FILES, Buffer
+from destination_datalake.buffer.buffer import MAX_OPEN_FILES, Buffer, OpenFiles, OpenSegment, Segment
 from destination_datalake.buffer.disk import DiskFailed
-from destination_datalake.buffer.segments import Segment
 from destination_datalake.protocol.catalog import StreamId
 
 ORDERS, ITEMS = StreamId(None, "orders"), StreamId("shop", "items")
@@ -88,10 +87,10 @@ def test_waiting_streams_are_ordered_by_their_oldest_records(buffer: Buffer) -> 
     buffer.append(ITEMS, b"a\n", 1, 1)
     assert buffer.waiting_streams() == [ITEMS, ORDERS]
     assert (buffer.oldest(ITEMS), buffer.oldest(ORDERS)) == (0, 1)
-    assert (buffer.waiting_bytes(ITEMS), buffer.waiting_bytes(ORDERS), sorted(buffer.waiting_sizes())) == (
+    assert (buffer.waiting_bytes(ITEMS), buffer.waiting_bytes(ORDERS), dict(buffer.waiting())) == (
         12,
         2,
-        [2, 12],
+        {ORDERS: 2, ITEMS: 12},
     )
 
     buffer.take(ITEMS, 10)
@@ -241,3 +240,73 @@ def test_every_record_is_taken_once_in_order_and_counted(
         assert buffer.waiting_bytes(stream) == 0
         buffer.release(taken[stream])
     assert (buffer.buffered_bytes, buffer.occupied_bytes, buffer.waiting_streams()) == (0, 0, [])
+
+
+# --- Open segments
+
+ORDERS = StreamId(None, "orders")
+
+
+def segment_at(path: Path, former: int = 0) -> OpenSegment:
+    return OpenSegment(ORDERS, path, former, first_record=7, since=1.5)
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_a_sealed_segment_has_all_lines_and_their_count(tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    segment = segment_at(path)
+    segment.append(b"a\n", 1)
+    segment.append(memoryview(b"b\nc\n"), 2)
+
+    assert segment.seal() == Segment(ORDERS, path, first_record=7, records=3, bytes=6, since=1.5)
+    assert path.read_bytes() == b"a\nb\nc\n"
+
+
+def test_only_the_owner_may_read_the_file(tmp_path: Path) -> None:
+    segment = segment_at(tmp_path / "segment")
+    segment.append(b"a\n", 1)
+
+    assert segment.seal().path.stat().st_mode & 0o077 == 0
+
+
+def test_the_former_content_of_a_reused_file_counts_until_it_is_sealed(tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    path.write_bytes(b"former content\n")
+    segment = segment_at(path, former=15)
+    segment.append(b"a\n", 1)
+    assert (segment.file_bytes, segment.bytes, path.stat().st_size) == (15, 2, 15)
+
+    segment.seal()
+
+    assert path.read_bytes() == b"a\n"
+
+
+def test_a_closed_segment_goes_on_where_it_was(tmp_path: Path) -> None:
+    segment = segment_at(tmp_path / "segment")
+    segment.append(b"a\n", 1)
+    segment.close()
+    segment.append(b"b\n", 1)
+
+    assert segment.seal().path.read_bytes() == b"a\nb\n"
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_the_least_recently_written_file_is_closed(tmp_path: Path, most: int) -> None:
+    files = OpenFiles(most)
+    segments = [segment_at(tmp_path / str(number)) for number in range(3)]
+    before = open_descriptors()
+
+    for line in (b"a\n", b"b\n"):
+        for segment in segments:
+            files.mark_used(segment)
+            segment.append(line, 1)
+            assert open_descriptors() <= before + most
+
+    assert open_descriptors() == before + most
+    for segment in segments:
+        files.close(segment)
+    assert open_descriptors() == before
+    assert [segment.seal().path.read_bytes() for segment in segments] == [b"a\nb\n"] * 3

@@ -1,15 +1,24 @@
-"""The temporary directory, the reserve, and the errors of a disk that is full."""
+"""The temporary directory, the reserve, the errors of a disk that is full, and the limit of open files."""
 
 from __future__ import annotations
 
 import errno
+import resource
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from destination_datalake.buffer.disk import DiskFailed, DiskReserve, buffer_directory, disk_errors
+from destination_datalake.buffer.disk import (
+    MAX_DESCRIPTORS,
+    DiskFailed,
+    DiskReserve,
+    buffer_directory,
+    disk_errors,
+    raise_limit,
+    share_of_limit,
+)
 
 
 def test_the_buffer_directory_is_deleted_with_its_content() -> None:
@@ -55,3 +64,31 @@ def test_descriptors_that_have_run_out_are_no_failure_of_the_disk(tmp_path: Path
         raise OSError(errno.EMFILE, "Too many open files")
 
     assert "TMPDIR" not in str(raised.value)
+
+
+# --- File descriptors
+
+
+def test_the_soft_limit_is_raised_to_the_hard_one_up_to_a_maximum() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MAX_DESCRIPTORS if before[1] == resource.RLIM_INFINITY else min(before[1], MAX_DESCRIPTORS)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+    try:
+        raise_limit()
+
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (most, before[1])
+        raise_limit()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (most, before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_the_share_is_a_quarter_of_the_limit_at_most() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (2048, before[1]))
+        assert share_of_limit(256) == 256
+        resource.setrlimit(resource.RLIMIT_NOFILE, (128, before[1]))
+        assert share_of_limit(256) == 32
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from destination_datalake.buffer.backlog import READ_AHEAD_BATCHES, Backlog
-from destination_datalake.buffer.batching.batches import Batch
-from destination_datalake.buffer.staging.staging import Staging
+from destination_datalake.buffer.backlog import Backlog
+from destination_datalake.buffer.batching import READ_AHEAD_BATCHES, Batch, FixedBatches
+from destination_datalake.buffer.buffer import Buffer
+from destination_datalake.buffer.staging import Staging
 from destination_datalake.errors import Failure
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.protocol.messages import Records
@@ -37,7 +39,9 @@ class Flight:
     def __init__(self, directory: Path, staging: Staging | None = None, buffer_bytes: int = 1_000_000) -> None:
         self.termination = Termination()
         self.outcome = SyncOutcome([A, B])
-        backlog = Backlog(directory, RECORD_BYTES, buffer_bytes, flush_seconds=3600.0, staging=staging)
+        backlog = Backlog(
+            Buffer(directory, RECORD_BYTES, buffer_bytes, time.monotonic, staging), FixedBatches(RECORD_BYTES), 3600
+        )
         self.all = InFlight([A, B], backlog, self.outcome, self.termination)
 
     def add(self, *streams: StreamId) -> None:

@@ -18,7 +18,7 @@ from random import Random
 
 import pytest
 
-from destination_datalake.buffer.batching.sizes import BatchSizes
+from destination_datalake.buffer.batching import LearnedBatches
 from destination_datalake.protocol.stdout import Stdout
 from destination_datalake.sync.conductor import EXIT_TERMINATED
 from destination_datalake.sync.thread_pool import ThreadPool
@@ -110,7 +110,9 @@ class Run:
         sync.buffer_bytes = random.choice([1000, 1_000_000])
         sync.flush_seconds = random.choice([0.0, 3600.0])
         if random.random() < 0.5:
-            sync.sizes = BatchSizes(sync.batch_bytes, random.choice([50, 500]), sync.buffer_bytes, expected_yield=0.5)
+            sync.policy = LearnedBatches(
+                sync.batch_bytes, random.choice([50, 500]), sync.buffer_bytes, expected_yield=0.5
+            )
         self.executors.tasks = random.choice([1, 2, 5])
         self.executors.starting = self._started_at > 0
         self.tables = {

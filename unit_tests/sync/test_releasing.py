@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from destination_datalake.buffer.backlog import Backlog
+from destination_datalake.buffer.batching import FixedBatches
+from destination_datalake.buffer.buffer import Buffer
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.protocol.states import State
 from destination_datalake.protocol.stdout import Stdout
@@ -28,7 +31,8 @@ class Sync:
     def __init__(self, directory: Path) -> None:
         self._termination = Termination()
         self._outcome = SyncOutcome([A])
-        self._in_flight = InFlight([A], Backlog(directory, 1000, 1000, 1.0), self._outcome, self._termination)
+        backlog = Backlog(Buffer(directory, 1000, 1000, time.monotonic), FixedBatches(1000), 1.0)
+        self._in_flight = InFlight([A], backlog, self._outcome, self._termination)
         for number in (1, 2):
             self._in_flight.add_state(State(state(number, "a"), A))
 

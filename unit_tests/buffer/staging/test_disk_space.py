@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from destination_datalake.buffer.backlog import STAGED_BUFFERS, Backlog
-from destination_datalake.buffer.buffer import Buffer, MiB
+from destination_datalake.buffer.batching import FixedBatches
+from destination_datalake.buffer.buffer import Buffer
+from destination_datalake.buffer.disk import MiB
 from destination_datalake.protocol.catalog import StreamId
 from unit_tests.buffer.staging.uploads import SlowUploads
 from unit_tests.examples import examples
@@ -82,7 +85,7 @@ def staging() -> SlowUploads:
 @pytest.fixture
 def backlog(tmp_path: Path, staging: SlowUploads) -> Backlog:
     """Segments of 1 MiB, a disk budget of 10 MiB."""
-    backlog = Backlog(tmp_path, MiB, 10 * MiB, 3600, staging=staging)
+    backlog = Backlog(Buffer(tmp_path, MiB, 10 * MiB, time.monotonic, staging), FixedBatches(MiB), 3600)
     staging.on_free_file(backlog.buffer.free_file)
     return backlog
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from destination_datalake.buffer.segments import Segment
-from destination_datalake.buffer.staging.staging import LocalStaging
+from destination_datalake.buffer.buffer import Segment
+from destination_datalake.buffer.staging import LocalStaging
 from destination_datalake.files.segments import LocalFile, StagedSegment
 from destination_datalake.protocol.catalog import StreamId
 

@@ -10,7 +10,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.buffer.staging.uploads import RemoteStaging
+from destination_datalake.buffer.staging import RemoteStaging
 from destination_datalake.files.segments import StagedObject
 from destination_datalake.sync.thread_pool import ThreadPool
 from unit_tests.buffer.staging.account import FOLDER, ROOT, SYNC, Staged

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,15 +13,16 @@ from typing import Any
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess
 from destination_datalake.buffer.backlog import Backlog
-from destination_datalake.buffer.batching.sizes import BatchSizes
-from destination_datalake.buffer.buffer import MiB
-from destination_datalake.buffer.staging.staging import LocalStaging, Staging
+from destination_datalake.buffer.batching import BatchPolicy, FixedBatches
+from destination_datalake.buffer.buffer import SEGMENT_BYTES, Buffer
+from destination_datalake.buffer.disk import MiB
+from destination_datalake.buffer.staging import LocalStaging, Staging
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.protocol.stdout import Stdout
 from destination_datalake.rejects.ledger import RejectLedger
 from destination_datalake.rejects.limit import RejectLimit
 from destination_datalake.rejects.location import RejectFile
-from destination_datalake.sync.conductor import MAX_JOBS, MAX_JOBS_OF_SHARES, Conductor
+from destination_datalake.sync.conductor import Conductor
 from destination_datalake.sync.landing import Landing
 from destination_datalake.tables.table import TableName
 from destination_datalake.termination import Termination
@@ -57,7 +59,7 @@ class FakeSync:
     buffer_bytes: int = 4096 * MiB
     flush_seconds: float = 300.0
     patience: float = 30.0
-    sizes: BatchSizes | None = None
+    policy: BatchPolicy | None = None
     staging: Staging = field(default_factory=LocalStaging)
 
     def __post_init__(self) -> None:
@@ -99,10 +101,10 @@ class FakeSync:
         factories = {stream.id: partial(self.tables.__getitem__, stream.id.name) for stream in streams}
         new_landing = partial(Landing, factories, self.executors, self.staging, ACCESS, "sync", new_rejects())
         self.termination.on_request(partial(out.give_up_after, self.patience))
-        sizes, staging = self.sizes, self.staging
-        backlog = Backlog(self.directory, self.batch_bytes, self.buffer_bytes, self.flush_seconds, sizes, staging)
-        jobs = MAX_JOBS if self.sizes is None else MAX_JOBS_OF_SHARES
-        return Conductor(streams, backlog, new_landing, out, self.termination, self.patience, jobs).run(stdin)
+        segment_bytes = min(SEGMENT_BYTES, self.batch_bytes)
+        buffer = Buffer(self.directory, segment_bytes, self.buffer_bytes, time.monotonic, self.staging)
+        backlog = Backlog(buffer, self.policy or FixedBatches(self.batch_bytes), self.flush_seconds)
+        return Conductor(streams, backlog, new_landing, out, self.termination, self.patience).run(stdin)
 
 
 def _read_all(descriptor: int) -> bytes:

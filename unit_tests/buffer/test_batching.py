@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from destination_datalake.buffer.backlog import Backlog
-from destination_datalake.buffer.batching.batches import Batch
-from destination_datalake.buffer.batching.sizes import EXPECTED_YIELDS, BatchSizes
-from destination_datalake.buffer.buffer import MiB
+from destination_datalake.buffer.batching import (
+    EXPECTED_YIELDS,
+    READ_AHEAD_BATCHES,
+    Batch,
+    FixedBatches,
+    LearnedBatches,
+)
+from destination_datalake.buffer.buffer import Buffer
+from destination_datalake.buffer.disk import MiB
 from destination_datalake.config.tables import JsonlCodec, ParquetCodec
 from destination_datalake.files.tasks import even_file_bytes
 from destination_datalake.protocol.catalog import StreamId
@@ -19,8 +28,10 @@ from destination_datalake.protocol.catalog import StreamId
 ORDERS, ITEMS = StreamId(None, "orders"), StreamId(None, "items")
 
 
-def sizes(*, target: int = 4 * MiB, buffer: int = 60 * MiB, parallelism: int = 2, least: int = 2 * MiB) -> BatchSizes:
-    return BatchSizes(least, target, buffer, expected_yield=0.5, parallelism=parallelism)
+def sizes(
+    *, target: int = 4 * MiB, buffer: int = 60 * MiB, parallelism: int = 2, least: int = 2 * MiB
+) -> LearnedBatches:
+    return LearnedBatches(least, target, buffer, expected_yield=0.5, parallelism=parallelism)
 
 
 @pytest.mark.parametrize(
@@ -86,8 +97,9 @@ class Source:
     sent: int = 0
 
     def __post_init__(self) -> None:
-        self.sizes = BatchSizes(self.least, 20, self.buffer, expected_yield=0.5, parallelism=2)
-        self.backlog = Backlog(self.directory, 10, self.buffer, self.flush_seconds, self.sizes)
+        self.sizes = LearnedBatches(self.least, 20, self.buffer, expected_yield=0.5, parallelism=2)
+        buffer = Buffer(self.directory, 10, self.buffer, time.monotonic)
+        self.backlog = Backlog(buffer, self.sizes, self.flush_seconds)
 
     def send(self, size: int, stream: StreamId = ORDERS) -> None:
         for _ in range(size // 10):
@@ -180,10 +192,8 @@ def test_one_more_task_than_can_run_may_wait_in_spark(tmp_path: Path, running: i
     assert [backlog.waits_for_spark(2, running, everything=each) for each in (True, False)] == [waits, waits]
 
 
-def test_batches_of_a_fixed_size_do_not_wait_for_spark(tmp_path: Path) -> None:
-    backlog = Backlog(tmp_path, 10, 1000, 3600.0)
-
-    assert not backlog.waits_for_spark(None, 9, everything=False)
+def test_batches_of_a_fixed_size_do_not_wait_for_spark() -> None:
+    assert not FixedBatches(10).waits_for_spark(None, 9, everything=False)
 
 
 @pytest.mark.parametrize(
@@ -197,6 +207,38 @@ def test_reading_waits_once_there_is_a_share_for_each_task_and_one_more(
     source.send(waiting)
 
     assert source.backlog.is_ahead_of_spark(1, running) is ahead
+
+
+@pytest.mark.parametrize(
+    ("waiting", "landing", "ahead"),
+    [
+        pytest.param([], 0, False, id="nothing waits"),
+        pytest.param([], 4, False, id="everything is being landed"),
+        pytest.param([39], 0, False, id="nearly four batches of a stream"),
+        pytest.param([40], 0, True, id="four batches of a stream"),
+        pytest.param([10, 3, 35], 0, True, id="batches of two streams"),
+        pytest.param([10], 3, True, id="a batch besides those that are being landed"),
+        pytest.param([9] * 100, 4, False, id="many streams, none with a whole batch"),
+    ],
+)
+def test_reading_waits_once_enough_batches_of_a_fixed_size_wait_or_land(
+    waiting: list[int], landing: int, ahead: bool
+) -> None:
+    assert READ_AHEAD_BATCHES == 4
+    assert FixedBatches(10).is_ahead(of_streams(waiting), landing, 0) is ahead
+
+
+@given(st.lists(st.integers(0, 100)), st.integers(0, 5), st.integers(0, 100), st.integers(0, 5))
+def test_more_work_never_ends_back_pressure(waiting: list[int], landing: int, more: int, more_landing: int) -> None:
+    policy = FixedBatches(10)
+
+    if policy.is_ahead(of_streams(waiting), landing, 0):
+        assert policy.is_ahead(of_streams([*waiting, more]), landing + more_landing, 0)
+        assert policy.is_ahead(of_streams([size + more for size in waiting]), landing, 0)
+
+
+def of_streams(sizes: list[int]) -> list[tuple[StreamId, int]]:
+    return [(StreamId(None, str(number)), size) for number, size in enumerate(sizes)]
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3, 5])

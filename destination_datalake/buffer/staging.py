@@ -1,23 +1,29 @@
-"""Segments of executors on other machines: uploaded as they are sealed, deleted when their batch is committed."""
+"""Staging: sealed segments are readable for executors until they are released.
+
+Executors on this machine read the segments' own files. For those on other machines segments are uploaded to S3 as they
+are sealed, and deleted when their batch is committed.
+"""
 
 from __future__ import annotations
 
 import itertools
 import logging
+import tempfile
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.files.segments import StagedObject, StagedSegment
+from destination_datalake.files.segments import LocalFile, StagedObject, StagedSegment
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from destination_datalake.aws.access import AwsAccess
-    from destination_datalake.buffer.segments import Segment
+    from destination_datalake.buffer.buffer import Segment
 
 _logger = logging.getLogger(__name__)
 
@@ -27,6 +33,62 @@ eight of them would be slower than reading is."""
 
 CLOSE_SECONDS = 5.0
 """How long the end of a sync waits until its segments are deleted. A lifecycle rule deletes what is left."""
+
+
+class Staging(Protocol):
+    """Makes sealed segments readable for executors until they are released."""
+
+    @property
+    def uses_files(self) -> bool:
+        """Whether executors read the segments' own files, so that these stay until the segments are released."""
+
+    def scratch(self) -> str:
+        """Return the URI of a folder for what jobs write for later jobs, `file:` or `s3:`, without a slash at its end.
+
+        What is left there goes with the sync. May call S3, and raise what its client raises.
+        """
+
+    def on_free_file(self, call: Callable[[Segment], None]) -> None:
+        """Call this, on any thread, for each segment whose file is not needed any more, unless `uses_files`."""
+
+    def begin(self, segment: Segment) -> None:
+        """Begin to make a segment readable that was just sealed. Returns at once."""
+
+    def stage(self, segment: Segment) -> StagedSegment:
+        """Return where executors read a segment. Waits until they can; raises why they never will."""
+
+    def release(self, segments: Iterable[Segment]) -> None:
+        """No executor needs these segments any more: they are committed, or will not be. Returns at once."""
+
+
+class LocalStaging:
+    """For executors on this machine, which read the segments' own files."""
+
+    uses_files = True
+
+    def __init__(self, directory: Path | None = None) -> None:
+        """`directory` is the buffer's, which goes with the sync."""
+        self._directory = directory or Path(tempfile.gettempdir())
+
+    def scratch(self) -> str:
+        """Return a folder on the local disk. It may not be there yet."""
+        return (self._directory / "scratch").as_uri()
+
+    def on_free_file(self, call: Callable[[Segment], None]) -> None:
+        """Do nothing: files are free when the buffer releases their segments."""
+
+    def begin(self, segment: Segment) -> None:
+        """Do nothing: the file is there."""
+
+    def stage(self, segment: Segment) -> StagedSegment:
+        """Return the segment's own file."""
+        return StagedSegment(LocalFile(str(segment.path)), segment.bytes)
+
+    def release(self, segments: Iterable[Segment]) -> None:
+        """Do nothing: the files are the buffer's."""
+
+
+# --- In S3 ----------------------------------------------------------------------------------------------------------
 
 
 class Pool(Protocol):

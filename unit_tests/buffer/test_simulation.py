@@ -8,18 +8,15 @@ from dataclasses import dataclass, field
 from itertools import cycle, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from destination_datalake.buffer import backlog as backlog_module
 from destination_datalake.buffer.backlog import Backlog
-from destination_datalake.buffer.batching.batches import Batch
-from destination_datalake.buffer.batching.sizes import BatchSizes
+from destination_datalake.buffer.batching import Batch, LearnedBatches
+from destination_datalake.buffer.buffer import Buffer
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.sync.conductor import MAX_JOBS_OF_SHARES
 from unit_tests.examples import examples
 
 RECORD = b"123456789\n"
@@ -60,19 +57,18 @@ class Simulation:
 
     def run(self) -> None:
         """Run the sync to its end. Raises AssertionError if it hangs, or breaks a limit."""
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(backlog_module, "time", SimpleNamespace(monotonic=lambda: self.now))
-            self.sizes = BatchSizes(self.least, self.target, self.buffer, YIELD)
-            self.backlog = Backlog(self.directory, self.segment, self.buffer, self.flush, self.sizes)
-            self.sent: Counter[int] = Counter()
-            source = iter(self.order)
-            while sum(self.sent.values()) < len(self.order) or self.backlog.buffer.buffered_bytes:
-                assert self.now < _PATIENCE, "the sync hangs"
-                if not (self._is_full() or self.backlog.is_ahead_of_spark(len(self.jobs), self._tasks())):
-                    self._read(islice(source, self.pace))
-                self._begin_jobs(ended=sum(self.sent.values()) == len(self.order))
-                self._run_spark()
-                self.now += 1
+        self.sizes = LearnedBatches(self.least, self.target, self.buffer, YIELD)
+        buffer = Buffer(self.directory, self.segment, self.buffer, lambda: self.now)
+        self.backlog = Backlog(buffer, self.sizes, self.flush)
+        self.sent: Counter[int] = Counter()
+        source = iter(self.order)
+        while sum(self.sent.values()) < len(self.order) or self.backlog.buffer.buffered_bytes:
+            assert self.now < _PATIENCE, "the sync hangs"
+            if not (self._is_full() or self.backlog.is_ahead_of_spark(len(self.jobs), self._tasks())):
+                self._read(islice(source, self.pace))
+            self._begin_jobs(ended=sum(self.sent.values()) == len(self.order))
+            self._run_spark()
+            self.now += 1
 
     def _is_full(self) -> bool:
         return self.backlog.is_full(0, 0)
@@ -88,7 +84,7 @@ class Simulation:
 
     def _begin_jobs(self, *, ended: bool) -> None:
         slots = self.slots if self.now >= self.start else None
-        while len(self.jobs) < MAX_JOBS_OF_SHARES:
+        while len(self.jobs) < LearnedBatches.jobs:
             everything, tasks = ended or self._is_full(), self._tasks()
             if self.backlog.waits_for_spark(slots, tasks, everything=everything):
                 return
@@ -112,7 +108,7 @@ class Simulation:
             self.jobs.remove(job)
             for batch in job.batches:
                 self.landed.append(batch)
-                self.backlog.learn(batch, int(batch.bytes * YIELD), 1.0)
+                self.sizes.learn(batch.stream, batch.bytes, int(batch.bytes * YIELD), 1.0)
                 self.backlog.buffer.release(batch.segments)
 
 

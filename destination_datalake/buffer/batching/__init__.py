@@ -1,1 +1,0 @@
-"""Which records are a batch, when, and how large it is."""

@@ -1,1 +1,0 @@
-"""Sealed segments where executors read them: on this machine's disk, or in S3."""
