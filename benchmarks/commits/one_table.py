@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from benchmarks.cloud import DATABASE, KEY, REGION, SECRET
 from benchmarks.commits.factory import table_factory
 from destination_datalake.aws.access import AccessKeys, AwsAccess
-from destination_datalake.aws.upload import Upload
+from destination_datalake.aws.objects import Upload
 from destination_datalake.files.formats.field_ids import with_field_ids
 from destination_datalake.files.plan import DataFile, FilePlan, RewriteTask, Rewritten
 from destination_datalake.protocol.catalog import Stream, StreamId
@@ -90,8 +90,7 @@ def _file(plan: FilePlan, number: int, access: AwsAccess) -> DataFile:
     with pq.ParquetWriter(body, schema, store_schema=False) as writer:
         writer.write_table(pa.Table.from_pylist(rows, schema=schema))
     writer.writer.metadata.write_metadata_file(footer)
-    bucket, _, folder = plan.folder.removeprefix("s3://").partition("/")
-    upload = Upload(access.client("s3"), bucket, f"{folder}/{uuid4().hex}.parquet", deferred=plan.deferred)
+    upload = Upload(access.client("s3"), f"{plan.folder}/{uuid4().hex}.parquet", deferred=plan.deferred)
     upload.write(body.getvalue())
     upload.close()
     nulls = frozenset(field.name for field in METADATA_COLUMNS)

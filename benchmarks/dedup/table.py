@@ -22,7 +22,7 @@ from benchmarks.dedup.rows import DAY, FIRST_CURSOR, rows
 from benchmarks.dedup.workload import Upserts
 from benchmarks.workload import CURSOR, cache_folder
 from destination_datalake.aws.access import AccessKeys, AwsAccess
-from destination_datalake.aws.upload import Upload
+from destination_datalake.aws.objects import Upload
 from destination_datalake.files.formats.field_ids import with_field_ids
 from destination_datalake.files.formats.parquet import ParquetFileWriter
 from destination_datalake.files.plan import DataFile, Deduplication, FilePlan, RewriteTask, Rewritten

@@ -7,17 +7,22 @@ imported when the first client is made.
 from __future__ import annotations
 
 import os
+import re
 import threading
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, assert_never, overload
 
 from destination_datalake.aws.secrets import register_secrets
-from destination_datalake.aws.session.assumed_role import Role, assume
-from destination_datalake.aws.session.catalog_id import name_catalog
-from destination_datalake.aws.session.encryption import Encryption, encrypt_objects
-from destination_datalake.aws.session.faulty_responses import retry_faulty_responses
-from destination_datalake.aws.session.lending import SessionKeys, lendable
+from destination_datalake.aws.session import (
+    Encryption,
+    Role,
+    SessionKeys,
+    assume,
+    encrypt_objects,
+    lendable,
+    name_catalog,
+)
 
 if TYPE_CHECKING:
     import boto3
@@ -209,7 +214,7 @@ def _forget_missing_profile(session: Session) -> None:
 
 
 def _with_hooks(session: Session) -> Session:
-    """Register the hooks for faulty responses, and for the credentials that requests are signed with."""
+    """Register a hook for the credentials that requests are signed with: they are secrets."""
 
     def register_credentials(**_: object) -> None:
         found = session.get_credentials()
@@ -218,5 +223,23 @@ def _with_hooks(session: Session) -> Session:
             register_secrets(frozen.access_key, frozen.secret_key, frozen.token)
 
     session.register("before-sign", register_credentials)
-    retry_faulty_responses(session)
     return session
+
+
+_SESSION_ARN = re.compile(r"arn:(?P<partition>[a-z-]+):sts::(?P<account>\d+):assumed-role/(?P<role>[^/]+)/.+")
+
+
+def caller_arn(access: AwsAccess) -> str:
+    """Return the ARN of the IAM user or role that requests are made as, for grants to it. Raises what STS raises.
+
+    A session's ARN lacks the path of its role; for a role with a path that the options do not name, it has to be added.
+    """
+    if isinstance(access.identity, Role):
+        return access.identity.arn
+    return role_of_session(access.client("sts").get_caller_identity()["Arn"])
+
+
+def role_of_session(arn: str) -> str:
+    """Return the ARN of the role, without its path, whose session has this ARN; the ARN of a user as it is."""
+    found = _SESSION_ARN.fullmatch(arn)
+    return f"arn:{found['partition']}:iam::{found['account']}:role/{found['role']}" if found else arn

@@ -27,7 +27,7 @@ _SCHEDULE: dict[str, Any] = {
 }
 
 
-def retry_on(conflict: type[Exception], attempt: Callable[[], _Result]) -> _Result:
+def retry_on(conflict: type[Exception] | tuple[type[Exception], ...], attempt: Callable[[], _Result]) -> _Result:
     """Return what `attempt` returns, called again whenever it raises `conflict`: eight times at most.
 
     Raises what the last attempt raised, and any other exception at once.

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.objects import delete
 from destination_datalake.files.segments import LocalFile, StagedObject, StagedSegment
 
 if TYPE_CHECKING:
@@ -202,9 +203,8 @@ class RemoteStaging:
         wait([staged.upload])  # It runs on another thread of the pool, if it still does.
         if staged.upload.exception() is None and staged.upload.result() is None:
             return
-        address = S3Address.parse(staged.uri)
         try:
-            self._access.client("s3").delete_object(Bucket=address.bucket, Key=address.key)
+            delete(self._access.client("s3"), staged.uri)
         except Exception:
             self._is_clean = False
             _logger.debug("Segment %s could not be deleted.", staged.uri, exc_info=True)

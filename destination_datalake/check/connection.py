@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from destination_datalake.aws.caller import role_of_session
+from destination_datalake.aws.access import role_of_session
 from destination_datalake.check import governance
 from destination_datalake.check.catalog import try_database, try_optimizers, try_table
 from destination_datalake.check.existing_tables import try_existing_tables

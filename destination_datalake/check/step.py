@@ -18,8 +18,7 @@ from typing import Any, Self
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.errors import explain
-from destination_datalake.aws.permissions import resource_policy
+from destination_datalake.aws.errors import explain, resource_policy
 from destination_datalake.config.options import Config
 from destination_datalake.errors import ErrorClass, Failure, MissingPermission
 from destination_datalake.iam_policy.policy import (

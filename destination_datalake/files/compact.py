@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.upload import Upload
-from destination_datalake.aws.withdrawal import undone_on_failure
+from destination_datalake.aws.objects import Upload, undone_on_failure
 from destination_datalake.files.formats.parquet import ParquetFileWriter
 from destination_datalake.files.jobs import Problem, attempt
 from destination_datalake.files.merge_sort import MergeSort
@@ -61,8 +59,7 @@ def _compacted(task: CompactTask) -> Compacted | NotCompacted:
 
 def _written(task: CompactTask, left: dict[str, LeftFile], s3: S3Client) -> Compacted | NotCompacted:
     # An attempt that Spark has given up may still run: its file has a name of its own.
-    address = S3Address.parse(f"{task.folder}/{task.name}-{secrets.token_hex(4)}.parquet")
-    upload = Upload(s3, address.bucket, address.key, deferred=False)
+    upload = Upload(s3, f"{task.folder}/{task.name}-{secrets.token_hex(4)}.parquet", deferred=False)
     sources = [source for source in task.sources if source.uri not in left]
     with undone_on_failure(upload.abort):
         writer = ParquetFileWriter(task.codec, task.schema, upload)
@@ -81,7 +78,7 @@ def _written(task: CompactTask, left: dict[str, LeftFile], s3: S3Client) -> Comp
     dead = sum(source.rows for source in suitable) - rows
     is_sorted = task.sort_order is not None
     return Compacted(
-        task.name, upload.uri, upload.written, rows, footer, uris, tuple(left.values()), is_sorted=is_sorted, dead=dead
+        upload.uri, upload.written, rows, footer, None, task.name, uris, tuple(left.values()), is_sorted, dead
     )
 
 

@@ -11,12 +11,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from destination_datalake.aws.access import Environment
-from destination_datalake.aws.withdrawal import undone_on_failure
+from destination_datalake.aws.objects import undone_on_failure
 from destination_datalake.files.jobs import Failed, Problem, attempt
 from destination_datalake.files.kept_keys import KeptKeys, columns_to_read
 from destination_datalake.files.plan import FilePlan
-from destination_datalake.files.reading.segments import contents
-from destination_datalake.files.segments import LocalFile
+from destination_datalake.files.segments import LocalFile, contents
 from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit, NotEncoded, UnitResult
 from destination_datalake.files.writing.partitioned import PartitionedFileWriter
 from destination_datalake.files.writing.rolling import RollingFileWriter

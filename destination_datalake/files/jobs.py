@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.errors import explain, is_expired
-from destination_datalake.aws.session.lending import SessionKeys
+from destination_datalake.aws.session import SessionKeys
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.unforeseen import trace_of, unforeseen
 

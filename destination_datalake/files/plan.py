@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.upload import PendingUpload
+from destination_datalake.aws.objects import PendingUpload
 from destination_datalake.errors import ConnectorError
 from destination_datalake.files.jobs import Failed
 from destination_datalake.partitioning.spec import Partitioning, PartitionValue, SortOrder
@@ -17,7 +16,6 @@ from destination_datalake.schema.types import ColumnType, Field
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from mypy_boto3_s3 import S3Client
 
 FileFormat = Literal["parquet", "jsonl"]
 
@@ -80,11 +78,26 @@ class FilePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class DataFile:
-    """A file that was written.
+class WrittenFile:
+    """A file that was written: a data file, or one of position deletes.
 
-    `size` is in bytes. `columns` has the types that the values need, which may be wider than the plan's. `footer` is
-    the footer of a Parquet file, which saves reading it again; empty for other formats.
+    `size` is in bytes. `footer` is the footer of a Parquet file, which saves reading it again; empty for other formats.
+    A file with a `pending_upload` does not exist before that is published: attempts that Spark has given up cannot
+    touch it.
+    """
+
+    uri: str
+    size: int
+    rows: int
+    footer: bytes = field(default=b"", repr=False, compare=False)
+    pending_upload: PendingUpload | None = field(default=None, repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file of a batch. `columns` has the types that its values need, which may be wider than the plan's.
+
+    The other fields are as in `WrittenFile`.
     """
 
     uri: str
@@ -101,14 +114,6 @@ class DataFile:
     """`Partitioning.spec_id` of the plan: the table may have another one when the file is committed."""
     is_sorted: bool = False
     """Whether all its rows are in `FilePlan.sort_order`, from the first to the last."""
-
-    def withdraw(self, s3: S3Client) -> None:
-        """Abort the pending upload, or delete the object: no table has the file."""
-        if self.pending_upload is not None:
-            self.pending_upload.withdraw(s3)
-        else:
-            address = S3Address.parse(self.uri)
-            s3.delete_object(Bucket=address.bucket, Key=address.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,26 +135,10 @@ class RewriteTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Rewritten:
-    """The result of a rewriting. A file that need not be rewritten has its `source` as `target`.
+class Rewritten(WrittenFile):
+    """The file that takes the place of `source`, or `source` itself if that need not be rewritten."""
 
-    `size` is in bytes; `footer` is the new file's, as in `DataFile`. The new file does not exist before its
-    `pending_upload` is published: attempts that Spark has given up cannot touch it.
-    """
-
-    source: str
-    target: str
-    rows: int
-    size: int
-    footer: bytes = field(default=b"", repr=False, compare=False)
-    pending_upload: PendingUpload | None = field(default=None, repr=False, compare=False)
-
-    def withdraw(self, s3: S3Client) -> None:
-        """Delete the new file, published or not: no table has it."""
-        if self.pending_upload is not None:
-            self.pending_upload.withdraw(s3)
-        address = S3Address.parse(self.target)
-        s3.delete_object(Bucket=address.bucket, Key=address.key)
+    source: str = ""
 
 
 class RewriteFailed(ConnectorError):
@@ -197,27 +186,17 @@ class LeftFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Compacted:
-    """A file (`uri`) with all rows of `sources`, which are those of the task but for `left`.
+class Compacted(WrittenFile):
+    """A file with all rows of `sources`, which are those of the task of this `name` but for `left`.
 
-    `size` is in bytes; `footer` is the file's, as in `DataFile`. `dead` rows of the sources are not in it: position
-    deletes have removed them.
+    `dead` rows of the sources are not in it: position deletes have removed them.
     """
 
-    name: str
-    uri: str
-    size: int
-    rows: int
-    footer: bytes = field(repr=False)
-    sources: tuple[str, ...]
-    left: tuple[LeftFile, ...]
-    is_sorted: bool
+    name: str = ""
+    sources: tuple[str, ...] = ()
+    left: tuple[LeftFile, ...] = ()
+    is_sorted: bool = False
     dead: int = 0
-
-    def withdraw(self, s3: S3Client) -> None:
-        """Delete the file: no table has it."""
-        address = S3Address.parse(self.uri)
-        s3.delete_object(Bucket=address.bucket, Key=address.key)
 
 
 @dataclass(frozen=True, slots=True)

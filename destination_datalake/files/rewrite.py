@@ -17,12 +17,8 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from botocore.exceptions import BotoCoreError
 
-from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.retries import retry_on
-from destination_datalake.aws.upload import Upload, publish_all
-from destination_datalake.aws.withdrawal import undone_on_failure, withdraw_all
+from destination_datalake.aws.objects import Upload, abort_all, get, publish_all, undone_on_failure
 from destination_datalake.files.formats.field_ids import promote_floats
 from destination_datalake.files.jobs import Failed, Problem, attempt
 from destination_datalake.files.plan import RewriteFailed, RewriteTask, Rewritten, SourceFile
@@ -60,7 +56,7 @@ def published(results: Sequence[Rewritten | Failed], access: AwsAccess) -> list[
     uploads = [file.pending_upload for file in rewritten if file.pending_upload is not None]
     failed = [result for result in results if isinstance(result, Failed)]
     # Uploads alone: another sync may have a file under the name of one that is visible.
-    with undone_on_failure(partial(withdraw_all, uploads, s3)):
+    with undone_on_failure(partial(abort_all, uploads, s3)):
         if failed:
             raise RewriteFailed(failed[0].failure)
         publish_all(uploads, s3)
@@ -79,17 +75,15 @@ def _problem(task: RewriteTask, error: Exception) -> Problem:
 
 def _rewritten(task: RewriteTask) -> Rewritten:
     s3 = task.access.client("s3")
-    source, target = S3Address.parse(task.source), S3Address.parse(task.target)
-    # botocore repeats requests, not the reading of a body.
-    body = retry_on(BotoCoreError, lambda: s3.get_object(Bucket=source.bucket, Key=source.key)["Body"].read())
+    body = get(s3, task.source)
     old = pq.ParquetFile(pa.BufferReader(body), coerce_int96_timestamp_unit="us")
     schema = _widened(old, task)
     if task.to_double and schema.equals(old.schema_arrow):
-        return Rewritten(task.source, task.source, old.metadata.num_rows, len(body))
+        return Rewritten(task.source, len(body), old.metadata.num_rows, source=task.source)
     dead = deleted_rows(
         SourceFile(task.source, len(body), old.metadata.num_rows, frozenset(), task.position_deletes), s3
     )
-    upload = Upload(s3, target.bucket, target.key, deferred=True)
+    upload = Upload(s3, task.target, deferred=True)
     first = rows = 0
     try:
         with _writer(old, schema, upload) as writer:
@@ -106,7 +100,7 @@ def _rewritten(task: RewriteTask) -> Rewritten:
         raise
     footer = io.BytesIO()
     writer.writer.metadata.write_metadata_file(footer)
-    return Rewritten(task.source, task.target, rows, upload.written, footer.getvalue(), upload.pending_upload)
+    return Rewritten(upload.uri, upload.written, rows, footer.getvalue(), upload.pending_upload, task.source)
 
 
 def _writer(old: pq.ParquetFile, schema: pa.Schema, upload: Upload) -> pq.ParquetWriter:

@@ -1,8 +1,23 @@
-"""Segments as executors find them: on this machine's disk, or staged in S3."""
+"""Segments as executors find them: on this machine's disk, where they are mapped into memory, or staged in S3."""
 
 from __future__ import annotations
 
+import mmap
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, assert_never
+
+from destination_datalake.aws.objects import body_errors, get
+from destination_datalake.errors import ConnectorError, Failure
+
+if TYPE_CHECKING:
+    from destination_datalake.aws.access import AwsAccess
+
+READ_AHEAD_BYTES = 32 * 1024 * 1024
+"""A segment of at most this size is downloaded while the one before it is being encoded. Most have half of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +44,97 @@ class StagedSegment:
 
     location: LocalFile | StagedObject
     bytes: int
+
+
+class SegmentGone(ConnectorError):
+    """A staged segment is not in S3 any more, or is another object."""
+
+    def __init__(self, uri: str) -> None:
+        message = (
+            f"Records that waited for Spark in {uri} are gone: a lifecycle rule of the bucket, or somebody, deleted "
+            "them. Nothing that was acknowledged is lost. Run the sync again; a lifecycle rule of _staging/ needs more "
+            "days than a sync takes."
+        )
+        super().__init__(Failure(message, f"{uri} is gone or was replaced", "transient_error"))
+
+
+class SegmentUnreadable(ConnectorError):
+    """The content of a staged segment did not arrive completely in any attempt."""
+
+    def __init__(self, uri: str, reason: str) -> None:
+        message = (
+            f"Records that wait for Spark in {uri} cannot be read: S3's answers ended early or stalled, several times "
+            "in a row. Check the network between Spark's executors and S3, and run the sync again."
+        )
+        super().__init__(Failure(message, reason, "transient_error"))
+
+
+def contents(segments: Sequence[StagedSegment], access: AwsAccess) -> Iterator[mmap.mmap | bytes]:
+    """Yield the content of each segment, in order. At most two downloaded segments are in memory at a time.
+
+    Raises SegmentGone, SegmentUnreadable, and what botocore and the disk raise.
+    """
+    with _ReadAhead(segments, access) as downloads:
+        for number, segment in enumerate(segments):
+            match segment.location:
+                case LocalFile(path):
+                    yield _mapped(path)
+                case StagedObject():
+                    yield downloads.take(number)
+                case _:
+                    assert_never(segment.location)
+
+
+def _downloaded(source: StagedObject, size: int, access: AwsAccess) -> bytes:
+    """Return a staged object of `size` bytes. Raises SegmentGone, SegmentUnreadable, and what the request raises."""
+    from botocore.exceptions import ClientError
+
+    try:
+        content = get(access.client("s3"), source.uri, etag=source.etag)
+    except ClientError as error:
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        if status in (404, 412) and error.response["Error"]["Code"] != "NoSuchBucket":
+            raise SegmentGone(source.uri) from error
+        raise
+    except body_errors() as error:
+        raise SegmentUnreadable(source.uri, f"{type(error).__name__}: {error}") from error
+    if len(content) != size:
+        raise SegmentGone(source.uri)
+    return content
+
+
+def _mapped(path: str) -> mmap.mmap:
+    with Path(path).open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+class _ReadAhead:
+    """Downloads a segment while the one before it is in use, on a thread that starts with the first download."""
+
+    def __init__(self, segments: Sequence[StagedSegment], access: AwsAccess) -> None:
+        self._segments = segments
+        self._access = access
+        self._thread = ThreadPoolExecutor(1, "segments")
+        self._next: Future[bytes] | None = None
+        self._given_up = threading.Event()
+
+    def __enter__(self) -> _ReadAhead:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._given_up.set()
+        self._thread.shutdown(cancel_futures=True)
+
+    def take(self, number: int) -> bytes:
+        """Return the content of a segment, and begin to download the next one if it is small enough."""
+        content = self._download(number) if self._next is None else self._next.result()
+        self._next = None
+        following = number + 1
+        if following < len(self._segments) and self._segments[following].bytes <= READ_AHEAD_BYTES:
+            self._next = self._thread.submit(self._download, following)
+        return content
+
+    def _download(self, number: int) -> bytes:
+        segment = self._segments[number]
+        assert isinstance(segment.location, StagedObject)
+        return b"" if self._given_up.is_set() else _downloaded(segment.location, segment.bytes, self._access)

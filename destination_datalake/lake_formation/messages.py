@@ -10,10 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, Self, assert_never
 
+from destination_datalake.aws.access import caller_arn
 from destination_datalake.aws.address import partition_of
-from destination_datalake.aws.caller import caller_arn
-from destination_datalake.aws.errors import explain
-from destination_datalake.aws.permissions import denial_by_iam
+from destination_datalake.aws.errors import denial_by_iam, explain
 from destination_datalake.aws.secrets import mask_secrets
 from destination_datalake.errors import ConnectorError, Failure, MissingPermission
 from destination_datalake.lake_formation.calls import NotApplied, NotRead, calls, effective_permissions

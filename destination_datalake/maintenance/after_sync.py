@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
 
-from destination_datalake.aws.caller import caller_arn
+from destination_datalake.aws.access import caller_arn
 from destination_datalake.aws.errors import explain
 from destination_datalake.config.tables import ConnectorMaintenance, GlueOptimizers
 from destination_datalake.errors import Failure

@@ -7,8 +7,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from destination_datalake.aws.upload import publish_all
-from destination_datalake.aws.withdrawal import withdraw_all
+from destination_datalake.aws.objects import delete_uncommitted, publish_all
 from destination_datalake.rejects.counts import RejectCounts
 from destination_datalake.rejects.location import RejectFile, RejectLocation
 
@@ -79,6 +78,6 @@ class RejectLedger:
                     exc_info=True,
                 )
 
-    def withdraw(self, files: Sequence[RejectFile]) -> None:
+    def delete_uncommitted(self, files: Sequence[RejectFile]) -> None:
         """Remove the rejects of a batch that is not committed, whether or not they are published."""
-        withdraw_all(files, self._access.client("s3"))
+        delete_uncommitted(files, self._access.client("s3"))

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.upload import PendingUpload
+from destination_datalake.aws.objects import PendingUpload
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
+    pass
 
 REJECTS_FOLDER = "_errors"
 REJECTS_TABLE = "airbyte_rejects"
@@ -60,9 +59,3 @@ class RejectFile:
     def folder(self) -> str:
         """The S3 URI of the partition's folder, with a slash at the end."""
         return f"{self.uri.rpartition('/')[0]}/"
-
-    def withdraw(self, s3: S3Client) -> None:
-        """Abort the upload, and delete the object if it is published. Idempotent."""
-        self.pending_upload.withdraw(s3)
-        address = S3Address.parse(self.uri)
-        s3.delete_object(Bucket=address.bucket, Key=address.key)

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.upload import GzipUpload, PendingUpload, Upload
-from destination_datalake.aws.withdrawal import withdraw_all
+from destination_datalake.aws.objects import GzipUpload, PendingUpload, Upload, delete_uncommitted
 from destination_datalake.rejects.counts import RejectCounts
 from destination_datalake.rejects.line import RejectFormatter, RejectLine, RowKey
 from destination_datalake.rejects.location import RejectFile, RejectLocation
@@ -79,7 +77,7 @@ class RejectWriter:
     def abort(self) -> None:
         """Abort the uploads, so that nothing of the attempt remains in S3."""
         with ExitStack() as steps:
-            steps.callback(withdraw_all, [file.pending_upload for file in self._closed], self._s3)
+            steps.callback(delete_uncommitted, self._closed, self._s3)
             for file in self._open.values():
                 steps.callback(file.abort)
 
@@ -99,8 +97,7 @@ class _File:
 
     def __init__(self, s3: S3Client, uri: str) -> None:
         self._uri = uri
-        address = S3Address.parse(uri)
-        self._upload = Upload(s3, address.bucket, address.key, deferred=True)
+        self._upload = Upload(s3, uri, deferred=True)
         self._gzip = GzipUpload(self._upload)
         self._pending = bytearray()
         self._encoder = msgspec.json.Encoder()

@@ -276,7 +276,7 @@ class Landing:
                     size = sum(file.size for file in encoded.files)
                     return BatchCommitted(batch, len(encoded.files), size, encoded.counts, encoded.partitions)
                 case Reencode(reason=reason):
-                    self._rejects.withdraw(encoded.rejects)
+                    self._rejects.delete_uncommitted(encoded.rejects)
         return BatchFailed(batch, _too_many_encodings(table, batch, reason))
 
     def _publish_rejects(self, encoded: _EncodedBatch) -> Failure | None:
@@ -297,7 +297,7 @@ class Landing:
     def _discard(self, table: Table, files: Sequence[DataFile], rejects: Sequence[RejectFile]) -> None:
         try:
             with ExitStack() as steps:
-                steps.callback(self._rejects.withdraw, rejects)
+                steps.callback(self._rejects.delete_uncommitted, rejects)
                 steps.callback(table.discard, files)
         except Exception:
             _logger.warning("Files of a failed batch of table %s could not be removed.", table.name, exc_info=True)

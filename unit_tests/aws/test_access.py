@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.awsrequest import AWSResponse
+from botocore.compat import HTTPHeaders
 from botocore.exceptions import ProfileNotFound
 
 import destination_datalake
-from destination_datalake.aws import upload
-from destination_datalake.aws.access import AccessKeys, AwsAccess
-from destination_datalake.aws.session.assumed_role import Role
+from destination_datalake.aws import objects
+from destination_datalake.aws.access import AccessKeys, AwsAccess, caller_arn
+from destination_datalake.aws.session import Role
 from destination_datalake.buffer import staging
 from destination_datalake.sync.landing import MAX_COMMITS
+from unit_tests.cloud import another_client
 
 ACCESS = AwsAccess("eu-west-1", AccessKeys("AKIA1234", "s3cr3t/9876"), "http://localhost:1")
 
@@ -113,8 +116,37 @@ def test_keys_of_the_options_need_no_profile_of_the_environment(
 
 def test_a_client_keeps_a_connection_for_every_thread_of_a_sync() -> None:
     # Tables are committed at once, each publishing files at once; staged segments, and manifests by PyIceberg, beside.
-    published, manifests = MAX_COMMITS * upload.CONCURRENT_CALLS, 32
+    published, manifests = MAX_COMMITS * objects.CONCURRENT_CALLS, 32
 
     client: Any = ACCESS.client("s3")
 
     assert client.meta.config.max_pool_connections >= published + staging.CONCURRENT_CALLS + manifests
+
+
+# --- Whom grants are made to
+
+ROLE = "arn:aws:iam::123456789012:role/data/airbyte"
+
+
+@pytest.mark.parametrize(
+    ("identity", "caller"),
+    [
+        ("arn:aws:iam::123456789012:user/airbyte", "arn:aws:iam::123456789012:user/airbyte"),
+        ("arn:aws:sts::123456789012:assumed-role/airbyte/session", "arn:aws:iam::123456789012:role/airbyte"),
+        ("arn:aws-cn:sts::123456789012:assumed-role/a/b", "arn:aws-cn:iam::123456789012:role/a"),
+    ],
+)
+@pytest.mark.usefixtures("cloud")
+def test_a_session_is_its_role(identity: str, caller: str) -> None:
+    access = another_client()
+
+    def answer(**_: object) -> Any:
+        return AWSResponse("https://sts", 200, HTTPHeaders(), None), {"Arn": identity}
+
+    access.client("sts").meta.events.register("before-call.sts.GetCallerIdentity", answer)
+
+    assert caller_arn(access) == caller
+
+
+def test_the_role_that_the_options_name_has_its_path() -> None:
+    assert caller_arn(AwsAccess("us-east-1", Role(ROLE))) == ROLE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from destination_datalake.aws.permissions import denial_by_iam, missing_grant, service_of
+from destination_datalake.aws.errors import denial_by_iam, missing_grant, service_of
 from destination_datalake.errors import Failure, MissingPermission
 
 USER = "User: arn:aws:iam::123456789012:user/airbyte is not authorized to perform: "

@@ -16,7 +16,7 @@ from moto import mock_aws
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.errors import explain
 from destination_datalake.aws.secrets import known_secrets, mask_secrets, register_secrets
-from destination_datalake.aws.session.assumed_role import Role
+from destination_datalake.aws.session import Role
 
 
 def keys_of(access: AwsAccess) -> tuple[str, str, str]:

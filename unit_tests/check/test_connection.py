@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from destination_datalake.aws.access import AwsAccess
-from destination_datalake.aws.caller import caller_arn, role_of_session
-from destination_datalake.aws.session.assumed_role import Role
+from destination_datalake.aws.access import AwsAccess, caller_arn, role_of_session
+from destination_datalake.aws.session import Role
 from destination_datalake.check.connection import STEPS, CheckResult, check_connection, try_identity, try_server
 from destination_datalake.check.step import Findings
 from destination_datalake.config.options import Config

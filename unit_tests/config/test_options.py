@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess, Environment, Identity
-from destination_datalake.aws.session.assumed_role import Role
-from destination_datalake.aws.session.encryption import Encryption, SseKms, SseS3
+from destination_datalake.aws.session import Encryption, Role, SseKms, SseS3
 from destination_datalake.config.aws import DefaultChain, IamRole, IamUser
 from destination_datalake.config.options import Config, aws_access
 from destination_datalake.errors import ConfigError

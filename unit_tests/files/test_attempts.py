@@ -24,7 +24,7 @@ from moto import mock_aws
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.upload import publish_all
+from destination_datalake.aws.objects import publish_all
 from destination_datalake.files.encode import encode
 from destination_datalake.files.plan import FilePlan, RewriteTask, Rewritten
 from destination_datalake.files.rewrite import published, rewrite

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from destination_datalake.aws.upload import PART_BYTES
+from destination_datalake.aws.objects import PART_BYTES
 from destination_datalake.files.encode import encode
 from destination_datalake.files.formats import parquet
 from destination_datalake.files.formats.parquet import CHUNK_METADATA_BYTES

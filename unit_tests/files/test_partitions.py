@@ -16,7 +16,7 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.compat import HTTPHeaders
 from moto.core.botocore_stubber import MockRawResponse
 
-from destination_datalake.aws.upload import PART_BYTES, publish_all
+from destination_datalake.aws.objects import PART_BYTES, publish_all
 from destination_datalake.files.encode import encode
 from destination_datalake.files.plan import FileFormat, FilePlan
 from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit, NotEncoded, UnitResult

@@ -45,7 +45,7 @@ def rewritten(cloud: Cloud, content: bytes, **columns: ColumnType) -> pq.Parquet
     result = result_of(cloud, content, columns)
     assert isinstance(result, Rewritten), result
     new = cloud.objects()["new"]
-    assert (result.source, result.target, result.size) == (f"s3://{BUCKET}/old", f"s3://{BUCKET}/new", len(new))
+    assert (result.source, result.uri, result.size) == (f"s3://{BUCKET}/old", f"s3://{BUCKET}/new", len(new))
     file = pq.ParquetFile(pa.BufferReader(new))
     assert result.rows == file.metadata.num_rows
     assert pq.read_metadata(pa.BufferReader(result.footer)).equals(file.metadata)
@@ -298,13 +298,13 @@ def test_floats_at_any_depth_are_promoted_by_field_id(cloud: Cloud) -> None:
     before = pa.Table.from_pylist([ROW, {}], SCHEMA).to_pylist()
     assert new.to_pylist() == before
     assert ids(new.schema) == {**ids(SCHEMA), 1: pa.float64(), 4: pa.float64()}
-    assert answer == Rewritten(OLD, NEW, 2, len(cloud.objects()["new.parquet"]))
+    assert answer == Rewritten(NEW, len(cloud.objects()["new.parquet"]), 2, source=OLD)
 
 
 def test_file_without_the_promoted_fields_is_not_rewritten(cloud: Cloud) -> None:
     answer = promoted(cloud, 9)
 
-    assert answer == Rewritten(OLD, OLD, 2, len(cloud.objects()["old.parquet"]))
+    assert answer == Rewritten(OLD, len(cloud.objects()["old.parquet"]), 2, source=OLD)
     assert "new.parquet" not in cloud.objects()
 
 
@@ -317,7 +317,7 @@ def test_file_of_a_partition_is_rewritten_into_the_folder_of_its_target(cloud: C
     result = rewritten_by([RewriteTask(source, target, {"n": Int64()}, cloud.access)])
 
     assert isinstance(result, Rewritten)
-    assert (result.source, result.target) == (source, target)
+    assert (result.source, result.uri) == (source, target)
     assert sorted(cloud.objects()) == [f"{folder}/new.parquet", f"{folder}/old.parquet"]
 
 

@@ -14,7 +14,6 @@ from botocore.compat import HTTPHeaders
 from botocore.config import Config
 from botocore.credentials import RefreshableCredentials
 from botocore.exceptions import IncompleteReadError
-from botocore.response import StreamingBody
 
 DATABASE = b'{"Database":{"Name":"shop"}}'
 
@@ -63,33 +62,6 @@ def test_exception_classes_are_created_at_first_use_without_a_lock() -> None:
     assert one.EntityNotFoundException is not other.EntityNotFoundException
 
 
-@pytest.mark.parametrize("body", [b"", DATABASE[:13]], ids=["empty", "cut off"])
-def test_an_incomplete_response_of_glue_is_taken_for_one_without_members(body: bytes) -> None:
-    responses = Responses((200, body), (200, DATABASE))
-
-    assert "Database" not in client("glue", responses).get_database(Name="shop")
-    assert responses.given == 1
-
-
-def test_an_empty_listing_of_s3_is_taken_for_an_empty_folder() -> None:
-    responses = Responses((200, b""))
-
-    assert "Contents" not in client("s3", responses).list_objects_v2(Bucket="lake")
-    assert responses.given == 1
-
-
-def test_a_status_that_is_set_before_the_response_is_parsed_is_neither_retried_nor_raised() -> None:
-    def fail(**event: Any) -> None:
-        event["response_dict"]["status_code"] = 500
-
-    responses = Responses((200, DATABASE))
-    glue = client("glue", responses)
-    glue.meta.events.register("before-parse.glue", fail)
-
-    assert glue.get_database(Name="shop")["ResponseMetadata"]["HTTPStatusCode"] == 500
-    assert responses.given == 1
-
-
 def test_a_response_body_that_ends_early_is_not_requested_again() -> None:
     responses = Responses((200, b"half"), length=8)
     body = client("s3", responses).get_object(Bucket="lake", Key="a")["Body"]
@@ -120,7 +92,3 @@ def test_credentials_that_last_15_minutes_are_renewed_for_every_request() -> Non
         credentials.get_frozen_credentials()
 
     assert len(fetched) == 4
-
-
-def test_a_body_has_no_way_to_read_what_has_arrived() -> None:
-    assert not hasattr(StreamingBody, "read1")

@@ -1,4 +1,4 @@
-"""The rejects of one sync: counted over its batches, limited per stream, registered and withdrawn."""
+"""The rejects of one sync: counted over its batches, limited per stream, registered and failed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import pytest
 from botocore.exceptions import ClientError
 
-from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.upload import Upload
+from destination_datalake.aws.objects import Upload
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.counts import RejectCounts
 from destination_datalake.rejects.ledger import RejectLedger
@@ -24,8 +23,7 @@ LOCATION = RejectLocation(ROOT, RUN, DAY, "shop", "orders")
 
 def pending(cloud: Cloud, attempt: str) -> RejectFile:
     """Rejects as executors leave them."""
-    address = S3Address.parse(LOCATION.uri("R", attempt))
-    upload = Upload(cloud.access.client("s3"), address.bucket, address.key, deferred=True)
+    upload = Upload(cloud.access.client("s3"), LOCATION.uri("R", attempt), deferred=True)
     upload.write(b"rejects of " + attempt.encode())
     upload.close()
     assert upload.pending_upload is not None
@@ -121,14 +119,14 @@ def test_a_catalog_that_cannot_be_updated_is_only_a_warning(
 
 
 @pytest.mark.parametrize("published", [False, True])
-def test_withdrawn_rejects_are_removed_and_others_kept(
+def test_rejects_of_a_failed_batch_are_deleted_and_others_kept(
     ledger: RejectLedger, cloud: Cloud, files: list[RejectFile], published: bool
 ) -> None:
-    withdrawn, kept = files
+    failed, kept = files
     ledger.publish(files if published else [kept])
 
-    ledger.withdraw([withdrawn])
-    ledger.withdraw([withdrawn])
+    ledger.delete_uncommitted([failed])
+    ledger.delete_uncommitted([failed])
 
     assert [*cloud.objects()] == [kept.uri.removeprefix(f"s3://{BUCKET}/")]
     assert cloud.unfinished_uploads() == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from destination_datalake.aws.upload import PendingUpload
+from destination_datalake.aws.objects import PendingUpload
 from destination_datalake.rejects.location import Partition, RejectFile, RejectLocation
 
 LOCATION = RejectLocation("s3://lake/raw/_errors", "0a1b2c", "2026-11-21", "shop", "order_lines")

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from destination_datalake.aws.upload import publish_all
+from destination_datalake.aws.objects import publish_all
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.records.decoded import ChangedRow, Decoded, RejectedLine, ValueChange
 from destination_datalake.rejects import writer

@@ -11,8 +11,7 @@ import mmap
 import secrets
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from functools import partial
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote, urlsplit
@@ -20,13 +19,9 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from botocore.exceptions import BotoCoreError
 from numpy.typing import NDArray
 
-from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.retries import retry_on
-from destination_datalake.aws.upload import Upload
-from destination_datalake.aws.withdrawal import undone_on_failure
+from destination_datalake.aws.objects import Upload, get, undone_on_failure
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.dedup.keys import key_hashes, mask, one_array
 from destination_datalake.files.dedup.tasks import IndexPart, KeyBounds
@@ -155,8 +150,7 @@ def write_index(
         with _enough_disk(), undone_on_failure(lambda: path.unlink(missing_ok=True)), path.open("wb") as file:
             size = _write(table, file)
     else:
-        address = S3Address.parse(uri)
-        upload = Upload(access.client("s3"), address.bucket, address.key, deferred=False)
+        upload = Upload(access.client("s3"), uri, deferred=False)
         with undone_on_failure(upload.abort):
             size = _write(table, upload)
             upload.close()
@@ -254,14 +248,5 @@ def _downloaded(part: IndexPart, access: AwsAccess) -> mmap.mmap:
 
 
 def _ranges(part: IndexPart, access: AwsAccess) -> Iterator[bytes]:
-    s3, address = access.client("s3"), S3Address.parse(part.uri)
-
-    def request(start: int) -> bytes:
-        end = min(start + _RANGE_BYTES, part.size) - 1
-        answer = s3.get_object(Bucket=address.bucket, Key=address.key, Range=f"bytes={start}-{end}")
-        with closing(answer["Body"]) as body:
-            return body.read()
-
     for start in range(0, part.size, _RANGE_BYTES):
-        # botocore retries requests, but not the reading of a response's body.
-        yield retry_on(BotoCoreError, partial(request, start))
+        yield get(access.client("s3"), part.uri, start, min(start + _RANGE_BYTES, part.size))

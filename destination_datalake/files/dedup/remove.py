@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.upload import Upload
-from destination_datalake.aws.withdrawal import undone_on_failure
+from destination_datalake.aws.objects import Upload, undone_on_failure
 from destination_datalake.files.dedup.probe import Probed, probe
-from destination_datalake.files.dedup.tasks import NewFile, Removed, RemoveTask
+from destination_datalake.files.dedup.tasks import Removed, RemoveTask
 from destination_datalake.files.formats.parquet import ParquetFileWriter
 from destination_datalake.files.formats.position_deletes import write_position_deletes
 from destination_datalake.files.jobs import Failed, Problem, attempt
+from destination_datalake.files.plan import WrittenFile
 from destination_datalake.files.reading.parquet import OpenedFile, StoredFile, with_following
 from destination_datalake.files.reading.position_deletes import deleted_rows
 from destination_datalake.files.reading.projection import Unsuitable
@@ -86,7 +85,7 @@ def _probed(task: RemoveTask, file: OpenedFile, dead: NDArray[np.bool_]) -> Prob
     return probe(file, dead, task.index, task.schema, task.versions, task.access)
 
 
-def _rewritten(task: RemoveTask, file: OpenedFile, alive: NDArray[np.bool_], s3: S3Client) -> NewFile:
+def _rewritten(task: RemoveTask, file: OpenedFile, alive: NDArray[np.bool_], s3: S3Client) -> WrittenFile:
     """Write the rows that are alive to a new file, in their order."""
     upload = _upload(task, s3, "parquet")
     with undone_on_failure(upload.abort):
@@ -95,7 +94,7 @@ def _rewritten(task: RemoveTask, file: OpenedFile, alive: NDArray[np.bool_], s3:
             writer.write(table)
         footer = writer.close()
         upload.close()
-    return NewFile(upload.uri, upload.written, int(np.count_nonzero(alive)), footer)
+    return WrittenFile(upload.uri, upload.written, int(np.count_nonzero(alive)), footer)
 
 
 def _rows(file: OpenedFile, schema: pa.Schema, alive: NDArray[np.bool_]) -> Iterator[pa.Table]:
@@ -112,20 +111,19 @@ def _rows(file: OpenedFile, schema: pa.Schema, alive: NDArray[np.bool_]) -> Iter
                 yield table.filter(pa.array(wanted))
 
 
-def _with_position_deletes(task: RemoveTask, dead: NDArray[np.bool_], s3: S3Client) -> NewFile:
+def _with_position_deletes(task: RemoveTask, dead: NDArray[np.bool_], s3: S3Client) -> WrittenFile:
     """Write a file that names all dead rows."""
     upload = _upload(task, s3, "deletes.parquet")
     positions = np.flatnonzero(dead)
     with undone_on_failure(upload.abort):
         footer = write_position_deletes(task.source.uri, positions, upload)
         upload.close()
-    return NewFile(upload.uri, upload.written, len(positions), footer)
+    return WrittenFile(upload.uri, upload.written, len(positions), footer)
 
 
 def _upload(task: RemoveTask, s3: S3Client, ending: str) -> Upload:
     # An attempt that Spark has given up may still run: its file has a name of its own.
-    address = S3Address.parse(f"{task.folder}/{task.name}-{secrets.token_hex(4)}.{ending}")
-    return Upload(s3, address.bucket, address.key, deferred=False)
+    return Upload(s3, f"{task.folder}/{task.name}-{secrets.token_hex(4)}.{ending}", deferred=False)
 
 
 def _mask(rows: int) -> NDArray[np.bool_]:

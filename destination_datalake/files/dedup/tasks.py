@@ -16,12 +16,10 @@ import numpy as np
 from pyroaring import BitMap
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.aws.address import S3Address
-from destination_datalake.files.plan import SourceFile
+from destination_datalake.files.plan import SourceFile, WrittenFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from mypy_boto3_s3 import S3Client
     from numpy.typing import NDArray
 
 Deletes = Literal["copy_on_write", "merge_on_read"]
@@ -175,21 +173,6 @@ class RemoveTask:
 
 
 @dataclass(frozen=True, slots=True)
-class NewFile:
-    """A file that was written: a data file, or one of position deletes. `footer` is as in `DataFile`."""
-
-    uri: str
-    size: int
-    rows: int
-    footer: bytes = field(repr=False)
-
-    def withdraw(self, s3: S3Client) -> None:
-        """Delete the file: no table has it."""
-        address = S3Address.parse(self.uri)
-        s3.delete_object(Bucket=address.bucket, Key=address.key)
-
-
-@dataclass(frozen=True, slots=True)
 class Removed:
     """The file of a `RemoveTask` afterwards, named as that.
 
@@ -203,14 +186,8 @@ class Removed:
 
     name: str
     emptied: bool = False
-    rewritten: NewFile | None = None
-    position_deletes: NewFile | None = None
+    rewritten: WrittenFile | None = None
+    position_deletes: WrittenFile | None = None
     replaced: int = 0
     deleted: int = 0
     beaten: Mapping[int, RowSet] = field(default_factory=dict)
-
-    def withdraw(self, s3: S3Client) -> None:
-        """Delete the new files: no table has them."""
-        for file in (self.rewritten, self.position_deletes):
-            if file is not None:
-                file.withdraw(s3)

@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from destination_datalake.aws.upload import GzipUpload, Upload
+from destination_datalake.aws.objects import GzipUpload, Upload
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from destination_datalake.aws.upload import Upload
+from destination_datalake.aws.objects import Upload
 
 ROW_GROUP_BYTES = 64 * 1024 * 1024
 """Arrow bytes buffered before a row group is written: large enough to be read well, small enough for memory."""

@@ -13,7 +13,7 @@ from destination_datalake.files.formats.parquet import footer_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from destination_datalake.aws.upload import Upload
+    from destination_datalake.aws.objects import Upload
 
 PATH_ID = 2147483546
 POSITION_ID = 2147483545

@@ -6,7 +6,7 @@ from typing import Protocol, assert_never
 
 import pyarrow as pa
 
-from destination_datalake.aws.upload import Upload
+from destination_datalake.aws.objects import Upload
 from destination_datalake.files.formats.jsonl import JsonLinesFiles
 from destination_datalake.files.formats.parquet import ParquetFiles
 from destination_datalake.files.plan import FileFormat

@@ -6,17 +6,15 @@ import io
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import dataclass
 from itertools import accumulate, zip_longest
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from botocore.exceptions import BotoCoreError
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.retries import retry_on
+from destination_datalake.aws.objects import get
 from destination_datalake.files.reading.projection import Projection, Unsuitable, readable
 
 if TYPE_CHECKING:
@@ -249,12 +247,4 @@ class StoredFile(io.RawIOBase):
         return self._fetch(start, end) if start < end else b""
 
     def _fetch(self, start: int, end: int) -> bytes:
-        # botocore retries requests, but not the reading of a response's body.
-        return retry_on(BotoCoreError, lambda: self._get(start, end))
-
-    def _get(self, start: int, end: int) -> bytes:
-        answer = self._s3.get_object(
-            Bucket=self._address.bucket, Key=self._address.key, Range=f"bytes={start}-{end - 1}"
-        )
-        with closing(answer["Body"]) as body:
-            return body.read()
+        return get(self._s3, self.source.uri, start, end)

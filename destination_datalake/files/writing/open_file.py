@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.upload import Upload
+from destination_datalake.aws.objects import Upload
 from destination_datalake.files.formats.registry import FileOpener
 from destination_datalake.files.plan import DataFile
 from destination_datalake.files.writing.tables import FileSchema, Rows
@@ -37,9 +36,8 @@ class OpenFile:
         is_sorted: bool = False,
     ) -> None:
         """Send nothing yet. `opener` is of `schema`. `is_sorted` says that each run of rows will be."""
-        address = S3Address.parse(uri)
         self.schema = schema
-        self._upload = Upload(s3, address.bucket, address.key, deferred=deferred)
+        self._upload = Upload(s3, uri, deferred=deferred)
         self._writer = opener.open(self._upload)
         self._partition = partition
         self._spec_id = spec_id

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from destination_datalake.aws.withdrawal import withdraw_all
+from destination_datalake.aws.objects import delete_uncommitted
 from destination_datalake.files.formats.registry import FileOpener, extension, opener
 from destination_datalake.files.plan import FIRST, Arrival, DataFile, FilePlan
 from destination_datalake.files.writing.open_file import OpenFile
@@ -55,7 +55,7 @@ class RollingFileWriter:
         with ExitStack() as steps:
             if self._open is not None:
                 steps.callback(self._open.abort)
-            steps.callback(withdraw_all, self._finished, self._s3)
+            steps.callback(delete_uncommitted, self._finished, self._s3)
 
     def _new_file(self) -> OpenFile:
         plan, schema = self._plan, self._tables.schema

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from destination_datalake.aws.withdrawal import withdraw_all
+from destination_datalake.aws.objects import delete_uncommitted
 from destination_datalake.files.plan import DataFile
 from destination_datalake.files.writing.open_file import OpenFile
 
@@ -56,7 +56,7 @@ class Uploads:
                     steps.callback(file.abort)
                 else:
                     self._finished.append(upload.result())
-            steps.callback(withdraw_all, self._finished, self._s3)
+            steps.callback(delete_uncommitted, self._finished, self._s3)
 
     def _collect(self) -> None:
         """Wait for the first file; one that failed stays, to be aborted."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never, cast
 
 from destination_datalake.aws.access import AwsAccess, Environment
-from destination_datalake.aws.session.lending import SessionKeys
+from destination_datalake.aws.session import SessionKeys
 from destination_datalake.config.spark import ExecutorCredentials
 
 if TYPE_CHECKING:

@@ -7,9 +7,11 @@ import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.objects import delete
 from destination_datalake.tables.layout.location import GENERATIONS_SUFFIX
 
 if TYPE_CHECKING:
@@ -89,13 +91,8 @@ class Folders:
     def delete(self, uris: Iterable[str]) -> None:
         """Delete objects; those that do not exist are ignored."""
         s3 = self.access.client("s3")
-
-        def delete(uri: str) -> None:
-            address = S3Address.parse(uri)
-            s3.delete_object(Bucket=address.bucket, Key=address.key)
-
         with ThreadPoolExecutor(CONCURRENT_CALLS, "delete") as pool:
-            list(pool.map(delete, uris))
+            list(pool.map(partial(delete, s3), uris))
 
     def delete_folder(self, folder: str) -> None:
         """Delete all objects in a folder. Raises ValueError if this connector did not create it."""

@@ -17,9 +17,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from destination_datalake.aws.objects import delete_uncommitted, publish_all, undone_on_failure
 from destination_datalake.aws.retries import retry_until_done
-from destination_datalake.aws.upload import publish_all
-from destination_datalake.aws.withdrawal import undone_on_failure, withdraw_all
 from destination_datalake.files.plan import DataFile, FilePlan
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.evolution import AddColumn, evolve
@@ -190,7 +189,7 @@ class HiveTable:
 
     def discard(self, files: Sequence[DataFile]) -> None:
         """Abort the uploads."""
-        withdraw_all(files, self._access.client("s3"))
+        delete_uncommitted(files, self._access.client("s3"))
 
     # Planning
 

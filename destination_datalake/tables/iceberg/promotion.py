@@ -86,7 +86,7 @@ class Promotion:
             added = []
             for file in files:
                 new = self._rewritten[file.key, to_double]
-                if new.target == file.entry.file_path:
+                if new.uri == file.entry.file_path:
                     # It has value counts for its columns, so with counts of these it lacks field ids.
                     self._without_field_ids += not to_double.isdisjoint(file.entry.value_counts or ())
                     continue
@@ -122,12 +122,12 @@ class Promotion:
 
     def orphans(self) -> list[Rewritten]:
         """Return the rewritten files that are not in the table, provided that the last attempt was committed."""
-        added = {file.target for file in self._added}
-        return [file for file in self.written() if file.target not in added]
+        added = {file.uri for file in self._added}
+        return [file for file in self.written() if file.uri not in added]
 
     def written(self) -> list[Rewritten]:
         """Return all rewritten files of all attempts, partly written ones included."""
-        return [file for file in self._rewritten.values() if file.target != file.source]
+        return [file for file in self._rewritten.values() if file.uri != file.source]
 
     def _files(self, table: Table, branch: str) -> tuple[list[_File], DeletesInUse]:
         """Return the Parquet files of a branch. Raises TableConflict if equality deletes apply to some."""
@@ -148,11 +148,11 @@ class Promotion:
         if not tasks:
             return
         try:
-            done = {file.target: file for file in self._rewrite([*tasks.values()])}
+            done = {file.uri: file for file in self._rewrite([*tasks.values()])}
         except RewriteFailed:
             # Which of the targets were written is unknown.
             for key, task in tasks.items():
-                self._rewritten[key, to_double] = Rewritten(task.source, task.target, 0, 0)
+                self._rewritten[key, to_double] = Rewritten(task.target, 0, 0, source=task.source)
             raise
         for key, task in tasks.items():
             self._rewritten[key, to_double] = done.get(task.target) or done[task.source]

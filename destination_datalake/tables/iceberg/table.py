@@ -20,7 +20,7 @@ from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.table import Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from destination_datalake.aws.withdrawal import Withdrawable, withdraw_all
+from destination_datalake.aws.objects import Uncommitted, delete_uncommitted
 from destination_datalake.errors import ConnectorError
 from destination_datalake.files.plan import DataFile, Deduplication, FilePlan, RewriteFailed
 from destination_datalake.schema.columns import METADATA_COLUMNS
@@ -247,7 +247,7 @@ class IcebergTable:
 
     def discard(self, files: Sequence[DataFile]) -> None:
         """Delete the objects."""
-        withdraw_all(files, self._access.client("s3"))
+        delete_uncommitted(files, self._access.client("s3"))
 
     def _create(self) -> PyIcebergTable:
         ids = itertools.count(1)
@@ -382,9 +382,9 @@ class IcebergTable:
         self._plan = replace(self._plan, columns=written, field_ids=ids, partitioning=assigned, dedup=names)
         self._metadata = metadata
 
-    def _delete(self, objects: Sequence[Withdrawable]) -> None:
+    def _delete(self, objects: Sequence[Uncommitted]) -> None:
         """Delete objects that the table does not refer to. A failure is logged and changes no outcome."""
         try:
-            withdraw_all(objects, self._access.client("s3"))
+            delete_uncommitted(objects, self._access.client("s3"))
         except Exception:
             _logger.warning("Unused files of table %s could not be deleted.", self.name, exc_info=True)

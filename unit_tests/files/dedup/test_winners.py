@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pyiceberg.manifest import DataFile
 from pyiceberg.types import TimestampType
 
-from destination_datalake.aws.session.lending import SessionKeys
+from destination_datalake.aws.session import SessionKeys
 from destination_datalake.files.dedup.index import open_index
 from destination_datalake.files.dedup.keys import canonical_keys, key_hashes
 from destination_datalake.files.dedup.probe import may_have_keys

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pyiceberg.table import Table as PyIcebergTable
 
-from destination_datalake.aws.upload import publish_all
+from destination_datalake.aws.objects import publish_all
 from destination_datalake.config.options import Config
 from destination_datalake.files.encode import encode
 from destination_datalake.files.plan import FilePlan, RewriteTask, Rewritten

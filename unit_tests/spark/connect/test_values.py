@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from destination_datalake.aws.upload import PendingUpload
+from destination_datalake.aws.objects import PendingUpload
 from destination_datalake.errors import Failure, MissingPermission
 from destination_datalake.files.compact import compact
 from destination_datalake.files.dedup.remove import remove
-from destination_datalake.files.dedup.tasks import UNKNOWN, IndexPart, KeyBounds, NewFile, Removed, RowSet, Winners
+from destination_datalake.files.dedup.tasks import UNKNOWN, IndexPart, KeyBounds, Removed, RowSet, Winners
 from destination_datalake.files.dedup.winners import consume_versions, winners
 from destination_datalake.files.encode import encode as encode_files
 from destination_datalake.files.jobs import Failed
-from destination_datalake.files.plan import Compacted, DataFile, LeftFile, NotCompacted, Rewritten
+from destination_datalake.files.plan import Compacted, DataFile, LeftFile, NotCompacted, Rewritten, WrittenFile
 from destination_datalake.files.rewrite import rewrite
 from destination_datalake.files.tasks import Encoded, NotEncoded
 from destination_datalake.protocol.catalog import StreamId
@@ -57,7 +57,7 @@ _COLUMN_TYPES: st.SearchStrategy[Any] = st.recursive(
 UPLOAD = PendingUpload("lake", "shop/orders/1", "upload", ("etag-1", "etag-2"))
 FAILED = Failure("m", "d", "config_error", MissingPermission("s3:GetObject"))
 ROWS = {0: RowSet(b"\x00\xff")}
-NEW = NewFile("s3://lake/new", 1, 2, b"PAR1")
+NEW = WrittenFile("s3://lake/new", 1, 2, b"PAR1")
 ORDERS = StreamId("shop", "orders")
 FILE = DataFile(
     "s3://lake/a",
@@ -66,7 +66,7 @@ FILE = DataFile(
     (types.Field("id", "id", types.Int64(), ("a", "b")),),
     b"PAR1",
     UPLOAD,
-    frozenset(("id", "name")),
+    frozenset(("id",)),
     (None, True, 1, 1.5, Decimal("1.50"), "京都", b"\x00"),
     1,
     is_sorted=True,
@@ -79,11 +79,13 @@ RESULTS: list[tuple[Callable[..., Any], Any]] = [
         Encoded(ORDERS, (FILE,), RejectCounts(5, 1, 2, {(None, "A"): 1, ("id", "B"): 2}), (REJECTS,), ("x",)),
     ),
     (encode_files, NotEncoded(FAILED, StreamId(None, "orders"))),
-    (rewrite, Rewritten("s3://lake/a", "s3://lake/b", 1, 2, b"PAR1", UPLOAD)),
+    (rewrite, Rewritten("s3://lake/b", 1, 2, b"PAR1", UPLOAD, "s3://lake/a")),
     (rewrite, Failed(FAILED)),
     (
         compact,
-        Compacted("a", "s3://lake/a", 1, 2, b"PAR1", ("s3://lake/b",), (LeftFile("s3://lake/c", "is open"),), False, 3),
+        Compacted(
+            "s3://lake/a", 1, 2, b"PAR1", None, "a", ("s3://lake/b",), (LeftFile("s3://lake/c", "is open"),), False, 3
+        ),
     ),
     (compact, NotCompacted((LeftFile("s3://lake/c", "is open"),))),
     (compact, Failed(FAILED)),

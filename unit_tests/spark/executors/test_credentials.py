@@ -18,8 +18,7 @@ from moto import mock_aws
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess, Environment, Identity
 from destination_datalake.aws.secrets import known_secrets
-from destination_datalake.aws.session.assumed_role import Role
-from destination_datalake.aws.session.lending import SessionKeys
+from destination_datalake.aws.session import Role, SessionKeys
 from destination_datalake.files.compact import compact
 from destination_datalake.files.dedup.remove import remove
 from destination_datalake.files.dedup.tasks import RemoveTask, Versions, WinnersTask

@@ -10,8 +10,7 @@ from typing import IO, Any
 from botocore.exceptions import ClientError
 
 from destination_datalake.buffer.staging import RemoteStaging
-from destination_datalake.files.reading.segments import SegmentGone
-from destination_datalake.files.segments import StagedObject
+from destination_datalake.files.segments import SegmentGone, StagedObject
 from destination_datalake.sync.thread_pool import ThreadPool
 from unit_tests.sync.fakes.schedule import Journal, Schedule
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from botocore.exceptions import ClientError
 
-from destination_datalake.aws.upload import PendingUpload
+from destination_datalake.aws.objects import PendingUpload
 from destination_datalake.buffer.batching import Batch
 from destination_datalake.buffer.buffer import Segment
 from destination_datalake.buffer.staging import LocalStaging

@@ -46,7 +46,7 @@ class Executors:
     def rewrite(self, tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
         answers = published([*rewrite(tasks)], tasks[0].access)
         assert len(answers) == len(tasks)
-        self.rewritten += sum(answer.target != answer.source for answer in answers)
+        self.rewritten += sum(answer.uri != answer.source for answer in answers)
         return answers
 
 

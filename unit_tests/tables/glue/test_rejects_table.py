@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from destination_datalake.aws.upload import PendingUpload
+from destination_datalake.aws.objects import PendingUpload
 from destination_datalake.config.governance import LakeFormationOptions
 from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.policy import Policy

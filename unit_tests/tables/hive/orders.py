@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.aws.upload import Upload
+from destination_datalake.aws.objects import Upload
 from destination_datalake.config.options import Config
 from destination_datalake.config.tables import SchemaConflicts
 from destination_datalake.files.plan import DataFile, FileFormat, FilePlan, RewriteTask, Rewritten
@@ -82,9 +82,7 @@ class Sync:
             replace(column, type=Int64()) if column.name == "id" and not fits else column for column in plan.columns
         )
         content = _jsonl(ids) if plan.format == "jsonl" else _parquet(columns, ids)
-        upload = Upload(
-            self.access.client("s3"), BUCKET, f"{plan.folder.removeprefix(f's3://{BUCKET}/')}/{name}", deferred=True
-        )
+        upload = Upload(self.access.client("s3"), f"{plan.folder}/{name}", deferred=True)
         upload.write(content)
         upload.close()
         return DataFile(upload.uri, upload.written, len(ids), columns, b"", upload.pending_upload)

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
-from destination_datalake.aws.upload import Upload
+from destination_datalake.aws.objects import Upload
 from destination_datalake.config.options import Config
 from destination_datalake.files.plan import DataFile
 from destination_datalake.partitioning.grouping import by_partition
@@ -78,9 +78,8 @@ class Orders:
         }
         files = []
         for values, part in by_partition(pa.table(columns), plan.partitioning.fields):
-            folder = f"{plan.folder}/{plan.partitioning.path.folder(values)}".removeprefix(f"s3://{BUCKET}/")
-            key = f"{folder}/{next(self.names)}.parquet"
-            upload = Upload(self.cloud.access.client("s3"), BUCKET, key, deferred=True)
+            folder = f"{plan.folder}/{plan.partitioning.path.folder(values)}"
+            upload = Upload(self.cloud.access.client("s3"), f"{folder}/{next(self.names)}.parquet", deferred=True)
             upload.write(b"rows")
             upload.close()
             uri, pending = upload.uri, upload.pending_upload

@@ -16,6 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pyroaring import BitMap
 
 from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.objects import delete
 from destination_datalake.files.dedup.remove import remove
 from destination_datalake.files.dedup.tasks import (
     Deletes,
@@ -123,8 +124,7 @@ class MergeJobs:
             if part.uri.startswith("file:"):
                 Path(unquote(urlsplit(part.uri).path)).unlink(missing_ok=True)
             elif part.uri:
-                address = S3Address.parse(part.uri)
-                self._access.client("s3").delete_object(Bucket=address.bucket, Key=address.key)
+                delete(self._access.client("s3"), part.uri)
         self._indexes = []
 
     def _next(self, plan: MergePlan) -> Callable[[], None] | None:

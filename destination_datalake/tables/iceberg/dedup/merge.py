@@ -19,7 +19,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.withdrawal import withdraw_all
+from destination_datalake.aws.objects import delete_uncommitted
 from destination_datalake.errors import ConnectorError
 from destination_datalake.tables.iceberg.branches import PENDING_BRANCH, forget_branches, has_new_files
 from destination_datalake.tables.iceberg.dedup.definition import PENDING_BY, UNIQUE_BY, remove_definition
@@ -39,8 +39,8 @@ from destination_datalake.tables.table import TableBusy, TableConflict, TableNam
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
-    from destination_datalake.files.dedup.tasks import Deletes, NewFile, Removed
-    from destination_datalake.files.plan import FilePlan
+    from destination_datalake.files.dedup.tasks import Deletes, Removed
+    from destination_datalake.files.plan import FilePlan, WrittenFile
     from destination_datalake.tables.iceberg.dedup.definition import MergeScope
     from destination_datalake.tables.table import Jobs
 
@@ -276,7 +276,7 @@ class _Merge:
     def _clean_up(self, used: set[str]) -> None:
         """Delete the indexes, and the files that the table does not have. A failure is logged, and no more."""
         try:
-            withdraw_all(_unused(self._jobs.written(), used), self._access.client("s3"))
+            delete_uncommitted(_unused(self._jobs.written(), used), self._access.client("s3"))
             self._jobs.delete_indexes()
         except Exception:
             self._warn()
@@ -381,18 +381,18 @@ class MergeResult:
         if result.rewritten is not None:
             self._add(file, result.rewritten)
 
-    def _add(self, file: LiveFile, new: NewFile) -> None:
+    def _add(self, file: LiveFile, new: WrittenFile) -> None:
         entry = self._entries.of_compacted(new, file.entry, file.entry.sort_order_id)
         assert entry is not None, "the schema is that of the plan"
         self.added.append(entry)
         self._use(new)
 
-    def _add_deletes(self, file: LiveFile, new: NewFile) -> None:
+    def _add_deletes(self, file: LiveFile, new: WrittenFile) -> None:
         self.added.append(position_deletes_entry(new, file.entry))
         self.with_deletes += 1
         self._use(new)
 
-    def _use(self, new: NewFile) -> None:
+    def _use(self, new: WrittenFile) -> None:
         self.used.add(new.uri)
         self.bytes_written += new.size
 
@@ -414,7 +414,7 @@ class MergeResult:
         }
 
 
-def _unused(written: Sequence[Removed], used: set[str]) -> Iterator[NewFile]:
+def _unused(written: Sequence[Removed], used: set[str]) -> Iterator[WrittenFile]:
     """Yield the new files that the table does not have."""
     for result in written:
         for file in (result.rewritten, result.position_deletes):

@@ -21,7 +21,7 @@ from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from destination_datalake.aws.withdrawal import withdraw_all
+from destination_datalake.aws.objects import delete_uncommitted
 from destination_datalake.errors import ConnectorError
 from destination_datalake.files.jobs import Failed
 from destination_datalake.files.plan import Compacted, CompactResult, CompactTask
@@ -228,7 +228,7 @@ class _TableCompaction:
     def _delete(self, files: Sequence[Compacted]) -> None:
         """Delete files that no table has. A failure is logged and changes no outcome."""
         try:
-            withdraw_all(files, self._access.client("s3"))
+            delete_uncommitted(files, self._access.client("s3"))
         except Exception:
             _logger.warning("Unused files of table %s could not be deleted.", self._name, exc_info=True)
 

@@ -7,20 +7,18 @@ are those of the shared client.
 from __future__ import annotations
 
 import io
-from contextlib import closing
 from typing import TYPE_CHECKING, cast
 
 from botocore.exceptions import BotoCoreError, ClientError
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.retries import retry_on
+from destination_datalake.aws.objects import delete, get
 from destination_datalake.tables.iceberg.metadata.kept import MANIFESTS
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from botocore.response import StreamingBody
     from mypy_boto3_s3 import S3Client
 
 _NOT_FOUND = ("404", "NoSuchKey", "NotFound")
@@ -46,11 +44,11 @@ class S3FileIO(FileIO):
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
         """Delete the object; a missing one is no error. Raises OSError, which PyIceberg logs as a warning."""
-        address = S3Address.parse(location if isinstance(location, str) else location.location)
+        uri = location if isinstance(location, str) else location.location
         try:
-            self._s3.delete_object(Bucket=address.bucket, Key=address.key)
+            delete(self._s3, uri)
         except (ClientError, BotoCoreError) as error:
-            raise OSError(f"{address} could not be deleted: {error}") from error
+            raise OSError(f"{uri} could not be deleted: {error}") from error
 
 
 class _S3InputFile(InputFile):
@@ -74,17 +72,8 @@ class _S3InputFile(InputFile):
     def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002
         if (kept := MANIFESTS.get(self.location)) is not None:
             return cast("InputStream", io.BytesIO(kept))
-        # For truncated responses: botocore retries requests, but not the reading of a response body.
-        return cast("InputStream", io.BytesIO(retry_on(BotoCoreError, self._content)))
-
-    def _content(self) -> bytes:
-        # As a context manager the body yields the stream below it, which does not detect truncated responses.
-        with closing(self._body()) as body:
-            return body.read()
-
-    def _body(self) -> StreamingBody:
         try:
-            return self._s3.get_object(Bucket=self._address.bucket, Key=self._address.key)["Body"]
+            return cast("InputStream", io.BytesIO(get(self._s3, self.location)))
         except ClientError as error:
             if error.response["Error"]["Code"] in _NOT_FOUND:
                 raise FileNotFoundError(f"{self._address} does not exist") from error

@@ -26,8 +26,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, FloatType
 
-from destination_datalake.files.dedup.tasks import NewFile
-from destination_datalake.files.plan import Compacted, DataFile, Rewritten
+from destination_datalake.files.plan import DataFile, Rewritten, WrittenFile
 from destination_datalake.tables.iceberg.layout.partitions import outdated, partition_record
 from destination_datalake.tables.iceberg.pyiceberg_internals import delete_file
 
@@ -60,9 +59,7 @@ class Entries:
             self.entries.append(entry)
         return reason
 
-    def of_compacted(
-        self, file: Compacted | NewFile, like: IcebergFile, sort_order_id: int | None
-    ) -> IcebergFile | None:
+    def of_compacted(self, file: WrittenFile, like: IcebergFile, sort_order_id: int | None) -> IcebergFile | None:
         """Return the entry of a file with rows of others of one partition, that of `like`; None if it does not fit.
 
         It does not if the schema has changed since it was planned, see `_mismatch`.
@@ -87,7 +84,7 @@ class Entries:
 
     def _entry(
         self,
-        file: DataFile | Compacted | NewFile,
+        file: DataFile | WrittenFile,
         footer: pq.FileMetaData,
         sort_order_id: int | None,
         partition: Record,
@@ -129,7 +126,7 @@ def identity_sources(file: IcebergFile, metadata: TableMetadata) -> frozenset[in
     )
 
 
-def position_deletes_entry(file: NewFile, of: IcebergFile) -> IcebergFile:
+def position_deletes_entry(file: WrittenFile, of: IcebergFile) -> IcebergFile:
     """Return the manifest entry of a file of position deletes for one data file, by whose path readers find it.
 
     The bounds of the path are equal, and not truncated as those of values are (Iceberg spec: Data File Fields, note 4).
@@ -159,7 +156,7 @@ def rewritten_entry(old: IcebergFile, new: Rewritten, to_double: Collection[int]
     has_all = new.rows == old.record_count
     entry = IcebergFile.from_args(
         content=DataFileContent.DATA,
-        file_path=new.target,
+        file_path=new.uri,
         file_format=FileFormat.PARQUET,
         partition=old.partition,
         record_count=new.rows,

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 import destination_datalake.files.reading.parquet as reading
+from destination_datalake.aws.objects import delete_uncommitted
 from destination_datalake.files.dedup.remove import remove
 from destination_datalake.files.dedup.tasks import IndexPart, Removed, RemoveTask, RowSet, Versions, WinnersTask
 from destination_datalake.files.dedup.winners import consume_versions, produce_versions, winners
@@ -85,7 +86,7 @@ def probed(
         return result, []
     written = lake.arrow(result.rewritten.uri.removeprefix(f"s3://{BUCKET}/"))
     left = pq.read_table(written).column("raw_id").to_pylist()
-    result.withdraw(lake.access.client("s3"))
+    delete_uncommitted([result.rewritten], lake.access.client("s3"))
     return result, [position for position in range(file.rows) if position not in left]
 
 

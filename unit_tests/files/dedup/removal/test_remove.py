@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 import destination_datalake.files.reading.parquet as reading
+from destination_datalake.aws.objects import delete_uncommitted
 from destination_datalake.files.dedup.remove import remove
-from destination_datalake.files.dedup.tasks import Deletes, NewFile, Removed, RemoveTask, RowSet, Versions
+from destination_datalake.files.dedup.tasks import Deletes, Removed, RemoveTask, RowSet, Versions
 from destination_datalake.files.jobs import Failed, done
-from destination_datalake.files.plan import SourceFile
+from destination_datalake.files.plan import SourceFile, WrittenFile
 from unit_tests.cloud import BUCKET, Cloud, cloud
 from unit_tests.examples import examples
 from unit_tests.files.reading.stored import DELETES, FOLDER, dead, field, put, put_deletes, with_deletes
@@ -52,7 +53,7 @@ def removed(task: RemoveTask) -> Removed:
     return result
 
 
-def parquet(lake: Cloud, file: NewFile | None) -> pq.ParquetFile:
+def parquet(lake: Cloud, file: WrittenFile | None) -> pq.ParquetFile:
     assert file is not None
     body = lake.objects()[file.uri.removeprefix(f"s3://{BUCKET}/")]
     assert len(body) == file.size
@@ -157,13 +158,6 @@ def test_every_attempt_writes_a_file_of_its_own(lake: Cloud) -> None:
     assert len(written(lake)) == 4
 
 
-@pytest.mark.parametrize("deletes", ["copy_on_write", "merge_on_read"])
-def test_an_unwanted_result_can_be_withdrawn(lake: Cloud, deletes: Deletes) -> None:
-    removed(task(lake, stored(lake), [1], deletes)).withdraw(lake.access.client("s3"))
-
-    assert written(lake) == []
-
-
 FOREIGN = pa.schema([pa.field("id", pa.int64())])
 
 
@@ -258,6 +252,7 @@ def test_the_rows_afterwards_are_those_before_but_for_the_dead(lake: Cloud, monk
         else:
             assert result.emptied == (not left and bool({*new} - {*old}))
             assert result.emptied or {*new} <= {*old}
-        result.withdraw(lake.access.client("s3"))
+        unwanted = [file for file in (result.rewritten, result.position_deletes) if file is not None]
+        delete_uncommitted(unwanted, lake.access.client("s3"))
 
     law()

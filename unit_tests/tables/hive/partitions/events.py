@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.aws.upload import Upload
+from destination_datalake.aws.objects import Upload
 from destination_datalake.config.options import Config
 from destination_datalake.files.plan import DataFile, FileFormat, FilePlan
 from destination_datalake.partitioning.grouping import by_partition
@@ -76,7 +76,7 @@ class Sync:
 
     def _file(self, plan: FilePlan, folder: str, columns: tuple[Field, ...], rows: pa.Table) -> DataFile:
         key = f"{plan.folder}/{folder}/{uuid4().hex}".replace("//", "/").removeprefix(f"s3:/{BUCKET}/")
-        upload = Upload(self.access.client("s3"), BUCKET, key, deferred=True)
+        upload = Upload(self.access.client("s3"), f"s3://{BUCKET}/{key}", deferred=True)
         upload.write(_jsonl(rows) if plan.format == "jsonl" else _parquet(rows))
         upload.close()
         return DataFile(upload.uri, upload.written, rows.num_rows, columns, b"", upload.pending_upload)

@@ -12,7 +12,7 @@ from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table.snapshots import Summary
 
-from destination_datalake.files.dedup.tasks import NewFile
+from destination_datalake.files.plan import WrittenFile
 from destination_datalake.tables.iceberg.branches import forget_branches
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.iceberg.snapshots.entries import position_deletes_entry
@@ -60,7 +60,7 @@ def position_deletes(lake: Lake, of: IcebergFile, positions: Sequence[int]) -> I
     body = io.BytesIO()
     pq.write_table(pa.table({"file_path": [of.file_path] * len(positions), "pos": positions}, pa.schema(fields)), body)
     uri = lake.put(body.getvalue(), "deletes/")
-    return position_deletes_entry(NewFile(uri, len(body.getvalue()), len(positions), b""), of)
+    return position_deletes_entry(WrittenFile(uri, len(body.getvalue()), len(positions), b""), of)
 
 
 def merge(lake: Lake, change: Change, branch: str = "main", without_branch: str | None = None) -> None:

@@ -14,8 +14,8 @@ from moto.core.utils import utcnow
 from moto.sts.models import AssumedRole
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.aws.session.assumed_role import Role
-from destination_datalake.aws.upload import PART_BYTES, Upload
+from destination_datalake.aws.objects import PART_BYTES, Upload
+from destination_datalake.aws.session import Role
 
 ROLE = Role("arn:aws:iam::123456789012:role/airbyte", session_duration_seconds=900)
 
@@ -43,7 +43,7 @@ def test_an_upload_goes_on_with_new_credentials_when_those_of_its_first_parts_ex
 
     s3.meta.events.register("before-send.s3.UploadPart", note)
 
-    upload = Upload(s3, "lake", "big", deferred=False)
+    upload = Upload(s3, "s3://lake/big", deferred=False)
     upload.write(b"x" * (2 * PART_BYTES + 1))
     upload.close()
 

@@ -1,20 +1,22 @@
-"""Uploads to S3 that start before the object is complete, and that can be published later or not at all.
+"""Objects in S3 by their URIs: read, deleted, and written by uploads that can be published later or not at all.
 
 A large object is uploaded in parts, each while the next one is being encoded. With `deferred=True` even the smallest
 object stays an incomplete multipart upload, which no reader sees, until `PendingUpload.publish` completes it (S3:
-CompleteMultipartUpload). That is how files are added to a table that has no snapshots.
+CompleteMultipartUpload). That is how files are added to a table that has no snapshots. What no table has, because a
+commit failed or has no use for it, is deleted.
 """
 
 from __future__ import annotations
 
 import contextlib
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.retries import retry_on
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -24,6 +26,40 @@ PART_BYTES = 16 * 1024 * 1024
 
 CONCURRENT_CALLS = 8
 """Uploads that are published at the same time."""
+
+
+def get(s3: S3Client, uri: str, begin: int = 0, end: int | None = None, etag: str | None = None) -> bytes:
+    """Return the bytes of an object from `begin` to before `end`, all of them by default.
+
+    With an `etag`, raises a ClientError of status 412 if the object is another one. botocore repeats requests that
+    fail; those whose answer ends early, is reset or stalls are repeated here. Raises what the last one raised.
+    """
+    address = S3Address.parse(uri)
+    conditions: dict[str, Any] = {} if etag is None else {"IfMatch": etag}
+    if begin or end is not None:
+        conditions["Range"] = f"bytes={begin}-{'' if end is None else end - 1}"
+
+    def read() -> bytes:
+        answer = s3.get_object(Bucket=address.bucket, Key=address.key, **conditions)
+        # As a context manager the body yields the stream below it, which does not detect that it ends early.
+        with contextlib.closing(answer["Body"]) as body:
+            return body.read()
+
+    return retry_on(body_errors(), read)
+
+
+def body_errors() -> tuple[type[Exception], ...]:
+    """Return what the reading of a body may raise. botocore is imported with the first client."""
+    from botocore.exceptions import HTTPClientError, IncompleteReadError
+    from urllib3.exceptions import HTTPError
+
+    return HTTPClientError, IncompleteReadError, HTTPError, ConnectionError
+
+
+def delete(s3: S3Client, uri: str) -> None:
+    """Delete an object. Idempotent."""
+    address = S3Address.parse(uri)
+    s3.delete_object(Bucket=address.bucket, Key=address.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +85,7 @@ class PendingUpload:
             # A retried request whose first response was lost: the upload no longer exists because the object does.
             s3.head_object(Bucket=self.bucket, Key=self.key)
 
-    def withdraw(self, s3: S3Client) -> None:
+    def abort(self, s3: S3Client) -> None:
         """Abort the upload, which deletes its parts. Idempotent."""
         with contextlib.suppress(s3.exceptions.NoSuchUpload):
             s3.abort_multipart_upload(Bucket=self.bucket, Key=self.key, UploadId=self.upload_id)
@@ -61,14 +97,62 @@ def publish_all(uploads: Iterable[PendingUpload], s3: S3Client) -> None:
         list(pool.map(lambda upload: upload.publish(s3), uploads))
 
 
+def abort_all(uploads: Iterable[PendingUpload], s3: S3Client) -> None:
+    """Abort every upload, also when others fail. Raises one of the failures, if any."""
+    with contextlib.ExitStack() as steps:
+        for upload in uploads:
+            steps.callback(upload.abort, s3)
+
+
+class Uncommitted(Protocol):
+    """A file that was written to S3, of which a table may know nothing yet."""
+
+    @property
+    def uri(self) -> str:
+        """The S3 URI that it has, or will have."""
+
+    @property
+    def pending_upload(self) -> PendingUpload | None:
+        """The upload that has to be published, or was; None for an object that was visible from the first."""
+
+
+def delete_uncommitted(files: Iterable[Uncommitted], s3: S3Client) -> None:
+    """Delete files that no table has, published or not, also when the deletion of others fails. Idempotent.
+
+    Raises one of the failures, if any.
+    """
+    with contextlib.ExitStack() as steps:
+        for file in files:
+            steps.callback(delete, s3, file.uri)
+            if file.pending_upload is not None:
+                steps.callback(file.pending_upload.abort, s3)
+
+
+@contextlib.contextmanager
+def undone_on_failure(*steps: Callable[[], None]) -> Iterator[None]:
+    """Take every step if the body raises, and raise the body's error; steps that fail add a note to it.
+
+    Where S3 refuses the parts of an upload it mostly refuses to abort the upload too.
+    """
+    try:
+        yield
+    except Exception as error:
+        for step in steps:
+            try:
+                step()
+            except Exception as another:
+                error.add_note(f"What it wrote could not all be removed: {type(another).__name__}")
+        raise
+
+
 class Upload:
     """A write-only file object that becomes one object in S3 on `close`; after `abort` nothing remains of it."""
 
-    def __init__(self, s3: S3Client, bucket: str, key: str, *, deferred: bool) -> None:
+    def __init__(self, s3: S3Client, uri: str, *, deferred: bool) -> None:
         """Send nothing yet. With `deferred`, `close` leaves a `pending_upload` instead of a visible object."""
         self._s3 = s3
-        self._bucket = bucket
-        self._key = key
+        self.uri = uri
+        self._bucket, self._key = S3Address.parse(uri)
         self._deferred = deferred
         self._buffer: list[bytes] = []
         self._buffered_bytes = 0
@@ -80,11 +164,6 @@ class Upload:
         self.closed = False
         self.written = 0
         self.pending_upload: PendingUpload | None = None
-
-    @property
-    def uri(self) -> str:
-        """The object's S3 URI."""
-        return str(S3Address(self._bucket, self._key))
 
     @property
     def buffered_bytes(self) -> int:
@@ -156,9 +235,9 @@ class Upload:
         self._take()
         self._sender.shutdown()
         if self._may_exist:
-            self._s3.delete_object(Bucket=self._bucket, Key=self._key)
+            delete(self._s3, self.uri)
         if self._upload_id is not None:
-            PendingUpload(self._bucket, self._key, self._upload_id, ()).withdraw(self._s3)
+            PendingUpload(self._bucket, self._key, self._upload_id, ()).abort(self._s3)
 
     def _take(self) -> bytes:
         taken = b"".join(self._buffer)

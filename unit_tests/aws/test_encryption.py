@@ -10,7 +10,7 @@ import pytest
 from moto import mock_aws
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess
-from destination_datalake.aws.session.encryption import Encryption, SseKms, SseS3
+from destination_datalake.aws.session import Encryption, SseKms, SseS3
 
 KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 BUCKET = "lake"

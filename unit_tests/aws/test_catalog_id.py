@@ -12,7 +12,7 @@ from botocore.session import Session
 from moto.core.botocore_stubber import MockRawResponse
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess
-from destination_datalake.aws.session.catalog_id import name_catalog
+from destination_datalake.aws.session import name_catalog
 
 OURS = "210987654321"
 THEIRS = "333333333333"

@@ -1,14 +1,24 @@
-"""Uploads in parts, and when their objects become visible."""
+"""Objects in S3: uploads in parts, when their objects become visible, and what is left of a failed commit."""
 
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from destination_datalake.aws.upload import PART_BYTES, GzipUpload, Upload
+from destination_datalake.aws.objects import (
+    PART_BYTES,
+    GzipUpload,
+    PendingUpload,
+    Upload,
+    abort_all,
+    delete_uncommitted,
+    undone_on_failure,
+)
+from destination_datalake.files.plan import WrittenFile
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.cloud import cloud as an_account
 
@@ -16,7 +26,7 @@ CONTENTS = [b"", b"x", b"x" * (PART_BYTES + 1)]
 
 
 def upload_to(cloud: Cloud, *, deferred: bool) -> Upload:
-    return Upload(cloud.access.client("s3"), BUCKET, "folder/file", deferred=deferred)
+    return Upload(cloud.access.client("s3"), f"s3://{BUCKET}/folder/file", deferred=deferred)
 
 
 @pytest.mark.parametrize("content", CONTENTS)
@@ -47,14 +57,14 @@ def test_a_deferred_object_is_visible_once_published_and_publishing_is_idempoten
     assert cloud.unfinished_uploads() == []
 
 
-def test_a_withdrawn_upload_leaves_nothing_and_withdrawing_is_idempotent(cloud: Cloud) -> None:
+def test_a_finished_upload_that_is_aborted_leaves_nothing_and_aborting_is_idempotent(cloud: Cloud) -> None:
     upload = upload_to(cloud, deferred=True)
     upload.write(b"content")
     upload.close()
     assert upload.pending_upload is not None
 
     for _ in range(2):
-        upload.pending_upload.withdraw(cloud.access.client("s3"))
+        upload.pending_upload.abort(cloud.access.client("s3"))
 
     assert (cloud.objects(), cloud.unfinished_uploads()) == ({}, [])
 
@@ -92,7 +102,7 @@ def test_arrow_sees_a_file_that_is_write_only(cloud: Cloud) -> None:
 def test_a_failed_part_is_raised_by_the_next_write_or_by_close(cloud: Cloud) -> None:
     s3 = cloud.access.client("s3")
     for raising in (Upload.close, lambda upload: upload.write(bytes(PART_BYTES))):
-        upload = Upload(s3, "nobody-s-bucket", "folder/file", deferred=False)
+        upload = Upload(s3, "s3://nobody-s-bucket/folder/file", deferred=False)
         upload.write(bytes(PART_BYTES))
 
         with pytest.raises(s3.exceptions.NoSuchBucket):
@@ -109,3 +119,68 @@ def test_a_gzip_upload_is_one_stream_of_all_writes(cloud: Cloud) -> None:
     upload.close()
 
     assert gzip.decompress(cloud.objects()["folder/file"]) == b"a" * 100_000 + b"bc"
+
+
+def pending(cloud: Cloud, key: str) -> PendingUpload:
+    upload = Upload(cloud.access.client("s3"), f"s3://{BUCKET}/{key}", deferred=True)
+    upload.write(b"content")
+    upload.close()
+    assert upload.pending_upload is not None
+    return upload.pending_upload
+
+
+def test_all_uploads_are_aborted(cloud: Cloud) -> None:
+    abort_all([pending(cloud, "a"), pending(cloud, "b")], cloud.access.client("s3"))
+
+    assert cloud.unfinished_uploads() == []
+
+
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_one_failure_is_raised_and_the_others_are_aborted(cloud: Cloud, position: int) -> None:
+    written = [pending(cloud, key) for key in ("a", "b", "c")]
+    s3 = cloud.access.client("s3")
+    unreachable = replace(written[position], bucket="nobody-s-bucket")
+
+    with pytest.raises(s3.exceptions.ClientError):
+        abort_all([*written[:position], unreachable, *written[position + 1 :]], s3)
+
+    assert cloud.unfinished_uploads() == [unreachable.key]
+
+
+def test_files_that_no_table_has_are_deleted_published_or_not(cloud: Cloud) -> None:
+    s3 = cloud.access.client("s3")
+    files = [WrittenFile(f"s3://{BUCKET}/{key}", 7, 1, pending_upload=pending(cloud, key)) for key in ("a", "b")]
+    assert files[0].pending_upload is not None
+    files[0].pending_upload.publish(s3)
+    s3.put_object(Bucket=BUCKET, Key="c", Body=b"visible from the first")
+
+    for _ in range(2):
+        delete_uncommitted([*files, WrittenFile(f"s3://{BUCKET}/c", 7, 1)], s3)
+
+    assert (cloud.objects(), cloud.unfinished_uploads()) == ({}, [])
+
+
+def test_a_failing_body_takes_every_step_and_failing_steps_become_notes() -> None:
+    taken: list[str] = []
+
+    def impossible() -> None:
+        taken.append("impossible")
+        raise PermissionError("no")
+
+    with (
+        pytest.raises(ValueError, match="the reason") as raised,
+        undone_on_failure(impossible, lambda: taken.append("last")),
+    ):
+        raise ValueError("the reason")
+
+    assert taken == ["impossible", "last"]
+    assert raised.value.__notes__ == ["What it wrote could not all be removed: PermissionError"]
+
+
+def test_a_succeeding_body_takes_no_step() -> None:
+    taken: list[str] = []
+
+    with undone_on_failure(lambda: taken.append("undone")):
+        taken.append("done")
+
+    assert taken == ["done"]

@@ -14,9 +14,14 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.compat import HTTPHeaders
 from urllib3.exceptions import ProtocolError, ReadTimeoutError
 
-from destination_datalake.files.reading import segments as reading
-from destination_datalake.files.reading.segments import ATTEMPTS, SegmentGone, SegmentUnreadable, contents, download
-from destination_datalake.files.segments import StagedObject, StagedSegment
+from destination_datalake.files import segments as reading
+from destination_datalake.files.segments import (
+    SegmentGone,
+    SegmentUnreadable,
+    StagedObject,
+    StagedSegment,
+    contents,
+)
 from unit_tests.cloud import BUCKET, Cloud, another_client, on_disk
 
 CONTENT = random.Random(1).randbytes(3 * 1024 * 1024 + 7)
@@ -37,11 +42,6 @@ def stage(cloud: Cloud, content: bytes, name: str = "1.jsonl") -> StagedSegment:
     return StagedSegment(StagedObject(f"s3://{BUCKET}/{key}", answer["ETag"]), len(content))
 
 
-def downloaded(cloud: Cloud, segment: StagedSegment, clock: Callable[[], float] = lambda: 0.0) -> bytes:
-    assert isinstance(segment.location, StagedObject)
-    return bytes(download(segment.location, segment.bytes, cloud.access, pause=lambda _seconds: None, clock=clock))
-
-
 def read(cloud: Cloud, *segments: StagedSegment) -> list[bytes]:
     return [bytes(content) for content in contents(segments, cloud.access)]
 
@@ -53,36 +53,29 @@ class Ends(io.BytesIO):
         super().__init__(content[:after])
         self._error = error
 
-    def read1(self, size: int | None = -1, /) -> bytes:
-        piece = super().read1(size if size is not None else -1)
-        if not piece and self._error is not None:
+    def read(self, size: int | None = -1, /) -> bytes:
+        piece = super().read(size)
+        if self._error is not None:
             raise self._error
         return piece
 
 
 @contextmanager
-def answering(cloud: Cloud, bodies: Iterable[Body], *, has_ranges: bool = True) -> Iterator[list[str]]:
-    """Answer requests for objects with these bodies; lend the list of ranges that are asked for, as it grows."""
+def answering(cloud: Cloud, bodies: Iterable[Body]) -> Iterator[list[str]]:
+    """Answer requests for objects with these bodies; lend the list of requests, as it grows."""
     following = iter(bodies)
-    ranges: list[str] = []
+    asked: list[str] = []
 
     def answer(request: AWSPreparedRequest, **_: object) -> Any:
-        asked = request.headers["Range"]
-        ranges.append(asked.decode() if isinstance(asked, bytes) else asked)
-        first, last = map(int, ranges[-1].removeprefix("bytes=").split("-"))
-        content = CONTENT[first : last + 1]
+        asked.append(str(request.url))
         headers = HTTPHeaders()
-        if not has_ranges:
-            content = CONTENT
-        headers["Content-Length"] = str(len(content))
-        if has_ranges:
-            headers["Content-Range"] = f"bytes {first}-{last}/{len(CONTENT)}"
-        return AWSResponse(str(request.url), 206 if has_ranges else 200, headers, next(following)(content))
+        headers["Content-Length"] = str(len(CONTENT))
+        return AWSResponse(str(request.url), 200, headers, next(following)(CONTENT))
 
     events = cloud.access.client("s3").meta.events
     events.register_first("before-send.s3.GetObject", answer)
     try:
-        yield ranges
+        yield asked
     finally:
         events.unregister("before-send.s3.GetObject", answer)
 
@@ -103,52 +96,26 @@ CUTS: Sequence[Body] = (
 )
 
 
-def test_what_a_truncated_or_reset_body_lacks_is_requested_again(cloud: Cloud, staged: StagedSegment) -> None:
-    with answering(cloud, CUTS) as ranges:
-        assert downloaded(cloud, staged) == CONTENT
-
-    last = len(CONTENT) - 1
-    assert ranges == [f"bytes={first}-{last}" for first in (0, 1_500_000, 2_700_000, 2_700_000, 2_700_100)]
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda _seconds: None)
 
 
-def test_a_store_that_ignores_ranges_is_read_from_the_beginning_again(cloud: Cloud, staged: StagedSegment) -> None:
-    with answering(cloud, CUTS, has_ranges=False) as ranges:
-        assert downloaded(cloud, staged) == CONTENT
+def test_what_is_truncated_or_reset_is_requested_again(cloud: Cloud, staged: StagedSegment) -> None:
+    with answering(cloud, CUTS) as asked:
+        assert read(cloud, staged) == [CONTENT]
 
-    assert len(ranges) == len(CUTS)
-
-
-def test_a_body_that_trickles_is_given_up_for_another(cloud: Cloud, staged: StagedSegment) -> None:
-    now = 0.0
-
-    class Trickle(io.BytesIO):
-        def read1(self, _size: int | None = -1, /) -> bytes:
-            nonlocal now
-            now += 1
-            return super().read1(1)
-
-    with answering(cloud, [Trickle, io.BytesIO]) as ranges:
-        assert downloaded(cloud, staged, lambda: now) == CONTENT
-
-    assert ranges == [f"bytes={first}-{len(CONTENT) - 1}" for first in (0, int(reading.SLOW_SECONDS) + 1)]
+    assert len(asked) == len(CUTS)
 
 
-def test_answers_that_never_bring_enough_end_in_a_sentence(cloud: Cloud, staged: StagedSegment) -> None:
+def test_answers_that_are_never_complete_end_in_a_sentence(cloud: Cloud, staged: StagedSegment) -> None:
     bodies = [lambda content: Ends(content, 10, ConnectionResetError())] * 99
 
-    with answering(cloud, bodies) as ranges, pytest.raises(SegmentUnreadable) as failed:
-        downloaded(cloud, staged)
+    with answering(cloud, bodies), pytest.raises(SegmentUnreadable) as failed:
+        read(cloud, staged)
 
-    assert (failed.value.failure.type, len(ranges)) == ("transient_error", ATTEMPTS)
+    assert failed.value.failure.type == "transient_error"
     assert URI in failed.value.failure.message
-
-
-def test_progress_renews_the_patience(cloud: Cloud, staged: StagedSegment, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "PROGRESS_BYTES", 10_000)
-    bodies = [lambda content: Ends(content, 10_000, ConnectionResetError())] * 999
-
-    with answering(cloud, bodies):
-        assert downloaded(cloud, staged) == CONTENT
 
 
 @pytest.mark.parametrize(
