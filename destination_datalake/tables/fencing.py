@@ -1,8 +1,8 @@
-"""Which sync may overwrite a table, adopt a pending overwrite, or rewrite the table's files.
+"""Which sync may write to a Hive table, and which may overwrite an Iceberg table or adopt a pending overwrite.
 
 Fencing tokens decide between syncs at the same time. A sync that begins takes the token over from its present holder,
 which is fenced: it finds another token at its next step and stops. A token is removed when its work is done. Appends
-need none.
+to Iceberg tables need none.
 
 The generations of overwrites decide between syncs one after the other: one that is older than the table's, or whose
 acknowledged rows are gone, is refused.
@@ -37,8 +37,8 @@ class Fenced(TableConflict):
         super().__init__(
             f"Table {table}: another sync of the stream has taken over this table since this sync began, so this one "
             "stops here. What it acknowledged is in the table if the other sync appends or is of the same generation; "
-            "an overwrite of another generation takes its place, and a retry of this sync is then refused. Let only "
-            "one connection at a time overwrite the table."
+            "an overwrite of another generation takes its place, and a retry of this sync, if it overwrites, is then "
+            "refused. Let only one connection at a time overwrite the table, or write to it if it is a Hive table."
         )
 
 

@@ -3,27 +3,31 @@
 A Hive table has no snapshots; readers see the files in its location. So files stay pending multipart uploads until a
 commit completes them, and an overwrite writes to a folder of its own, which publishing makes the table's location.
 
-Several syncs may write to a table concurrently. Its Glue entry, changed only by compare-and-set, orders them: a commit
-completes its files in the folder that they were planned for, and then updates the entry, provided that this folder
-still holds the content. A sync that moves the content to another folder does so by an update, too. If it comes second
-it meets a conflict, and looks for new files before it tries again; if it comes first the commit notices the move.
+One sync at a time writes to a table: the newest, which holds the fencing token. A commit completes its files in the
+folder that they were planned for, and then updates the table's Glue entry by compare-and-set, provided that the token
+is still there and that this folder still holds the content. A sync that takes the token after that finds the files; one
+that took it before fences this sync, which deletes what it could not acknowledge.
+
+Other engines may add files, partitions and columns at any time, and set parameters.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from destination_datalake.aws.objects import delete_uncommitted, publish_all, undone_on_failure
-from destination_datalake.aws.retries import retry_until_done
 from destination_datalake.files.plan import DataFile, FilePlan
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.evolution import AddColumn, evolve
 from destination_datalake.schema.types import Field
 from destination_datalake.tables.aws_datalake import column_naming, inherited_types
+from destination_datalake.tables.fencing import Fenced
+from destination_datalake.tables.glue.creation import create_hive_table
 from destination_datalake.tables.glue.glue_table import GlueTable, TableInput, TableVersion
 from destination_datalake.tables.glue.storage_descriptor import (
     change_columns,
@@ -33,17 +37,12 @@ from destination_datalake.tables.glue.storage_descriptor import (
     known_columns,
     table_location,
 )
-from destination_datalake.tables.hive.cleanup import Cleanup
 from destination_datalake.tables.hive.compatibility import WIDENED_IN_PLACE, incompatibility
-from destination_datalake.tables.hive.content import Content, folders_in_use
+from destination_datalake.tables.hive.content import Content, folders_in_use, generation_parameter, save_commit
 from destination_datalake.tables.hive.folders import Folders, PlannedFolders
-from destination_datalake.tables.hive.parameters import generation_parameter, save_commit
-from destination_datalake.tables.hive.partitions.creation import create_table
-from destination_datalake.tables.hive.partitions.existing import scheme_of
-from destination_datalake.tables.hive.partitions.index import PartitionIndex
-from destination_datalake.tables.hive.partitions.scheme import PartitionScheme, wanted_scheme
-from destination_datalake.tables.hive.partitions.state import mark_behind
-from destination_datalake.tables.hive.widening import Widening
+from destination_datalake.tables.hive.moves import Cleanup, Moves
+from destination_datalake.tables.hive.partition_index import Behind, PartitionIndex, mark_behind, mark_up_to_date
+from destination_datalake.tables.hive.scheme import PartitionScheme, scheme_of, wanted_scheme
 from destination_datalake.tables.hive.write_modes import Append, Overwrite, WriteMode
 from destination_datalake.tables.limits import ColumnLimits
 from destination_datalake.tables.reconcile import reconcile
@@ -67,9 +66,9 @@ class HiveTable:
     _scheme: PartitionScheme | None
     _index: PartitionIndex
     _current: TableInput
-    _widening: Widening
-    _cleanup: Cleanup
     _mode: WriteMode
+    _moves: Moves
+    _cleanup: Cleanup
 
     def __init__(
         self,
@@ -98,6 +97,7 @@ class HiveTable:
         self._glue_table = GlueTable(name, access)
         self._in_place = plan.format in WIDENED_IN_PLACE
         self._commits = itertools.count(1)
+        self._published = self._released = False
         self._planned = PlannedFolders()
 
     def prepare(self) -> None:
@@ -124,10 +124,9 @@ class HiveTable:
         location, generation = table_location(table_input), self._stream.generation
         self._location.accept(self._stream.id, self.name, "Hive", location, created=created)
         self._folders = Folders(self._location.content_root(location), self._access)
-        self._widening = Widening(self._glue_table, self._folders, self._in_place, generation)
         self._index = PartitionIndex(self._glue_table, self._access, self._folders, self._stream.id, self._scheme)
         self._cleanup = Cleanup(self._glue_table, self._folders, table_input, self._index)
-        append = Append(self._glue_table, self._folders, self._index, self._widening, generation, self._sync)
+        append = Append(self.name, self._folders, generation, self._sync)
         new_folder = self._folders.for_table_at(location, generation)
         overwrite = Overwrite(self.name, generation, self._stream.overwrite_generation, self._sync, new_folder)
 
@@ -137,7 +136,9 @@ class HiveTable:
             self._mode.begin(table_input, columns)
             return self._reconciled_content(table_input)
 
-        self._replan(begin, version)
+        with self._successor_told():
+            self._replan(begin, version)
+        self._moves = Moves(self._glue_table, self._folders, self._index, self._mode, self._in_place, generation)
         self._index.warn_of_retyped(self._current, self._columns, self._plan.columns)
 
     def plan(self) -> FilePlan:
@@ -150,15 +151,17 @@ class HiveTable:
         The files become visible one after the other. Reencode if the content has another folder or other types than
         the files were planned for.
         """
-        with undone_on_failure(partial(self._roll_back, files)):
-            self._mode.adopt_pending(rewrite)
+        with self._successor_told(), undone_on_failure(partial(self._roll_back, files)):
+            self._adopt_pending(rewrite)
             self._widen_for(files, rewrite)
             if (mismatch := self._mismatch(files)) is not None:
                 self.discard(files)
                 return Reencode(mismatch)
-            self._register_partitions(self._planned.partitions(files), self._plan.folder)
+            partitions = self._planned.partitions(files)
+            if self._is_visible:
+                self._index.register(self._current, partitions)
             self._complete_uploads(files)
-            if self._record_commit(files):
+            if self._glue_table.update(partial(self._record_commit, commit=self._new_commit(), partitions=partitions)):
                 return Committed()
         self._roll_back(files)
         self._replan()
@@ -173,19 +176,16 @@ class HiveTable:
 
     def publish(self, rewrite: Rewrite) -> None:
         """Let readers see a pending overwrite. The folder that it replaces is deleted by the next sync."""
-        self._mode.adopt_pending(rewrite)
-
-        def publish(table_input: TableInput) -> Sequence[str]:
-            before = table_location(table_input)
-            self._mode.publish(table_input)
-            if table_location(table_input) != before:
-                self._index.project_anew(table_input)
-            self._current = table_input
-            return self._cleanup.mark_dead(table_input)
-
-        dead = self._glue_table.update(publish)
-        self._current = self._index.bring_up_to_date(self._current)
-        self._cleanup.delete(dead)
+        if self._published:
+            return
+        with self._successor_told():
+            self._adopt_pending(rewrite)
+            dead = self._glue_table.update(self._publish)
+            if self._mode.holds(self._current):
+                self._bring_up_to_date()
+                self._cleanup.delete(dead)
+                self._glue_table.update(self._release)
+        self._published = True
 
     def discard(self, files: Sequence[DataFile]) -> None:
         """Abort the uploads."""
@@ -194,13 +194,36 @@ class HiveTable:
     # Planning
 
     def _create(self) -> TableVersion:
-        """Create the table. An overwrite saves its generation when it is published."""
+        """Create the table, unless it exists by now. An overwrite saves its generation when it is published.
+
+        Raises ConfigError if the options mean partitions that the stream cannot have.
+        """
         parameters = self._owner.parameters()
         if not self._stream.overwrites_table:
             parameters |= generation_parameter(self._stream.generation)
         self._databases.ensure(self.name.database)
-        create_table(self.name, self._columns, METADATA_COLUMNS, self._layout, parameters, self._plan, self._access)
+        scheme, location = wanted_scheme(self._layout, self._columns), f"{self._first_folder()}/"
+        if scheme is not None:
+            entry: dict[str, Any] = {"Parameters": parameters, "StorageDescriptor": {"Location": location}}
+            scheme.save(entry)
+            scheme.project(entry, (), anew=True)
+        keys = scheme.glue_keys() if scheme is not None else []
+        columns = (*METADATA_COLUMNS, *self._columns)
+        create_hive_table(self.name, columns, keys, location, parameters, self._plan, self._access)
         return self._glue_table.read_version()
+
+    def _first_folder(self) -> str:
+        """Return an unused folder, so that files of an earlier table of that name do not show in the new one.
+
+        In layouts of other lakes it is the table's own folder if that is unused: keys are then exactly theirs. The
+        first content of an overwrite lies beside it as all later ones do, because a folder of the table's own is never
+        deleted.
+        """
+        folders = Folders(self._location.folder, self._access)
+        appends = not self._stream.overwrites_table
+        if self._layout.config.path_layout != "hive" and appends and folders.is_empty(folders.root):
+            return folders.root
+        return folders.for_new_table(self._stream.generation)
 
     def _reconcile(self, table_input: TableInput) -> tuple[Field, ...]:
         """Add the columns that are missing; return the stream's columns as the table takes them.
@@ -248,7 +271,7 @@ class HiveTable:
 
         content, columns, present, added = self._glue_table.update(reconciled, version)
         self._databases.governance.govern_table(*self.name, present, added, self._glue_table.created)
-        self._current = self._index.bring_up_to_date(self._current)
+        self._bring_up_to_date()
         scheme, max_open = self._scheme, self._layout.config.max_open_partitions
         self._plan = replace(
             self._plan,
@@ -267,9 +290,9 @@ class HiveTable:
             needed = evolve({column.name: column.type for column in needed}, file.columns).columns
         if content.widened(needed) == content:
             return
-        self._widening.widen(self._mode, needed, rewrite)
+        self._moves.widen(needed, rewrite)
         if self._replan().folder != content.folder:
-            self._cleanup.on_left(content.folder)
+            self._cleanup.on_left(content.folder, self._current)
 
     def _mismatch(self, files: Sequence[DataFile]) -> str | None:
         """Return why the files do not fit the present plan; None if they do."""
@@ -281,74 +304,92 @@ class HiveTable:
 
     # Committing
 
-    def _register_partitions(self, partitions: Collection[str], folder: str) -> bool:
-        """Register partitions by their folders if `folder` is what readers see; True if nothing had to be done."""
-        if self._scheme is None or folder != table_location(self._current):
-            return True
-        return self._index.register(self._current, partitions)
+    def _adopt_pending(self, rewrite: Rewrite) -> None:
+        if self._mode.adopts:
+            self._moves.adopt(rewrite)
+            self._mode.adopts = False
+
+    @property
+    def _is_visible(self) -> bool:
+        """Whether readers see the content that the next batch is planned for."""
+        return self._plan.folder == table_location(self._current)
 
     def _complete_uploads(self, files: Sequence[DataFile]) -> None:
         uploads = [file.pending_upload for file in files if file.pending_upload is not None]
         publish_all(uploads, self._access.client("s3"))
 
-    def _record_commit(self, files: Sequence[DataFile]) -> bool:
-        """Record the commit in the Glue entry, provided that the content has all of the files; False if it has not.
-
-        A widening that moves the content meanwhile may have carried all of them along, or only some.
-        """
-        folder, commit, partitions = self._plan.folder, self._new_commit(), self._planned.partitions(files)
-        while True:
-            record = partial(self._record_commit_in, folder=folder, commit=commit, partitions=partitions)
-            found = self._glue_table.update(record)
-            if found == folder:
-                if self._register_partitions(partitions, folder):
-                    return True
-                continue
-            if (
-                found is None
-                or not {self._planned.name(file.uri) for file in files} <= self._folders.files(found).keys()
-            ):
-                return False
-            folder = found
-
-    def _record_commit_in(
-        self, table_input: TableInput, folder: str, commit: str, partitions: Collection[str]
-    ) -> str | None:
-        """Record the commit if the content is in `folder`; return its folder, or None if its types have changed."""
+    def _record_commit(self, table_input: TableInput, commit: str, partitions: Collection[str]) -> bool:
+        """Record the commit in the Glue entry; False if the content is not what the files were planned for any more."""
         self._current, content = table_input, self._mode.content(table_input)
-        if content.folder != folder:
-            return content.folder
-        if folder == self._plan.folder:
-            now = evolve(content.types, self._plan.columns)
-            if now.changes or (now.columns != self._plan.columns and not self._in_place):
-                return None
+        now = evolve(content.types, self._plan.columns)
+        is_changed = bool(now.changes) or (now.columns != self._plan.columns and not self._in_place)
+        if is_changed or content.folder != self._plan.folder:
+            return False
         save_commit(table_input, commit)
-        if folder == table_location(table_input):
+        if self._is_visible:
             self._index.project(table_input, partitions)
-        return folder
+        return True
 
     def _roll_back(self, files: Sequence[DataFile]) -> None:
-        """Abort the uploads and delete completed files, also the copies that a concurrent widening made of them."""
+        """Abort the uploads and delete completed files, also the copies that the next sync has made of them."""
         try:
             self.discard(files)
         finally:
             self._folders.delete(file.uri for file in files)
-            commit = self._new_commit()
-
-            def attempt() -> bool:
-                folders = folders_in_use(self._glue_table.read())
-                self._folders.delete(f"{folder}/{self._planned.name(file.uri)}" for folder in folders for file in files)
-                return self._glue_table.update(partial(_record_deletion, commit=commit, folders=folders))
-
-            retry_until_done(attempt)
+            folders = folders_in_use(self._glue_table.read())
+            self._folders.delete(f"{folder}/{self._planned.name(file.uri)}" for folder in folders for file in files)
 
     def _new_commit(self) -> str:
         return f"{self._sync}-{next(self._commits)}"
 
+    # Publishing
 
-def _record_deletion(table_input: TableInput, commit: str, folders: set[str]) -> bool:
-    """Change the table, so that a widening looks at the folders again; False if other folders are in use by now."""
-    if folders_in_use(table_input) != folders:
-        return False
-    save_commit(table_input, commit)
-    return True
+    def _publish(self, table_input: TableInput) -> Sequence[str]:
+        """Publish what was written; release the token if that is all. Return the folders to be deleted."""
+        before = table_location(table_input)
+        self._mode.publish(table_input)
+        if table_location(table_input) != before:
+            self._index.project_anew(table_input)
+        self._current = table_input
+        if not self._mode.holds(table_input):
+            return ()  # Another sync has taken over all that is left to do, or an answer was lost.
+        dead = self._cleanup.dead(table_input)
+        if not dead and Behind.of(table_input) is None:
+            self._mode.release(table_input)
+        return dead
+
+    def _release(self, table_input: TableInput) -> None:
+        """Release the token. If another sync has taken it, partitions may have been changed after that one has."""
+        if self._mode.holds(table_input):
+            self._mode.release(table_input)
+            self._released = True
+        elif not self._released:
+            mark_behind(table_input)
+
+    # Partitions
+
+    def _bring_up_to_date(self) -> None:
+        """Let the registered partitions follow the content. Raises Fenced."""
+        while (behind := self._index.follow(self._current)) is not None:
+            self._glue_table.update(partial(self._conclude, followed=behind))
+
+    def _conclude(self, table_input: TableInput, followed: Behind) -> None:
+        self._mode.require(table_input)
+        mark_up_to_date(table_input, followed)
+        self._current = table_input
+
+    @contextmanager
+    def _successor_told(self) -> Iterator[None]:
+        """Say in the table that its partitions may be behind, if this sync finds itself fenced.
+
+        Glue changes partitions unconditionally: the last that this sync has changed may be ones that its successor had
+        brought up to date before.
+        """
+        try:
+            yield
+        except Fenced as fenced:
+            try:
+                self._glue_table.update(partial(mark_behind, left=table_location(self._current)))
+            except Exception as another:
+                fenced.add_note(f"Its partitions could not be said to be behind: {type(another).__name__}")
+            raise

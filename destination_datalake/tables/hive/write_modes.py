@@ -1,111 +1,117 @@
-"""Append and overwrite: where a sync's files go, what it takes over from earlier syncs, and what publishing means."""
+"""Append and overwrite: where a sync's files go, what it takes over from earlier syncs, and what publishing means.
+
+One sync at a time writes to a Hive table: the newest. It takes the table's fencing token when it begins, and every
+change of the table's Glue entry requires that it is still there.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
 
 from destination_datalake.protocol.catalog import Stream
 from destination_datalake.schema.glue import glue_type
 from destination_datalake.schema.types import Field
 from destination_datalake.tables.fencing import TOKEN_PROPERTY, Fenced, FencingToken, Overwrites
-from destination_datalake.tables.glue.glue_table import GlueTable, TableInput
+from destination_datalake.tables.glue.glue_table import TableInput
 from destination_datalake.tables.glue.storage_descriptor import table_location
-from destination_datalake.tables.hive.adoption import Adoption
-from destination_datalake.tables.hive.content import Content, WriteTarget, publish_content
-from destination_datalake.tables.hive.folders import Folders
-from destination_datalake.tables.hive.parameters import (
+from destination_datalake.tables.hive.content import (
+    Content,
     FolderState,
     PendingOverwrite,
     list_folder,
     lowest_generation,
     other_folders,
+    publish_content,
     save_lowest_generation,
     save_overwrites,
     unlist_folders,
 )
-from destination_datalake.tables.hive.partitions.index import PartitionIndex
-from destination_datalake.tables.hive.partitions.state import mark_behind
-from destination_datalake.tables.hive.widening import Widening
-from destination_datalake.tables.table import Rewrite, TableName
+from destination_datalake.tables.hive.folders import Folders
+from destination_datalake.tables.hive.partition_index import mark_behind
+from destination_datalake.tables.table import TableName
 
 
-class WriteMode(WriteTarget, Protocol):
+class WriteMode(ABC):
     """What differs between a sync that appends and one that overwrites.
 
     Methods with a `table_input` may be called again with another one, after an optimistic-concurrency conflict or when
     the answer to an update was lost.
     """
 
+    adopts: bool = False
+    """Whether the rows of a pending overwrite, which were acknowledged, must be taken into the content first."""
+
+    def __init__(self, table: TableName, sync: str) -> None:
+        self._table = table
+        self._sync = sync
+        self._token = FencingToken.after({}, sync)
+
+    @abstractmethod
     def begin(self, table_input: TableInput, columns: Sequence[Field]) -> None:
-        """Save in the table's parameters what this sync, which writes `columns`, is about to do."""
+        """Save what this sync, which writes `columns`, is about to do; take the fencing token."""
 
-    def adopt_pending(self, rewrite: Rewrite) -> None:
-        """Adopt the rows of a pending overwrite, if this sync must do that. Raises RewriteFailed."""
+    @abstractmethod
+    def content(self, table_input: TableInput) -> Content:
+        """Return the content that the sync writes to. Raises Fenced if another sync has taken the table over."""
 
+    @abstractmethod
+    def set_content(self, table_input: TableInput, content: Content) -> None:
+        """Replace the content by an equivalent one, and list the folder that is left."""
+
+    @abstractmethod
     def publish(self, table_input: TableInput) -> None:
         """Let readers see what was written, instead of the old content or beside it. Raises Fenced."""
 
+    def require(self, table_input: TableInput) -> None:
+        """Raise Fenced unless this sync holds the fencing token."""
+        self._token.require(table_input["Parameters"], self._table)
 
-class Append:
-    """Writes to the content that readers see. Any number of syncs may append to a table at the same time.
+    def holds(self, table_input: TableInput) -> bool:
+        """Whether this sync holds the fencing token."""
+        return FencingToken.held(table_input["Parameters"]) == self._token
 
-    A sync that appends first adopts the rows of a pending overwrite, because they were acknowledged.
-    """
+    def release(self, table_input: TableInput) -> None:
+        """Remove the fencing token if it is this sync's."""
+        if self.holds(table_input):
+            del table_input["Parameters"][TOKEN_PROPERTY]
 
-    def __init__(
-        self,
-        glue_table: GlueTable,
-        folders: Folders,
-        index: PartitionIndex,
-        widening: Widening,
-        generation: int | None,
-        sync: str,
-    ) -> None:
-        self._glue_table = glue_table
+    def _take(self, table_input: TableInput) -> None:
+        self._token = FencingToken.after(table_input["Parameters"], self._sync)
+        self._token.write_to(table_input["Parameters"])
+
+
+class Append(WriteMode):
+    """Writes to the content that readers see."""
+
+    def __init__(self, table: TableName, folders: Folders, generation: int | None, sync: str) -> None:
+        super().__init__(table, sync)
         self._folders = folders
-        self._index = index
-        self._widening = widening
         self._generation = generation
-        self._sync = sync
-        self._adoption: Adoption | None = None
 
     def begin(self, table_input: TableInput, columns: Sequence[Field]) -> None:  # noqa: ARG002
-        """Save the lowest generation; take the fencing token if a pending overwrite must be adopted."""
-        self._save_lowest_generation(table_input)
-        parameters = table_input["Parameters"]
-        self._adoption = None
-        if PendingOverwrite.load(table_input) is not None or FencingToken.held(parameters) is not None:
-            token = FencingToken.after(parameters, self._sync)
-            self._adoption = Adoption(self._glue_table, self._folders, self._index, self._widening, self, token)
-            token.write_to(parameters)
-
-    def adopt_pending(self, rewrite: Rewrite) -> None:
-        """Adopt the pending overwrite that was found at the beginning, once."""
-        if self._adoption is not None:
-            self._adoption.adopt(rewrite)
-            self._adoption = None
-
-    def content(self, table_input: TableInput) -> Content:
-        """Return the published content."""
-        return Content.published(table_input)
-
-    def set_content(self, table_input: TableInput, content: Content) -> None:
-        """Publish `content`."""
-        publish_content(table_input, content, self._glue_table.name)
-
-    def publish(self, table_input: TableInput) -> None:
-        """Do nothing: readers have seen every commit at once."""
-
-    def _save_lowest_generation(self, table_input: TableInput) -> None:
-        """Take this sync's rows into account, unless other writers have filled the table."""
+        """Take the token; save the lowest generation, unless other writers have filled the table."""
+        self._take(table_input)
+        self.adopts = PendingOverwrite.load(table_input) is not None
         before, own = lowest_generation(table_input), self._generation
         if own is not None and (before is not None or self._folders.is_empty(table_location(table_input))):
             save_lowest_generation(table_input, own if before is None else min(before, own))
 
+    def content(self, table_input: TableInput) -> Content:
+        """Return the published content."""
+        self.require(table_input)
+        return Content.published(table_input)
 
-class Overwrite:
-    """Writes to a folder of its own, which publishing makes the table's location. Holds the table's fencing token.
+    def set_content(self, table_input: TableInput, content: Content) -> None:
+        """Publish `content`."""
+        publish_content(table_input, content, self._table)
+
+    def publish(self, table_input: TableInput) -> None:
+        """Do nothing: readers have seen every commit at once, also those of a sync that is fenced by now."""
+
+
+class Overwrite(WriteMode):
+    """Writes to a folder of its own, which publishing makes the table's location.
 
     `attempt` is the generation by which attempts at the same overwrite recognise each other, None if they cannot;
     `new_folder` is an unused folder for an overwrite that continues no earlier one.
@@ -114,12 +120,10 @@ class Overwrite:
     def __init__(
         self, table: TableName, generation: int | None, attempt: int | None, sync: str, new_folder: str
     ) -> None:
-        self._table = table
+        super().__init__(table, sync)
         self._generation = generation
         self._attempt = attempt
-        self._sync = sync
         self._new_folder = new_folder
-        self._token = FencingToken.after({}, sync)
         self._published = ""
 
     def is_wanted(self, table_input: TableInput, stream: Stream) -> bool:
@@ -129,21 +133,18 @@ class Overwrite:
         return overwrites.overwritten_by(stream, self._table, lowest_generation(table_input), pending=pending)
 
     def begin(self, table_input: TableInput, columns: Sequence[Field]) -> None:
-        """Take the fencing token; continue a pending overwrite of the same attempt, or begin a new one."""
+        """Take the token; continue a pending overwrite of the same attempt, or begin a new one."""
+        self._take(table_input)
         pending = PendingOverwrite.load(table_input)
         removed = [] if pending is None or pending.generation is None else [pending.generation]
         overwrites = Overwrites.of(table_input["Parameters"])
         save_overwrites(table_input, overwrites.begun(self._attempt, [] if self._continues(pending) else removed))
-        self._token = FencingToken.after(table_input["Parameters"], self._sync)
-        if not self._continues(pending):
-            if pending is not None:
-                list_folder(table_input, pending.location, FolderState.DEAD)
-            types = Content.published(table_input).widened(columns).types
-            self._save(table_input, Content(self._new_folder, types), self._generation)
-        self._token.write_to(table_input["Parameters"])
-
-    def adopt_pending(self, rewrite: Rewrite) -> None:
-        """Do nothing: a pending overwrite was continued or discarded at the beginning."""
+        if self._continues(pending):
+            return
+        if pending is not None:
+            list_folder(table_input, pending.location, FolderState.DEAD)
+        types = Content.published(table_input).widened(columns).types
+        self._save(table_input, Content(self._new_folder, types), self._generation)
 
     def content(self, table_input: TableInput) -> Content:
         """Return the content of the pending overwrite."""
@@ -158,7 +159,7 @@ class Overwrite:
         self._save(table_input, content, pending.generation)
 
     def publish(self, table_input: TableInput) -> None:
-        """Make the pending overwrite the published content, and release the fencing token."""
+        """Make the pending overwrite the published content."""
         if self._published and self._published in (table_location(table_input), *other_folders(table_input)):
             return  # An answer was lost: this table has been published already, and perhaps changed by others since.
         pending, content = self._pending(table_input), self.content(table_input)
@@ -166,7 +167,6 @@ class Overwrite:
         publish_content(table_input, content, self._table)
         mark_behind(table_input, replaced=True)
         PendingOverwrite.clear(table_input)
-        table_input["Parameters"].pop(TOKEN_PROPERTY, None)
         save_lowest_generation(table_input, pending.generation)
         save_overwrites(table_input, Overwrites.of(table_input["Parameters"]).published())
 
@@ -177,7 +177,7 @@ class Overwrite:
         return same_attempt or pending.location == self._new_folder
 
     def _pending(self, table_input: TableInput) -> PendingOverwrite:
-        self._token.require(table_input["Parameters"], self._table)
+        self.require(table_input)
         pending = PendingOverwrite.load(table_input)
         if pending is None:
             raise Fenced(self._table)

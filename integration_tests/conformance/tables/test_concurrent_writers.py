@@ -17,6 +17,7 @@ COMPLETE = status("orders", "COMPLETE")
 WIDE = 2**40
 """An id for which the column must become wider."""
 ICEBERG = [kind for kind in TABLE_KINDS if kind.options["table_type"] == "ICEBERG"]
+HIVE = [kind for kind in TABLE_KINDS if kind not in ICEBERG]
 
 
 class OvertakingAws(AwsProxy):
@@ -254,6 +255,26 @@ def test_an_overwrite_that_another_sync_takes_over_stops_and_loses_nothing(
     assert warehouse.ids("orders") == found
 
 
+@pytest.mark.parametrize("table_kind", HIVE, ids=lambda kind: kind.name)
+def test_a_sync_that_appends_to_a_hive_table_stops_once_another_one_writes_to_it(warehouse: Warehouse) -> None:
+    """What it had acknowledged stays, also when the other one makes a column wider; a retry sends the rest."""
+    with warehouse.start(orders(), flush_interval_seconds=1) as older:
+        older.send([order(1), state("orders", 1)])
+        older.wait_for_states(1)
+        warehouse.sync(orders(), [order(WIDE), COMPLETE])
+        older.send([order(2), state("orders", 2), COMPLETE])
+        run = older.close()
+
+    assert run.exit_code == 1
+    (error,) = run.errors
+    assert "another sync of the stream has taken over this table" in error["message"]
+    assert len(run.states) == 1
+    assert warehouse.ids("orders") == [1, WIDE]
+    warehouse.sync(orders(), [order(2), COMPLETE])
+    assert warehouse.ids("orders") == [1, 2, WIDE]
+
+
+@pytest.mark.parametrize("table_kind", ICEBERG, ids=lambda kind: kind.name)
 def test_two_syncs_that_append_and_widen_at_the_same_time_lose_nothing_of_each_other_s(warehouse: Warehouse) -> None:
     """Whichever of them makes a column wider, and however often the table's files move for it."""
     warehouse.sync(orders(), [order(1), COMPLETE])

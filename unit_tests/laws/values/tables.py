@@ -23,7 +23,7 @@ from destination_datalake.rejects.location import RejectLocation
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.names import SNAKE_CASE
 from destination_datalake.schema.types import Field
-from destination_datalake.tables.hive.partitions.scheme import PartitionScheme
+from destination_datalake.tables.hive.scheme import PartitionScheme
 from destination_datalake.tables.hive.table import HiveTable
 from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from destination_datalake.tables.iceberg.table import IcebergTable

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pytest
+
 from destination_datalake.aws.access import AccessKeys, AwsAccess
 from destination_datalake.config.options import Config
 from destination_datalake.files.encode import encode
@@ -25,7 +27,7 @@ from destination_datalake.tables.glue.database import Databases
 from destination_datalake.tables.table import Committed, Table, TableName
 from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from integration_tests.harness.lake import PREFIX, Lake
-from integration_tests.harness.table_kinds import TableKind
+from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
 from unit_tests.cloud import at_the_next_update, on_disk
 from unit_tests.tables.behaviour.promises import PROMISES, Promises
 from unit_tests.tables.jobs import in_process
@@ -220,6 +222,14 @@ class Shop:
 
     def drop(self) -> None:
         self.lake.glue.delete_table(DatabaseName=self.name.database, Name=self.name.table)
+
+
+_SIDE_BY_SIDE = [kind for kind in TABLE_KINDS if PROMISES[kind.name].appends_side_by_side]
+_ONE_AT_A_TIME = [kind for kind in TABLE_KINDS if kind not in _SIDE_BY_SIDE]
+side_by_side = pytest.mark.parametrize("kind", _SIDE_BY_SIDE, indirect=True, ids=lambda kind: kind.name)
+"""Of the table types to which any number of syncs may append at the same time."""
+one_at_a_time = pytest.mark.parametrize("kind", _ONE_AT_A_TIME, indirect=True, ids=lambda kind: kind.name)
+"""Of the table types that one sync at a time writes to: the newest."""
 
 
 def ids(*numbers: int) -> list[Record]:

@@ -11,9 +11,10 @@ from pyiceberg.exceptions import NoSuchTableError
 from destination_datalake.tables.fencing import Fenced
 from destination_datalake.tables.table import Committed, Reencode, TableBusy
 from unit_tests.tables.behaviour import other_engines
-from unit_tests.tables.behaviour.shop import WIDE, Shop, Sync, ids
+from unit_tests.tables.behaviour.shop import WIDE, Shop, Sync, ids, one_at_a_time, side_by_side
 
 
+@side_by_side
 def test_syncs_that_append_do_not_hinder_one_another(shop: Shop) -> None:
     first, second = shop.sync(), shop.sync()
 
@@ -26,6 +27,7 @@ def test_syncs_that_append_do_not_hinder_one_another(shop: Shop) -> None:
     assert shop.ids() == [1, 2, 3]
 
 
+@side_by_side
 def test_two_syncs_may_promote_the_same_column(shop: Shop) -> None:
     first, second = shop.sync(), shop.sync()
     first.commit(*ids(1))
@@ -37,12 +39,37 @@ def test_two_syncs_may_promote_the_same_column(shop: Shop) -> None:
     assert shop.ids() == [1, 2, WIDE, WIDE + 1]
 
 
+@one_at_a_time
+def test_the_newest_sync_continues_and_an_older_one_that_appends_stops(shop: Shop) -> None:
+    """What the older one has acknowledged stays, and so does what it commits when it is retried."""
+    older = shop.sync()
+    older.commit(*ids(1))
+    late = older.encode(*ids(2))
+    newer = shop.sync()
+
+    for _ in range(2):
+        with pytest.raises(Fenced, match="another sync of the stream has taken over this table"):
+            older.table.commit(late, older.executors.rewrite)
+    newer.commit(*ids(3))
+    older.publish()
+    newer.publish()
+    assert shop.ids() == [1, 3]
+    assert shop.fencing_token() is None
+    assert not any(key in late[0].uri for key in shop.objects())
+
+    retried = shop.sync()
+    retried.commit(*ids(2))
+    retried.publish()
+    assert shop.ids() == [1, 2, 3]
+
+
 # --- Compare-and-set: the table changes between plan and commit
 
 each_catalog_call = pytest.mark.parametrize("call", [1, 2, 3])
 """The requests to Glue of a commit that no other writer disturbs."""
 
 
+@side_by_side
 @each_catalog_call
 def test_a_commit_is_retried_on_what_another_sync_has_committed(shop: Shop, call: int) -> None:
     sync, other = shop.sync(), shop.sync()
@@ -101,6 +128,23 @@ def test_what_a_sync_is_to_do_is_decided_again_on_what_another_sync_has_publishe
     assert shop.ids() == [2, 3]
 
 
+@one_at_a_time
+@each_catalog_call
+@pytest.mark.parametrize("number", [2, WIDE], ids=["int", "bigint"])
+def test_a_sync_that_is_taken_over_during_its_commit_is_fenced_and_its_batch_is_not_in_the_table(
+    shop: Shop, call: int, number: int
+) -> None:
+    sync = shop.sync()
+    sync.commit(*ids(1))
+    files = [*sync.encode(*ids(8)), *sync.encode(*ids(9))]
+
+    with shop.before_catalog_call(call, lambda: shop.sync().commit(*ids(number))), pytest.raises(Fenced):
+        sync.table.commit(files, sync.executors.rewrite)
+
+    assert shop.ids() == [1, number]
+
+
+@side_by_side
 @each_catalog_call
 def test_a_batch_is_in_the_table_once_although_another_sync_promotes_its_column_meanwhile(
     shop: Shop, call: int
@@ -174,6 +218,20 @@ def test_a_commit_whose_response_is_lost_is_found_and_not_repeated(shop: Shop, *
     assert shop.ids() == ([2] if overwrite else [1, 2])
 
 
+@one_at_a_time
+def test_a_commit_whose_response_is_lost_is_not_in_the_table_if_another_sync_has_taken_it_over(shop: Shop) -> None:
+    """Whether it is another's token that hides an own commit cannot be told, so it is not acknowledged."""
+    sync = shop.sync()
+    sync.commit(*ids(1))
+
+    shop.at_the_next_update(lambda: shop.sync().commit(*ids(2)), response_lost=True)
+    with pytest.raises(Fenced):
+        sync.commit(*ids(3))
+
+    assert shop.ids() == [1, 2]
+
+
+@side_by_side
 @pytest.mark.parametrize("others", [1, 3])
 def test_a_commit_whose_response_is_lost_is_found_behind_later_commits_of_others(shop: Shop, others: int) -> None:
     sync = shop.sync()
@@ -239,6 +297,7 @@ def test_a_table_that_is_made_again_shows_nothing_of_the_one_that_was_dropped(sh
     assert shop.ids() == [2]
 
 
+@side_by_side
 def test_a_batch_planned_for_a_dropped_table_is_committed_to_the_one_made_since(shop: Shop) -> None:
     late = shop.sync()
     files = late.encode(*ids(1))
@@ -250,6 +309,18 @@ def test_a_batch_planned_for_a_dropped_table_is_committed_to_the_one_made_since(
         late.commit(*ids(1))
 
     assert shop.ids() == [1, 2]
+
+
+@one_at_a_time
+def test_a_sync_that_appends_is_fenced_where_its_table_was_made_again(shop: Shop) -> None:
+    sync = shop.sync()
+    shop.drop()
+    shop.sync().commit(*ids(2))
+
+    with pytest.raises(Fenced):
+        sync.commit(*ids(1))
+
+    assert shop.ids() == [2]
 
 
 def test_an_overwrite_is_fenced_where_its_table_was_made_again(shop: Shop) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from destination_datalake.tables.fencing import Fenced
 from destination_datalake.tables.table import Reencode, TableConflict
-from unit_tests.tables.behaviour.shop import WIDE, Shop, Sync, ids
+from unit_tests.tables.behaviour.shop import WIDE, Shop, Sync, ids, one_at_a_time, side_by_side
 
 
 def published(shop: Shop, generation: int | None, number: int) -> None:
@@ -47,6 +47,7 @@ def test_each_overwrite_replaces_the_one_before(shop: Shop) -> None:
     assert shop.ids() == [3]
 
 
+@side_by_side
 def test_rows_appended_while_an_overwrite_is_under_way_are_replaced(shop: Shop) -> None:
     appending = shop.sync()
     overwriting = shop.sync(2, overwrite=True)
@@ -59,6 +60,7 @@ def test_rows_appended_while_an_overwrite_is_under_way_are_replaced(shop: Shop) 
     assert shop.ids() == [2]
 
 
+@side_by_side
 def test_rows_that_are_committed_after_a_publish_stay(shop: Shop) -> None:
     """Whenever they were encoded."""
     appending = shop.sync()
@@ -184,6 +186,7 @@ def test_an_overwrite_that_was_taken_over_is_fenced_and_leaves_its_rows_to_the_o
     assert not any(key in late[0].uri for key in shop.objects())
 
 
+@side_by_side
 def test_a_sync_that_appends_is_not_fenced_by_an_overwrite(shop: Shop) -> None:
     appending = shop.sync()
     shop.sync(2, overwrite=True).commit(*ids(2))
@@ -192,6 +195,24 @@ def test_a_sync_that_appends_is_not_fenced_by_an_overwrite(shop: Shop) -> None:
     appending.publish()
 
     assert shop.ids() == [1]
+
+
+@one_at_a_time
+def test_an_overwrite_fences_a_sync_that_appends(shop: Shop) -> None:
+    """Also once it is published; readers see what was acknowledged until then."""
+    appending = shop.sync()
+    appending.commit(*ids(1))
+    overwriting = shop.sync(2, overwrite=True)
+    overwriting.commit(*ids(2))
+
+    with pytest.raises(Fenced):
+        appending.commit(*ids(3))
+    assert shop.ids() == [1]
+    overwriting.publish()
+    with pytest.raises(Fenced):
+        appending.commit(*ids(3))
+
+    assert shop.ids() == [2]
 
 
 # --- Generations that are older than the table, or whose rows are gone

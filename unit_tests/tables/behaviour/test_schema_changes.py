@@ -9,7 +9,7 @@ import pytest
 from destination_datalake.schema.names import METADATA_NAMES
 from destination_datalake.tables.table import Committed, Reencode, TableConflict
 from integration_tests.harness.table_kinds import TABLE_KINDS
-from unit_tests.tables.behaviour.shop import WIDE, Shop, ids
+from unit_tests.tables.behaviour.shop import WIDE, Shop, ids, side_by_side
 
 NUMBERS = {"id": {"type": "integer"}, "value": {"type": "integer"}}
 FLOATS = {"id": {"type": "integer"}, "value": {"type": "number"}}
@@ -39,6 +39,7 @@ def test_a_column_is_promoted_before_a_value_would_change(
     assert shop.types() == {"id": "int", "value": promoted_to}
 
 
+@side_by_side
 @promotions
 def test_files_encoded_before_another_sync_promoted_a_column_are_committed_or_encoded_again(
     shop: Shop, schema: dict[str, Any], narrow: float, wide: float, promoted_to: str
@@ -92,6 +93,7 @@ def test_a_column_that_the_stream_no_longer_has_stays(shop: Shop) -> None:
     assert shop.rows() == [{"id": 1, "name": "one"}, {"id": 2, "name": None}]
 
 
+@side_by_side
 def test_syncs_that_append_may_disagree_on_the_columns(shop: Shop) -> None:
     """Two connections write the stream, one with a schema of before a field was added."""
     before = shop.sync()

@@ -144,6 +144,14 @@ def update_glue_table(cloud: Cloud, **changes: Any) -> None:
     cloud.access.client("glue").update_table(DatabaseName="shop", TableInput=table | changes)
 
 
+def set_id_type(cloud: Cloud, type_: str) -> None:
+    """Change the type of the column `id` as other engines do."""
+    storage = glue_table(cloud)["StorageDescriptor"]
+    (id,) = [column for column in storage["Columns"] if column["Name"] == "id"]
+    id["Type"] = type_
+    update_glue_table(cloud, StorageDescriptor=storage)
+
+
 def columns(cloud: Cloud) -> list[tuple[str, str, str | None]]:
     return [
         (each["Name"], each["Type"], each.get("Comment")) for each in glue_table(cloud)["StorageDescriptor"]["Columns"]

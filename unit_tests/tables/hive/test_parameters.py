@@ -6,7 +6,7 @@ import pytest
 
 from destination_datalake.schema.types import Int64, List, String
 from destination_datalake.tables.glue.glue_table import TableInput
-from destination_datalake.tables.hive.parameters import (
+from destination_datalake.tables.hive.content import (
     FolderState,
     PendingOverwrite,
     list_folder,
@@ -69,7 +69,7 @@ def test_types_of_a_pending_overwrite_are_parsed_from_glues_names() -> None:
 def test_folders_are_listed_with_their_states() -> None:
     table = table_input()
 
-    list_folder(table, "s3://lake/a", FolderState.IN_PROGRESS)
+    list_folder(table, "s3://lake/a", FolderState.SUPERSEDED)
     list_folder(table, "s3://lake/b", FolderState.SUPERSEDED)
     list_folder(table, "s3://lake/a", FolderState.DEAD)
 
@@ -77,12 +77,10 @@ def test_folders_are_listed_with_their_states() -> None:
     assert other_folders(table) == {"s3://lake/a": FolderState.DEAD, "s3://lake/b": FolderState.SUPERSEDED}
 
 
-def test_folder_in_progress_is_listed_as_being_written() -> None:
-    table = table_input()
+def test_folder_that_an_earlier_version_listed_as_being_written_is_dead() -> None:
+    table = table_input(**{"airbyte.other-locations": '{"s3://lake/a": "being written"}'})
 
-    list_folder(table, "s3://lake/a", FolderState.IN_PROGRESS)
-
-    assert table["Parameters"]["airbyte.other-locations"] == '{"s3://lake/a": "being written"}'
+    assert other_folders(table) == {"s3://lake/a": FolderState.DEAD}
 
 
 def test_list_without_folders_has_no_parameter() -> None:

@@ -8,6 +8,7 @@ from contextlib import suppress
 import pyarrow.parquet as pq
 import pytest
 
+from destination_datalake.tables.fencing import Fenced
 from destination_datalake.tables.table import Reencode
 from unit_tests.cloud import BUCKET, Cloud, another_client, before
 from unit_tests.tables.hive.orders import (
@@ -17,6 +18,8 @@ from unit_tests.tables.hive.orders import (
     during_rewrite,
     glue_table,
     ids,
+    parquet_of,
+    put,
     rewrite,
     sync,
     update_glue_table,
@@ -24,19 +27,20 @@ from unit_tests.tables.hive.orders import (
 )
 
 
-def test_two_concurrent_widenings_keep_the_rows_of_both_syncs(cloud: Cloud) -> None:
-    first, second = sync(cloud), sync(cloud)
+def test_widening_is_left_to_a_newer_sync_that_widens_meanwhile(cloud: Cloud) -> None:
+    first = sync(cloud)
     first.commit("first-1", 1)
 
-    first.commit("first-2", WIDE, rewrite=during_rewrite(lambda: second.commit("second", WIDE + 1)))
+    with pytest.raises(Fenced):
+        first.commit("first-2", WIDE, rewrite=during_rewrite(lambda: sync(cloud).commit("second", WIDE + 1)))
 
-    assert ids(cloud) == [1, WIDE, WIDE + 1]
+    assert ids(cloud) == [1, WIDE + 1]
 
 
-def test_widening_of_an_empty_table_is_noticed_by_other_syncs(cloud: Cloud) -> None:
-    first, second = sync(cloud), sync(cloud)
+def test_widening_of_an_empty_table_is_noticed_by_batches_that_were_encoded_before(cloud: Cloud) -> None:
+    first = sync(cloud)
     planned = first.encode("first", 1)
-    second.commit("second", WIDE)
+    first.commit("second", WIDE)
 
     assert first.table.commit([planned], rewrite) == Reencode(
         "its columns have other types than the batch was encoded with"
@@ -46,12 +50,13 @@ def test_widening_of_an_empty_table_is_noticed_by_other_syncs(cloud: Cloud) -> N
     assert ids(cloud) == [1, WIDE]
 
 
-def test_files_committed_during_a_widening_are_rewritten_too(cloud: Cloud) -> None:
-    appending, widening = sync(cloud), sync(cloud)
-    appending.commit("before", 1)
+def test_files_that_another_engine_adds_during_a_widening_are_rewritten_too(cloud: Cloud) -> None:
+    widening = sync(cloud)
+    widening.commit("before", 1)
+    theirs = f"{widening.folder.removeprefix(f's3://{BUCKET}/')}/theirs.parquet"
 
-    widening.commit("wide", WIDE, rewrite=during_rewrite(lambda: appending.commit("meanwhile", 2)))
-    appending.commit("after", 3)
+    widening.commit("wide", WIDE, rewrite=during_rewrite(lambda: put(cloud, theirs, parquet_of(2))))
+    widening.commit("after", 3)
 
     assert ids(cloud) == [1, 2, 3, WIDE]
 

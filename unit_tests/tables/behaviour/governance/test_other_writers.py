@@ -7,13 +7,14 @@ import pytest
 from integration_tests.harness.table_kinds import TABLE_KINDS
 from unit_tests.tables.behaviour import other_engines
 from unit_tests.tables.behaviour.governance.watch import EMAIL, GOVERNED, tags, untag, watched
-from unit_tests.tables.behaviour.shop import Shop
+from unit_tests.tables.behaviour.shop import Shop, side_by_side
 
 TAGS = {"database": {"domain": "sales"}, "orders": {"layer": "raw"}, "email": {"pii": "yes"}}
 
 _ICEBERG = [kind for kind in TABLE_KINDS if kind.name == "iceberg"]
 
 
+@side_by_side
 def test_a_table_that_another_writer_drops_and_creates_again_is_governed_again(shop: Shop) -> None:
     sync = shop.sync(schema=EMAIL, **GOVERNED)
     sync.commit({"id": 1, "email": "a@example.org"})

@@ -7,12 +7,14 @@ The next sync, of any mode, brings what a killed one has left to its end.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.files.plan import FileFormat
+from destination_datalake.tables.fencing import Fenced
 from unit_tests.cloud import BUCKET, Cloud, another_client
 from unit_tests.tables.hive.partitions.events import (
     AT,
@@ -23,6 +25,7 @@ from unit_tests.tables.hive.partitions.events import (
     NOTE,
     WIDE,
     Killed,
+    Sync,
     between_calls,
     glue_table,
     ids,
@@ -209,10 +212,9 @@ def test_rows_of_an_overwrite_that_was_never_published_are_adopted_into_their_pa
 
 
 def test_append_during_a_publication_shows_no_row_beside_those_of_the_old_generation(cloud: Cloud) -> None:
-    """Whichever sync sees the new content first takes the old partitions out of the catalog."""
+    """The sync that appends takes the old partitions out of the catalog first."""
     sync(cloud, generation=1).commit((1, JAN), (2, FEB))
     publishing, appending = another_client(), another_client()
-    other = sync(cloud, generation=2, access=appending)
     new = sync(cloud, generation=2, overwrite=True, access=publishing)
     new.commit((11, FEB))
     seen: list[list[int]] = []
@@ -220,13 +222,31 @@ def test_append_during_a_publication_shows_no_row_beside_those_of_the_old_genera
     def append_once(_number: int, call: str) -> None:
         if call == "BatchDeletePartition" and not seen:
             with between_calls(appending, lambda *_: seen.append(ids(cloud))):
-                other.commit((21, JAN))
+                sync(cloud, generation=2, access=appending).commit((21, JAN))
 
-    with between_calls(publishing, append_once):
+    with between_calls(publishing, append_once), pytest.raises(Fenced):
         new.publish()
 
     assert all(set(found) <= {1, 2} or set(found) <= {11, 21} for found in seen)
+    sync(cloud, generation=2)
     assert ids(cloud) == [11, 21]
+    assert is_settled(cloud)
+
+
+def test_partitions_that_a_fenced_sync_changes_late_are_brought_up_to_date_by_its_successor(cloud: Cloud) -> None:
+    """The last call of the older one takes a column away that the newer one has added."""
+    sync(cloud).commit((1, JAN), (2, FEB))
+    access, newer = another_client(), list[Sync]()
+
+    def take_over(_number: int, call: str) -> None:
+        if call == "BatchUpdatePartition" and not newer:
+            newer.append(sync(cloud, columns=(ID, AT, replace(NOTE, name="more", source="more"))))
+
+    with between_calls(access, take_over), pytest.raises(Fenced):
+        sync(cloud, columns=(ID, AT, NOTE), access=access)
+
+    newer[0].commit((3, MAR))
+    assert ids(cloud) == [1, 2, 3]
     assert is_settled(cloud)
 
 

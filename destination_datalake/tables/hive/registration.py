@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from botocore.exceptions import ClientError
 
 from destination_datalake.aws.retries import retry_until_done
-from destination_datalake.tables.hive.partitions.entries import Entry, Values, as_entry, values_of
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -42,7 +41,21 @@ _TRANSIENT = frozenset(
 )
 """Codes of errors of single partitions that a retry may mend; errors of whole calls are retried by botocore."""
 
+Values = tuple[str, ...]
+"""The values of a partition as Glue has them, one for each partition key of the table."""
+
+Entry = dict[str, Any]
+"""A registered partition (Glue API: PartitionInput)."""
+
+# GetPartitions answers with more keys (Glue API: Partition), which updates refuse.
+_ENTRY_KEYS = ("Values", "LastAccessTime", "StorageDescriptor", "Parameters", "LastAnalyzedTime")
+
 _Member = TypeVar("_Member")
+
+
+def values_of(entry: Mapping[str, Any]) -> Values:
+    """Return the values of a partition."""
+    return tuple(entry["Values"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +78,7 @@ class RegisteredPartitions:
                 answer = glue.batch_get_partition(
                     **self._table, PartitionsToGet=[{"Values": list(values)} for values in batch]
                 )
-                found.update((values_of(each), as_entry(each)) for each in answer.get("Partitions", ()))
+                found.update((values_of(each), _as_entry(each)) for each in answer.get("Partitions", ()))
                 unprocessed += [values_of(each) for each in answer.get("UnprocessedKeys", ())]
             remaining.extend(unprocessed)
             return not remaining
@@ -78,7 +91,7 @@ class RegisteredPartitions:
         """Yield all partitions; without columns, answers are much smaller."""
         pages: Any = self.access.client("glue").get_paginator("get_partitions")
         for page in pages.paginate(**self._table, ExcludeColumnSchema=not with_columns):
-            yield from map(as_entry, page["Partitions"])
+            yield from map(_as_entry, page["Partitions"])
 
     def create(self, entries: Sequence[Entry]) -> list[Values]:
         """Create partitions; return those that existed already and were left as they are."""
@@ -175,6 +188,11 @@ def in_batches(members: Iterable[_Member], limit: int) -> Iterator[list[_Member]
     rest = iter(members)
     while batch := list(islice(rest, limit)):
         yield batch
+
+
+def _as_entry(partition: Mapping[str, Any]) -> Entry:
+    """Return the part of Glue's answer that an update takes."""
+    return {key: partition[key] for key in _ENTRY_KEYS if key in partition}
 
 
 def _limit(entries: Sequence[Entry], limit: int) -> int:

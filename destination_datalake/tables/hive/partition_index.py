@@ -1,42 +1,86 @@
-"""The registered partitions of a table, kept up to date with its content.
+"""The registered partitions of a table: an index derived from its content, kept up to date with it.
 
-Two syncs may do so at the same time, and one may be killed between any two calls. Glue changes partitions
-unconditionally, so each looks at the table again afterwards, and begins again if the content has changed or if another
-has brought the partitions up to date meanwhile.
+A partition of the Glue Data Catalog has a storage descriptor of its own, by which engines read its files: they must be
+read with the types that they were written with. So each partition has a location inside the content's folder, and the
+content's columns.
+
+Partitions are changed by calls of their own, unconditionally, after the compare-and-set that changes the table. So this
+change also says that the partitions are behind; a sync that reads it brings them up to date, whether or not the one
+that changed the table was killed. A sync that finds itself fenced says so, too: its last calls may have come after
+those of its successor.
 """
 
 from __future__ import annotations
 
+import copy
+import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Self
 from uuid import uuid4
 
 from destination_datalake.aws.access import AwsAccess
+from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.retries import retry_until_done
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.glue import describe_type
 from destination_datalake.schema.types import Field
 from destination_datalake.tables.glue.glue_table import GlueTable, TableInput
-from destination_datalake.tables.glue.storage_descriptor import column_type_names, table_location
-from destination_datalake.tables.hive.folders import Folders
-from destination_datalake.tables.hive.partitions.entries import (
-    ContentFolders,
-    Values,
-    difference,
-    following,
-    location_of,
-    values_of,
+from destination_datalake.tables.glue.storage_descriptor import (
+    add_missing_columns,
+    column_types,
+    set_column_types,
+    table_location,
 )
-from destination_datalake.tables.hive.partitions.registration import RegisteredPartitions, in_batches
-from destination_datalake.tables.hive.partitions.scheme import PartitionScheme, has_registered_partitions
-from destination_datalake.tables.hive.partitions.state import Behind, IndexState, mark_behind
+from destination_datalake.tables.hive.folders import Folders
+from destination_datalake.tables.hive.registration import Entry, RegisteredPartitions, Values, in_batches, values_of
+from destination_datalake.tables.hive.scheme import PartitionScheme, has_registered_partitions
 from destination_datalake.tables.table import TableBusy, table_conflict
 
 _logger = logging.getLogger(__name__)
 
+_BEHIND = "airbyte.partition-index"
+
 _AT_ONCE = 1000
 """Partitions, each with all columns of the table, that are in memory at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """Partitions are behind the content. `id` is another one each time that this is said.
+
+    `left` are the folders, S3 URIs, that the content has left. If it was `replaced`, no partition elsewhere may be seen
+    beside those of the new content, all of which must be registered.
+    """
+
+    id: str = ""
+    left: tuple[str, ...] = ()
+    replaced: bool = False
+
+    @classmethod
+    def of(cls, table_input: TableInput) -> Self | None:
+        """Return what a table's parameters say; None if its partitions are up to date, or if it registers none."""
+        saved = json.loads(table_input["Parameters"].get(_BEHIND, "{}")).get("behind")
+        if saved is None or not has_registered_partitions(table_input):
+            return None
+        return cls(saved["id"], tuple(saved["left"]), saved["replaced"])
+
+
+def mark_behind(table_input: TableInput, *, left: str | None = None, replaced: bool = False) -> None:
+    """Say that the partitions are behind, if the table registers any; also what made them so before."""
+    if not has_registered_partitions(table_input):
+        return
+    before = Behind.of(table_input) or Behind()
+    folders = dict.fromkeys((*before.left, *([left] if left is not None else [])))
+    saved = {"id": uuid4().hex, "left": list(folders), "replaced": before.replaced or replaced}
+    table_input["Parameters"][_BEHIND] = json.dumps({"behind": saved})
+
+
+def mark_up_to_date(table_input: TableInput, followed: Behind) -> None:
+    """Say that the partitions follow the content, unless it was said again that they do not."""
+    if Behind.of(table_input) == followed:
+        del table_input["Parameters"][_BEHIND]
 
 
 @dataclass(slots=True)
@@ -52,29 +96,21 @@ class PartitionIndex:
     stream: StreamId
     scheme: PartitionScheme | None
     _known: set[Values] = field(default_factory=set)
-    _known_of: object = None
 
-    def register(self, table_input: TableInput, partition_folders: Iterable[str]) -> bool:
+    def register(self, table_input: TableInput, partition_folders: Iterable[str]) -> None:
         """Register partitions of the published content by their folders in it, unless they are known to be.
 
-        Must be called before files become visible in them. Brings all partitions up to date first, if they are not.
-        Returns whether nothing had to be done: all were known, and the table was not changed since then. Raises
-        TableConflict if somebody has registered one of them at another location.
+        Must be called before files become visible in them. Raises TableConflict if somebody has registered one of them
+        at another location.
         """
-        table_input = self.bring_up_to_date(table_input)
         if not has_registered_partitions(table_input):
-            return True
-        if self._known_of != (state := _state_of(table_input)):
-            self._known, self._known_of = set(), state
+            return
         content = table_location(table_input)
         desired = self._locations(content, partition_folders)
         unknown = {values: location for values, location in desired.items() if values not in self._known}
-        if not unknown:
-            return True
         for batch in in_batches(unknown.items(), _AT_ONCE):
             self._bring(dict(batch), table_input, ContentFolders(content))
         self._known |= unknown.keys()
-        return False
 
     def project(self, table_input: TableInput, partition_folders: Iterable[str]) -> None:
         """Let Athena look for more partitions of the published content, if the table has a projection."""
@@ -88,32 +124,15 @@ class PartitionIndex:
             content = table_location(table_input)
             self.scheme.project(table_input, self._present(content).keys(), anew=True)
 
-    def bring_up_to_date(self, table_input: TableInput) -> TableInput:
-        """Bring the registered partitions up to date if the table says that they are behind; return the table.
+    def follow(self, table_input: TableInput) -> Behind | None:
+        """Bring the registered partitions up to date if the table says that they are behind; return what it says.
 
-        Raises TableBusy if other writers change the table during every attempt.
+        Whoever calls this calls `mark_up_to_date` then, on condition that it still holds the fencing token.
         """
-        behind = IndexState.of(table_input).behind
-        if behind is None or not has_registered_partitions(table_input):
-            return table_input
-        now, reason = table_input, behind
-
-        def attempt() -> bool:
-            nonlocal now, reason
-            self._follow(now, reason)
-            now, concluded = self._conclude(now)
-            if not concluded and IndexState.of(now).behind is None:
-                # Another sync has brought them up to date, perhaps before this one changed the last of them.
-                now = self._mark_behind(replaced=reason.replaced)
-            reason = IndexState.of(now).behind or reason
-            return concluded
-
-        if not retry_until_done(attempt):
-            raise TableBusy(
-                f"The partitions of table {self.glue_table.name} could not be brought up to date, because other "
-                "writers changed the table during each attempt. Run the sync again when no other sync writes to it."
-            )
-        return now
+        behind = Behind.of(table_input)
+        if behind is not None:
+            self._follow(table_input, behind)
+        return behind
 
     def warn_of_retyped(self, table_input: TableInput, named: Sequence[Field], written: Sequence[Field]) -> None:
         """Log the keys that new rows have no value of, as their sources have other types by now, and what that hides.
@@ -140,15 +159,14 @@ class PartitionIndex:
                 misfits,
             )
 
-    def leave_former_folders(self) -> None:
+    def leave_former_folders(self, table_input: TableInput) -> None:
         """Let no partition refer to a folder that the content has left: such folders are about to be deleted."""
-        table_input = self.glue_table.read()
         if has_registered_partitions(table_input):
-            self._follow(table_input, IndexState.of(table_input).behind or Behind(""))
+            self._follow(table_input, Behind.of(table_input) or Behind())
 
-    def locations(self) -> Iterator[str]:
+    def locations(self, table_input: TableInput) -> Iterator[str]:
         """Yield where the registered partitions are now, whoever put them there."""
-        if has_registered_partitions(self.glue_table.read()):
+        if has_registered_partitions(table_input):
             yield from map(location_of, self._registered.all(with_columns=False))
 
     @property
@@ -188,7 +206,7 @@ class PartitionIndex:
             changes = difference(remaining, self._registered.get(remaining.keys()), table_input, folders)
             for entry in changes.elsewhere:
                 raise self._registered_elsewhere(values_of(entry), location_of(entry))
-            # Another sync may create or drop one at the same time: then it is read again.
+            # Another engine may create or drop one at the same time: then it is read again.
             raced = [*self._registered.update(changes.updates), *self._registered.create(changes.creations)]
             for values in remaining.keys() - set(raced):
                 del remaining[values]
@@ -220,30 +238,98 @@ class PartitionIndex:
         remedy = "Drop that partition from the catalog, after moving its files, or set another table_prefix"
         return table_conflict(self.stream, self.glue_table.name, f"{problem}. {remedy}")
 
-    def _conclude(self, before: TableInput) -> tuple[TableInput, bool]:
-        """Say that the partitions are up to date, if the table is as it was before they were changed.
 
-        Returns the table, and whether that was so.
-        """
-        settled = uuid4().hex
-
-        def conclude(table_input: TableInput) -> tuple[TableInput, bool]:
-            if _state_of(table_input) == _state_of(before):
-                IndexState(settled).save(table_input)
-            # The answer to an earlier attempt may have been lost.
-            return table_input, IndexState.of(table_input) == IndexState(settled)
-
-        return self.glue_table.update(conclude)
-
-    def _mark_behind(self, *, replaced: bool) -> TableInput:
-        def mark(table_input: TableInput) -> TableInput:
-            if IndexState.of(table_input).behind is None:
-                mark_behind(table_input, replaced=replaced)
-            return table_input
-
-        return self.glue_table.update(mark)
+# What must be changed, as values
 
 
-def _state_of(table_input: TableInput) -> object:
-    """Return what registered partitions depend on."""
-    return table_location(table_input), tuple(column_type_names(table_input).items()), IndexState.of(table_input)
+def location_of(entry: Mapping[str, Any]) -> str:
+    """Return the location, with the scheme `s3` and without a trailing slash; as it is if it is not in S3."""
+    location: str = entry.get("StorageDescriptor", {}).get("Location", "")
+    try:
+        return str(S3Address.parse(location)).removesuffix("/")
+    except ValueError:
+        return location
+
+
+@dataclass(frozen=True, slots=True)
+class ContentFolders:
+    """The folder of a table's content, and folders that its content has `left`; S3 URIs without a trailing slash."""
+
+    folder: str
+    left: tuple[str, ...] = ()
+
+    def inside(self, location: str) -> str | None:
+        """Return the part of a location below the content's folder; None if it is not below it."""
+        return _below(location, self.folder)
+
+    def formerly_inside(self, location: str) -> str | None:
+        """Return the part of a location below a folder where the content was before; None if it is below none."""
+        ours = Folders.ours_around(location)
+        beside = ours is not None and ours.rpartition("/")[0] == self.folder.rpartition("/")[0]
+        former = {*self.left, *([ours] if ours is not None and beside else [])} - {self.folder}
+        found = [relative for folder in former if (relative := _below(location, folder)) is not None]
+        return min(found, key=len, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What must be changed. `elsewhere` are partitions that others registered at locations of their own."""
+
+    creations: tuple[Entry, ...]
+    updates: tuple[Entry, ...]
+    elsewhere: tuple[Entry, ...]
+
+
+def difference(
+    desired: Mapping[Values, str], present: Mapping[Values, Entry], table_input: TableInput, folders: ContentFolders
+) -> Difference:
+    """Return what must be changed for the partitions in `desired`, which has their locations, to be as the table says.
+
+    A present partition keeps what others have set in it, and moves only from where the content was before.
+    """
+    creations, updates, elsewhere = [], [], []
+    for values, location in desired.items():
+        entry = present.get(values)
+        if entry is None:
+            creations.append(_created(table_input, values, location))
+            continue
+        found = location_of(entry)
+        if found != location and folders.formerly_inside(found) is None:
+            elsewhere.append(entry)
+            continue
+        updated = _with_columns_of(table_input, entry)
+        if found != location:
+            updated["StorageDescriptor"]["Location"] = f"{location}/"
+        if updated != entry:
+            updates.append(updated)
+    return Difference(tuple(creations), tuple(updates), tuple(elsewhere))
+
+
+def following(present: Iterable[Entry], folders: ContentFolders) -> dict[Values, str]:
+    """Return the locations, in the content's folder, of the partitions that are there or were where it was before."""
+    found: dict[Values, str] = {}
+    for entry in present:
+        location = location_of(entry)
+        relative = folders.inside(location) or folders.formerly_inside(location)
+        if relative is not None:
+            found[values_of(entry)] = f"{folders.folder}/{relative}"
+    return found
+
+
+def _below(location: str, folder: str) -> str | None:
+    return location[len(folder) + 1 :] or None if location.startswith(f"{folder}/") else None
+
+
+def _created(table_input: TableInput, values: Values, location: str) -> Entry:
+    """Return a new partition with the storage descriptor of the table, as Athena and awswrangler create them."""
+    storage = copy.deepcopy(table_input["StorageDescriptor"])
+    storage["Location"] = f"{location}/"
+    return {"Values": list(values), "StorageDescriptor": storage, "Parameters": {}}
+
+
+def _with_columns_of(table_input: TableInput, entry: Entry) -> Entry:
+    updated = copy.deepcopy(entry)
+    updated["StorageDescriptor"].setdefault("Columns", [])
+    add_missing_columns(updated, table_input)
+    set_column_types(updated, column_types(table_input))
+    return updated
