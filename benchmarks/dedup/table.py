@@ -29,10 +29,10 @@ from destination_datalake.files.plan import DataFile, Deduplication, FilePlan, R
 from destination_datalake.protocol.catalog import parse_catalog
 from destination_datalake.schema.arrow import arrow_field
 from destination_datalake.schema.columns import METADATA_COLUMNS
+from destination_datalake.tables.iceberg.branches import says_unique
+from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.dedup.definition import UNIQUE_BY, Definition
-from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
-from destination_datalake.tables.iceberg.snapshots.uniqueness import says_unique
 from destination_datalake.tables.table import Committed, TableName
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ StepName = Literal["compaction", "expiry", "orphans", "optimizers"]
 class StepReport:
     """One step's outcome. `done` completes "Table …: "; `figures` are its numbers, of bytes, files and snapshots.
 
-    `notes` are clauses about what was left as it is. `paths` are the objects that a rehearsal would delete.
+    `notes` are clauses about what was left as it is. `paths` are the objects that a dry run would delete.
     """
 
     table: TableName
@@ -46,7 +46,7 @@ class StepReport:
         return json.dumps(line, ensure_ascii=False)
 
     def lines(self) -> Iterator[str]:
-        """Yield the outcome for people, in one line, and the paths of a rehearsal, each in a line of its own."""
+        """Yield the outcome for people, in one line, and the paths of a dry run, each in a line of its own."""
         if self.failure is not None:
             yield f"{self.table} {self.step}: {self.failure.message}"
             return

@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING
 from destination_datalake.aws.errors import explain
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.maintenance.report import StepName, StepReport, counted, megabytes
+from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.maintenance.compaction import CompactFiles, compact, plan_compaction
-from destination_datalake.tables.iceberg.maintenance.removal.deletion import Stopped
-from destination_datalake.tables.iceberg.maintenance.removal.expiry import Expirer
-from destination_datalake.tables.iceberg.maintenance.removal.guard import Unmaintained
-from destination_datalake.tables.iceberg.maintenance.removal.orphans import OrphanRemover
-from destination_datalake.tables.iceberg.maintenance.removal.paths import Incomplete
-from destination_datalake.tables.iceberg.maintenance.removal.second_reader import Disagreement
-from destination_datalake.tables.iceberg.maintenance.turn import take_turn
-from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+from destination_datalake.tables.iceberg.maintenance.deletion import DeadlineExceeded, MaintenanceSkipped
+from destination_datalake.tables.iceberg.maintenance.expiry import Expirer, claim_daily_run
+from destination_datalake.tables.iceberg.maintenance.orphans import OrphanRemover
+from destination_datalake.tables.iceberg.maintenance.references import Incomplete
+from destination_datalake.tables.iceberg.maintenance.second_reader import Disagreement
 from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict
 
 if TYPE_CHECKING:
@@ -36,13 +34,13 @@ _NO_TIME = "there was no time for the rest, which is left to the next run"
 
 @dataclass(frozen=True, slots=True)
 class Maintainer:
-    """Maintains tables. `compact_files` runs on the executors; `goes_on` says whether there is time left."""
+    """Maintains tables. `compact_files` runs on the executors; `should_continue` says whether there is time left."""
 
     retention: Retention
     target_bytes: int
     access: AwsAccess
     compact_files: CompactFiles
-    goes_on: Callable[[], bool]
+    should_continue: Callable[[], bool]
     dry_run: bool = False
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
@@ -60,25 +58,25 @@ class Maintainer:
         compaction = self.compact(table)
         if compaction.failure is not None or compaction.figures.get("files"):
             yield compaction
-        turn = self._step(table, "expiry", self._take_turn)
-        if turn.failure is not None:
-            yield turn
-        elif turn.figures:
+        claimed = self._step(table, "expiry", self._claim_daily_run)
+        if claimed.failure is not None:
+            yield claimed
+        elif claimed.figures:
             yield from self.remove(table)
 
-    def _take_turn(self, table: TableName) -> StepReport:
-        taken = take_turn(TableOperations(table, self.access), self.now())
+    def _claim_daily_run(self, table: TableName) -> StepReport:
+        taken = claim_daily_run(TableOperations(table, self.access), self.now())
         return StepReport(table, "expiry", "is due", {"due": 1} if taken else {})
 
     def _step(self, table: TableName, step: StepName, act: Callable[[TableName], StepReport]) -> StepReport:
         began = time.monotonic()
-        if not self.goes_on():
+        if not self.should_continue():
             return StepReport(table, step, _NO_TIME)
         try:
             report = act(table)
-        except Stopped:
+        except DeadlineExceeded:
             report = StepReport(table, step, _NO_TIME)
-        except Unmaintained as reason:
+        except MaintenanceSkipped as reason:
             report = StepReport(table, step, f"is left alone: {reason}")
         except Exception as error:
             report = StepReport(table, step, "failed", failure=_failure(error, table, step))
@@ -95,7 +93,7 @@ class Maintainer:
         return StepReport(table, "compaction", done, figures, plan.notes)
 
     def _compact(self, table: TableName) -> StepReport:
-        report = compact(table, self.access, self.compact_files, self.target_bytes, self.goes_on)
+        report = compact(table, self.access, self.compact_files, self.target_bytes, self.should_continue)
         figures = {"files": report.files_before, "bytes": report.bytes_before, "new_files": report.files_after}
         done = "nothing to compact"
         if report.files_before:
@@ -114,7 +112,7 @@ class Maintainer:
             timedelta(days=options.snapshot_retention_days),
             options.min_snapshots_to_keep,
         )
-        found = expirer.expire(self.now(), self.goes_on, dry_run=self.dry_run)
+        found = expirer.expire(self.now(), self.should_continue, dry_run=self.dry_run)
         size = found.data.bytes + found.metadata.bytes
         figures = {
             "snapshots": len(found.expired.snapshots),
@@ -141,7 +139,7 @@ class Maintainer:
             self.access.client("s3"),
             timedelta(days=self.retention.orphan_retention_days),
         )
-        found = remover.remove(self.now(), self.goes_on, dry_run=self.dry_run)
+        found = remover.remove(self.now(), self.should_continue, dry_run=self.dry_run)
         files, size = found.files.files + found.old_metadata.files, found.files.bytes + found.old_metadata.bytes
         figures = {"files": found.files.files, "metadata_files": found.old_metadata.files, "bytes": size}
         if not files:

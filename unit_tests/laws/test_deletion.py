@@ -53,15 +53,16 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from destination_datalake.tables.iceberg.maintenance.removal.expiry import Expirer
-from destination_datalake.tables.iceberg.maintenance.removal.orphans import OrphanRemover
-from destination_datalake.tables.iceberg.metadata.kept import MANIFESTS, METADATA
-from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+from destination_datalake.tables.iceberg.catalog import METADATA
+from destination_datalake.tables.iceberg.commit import TableOperations
+from destination_datalake.tables.iceberg.file_io import MANIFESTS
+from destination_datalake.tables.iceberg.maintenance.expiry import Expirer
+from destination_datalake.tables.iceberg.maintenance.orphans import OrphanRemover
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.table import TableName
 from unit_tests.cloud import BUCKET, Cloud, cloud
 from unit_tests.examples import ALL, long_examples
-from unit_tests.tables.iceberg.maintenance.removal.blocks import in_blocks_of
+from unit_tests.tables.iceberg.maintenance.blocks import in_blocks_of
 
 PORTIONS, TABLES = 20 if ALL else 1, long_examples(20, more=3)
 ROUNDS = 5

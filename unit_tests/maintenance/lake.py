@@ -16,7 +16,7 @@ from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.arrow import arrow_field
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.tables.factory import TableFactory
-from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.table import Table, TableName
 from unit_tests.cloud import BUCKET, Cloud, ungoverned

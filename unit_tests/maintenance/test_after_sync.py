@@ -15,7 +15,7 @@ from destination_datalake.maintenance import after_sync
 from destination_datalake.maintenance.after_sync import maintain_after_sync
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.spark.backend import JobFailed
-from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.table import TableName
 from unit_tests.cloud import Cloud, another_client, before
 from unit_tests.maintenance.lake import ORDERS, Shop

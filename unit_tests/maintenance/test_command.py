@@ -17,8 +17,8 @@ from destination_datalake.maintenance.command import TableFinder, run_maintain
 from destination_datalake.maintenance.steps import Maintainer
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.tables.glue.database import DATABASE_DESCRIPTION
-from destination_datalake.tables.iceberg.metadata.kept import METADATA
-from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+from destination_datalake.tables.iceberg.catalog import METADATA
+from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.table import TableName
 from unit_tests.cloud import BUCKET, Cloud, another_client, before
 from unit_tests.config.examples import options

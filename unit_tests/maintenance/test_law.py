@@ -14,7 +14,7 @@ from destination_datalake.config.tables import Retention
 from destination_datalake.files.compact import compact
 from destination_datalake.maintenance.steps import Maintainer
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+from destination_datalake.tables.iceberg.commit import TableOperations
 from unit_tests.cloud import Cloud
 from unit_tests.examples import long_examples
 from unit_tests.maintenance.lake import Shop, no_rewrite

@@ -14,13 +14,13 @@ from destination_datalake.files.compact import compact
 from destination_datalake.files.plan import CompactResult, CompactTask
 from destination_datalake.maintenance.report import StepReport
 from destination_datalake.maintenance.steps import Maintainer
-from destination_datalake.tables.iceberg.maintenance.turn import MAINTAINED_AT
-from destination_datalake.tables.iceberg.metadata.kept import MANIFESTS
-from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+from destination_datalake.tables.iceberg.commit import TableOperations
+from destination_datalake.tables.iceberg.file_io import MANIFESTS
+from destination_datalake.tables.iceberg.maintenance.expiry import MAINTAINED_AT
 from destination_datalake.tables.table import TableName
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.maintenance.lake import Shop, no_rewrite
-from unit_tests.tables.iceberg.maintenance.removal.blocks import in_blocks_of
+from unit_tests.tables.iceberg.maintenance.blocks import in_blocks_of
 
 MiB = 1024 * 1024
 
@@ -40,7 +40,7 @@ def maintainer(shop: Shop, *, after: timedelta = timedelta(days=6), **changes: A
         "target_bytes": 128 * MiB,
         "access": shop.access,
         "compact_files": on_this_thread,
-        "goes_on": lambda: True,
+        "should_continue": lambda: True,
         "now": lambda: datetime.now(UTC) + after,
         **changes,
     }
@@ -76,7 +76,7 @@ def test_a_table_is_compacted_its_snapshots_expire_and_its_orphans_are_removed(s
     assert all("nothing" in again.done or "no orphans" in again.done for again in run(maintainer(shop), shop.name()))
 
 
-def test_a_rehearsal_changes_nothing_and_names_each_object(shop: Shop) -> None:
+def test_a_dry_run_changes_nothing_and_names_each_object(shop: Shop) -> None:
     worn(shop)
     before = shop.objects()
 
@@ -132,7 +132,7 @@ def test_without_time_nothing_is_begun(shop: Shop) -> None:
     worn(shop)
     before = shop.objects()
 
-    reports = run(maintainer(shop, goes_on=lambda: False), shop.name())
+    reports = run(maintainer(shop, should_continue=lambda: False), shop.name())
 
     assert shop.objects() == before
     assert {report.done for report in reports} == {"there was no time for the rest, which is left to the next run"}

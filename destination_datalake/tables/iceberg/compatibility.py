@@ -20,7 +20,7 @@ from destination_datalake.schema.iceberg import from_iceberg
 from destination_datalake.schema.types import Field
 from destination_datalake.tables.aws_datalake import how_to_continue
 from destination_datalake.tables.iceberg.branches import how_to_copy
-from destination_datalake.tables.iceberg.layout.partitions import source_paths
+from destination_datalake.tables.iceberg.layout import source_paths
 from destination_datalake.tables.table import TableConflict, TableName, table_conflict
 
 _NEWEST_FORMAT = 2

@@ -21,7 +21,7 @@ from destination_datalake.tables.iceberg.compatibility import (
     required_field_within,
 )
 from destination_datalake.tables.iceberg.dedup.definition import stranded
-from destination_datalake.tables.iceberg.metadata.io import S3FileIO
+from destination_datalake.tables.iceberg.file_io import S3FileIO
 from destination_datalake.tables.iceberg.s3_data_lake import is_of_s3_data_lake
 from destination_datalake.tables.table import TableName
 

@@ -18,11 +18,10 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from destination_datalake.files.plan import RewriteFailed, RewriteTask, Rewritten
-from destination_datalake.tables.iceberg.branches import unpublished_branches
+from destination_datalake.tables.iceberg.branches import still_unique, unpublished_branches
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.iceberg.snapshots.deletes import DeletesInUse, as_sources, live_files_with_deletes
 from destination_datalake.tables.iceberg.snapshots.entries import rewritten_entry
-from destination_datalake.tables.iceberg.snapshots.uniqueness import still_unique
 from destination_datalake.tables.table import Rewrite, TableConflict, TableName
 
 if TYPE_CHECKING:

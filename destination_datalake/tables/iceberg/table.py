@@ -8,7 +8,6 @@ rows or the new ones (Iceberg spec: snapshot references).
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,7 +19,7 @@ from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.table import Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from destination_datalake.aws.objects import Uncommitted, delete_uncommitted
+from destination_datalake.aws.objects import delete_uncommitted
 from destination_datalake.errors import ConnectorError
 from destination_datalake.files.plan import DataFile, Deduplication, FilePlan, RewriteFailed
 from destination_datalake.schema.columns import METADATA_COLUMNS
@@ -30,6 +29,8 @@ from destination_datalake.schema.s3_data_lake import EPOCH_METADATA_COLUMNS, col
 from destination_datalake.schema.types import Field, Float64
 from destination_datalake.tables.glue.glue_table import GlueTable
 from destination_datalake.tables.iceberg.branches import NEW
+from destination_datalake.tables.iceberg.catalog import COMMENT
+from destination_datalake.tables.iceberg.commit import TableOperations, Ungoverned
 from destination_datalake.tables.iceberg.compatibility import (
     incompatibility,
     no_iceberg_table,
@@ -43,12 +44,7 @@ from destination_datalake.tables.iceberg.compatibility import (
 )
 from destination_datalake.tables.iceberg.dedup.definition import Definition, deduplication
 from destination_datalake.tables.iceberg.dedup.merge import AFTER_FAILURE, Merges, is_merge_due
-from destination_datalake.tables.iceberg.governed import GovernedCommits, Ungoverned
-from destination_datalake.tables.iceberg.layout.evolution import WantedLayout
-from destination_datalake.tables.iceberg.layout.partitions import partitioning, too_wide
-from destination_datalake.tables.iceberg.layout.sorting import sort_order, sort_order_id
-from destination_datalake.tables.iceberg.metadata.catalog import COMMENT
-from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+from destination_datalake.tables.iceberg.layout import WantedLayout, partitioning, sort_order, sort_order_id, too_wide
 from destination_datalake.tables.iceberg.promotion import Promotion
 from destination_datalake.tables.iceberg.s3_data_lake import (
     is_of_s3_data_lake,
@@ -63,11 +59,13 @@ from destination_datalake.tables.iceberg.schema import (
     missing_changes,
 )
 from destination_datalake.tables.iceberg.snapshots.entries import Entries, promoted_to_double
-from destination_datalake.tables.iceberg.write_modes.append import Append
-from destination_datalake.tables.iceberg.write_modes.choice import write_mode
-from destination_datalake.tables.iceberg.write_modes.generations import properties_of_new_table
-from destination_datalake.tables.iceberg.write_modes.mode import WriteMode
-from destination_datalake.tables.iceberg.write_modes.overwrite import Overwrite
+from destination_datalake.tables.iceberg.write_modes import (
+    Append,
+    Overwrite,
+    WriteMode,
+    properties_of_new_table,
+    write_mode,
+)
 from destination_datalake.tables.limits import ColumnLimits
 from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.reconcile import Reconciliation, reconcile
@@ -91,8 +89,6 @@ if TYPE_CHECKING:
     from destination_datalake.protocol.catalog import Stream
     from destination_datalake.tables.glue.database import Databases
     from destination_datalake.tables.layout.partitions import TableLayout
-
-_logger = logging.getLogger(__name__)
 
 _PROPERTIES: Mapping[str, str] = {
     "format-version": "2",
@@ -131,8 +127,7 @@ class IcebergTable:
         self._owner = owner
         self._databases = databases
         self._sync = sync
-        self._operations = TableOperations(name, access)
-        self._commits = GovernedCommits(name, self._operations, databases.governance)
+        self._operations = TableOperations(name, access, databases.governance)
         self._merges = Merges(name, self._operations, jobs, access, layout.config.dedup.deletes)
         self._mode: WriteMode = Append(name, stream)
         self._has_merged = False
@@ -181,7 +176,7 @@ class IcebergTable:
                 apply_changes(
                     [each for each in missing_changes(columns, transaction) if isinstance(each, AddColumn)], transaction
                 )
-            if (ungoverned := self._commits.ungoverned(transaction.table_metadata)) is not None:
+            if (ungoverned := self._operations.ungoverned(transaction.table_metadata)) is not None:
                 return ungoverned
             for columns in written:
                 apply_changes(missing_changes(columns, transaction), transaction)
@@ -204,16 +199,16 @@ class IcebergTable:
             return None
 
         try:
-            table, reason = self._commits.commit(build)
+            table, reason = self._operations.commit(build)
         except (TableConflict, TableBusy, RewriteFailed, ConnectorError):
-            self._delete([*files, *promotion.written()])
+            self._operations.delete_uncommitted([*files, *promotion.written()])
             raise
         promotion.log()
         self._use_schema(table.metadata, self._plan.columns)
         if reason is not None:
-            self._delete([*promotion.orphans(), *files])
+            self._operations.delete_uncommitted([*promotion.orphans(), *files])
             return Reencode(reason)
-        self._delete(promotion.orphans())
+        self._operations.delete_uncommitted(promotion.orphans())
         return Committed()
 
     def merge_is_due(self) -> bool:
@@ -266,7 +261,7 @@ class IcebergTable:
 
     def _begin(self, table: PyIcebergTable | None = None) -> tuple[PyIcebergTable, tuple[Field, ...]]:
         """Reconcile the schema and make the write mode ready; return the table, and the columns to write."""
-        table, (self._mode, columns) = self._commits.commit(self._reconcile, table)
+        table, (self._mode, columns) = self._operations.commit(self._reconcile, table)
         self._use_schema(table.metadata, columns)
         return table, columns
 
@@ -327,7 +322,7 @@ class IcebergTable:
             self._add_comment(reconciled, transaction)
         if self._is_ours(table):
             self._wanted_layout(reconciled.columns, known_columns(table.metadata)).apply(transaction)
-        if (ungoverned := self._commits.ungoverned(transaction.table_metadata)) is not None:
+        if (ungoverned := self._operations.ungoverned(transaction.table_metadata)) is not None:
             return ungoverned
         names = self._deduplication(reconciled.columns)
         definition = Definition.named(names, transaction.table_metadata.schema()) if names is not None else None
@@ -381,10 +376,3 @@ class IcebergTable:
         names = self._deduplication(written)
         self._plan = replace(self._plan, columns=written, field_ids=ids, partitioning=assigned, dedup=names)
         self._metadata = metadata
-
-    def _delete(self, objects: Sequence[Uncommitted]) -> None:
-        """Delete objects that the table does not refer to. A failure is logged and changes no outcome."""
-        try:
-            delete_uncommitted(objects, self._access.client("s3"))
-        except Exception:
-            _logger.warning("Unused files of table %s could not be deleted.", self.name, exc_info=True)

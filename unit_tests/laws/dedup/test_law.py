@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from pyiceberg.exceptions import NoSuchTableError
 
-from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+from destination_datalake.tables.iceberg.commit import TableOperations
 from unit_tests.cloud import another_client
 from unit_tests.examples import ALL, long_examples
 from unit_tests.laws.dedup.extension.judge import Extension, extension

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+from destination_datalake.tables.iceberg.commit import TableOperations
 from unit_tests.cloud import another_client
 from unit_tests.examples import long_examples
 from unit_tests.laws.dedup.histories import Draft, History, Kill, Step

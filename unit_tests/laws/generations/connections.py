@@ -18,7 +18,7 @@ from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.address import S3Address
 from destination_datalake.config.options import Config
 from destination_datalake.protocol.catalog import Stream, parse_catalog
-from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.table import TableBusy, TableConflict, TableName
 from unit_tests.cloud import BUCKET
 from unit_tests.config.examples import options

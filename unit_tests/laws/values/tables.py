@@ -25,7 +25,7 @@ from destination_datalake.schema.names import SNAKE_CASE
 from destination_datalake.schema.types import Field
 from destination_datalake.tables.hive.scheme import PartitionScheme
 from destination_datalake.tables.hive.table import HiveTable
-from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.layout.location import TableLocation
 from destination_datalake.tables.layout.partitions import TableLayout

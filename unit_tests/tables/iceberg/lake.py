@@ -34,7 +34,7 @@ from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.arrow import arrow_field
 from destination_datalake.schema.names import SNAKE_CASE
 from destination_datalake.schema.types import Field, Int64
-from destination_datalake.tables.iceberg.metadata.kept import METADATA
+from destination_datalake.tables.iceberg.catalog import METADATA
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.layout.location import TableLocation

@@ -19,8 +19,7 @@ from pyiceberg.table.snapshots import Snapshot
 from destination_datalake.files.dedup.tasks import Versions
 from destination_datalake.files.plan import Deduplication
 from destination_datalake.schema.types import Field, List, Struct
-from destination_datalake.tables.iceberg.branches import PENDING_BRANCH, rows_on
-from destination_datalake.tables.iceberg.snapshots.uniqueness import last_unique, says_unique, still_unique
+from destination_datalake.tables.iceberg.branches import PENDING_BRANCH, last_unique, rows_on, says_unique, still_unique
 from destination_datalake.tables.table import TableName, table_conflict
 
 if TYPE_CHECKING:

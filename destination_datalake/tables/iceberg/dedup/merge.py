@@ -13,28 +13,25 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.objects import delete_uncommitted
 from destination_datalake.errors import ConnectorError
-from destination_datalake.tables.iceberg.branches import PENDING_BRANCH, forget_branches, has_new_files
+from destination_datalake.tables.iceberg.branches import PENDING_BRANCH, forget_branches, has_new_files, says_unique
+from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.dedup.definition import PENDING_BY, UNIQUE_BY, remove_definition
 from destination_datalake.tables.iceberg.dedup.jobs import MergeJobs
 from destination_datalake.tables.iceberg.dedup.plan import LiveFile, LiveFiles, MergePlan, Unmergeable, plan_merge
-from destination_datalake.tables.iceberg.maintenance.removal.deletion import Deletion
-from destination_datalake.tables.iceberg.maintenance.removal.guard import is_garbage_collected
-from destination_datalake.tables.iceberg.maintenance.removal.paths import File
-from destination_datalake.tables.iceberg.maintenance.removal.references import References
-from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+from destination_datalake.tables.iceberg.maintenance.deletion import Deletion, is_garbage_collected
+from destination_datalake.tables.iceberg.maintenance.references import File, References
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.iceberg.snapshots.deletes import is_for_one
 from destination_datalake.tables.iceberg.snapshots.entries import Entries, position_deletes_entry
 from destination_datalake.tables.iceberg.snapshots.manifests import live_entries
-from destination_datalake.tables.iceberg.snapshots.uniqueness import says_unique
 from destination_datalake.tables.table import TableBusy, TableConflict, TableName
 
 if TYPE_CHECKING:
@@ -160,7 +157,7 @@ class _Merge:
 
     def _attempts(self) -> MergeResult | None:
         for _ in range(_ATTEMPTS):
-            with suppress(_StalePlan):
+            with suppress(_StalePlan, CommitFailedException):
                 table, plan = self._load()
                 if plan is None:
                     return None
@@ -173,14 +170,10 @@ class _Merge:
         )
 
     def _load(self) -> tuple[Table, MergePlan | None]:
-        """Return the table as it is, and its plan. Raises _StalePlan if manifests have expired meanwhile."""
+        """Return the table as it is, and its plan. Raises CommitFailedException if manifests have expired meanwhile."""
         table = self._operations.load()
-        try:
+        with self._operations.planning_on(table):
             return table, self._plan(table)
-        except FileNotFoundError as error:
-            if self._operations.load().metadata_location == table.metadata_location:
-                raise
-            raise _StalePlan from error
 
     def _run_jobs(self, plan: MergePlan) -> None:
         """Run the plan's jobs. Raises _StalePlan if they have failed, and files are not in the table any more.
@@ -263,26 +256,19 @@ class _Merge:
         if self._merged is None or superseded.since == 0:
             return
         table, s3 = self._merged, self._access.client("s3")
-        try:
+        with self._operations.logging_leftovers():
             references = References(table.io, s3, superseded.since)
             references.add_metadata(table.metadata, table.metadata_location)
             references.add_files()
             folder = S3Address.parse(self._folder.rpartition("/")[0])
             dead = references.unreferenced(File(path, 0) for path in superseded.files)
-            Deletion(s3, folder, dry_run=False, goes_on=lambda: True).delete(dead)
-        except Exception:
-            self._warn()
+            Deletion(s3, folder, dry_run=False, should_continue=lambda: True).delete(dead)
 
     def _clean_up(self, used: set[str]) -> None:
         """Delete the indexes, and the files that the table does not have. A failure is logged, and no more."""
-        try:
-            delete_uncommitted(_unused(self._jobs.written(), used), self._access.client("s3"))
+        self._operations.delete_uncommitted(_unused(self._jobs.written(), used))
+        with self._operations.logging_leftovers():
             self._jobs.delete_indexes()
-        except Exception:
-            self._warn()
-
-    def _warn(self) -> None:
-        _logger.warning("Unused files of table %s could not be deleted.", self._table, exc_info=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ from pyiceberg.utils.datetime import date_to_days, datetime_to_micros, time_to_m
 
 from destination_datalake.files.dedup.tasks import IndexPart, KeyBounds, Versions
 from destination_datalake.files.plan import SourceFile
-from destination_datalake.tables.iceberg.arrow_schema import arrow_schema
 from destination_datalake.tables.iceberg.dedup.definition import MergeScope, way_out
+from destination_datalake.tables.iceberg.schema import arrow_schema
 from destination_datalake.tables.iceberg.snapshots.deletes import Deletes, partition_key
 from destination_datalake.tables.iceberg.snapshots.entries import identity_sources
 from destination_datalake.tables.iceberg.snapshots.manifests import lean_entry, live_entries, live_manifests

@@ -12,35 +12,39 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 from uuid import uuid4
 
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from destination_datalake.aws.objects import delete_uncommitted
 from destination_datalake.errors import ConnectorError
 from destination_datalake.files.jobs import Failed
-from destination_datalake.files.plan import Compacted, CompactResult, CompactTask
-from destination_datalake.tables.iceberg.arrow_schema import arrow_schema
+from destination_datalake.files.plan import Compacted, CompactResult, CompactTask, SourceFile
+from destination_datalake.schema.types import Field
+from destination_datalake.tables.iceberg.branches import still_unique
+from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.compatibility import incompatibility
-from destination_datalake.tables.iceberg.maintenance.bins import bins
+from destination_datalake.tables.iceberg.layout import is_written, sort_order, source_paths
 from destination_datalake.tables.iceberg.maintenance.candidates import Candidate, Manifests
-from destination_datalake.tables.iceberg.maintenance.rounds import Compaction, Round
-from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+from destination_datalake.tables.iceberg.schema import arrow_schema, column_types
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
-from destination_datalake.tables.iceberg.snapshots.deletes import PartitionKey
-from destination_datalake.tables.iceberg.snapshots.uniqueness import still_unique
+from destination_datalake.tables.iceberg.snapshots.deletes import PartitionKey, as_sources
+from destination_datalake.tables.iceberg.snapshots.entries import Entries, identity_sources
 from destination_datalake.tables.table import TableBusy, TableName
 
 if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.errors import Failure
+    from destination_datalake.partitioning.spec import SortOrder
 
 _logger = logging.getLogger(__name__)
+
 
 CompactFiles = Callable[[Sequence[CompactTask]], Sequence[CompactResult]]
 """Compacts files on the executors: a result for each task."""
@@ -120,13 +124,13 @@ def compact(
     access: AwsAccess,
     compact_on_executors: CompactFiles,
     target_bytes: int,
-    may_go_on: Callable[[], bool] = lambda: True,
+    should_continue: Callable[[], bool] = lambda: True,
 ) -> CompactionReport:
-    """Compact the table, as long as `may_go_on` before each further commit.
+    """Compact the table, as long as `should_continue` before each further commit.
 
     Raises TableBusy, CommitStateUnknown, errors of AWS, and what `compact_on_executors` raises; earlier commits stay.
     """
-    return _TableCompaction(name, access, compact_on_executors, target_bytes).run(may_go_on)
+    return _TableCompaction(name, access, compact_on_executors, target_bytes).run(should_continue)
 
 
 class _TableCompaction:
@@ -142,9 +146,9 @@ class _TableCompaction:
         """Files that came of this compaction, and those that could not be compacted."""
         self._reasons: dict[str, int] = defaultdict(int)
 
-    def run(self, may_go_on: Callable[[], bool]) -> CompactionReport:
+    def run(self, should_continue: Callable[[], bool]) -> CompactionReport:
         conflicts = 0
-        while may_go_on() and conflicts < 3:
+        while should_continue() and conflicts < 3:
             table = self._operations.load()
             plan = plan_compaction(table, self._target_bytes, frozenset(self._leave), self._manifests)
             self._report.notes = plan.notes
@@ -211,9 +215,9 @@ class _TableCompaction:
         try:
             _, committed = self._operations.commit(build)
         except TableBusy:
-            self._delete(done)
+            self._operations.delete_uncommitted(done)
             raise
-        self._delete([file for file in done if file.name not in committed or not file.rows])
+        self._operations.delete_uncommitted([file for file in done if file.name not in committed or not file.rows])
         for file in done:
             if (compaction := committed.get(file.name)) is not None:
                 self._leave.add(file.uri)
@@ -224,13 +228,6 @@ class _TableCompaction:
                 self._report.rows += file.rows
         self._report.commits += bool(committed)
         return bool(committed)
-
-    def _delete(self, files: Sequence[Compacted]) -> None:
-        """Delete files that no table has. A failure is logged and changes no outcome."""
-        try:
-            delete_uncommitted(files, self._access.client("s3"))
-        except Exception:
-            _logger.warning("Unused files of table %s could not be deleted.", self._name, exc_info=True)
 
 
 def _change(compactions: Iterable[Compaction], unneeded: Sequence[IcebergFile]) -> Change:
@@ -259,3 +256,179 @@ def _first(packed: Sequence[tuple[Candidate, ...]]) -> Iterator[tuple[Candidate,
 
 def _size(candidate: Candidate) -> int:
     return candidate.file.file_size_in_bytes
+
+
+# --- one round: the bins that are rewritten and committed together ----------------------------------------------------
+
+
+_CODECS = {"zstd": "ZSTD", "gzip": "GZIP", "snappy": "SNAPPY", "lz4": "LZ4", "brotli": "BROTLI"}
+_DEFAULT_CODEC = "zstd"
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """Live files and the manifests that list them, and the one file that has their rows now, None if they have none.
+
+    `sequence` is its data sequence number, None in tables of format version 1: delete files with higher ones apply to
+    it (Iceberg spec: Scan Planning).
+    """
+
+    old: tuple[IcebergFile, ...]
+    manifests: frozenset[str]
+    new: IcebergFile | None
+    sequence: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Bins by name, as they were planned on `table`."""
+
+    table: Table
+    bins: Mapping[str, Sequence[Candidate]]
+
+    def tasks(self, access: AwsAccess) -> Iterator[CompactTask]:
+        """Yield the task of each bin.
+
+        The new file lies where the first of the old ones does, if that is in the table's folder.
+        """
+        schema, order = arrow_schema(self.table.schema()), _sort_order(self.table.metadata)
+        assert schema is not None
+        codec = self.table.properties.get("write.parquet.compression-codec", _DEFAULT_CODEC).lower()
+        data = f"{self.table.location().rstrip('/')}/data"
+        for name, files in self.bins.items():
+            folder = files[0].file.file_path.rpartition("/")[0]
+            yield CompactTask(
+                name,
+                tuple(_source(each, self.table.metadata) for each in files),
+                schema,
+                folder if f"{folder}/".startswith(f"{data}/") else data,
+                _CODECS.get(codec, "UNCOMPRESSED"),
+                order,
+                access,
+            )
+
+    def valid(
+        self, done: Iterable[Compacted], table: Table, manifests: Manifests
+    ) -> tuple[dict[str, Compaction], list[IcebergFile]]:
+        """Return what can take the place of files in the table as it is now, by name, and deletes that go with them.
+
+        The old files must all be live, with the same delete files, and the new file must have the other rows and fit
+        the schema.
+        """
+        found = manifests.candidates(table, MAIN_BRANCH)
+        live = {each.file.file_path: each for each in found.files}
+        entries, order = Entries(table.metadata), _sort_order(self.table.metadata)
+        known = order is not None and table.metadata.sort_order_by_id(order.order_id) is not None
+        valid: dict[str, Compaction] = {}
+        replaced: list[Candidate] = []
+        for file in done:
+            planned = [each for each in self.bins[file.name] if each.file.file_path in file.sources]
+            old = [
+                now
+                for each in planned
+                if (now := live.get(each.file.file_path)) is not None and now.has_same_deletes(each)
+            ]
+            if len(old) < len(file.sources) or file.rows + file.dead != sum(each.file.record_count for each in old):
+                continue
+            order_id = order.order_id if order is not None and known and file.is_sorted else None
+            new = entries.of_compacted(file, old[0].file, order_id)
+            if new is not None:
+                valid[file.name] = Compaction(
+                    tuple(each.file for each in old),
+                    frozenset(each.manifest for each in old),
+                    new if file.rows else None,
+                    self._sequence(old),
+                )
+                replaced += old
+        return valid, found.deletes.without(each.deletes for each in replaced)
+
+    def _sequence(self, old: Sequence[Candidate]) -> int | None:
+        """Return the data sequence number of the new file: deletes with higher ones apply to it.
+
+        The position deletes of the old files are applied already, so it is that of the snapshot that was planned on.
+        """
+        planned_on = self.table.current_snapshot()
+        if planned_on is not None and any(each.deletes for each in old):
+            return planned_on.sequence_number
+        return max((each.sequence for each in old if each.sequence is not None), default=None)
+
+
+def _source(candidate: Candidate, metadata: TableMetadata) -> SourceFile:
+    file = candidate.file
+    identities, deletes = identity_sources(file, metadata), as_sources(candidate.deletes)
+    return SourceFile(file.file_path, file.file_size_in_bytes, file.record_count, identities, deletes)
+
+
+def _sort_order(metadata: TableMetadata) -> SortOrder | None:
+    """Return the table's sort order, if all its columns are of types that this connector sorts by."""
+    columns = [Field(name, name, type_) for name, type_ in column_types(metadata).items() if type_ is not None]
+    paths = source_paths(metadata.schema())
+    sources = (paths.get(field.source_id) for field in metadata.sort_order().fields)
+    if not all(path is not None and is_written(path, columns) for path in sources):
+        return None
+    return sort_order(metadata, columns)
+
+
+# --- bin-packing: which small files of a partition become one ---------------------------------------------------------
+
+
+MIN_FILES = 5
+
+MAX_FILES = 1000
+"""A bin of more files would keep one task busy for long while others wait."""
+
+_LOOK_BACK = 16
+"""So many bins are open at a time. More would cost time, and put files together that were written long apart."""
+
+_File = TypeVar("_File")
+
+
+def is_small(size: int, target: int) -> bool:
+    """Whether a file of `size` bytes is small for a target size in bytes."""
+    return 4 * size < 3 * target
+
+
+def bins(files: Iterable[_File], size_of: Callable[[_File], int], target: int) -> list[list[_File]]:
+    """Return which of the files, all of one partition, should become one, in their order.
+
+    Each file is put into the first open bin with room for it, so neighbours stay together.
+    """
+    open_bins: list[_Bin[_File]] = []
+    full: list[_Bin[_File]] = []
+    partial: list[_Bin[_File]] = []
+    for file in files:
+        size = size_of(file)
+        if not is_small(size, target):
+            continue
+        bin_ = next((each for each in open_bins if each.bytes + size <= target), None)
+        if bin_ is None:
+            if len(open_bins) == _LOOK_BACK:
+                partial.append(open_bins.pop(0))
+            open_bins.append(bin_ := _Bin([], 0))
+        bin_.files.append(file)
+        bin_.bytes += size
+        if not is_small(bin_.bytes, target):
+            open_bins.remove(bin_)
+            full.append(bin_)
+        elif len(bin_.files) == MAX_FILES:
+            open_bins.remove(bin_)
+            partial.append(bin_)
+    rest = [_without_the_largest(each.files, size_of) for each in (*partial, *open_bins)]
+    return [each.files for each in full] + [each for each in rest if len(each) >= MIN_FILES]
+
+
+@dataclass(eq=False, slots=True)
+class _Bin(Generic[_File]):
+    files: list[_File]
+    bytes: int
+
+
+def _without_the_largest(files: Iterable[_File], size_of: Callable[[_File], int]) -> list[_File]:
+    """Return the files, in their order, without those that are larger than all smaller ones together."""
+    kept = list(files)
+    by_size = sorted(kept, key=size_of)
+    total = sum(map(size_of, kept))
+    while by_size and 2 * size_of(by_size[-1]) > total:
+        total -= size_of(largest := by_size.pop())
+        kept.remove(largest)
+    return kept

@@ -28,7 +28,7 @@ from pyiceberg.types import IcebergType, NestedField, StructType, UnknownType
 from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.properties import property_as_bool, property_as_int
 
-from destination_datalake.tables.iceberg.metadata.kept import MANIFESTS, UNMERGED
+from destination_datalake.tables.iceberg.file_io import MANIFESTS, LruCache
 from destination_datalake.tables.iceberg.pyiceberg_internals import SnapshotProducer, summary_of
 from destination_datalake.tables.iceberg.snapshots.manifests import live_entries
 
@@ -38,6 +38,9 @@ _READ_AT_ONCE = 8
 """So many manifests are read at a time: entries take memory."""
 
 _CHANGED_PARTITIONS = "changed-partition-count"
+
+_UNMERGED: LruCache[bool] = LruCache(10_000)
+"""Manifests that could not be merged with others, each of size one: it is not tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +158,7 @@ class _Producer(SnapshotProducer):
 
     def _merged(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
         """Return the manifests, some of which may have become one. No commit depends on it."""
-        mergeable = [each for each in manifests if UNMERGED.get(each.manifest_path) is None]
+        mergeable = [each for each in manifests if _UNMERGED.get(each.manifest_path) is None]
         chosen = manifests_to_merge(mergeable, self.metadata.properties)
         if not chosen:
             return manifests
@@ -167,7 +170,7 @@ class _Producer(SnapshotProducer):
             # Other writers may have made what cannot be read, or not by us.
             _logger.info("%d manifests are not merged: %s: %s", len(chosen), type(error).__name__, error)
             for manifest in chosen:
-                UNMERGED.keep(manifest.manifest_path, True, 1)
+                _UNMERGED.put(manifest.manifest_path, True, 1)
             self._delete_manifests(own)
             return manifests
         for manifest in chosen:

@@ -27,7 +27,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, FloatType
 
 from destination_datalake.files.plan import DataFile, Rewritten, WrittenFile
-from destination_datalake.tables.iceberg.layout.partitions import outdated, partition_record
+from destination_datalake.tables.iceberg.layout import outdated, partition_record
 from destination_datalake.tables.iceberg.pyiceberg_internals import delete_file
 
 _FIELD_ID = b"PARQUET:field_id"

@@ -15,8 +15,8 @@ from destination_datalake.tables.iceberg.snapshots.manifests import live_files
 from unit_tests.tables.iceberg.dedup.orders import Orders, named
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 from unit_tests.tables.iceberg.maintenance.compacting import compacted
-from unit_tests.tables.iceberg.maintenance.removal.test_expiry import expire
-from unit_tests.tables.iceberg.maintenance.removal.test_orphans import remove
+from unit_tests.tables.iceberg.maintenance.test_expiry import expire
+from unit_tests.tables.iceberg.maintenance.test_orphans import remove
 from unit_tests.tables.iceberg.snapshots.consistency import assert_consistent
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.tables.iceberg.maintenance.bins import MIN_FILES, bins, is_small
+from destination_datalake.tables.iceberg.maintenance.compaction import MIN_FILES, bins, is_small
 
 TARGET = 100
 

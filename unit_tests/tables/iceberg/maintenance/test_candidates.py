@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.maintenance.candidates import Manifests
-from destination_datalake.tables.iceberg.metadata.operations import TableOperations
 from unit_tests.tables.iceberg.lake import Lake
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from destination_datalake.tables.iceberg.snapshots.change import Change
 from unit_tests.tables.iceberg.lake import Lake
 from unit_tests.tables.iceberg.maintenance.compacting import after_writing, commit_files, compacted, filled, summary
-from unit_tests.tables.iceberg.maintenance.removal.test_expiry import expire
-from unit_tests.tables.iceberg.maintenance.removal.test_orphans import remove
+from unit_tests.tables.iceberg.maintenance.test_expiry import expire
+from unit_tests.tables.iceberg.maintenance.test_orphans import remove
 from unit_tests.tables.iceberg.snapshots.committed import deletes, files, merge, position_deletes
 
 TINY = 100

@@ -1,47 +1,65 @@
-"""What is kept of tables' metadata: within its bound, and only as long as nobody else has written."""
+"""PyIceberg's FileIO over S3, and what is kept of metadata: within its bound, as long as nobody else writes."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import boto3
+from botocore.response import StreamingBody
+from botocore.stub import Stubber
 from pyiceberg.types import StringType
 
 from destination_datalake.schema.types import Field, Int64, String
-from destination_datalake.tables.iceberg.metadata.kept import MANIFESTS, METADATA, Kept
+from destination_datalake.tables.iceberg.catalog import METADATA
+from destination_datalake.tables.iceberg.file_io import MANIFESTS, LruCache, S3FileIO
 from unit_tests.tables.iceberg.lake import Lake
+
+CONTENT = b'{"format-version": 2}'
+
+
+def test_a_metadata_file_is_read_again_after_a_truncated_response() -> None:
+    s3 = boto3.client("s3", "eu-west-1", aws_access_key_id="AKIAIOSFODNN7EXAMPLE", aws_secret_access_key="none")
+    with Stubber(s3) as answers:
+        for sent in (CONTENT[:5], CONTENT):
+            answers.add_response("get_object", {"Body": StreamingBody(io.BytesIO(sent), len(CONTENT))})
+
+        read = S3FileIO(s3).new_input("s3://lake/t/metadata/1.json").open().read()
+
+    assert read == CONTENT
 
 
 def test_the_least_recently_used_is_forgotten_beyond_the_budget() -> None:
-    kept: Kept[str] = Kept(10)
-    kept.keep("a", "A", 4)
-    kept.keep("b", "B", 4)
+    kept: LruCache[str] = LruCache(10)
+    kept.put("a", "A", 4)
+    kept.put("b", "B", 4)
     assert kept.get("a") == "A"
 
-    kept.keep("c", "C", 4)
+    kept.put("c", "C", 4)
 
     assert [kept.get(address) for address in "abc"] == ["A", None, "C"]
 
 
 def test_what_is_larger_than_the_budget_is_not_kept_and_drives_nothing_out() -> None:
-    kept: Kept[str] = Kept(10)
-    kept.keep("a", "A", 4)
+    kept: LruCache[str] = LruCache(10)
+    kept.put("a", "A", 4)
 
-    kept.keep("b", "B", 11)
+    kept.put("b", "B", 11)
 
     assert [kept.get(address) for address in "ab"] == ["A", None]
 
 
 def test_what_is_forgotten_or_replaced_takes_no_room() -> None:
-    kept: Kept[str] = Kept(10)
+    kept: LruCache[str] = LruCache(10)
     for _ in range(5):
-        kept.keep("a", "A", 9)
+        kept.put("a", "A", 9)
     kept.forget("a")
     kept.forget("a")
 
-    kept.keep("b", "B", 5)
-    kept.keep("c", "C", 5)
+    kept.put("b", "B", 5)
+    kept.put("c", "C", 5)
 
     assert [kept.get(address) for address in "abc"] == [None, "B", "C"]
 

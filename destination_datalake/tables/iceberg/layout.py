@@ -2,6 +2,8 @@
 
 What the options meant when they were last applied is recorded in the table's properties. Only a difference from that is
 applied: a partition spec or sort order that another engine has set since is kept.
+
+What writers do follows from the table: its partition spec and sort order, whoever has set them.
 """
 
 from __future__ import annotations
@@ -9,8 +11,9 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionSpec
@@ -18,19 +21,36 @@ from pyiceberg.partitioning import PartitionField as IcebergField
 from pyiceberg.schema import Schema, index_by_name
 from pyiceberg.table import Transaction
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, NullOrder, SortDirection, SortOrder
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, NullOrder, SortDirection
 from pyiceberg.table.sorting import SortField as IcebergSortField
+from pyiceberg.table.sorting import SortOrder as IcebergSortOrder
 from pyiceberg.table.update import SetDefaultSortOrderUpdate, UpdatesAndRequirements
 from pyiceberg.table.update.sorting import UpdateSortOrder
 from pyiceberg.table.update.spec import UpdateSpec
-from pyiceberg.transforms import Transform, VoidTransform, parse_transform
+from pyiceberg.transforms import Transform, TruncateTransform, VoidTransform
+from pyiceberg.transforms import parse_transform as iceberg_transform
+from pyiceberg.typedef import Record
+from pyiceberg.types import DecimalType, LongType, NestedField, StructType
 
-from destination_datalake.partitioning.spec import PartitionField, Since1970, SortField
+from destination_datalake.files.plan import DataFile
+from destination_datalake.partitioning.paths import IcebergPath
+from destination_datalake.partitioning.spec import (
+    PartitionField,
+    Partitioning,
+    Since1970,
+    SortField,
+    SortOrder,
+    Void,
+    parse_transform,
+)
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.tables.iceberg.layout.partitions import source_paths
+from destination_datalake.schema.columns import METADATA_COLUMNS
+from destination_datalake.schema.iceberg import from_iceberg
+from destination_datalake.schema.types import Field, Struct
 from destination_datalake.tables.table import TableName
 
 _logger = logging.getLogger(__name__)
+
 
 PARTITIONS_PROPERTY = "airbyte.partition-by"
 SORT_ORDER_PROPERTY = "airbyte.sort-by"
@@ -55,7 +75,7 @@ class WantedLayout:
         """Return the partition spec of a new table."""
         return PartitionSpec(*_fields(self._sources(schema), {}, schema, PARTITION_FIELD_ID_START, frozenset()))
 
-    def new_sort_order(self, schema: Schema) -> SortOrder:
+    def new_sort_order(self, schema: Schema) -> IcebergSortOrder:
         """Return the sort order of a new table."""
         return self._sort_order(schema) or UNSORTED_SORT_ORDER
 
@@ -129,15 +149,15 @@ class WantedLayout:
                 distinct.setdefault((id_, str(field.transform)), (id_, field))
         return list(distinct.values())
 
-    def _sort_order(self, schema: Schema) -> SortOrder | None:
+    def _sort_order(self, schema: Schema) -> IcebergSortOrder | None:
         ids = {path: id_ for id_, path in source_paths(schema).items()}
         fields = []
         for field in self.sort_by or ():
-            transform = parse_transform(str(field.transform))
+            transform = iceberg_transform(str(field.transform))
             direction = SortDirection.ASC if field.ascending else SortDirection.DESC
             nulls = NullOrder.NULLS_FIRST if field.nulls_first else NullOrder.NULLS_LAST
             fields.append(IcebergSortField(ids[field.source], transform, direction, nulls))
-        return SortOrder(*fields) if fields else None
+        return IcebergSortOrder(*fields) if fields else None
 
     def _partitions_text(self) -> str | None:
         if self.partition_by is None:
@@ -172,7 +192,7 @@ def _fields(
     taken = {(name.lower(), id_) for name, id_ in names}
     fields = []
     for source_id, field in sources:
-        transform = parse_transform(str(field.transform))
+        transform = iceberg_transform(str(field.transform))
         id_ = ids.get((source_id, transform))
         id_ = next(new_ids) if id_ is None else id_
         name, own = field.name, source_id if str(transform) == "identity" else None
@@ -213,3 +233,127 @@ class _SetSortOrder(UpdateSortOrder):
         updates, requirements = super()._commit()
         default = SetDefaultSortOrderUpdate.model_validate({"sort-order-id": self._apply().order_id})
         return (*updates[:-1], default), requirements
+
+
+# --- what writers do by the partition spec ----------------------------------------------------------------------------
+
+
+_INT_MAX = 2**31 - 1
+
+Path = tuple[str, ...]
+"""The names from a column down to a field inside it."""
+
+
+def source_paths(schema: Schema) -> dict[int, Path]:
+    """Return the paths of the columns, and of fields inside structs, by field id: of what can be partitioned by."""
+    return {field.field_id: path for path, field in _inside_structs(schema.fields, ())}
+
+
+def partitioning(metadata: TableMetadata, columns: Sequence[Field], max_open: int) -> Partitioning | None:
+    """Return how rows of these columns are assigned to partitions of the table's default spec.
+
+    Fields whose source column is not written are null in every row, as void ones are. None if all fields are.
+    """
+    schema, spec = metadata.schema(), metadata.spec()
+    paths = source_paths(schema)
+    fields = tuple(
+        PartitionField(field.name, path, parse_transform(str(field.transform)) if is_written(path, columns) else Void())
+        for field in spec.fields
+        for path in [paths.get(field.source_id, (field.name,))]
+    )
+    if all(field.transform == Void() for field in fields):
+        return None
+    sources = (schema.find_type(each.source_id) if each.source_id in paths else None for each in spec.fields)
+    types = tuple(None if type_ is None else from_iceberg(type_) for type_ in sources)
+    return Partitioning(fields, IcebergPath(fields, types), max_open, spec.spec_id)
+
+
+def is_written(path: Path, columns: Sequence[Field]) -> bool:
+    """Whether the field at a path is among the stream's columns, or one of the metadata columns."""
+    fields: Sequence[Field] = (*METADATA_COLUMNS, *columns)
+    for depth, name in enumerate(path, start=1):
+        found = next((field for field in fields if field.name == name), None)
+        if found is None:
+            return False
+        if depth == len(path):
+            return True
+        fields = found.type.fields if isinstance(found.type, Struct) else ()
+    return False
+
+
+def outdated(file: DataFile, metadata: TableMetadata) -> str | None:
+    """Return why a file's partition is none of the table's default spec, as a clause about the table; None if it is."""
+    if file.partition:
+        fits = file.spec_id == metadata.default_spec_id
+    else:
+        fits = metadata.spec().is_unpartitioned() or partitioning(metadata, file.columns, 1) is None
+    return None if fits else "its partition spec was changed after the files were planned"
+
+
+def partition_record(file: DataFile, metadata: TableMetadata) -> Record:
+    """Return a file's partition as manifests of the table's default spec have it.
+
+    The file may have 32-bit integers where the column is long by now: a truncated one that has wrapped around, as
+    Java's int does, is no multiple of the width, and gets the value that the long has.
+    """
+    values = list(file.partition or [None] * len(metadata.spec().fields))
+    for position, field in enumerate(metadata.spec().fields):
+        value, transform = values[position], field.transform
+        if isinstance(transform, TruncateTransform) and isinstance(value, int) and value % transform.width:
+            is_long = value <= _INT_MAX and metadata.schema().find_type(field.source_id) == LongType()
+            values[position] = value - 2**32 if is_long else value
+    return Record(*values)
+
+
+def too_wide(file: DataFile, metadata: TableMetadata) -> IcebergField | None:
+    """Return a field of the default spec that cannot hold the file's value, or None.
+
+    Truncation rounds down, so that -9.9 becomes -10.0, for which decimal(2, 1) has too few digits. No engine writes
+    such a partition (Iceberg: DecimalUtil.toReusedFixLengthBytes).
+    """
+    for field, value in zip(metadata.spec().fields, file.partition, strict=False):
+        if isinstance(value, Decimal) and isinstance(field.transform, TruncateTransform):
+            type_ = metadata.schema().find_type(field.source_id)
+            if isinstance(type_, DecimalType) and len(value.as_tuple().digits) > type_.precision:
+                return field
+    return None
+
+
+def _inside_structs(fields: Sequence[NestedField], above: Path) -> Iterator[tuple[Path, NestedField]]:
+    for field in fields:
+        path = (*above, field.name)
+        yield path, field
+        if isinstance(field.field_type, StructType):
+            yield from _inside_structs(field.field_type.fields, path)
+
+
+# --- what writers do by the sort order --------------------------------------------------------------------------------
+
+
+def sort_order(metadata: TableMetadata, columns: Sequence[Field]) -> SortOrder | None:
+    """Return the table's default sort order for rows of these columns; None if there is nothing to sort by.
+
+    Columns that are not written are null in every row, so rows are in their order anyhow. None also for an order that
+    this connector does not know: tables need not be sorted (Iceberg spec: Sorting).
+    """
+    order, paths = metadata.sort_order(), source_paths(metadata.schema())
+    fields = []
+    for field in order.fields:
+        path = paths.get(field.source_id)
+        try:
+            transform = parse_transform(str(field.transform))
+        except ValueError:
+            return None
+        if path is None:
+            return None
+        if is_written(path, columns) and transform != Void():
+            ascending = field.direction == SortDirection.ASC
+            fields.append(SortField(path, ascending, field.null_order == NullOrder.NULLS_FIRST, transform))
+    return SortOrder(tuple(fields), order.order_id) if fields else None
+
+
+def sort_order_id(file: DataFile, planned: SortOrder | None, metadata: TableMetadata) -> int | None:
+    """Return the id of the sort order that a file is in, if the table has it."""
+    if not file.is_sorted or planned is None or not planned.order_id:
+        return None
+    return planned.order_id if metadata.sort_order_by_id(planned.order_id) is not None else None

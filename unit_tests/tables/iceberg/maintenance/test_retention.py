@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
-from destination_datalake.tables.iceberg.maintenance.removal.guard import Unmaintained
-from destination_datalake.tables.iceberg.maintenance.removal.retention import Expired, Retention, expired
+from destination_datalake.tables.iceberg.maintenance.deletion import MaintenanceSkipped
+from destination_datalake.tables.iceberg.maintenance.expiry import Expired, Retention, expired
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
 DAY = 24 * 60 * 60 * 1000
@@ -141,5 +141,5 @@ def test_an_empty_table_has_nothing_that_expires() -> None:
 
 @pytest.mark.parametrize("value", ["five days", "-1", "0", "1e9", ""])
 def test_a_table_whose_own_rule_cannot_be_read_is_left_alone(value: str) -> None:
-    with pytest.raises(Unmaintained, match="max-snapshot-age-ms"):
+    with pytest.raises(MaintenanceSkipped, match="max-snapshot-age-ms"):
         Retention.of({"history.expire.max-snapshot-age-ms": value}, timedelta(days=5), 1)

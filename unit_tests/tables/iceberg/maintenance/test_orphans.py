@@ -9,16 +9,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from destination_datalake.tables.iceberg.maintenance.removal.expiry import Expirer
-from destination_datalake.tables.iceberg.maintenance.removal.guard import Unmaintained
-from destination_datalake.tables.iceberg.maintenance.removal.orphans import OrphanRemover, Orphans
-from destination_datalake.tables.iceberg.maintenance.removal.paths import Incomplete
-from destination_datalake.tables.iceberg.maintenance.removal.second_reader import Disagreement
-from destination_datalake.tables.iceberg.metadata.kept import MANIFESTS, METADATA
-from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+from destination_datalake.tables.iceberg.catalog import METADATA
+from destination_datalake.tables.iceberg.commit import TableOperations
+from destination_datalake.tables.iceberg.file_io import MANIFESTS
+from destination_datalake.tables.iceberg.maintenance.deletion import MaintenanceSkipped
+from destination_datalake.tables.iceberg.maintenance.expiry import Expirer
+from destination_datalake.tables.iceberg.maintenance.orphans import OrphanRemover, Orphans
+from destination_datalake.tables.iceberg.maintenance.references import Incomplete
+from destination_datalake.tables.iceberg.maintenance.second_reader import Disagreement
 from destination_datalake.tables.table import Committed
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
-from unit_tests.tables.iceberg.maintenance.removal.misreading import misread_first_manifest
+from unit_tests.tables.iceberg.maintenance.misreading import misread_first_manifest
 
 LATER = timedelta(days=4)
 
@@ -161,14 +162,14 @@ def test_metadata_files_that_the_log_has_dropped_are_removed(lake: Lake) -> None
     assert lake.ids() == [0, 1, 2, 3]
 
 
-def test_a_rehearsal_removes_nothing_and_says_what_would_be(lake: Lake) -> None:
+def test_a_dry_run_removes_nothing_and_says_what_would_be(lake: Lake) -> None:
     lake.commit(lake.open(), 1)
     key = put(lake, "orders/data/1f2e-000001.parquet")
 
-    rehearsed = remove(lake, dry_run=True)
+    planned = remove(lake, dry_run=True)
 
     assert key in lake.objects()
-    assert rehearsed.files.paths == [f"s3://{lake.bucket}/{key}"]
+    assert planned.files.paths == [f"s3://{lake.bucket}/{key}"]
 
 
 @pytest.mark.parametrize("folder", ["orders/metadata", "orders/data/nested/metadata"])
@@ -181,7 +182,7 @@ def test_a_folder_that_also_holds_another_table_is_left_alone(lake: Lake, folder
     put(lake, f"{folder}/{name}", gzip.compress(body) if zipped else body)
     orphan = put(lake, "orders/data/1f2e-000001.parquet")
 
-    with pytest.raises(Unmaintained, match="of table another"):
+    with pytest.raises(MaintenanceSkipped, match="of table another"):
         remove(lake)
 
     assert orphan in lake.objects()
@@ -261,5 +262,5 @@ def test_a_table_of_one_location_for_a_whole_bucket_is_left_alone(lake: Lake) ->
     lake.edit_metadata({"location": f"s3://{lake.bucket}/"})
     METADATA.forget(lake.load().metadata_location)
 
-    with pytest.raises(Unmaintained, match="whole bucket"):
+    with pytest.raises(MaintenanceSkipped, match="whole bucket"):
         remove(lake)

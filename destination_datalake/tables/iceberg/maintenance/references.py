@@ -1,6 +1,9 @@
 """The objects that a table refers to, as far as it can be asked: from its metadata down to the data files.
 
 All is read twice, by readers that share no code: what the second one finds must be among what the first one has found.
+The first one is here. It reads manifests completely or not at all: what seems not to be referred to is deleted, so a
+file that ends too early must not be taken for a shorter one, and PyIceberg's reader ends at an incomplete or empty Avro
+block without an error.
 
 For each object a hash of eight bytes is kept, so a table of ten million files takes 80 MB. Where two hashes are equal,
 an object seems to be referred to that is not, and stays. The hash is of the key alone, as writers have it who see one
@@ -10,6 +13,7 @@ slash in several: an object may be written in several ways, and buckets have oth
 from __future__ import annotations
 
 import re
+import zlib
 from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -17,18 +21,25 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from hashlib import blake2b
 from posixpath import normpath
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from pyiceberg.exceptions import ResolveError
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.schema import Schema
+from pyiceberg.typedef import Record
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType
 
-from destination_datalake.tables.iceberg.maintenance.removal.paths import File, Manifest, live_files, manifests_of
-from destination_datalake.tables.iceberg.maintenance.removal.second_reader import Disagreement, SecondReader
+from destination_datalake.tables.iceberg.maintenance.second_reader import Disagreement, SecondReader
+from destination_datalake.tables.iceberg.pyiceberg_internals import complete_records
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from pyiceberg.io import FileIO
     from pyiceberg.table.metadata import TableMetadata
+
 
 _BUCKET = re.compile(r"^[a-z][a-z0-9+.-]*://[^/]*", re.IGNORECASE)
 _READERS = 8
@@ -70,7 +81,7 @@ class References:
         """Add everything but data files: metadata files, statistics, manifest lists and manifests of all snapshots.
 
         Snapshots that were added before are not read again. `expired` are those that the metadata file still has, and
-        `metadata` has not, as in a rehearsal.
+        `metadata` has not, as in a dry run.
         """
         self._add(metadata_location)
         self._add(*(entry.metadata_file for entry in metadata.metadata_log))
@@ -194,3 +205,79 @@ def _hash_of_key(path: str) -> int:
     if "//" in key or "/." in key:
         key = normpath(f"/{key.lstrip('/')}")
     return _hash(key)
+
+
+# --- the first reader -------------------------------------------------------------------------------------------------
+
+
+# Iceberg spec: Manifest lists, Manifests. Only these fields are decoded.
+_MANIFEST_LIST = Schema(
+    NestedField(500, "manifest_path", StringType(), required=True),
+    NestedField(501, "manifest_length", LongType(), required=True),
+    NestedField(504, "added_files_count", IntegerType(), required=False),
+    NestedField(505, "existing_files_count", IntegerType(), required=False),
+    NestedField(515, "sequence_number", LongType(), required=False),
+)
+_MANIFEST = Schema(
+    NestedField(0, "status", IntegerType(), required=True),
+    NestedField(
+        2,
+        "data_file",
+        StructType(
+            NestedField(100, "file_path", StringType(), required=True),
+            NestedField(104, "file_size_in_bytes", LongType(), required=True),
+        ),
+        required=True,
+    ),
+)
+
+
+class Incomplete(Exception):
+    """A manifest or manifest list ends too early, has more than its entries, or others than its snapshot says."""
+
+
+class File(NamedTuple):
+    """An object that metadata refers to, with its size in bytes."""
+
+    path: str
+    size: int
+
+
+class Manifest(NamedTuple):
+    """A manifest as a manifest list has it. `live` is the number of its live files; None in old tables.
+
+    `sequence` is the sequence number of the commit that has added it; 0 in tables of format version 1.
+    """
+
+    path: str
+    size: int
+    live: int | None
+    sequence: int = 0
+
+
+def manifests_of(manifest_list: str, io: FileIO) -> list[Manifest]:
+    """Return the manifests in a manifest list. Raises Incomplete, FileNotFoundError, and botocore's exceptions."""
+    return [
+        Manifest(path, size, None if added is None or existing is None else added + existing, sequence or 0)
+        for path, size, added, existing, sequence in _records(manifest_list, _MANIFEST_LIST, io)
+    ]
+
+
+def live_files(manifest: Manifest, io: FileIO) -> list[File]:
+    """Return the live files in a manifest, data files and delete files. Raises as `manifests_of`."""
+    entries = _records(manifest.path, _MANIFEST, io)
+    live = [File(*file) for status, file in entries if status != ManifestEntryStatus.DELETED]
+    if manifest.live is not None and len(live) != manifest.live:
+        raise Incomplete(f"{manifest.path} has {len(live)} live files in place of {manifest.live}")
+    return live
+
+
+def _records(path: str, fields: Schema, io: FileIO) -> Iterator[Any]:
+    try:
+        yield from map(_values, complete_records(io.new_input(path), fields))
+    except (EOFError, ResolveError, SystemError, ValueError, zlib.error) as error:
+        raise Incomplete(f"{path} cannot be read: {error}") from error
+
+
+def _values(record: Any) -> Any:
+    return tuple(_values(each) if isinstance(each, Record) else each for each in record._data)

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from destination_datalake.tables.iceberg.maintenance.removal.deletion import Stopped
-from destination_datalake.tables.iceberg.maintenance.removal.expiry import Expirer, Expiry
-from destination_datalake.tables.iceberg.maintenance.removal.guard import Unmaintained
-from destination_datalake.tables.iceberg.maintenance.removal.second_reader import Disagreement
-from destination_datalake.tables.iceberg.metadata.kept import MANIFESTS
-from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+from destination_datalake.tables.iceberg.commit import TableOperations
+from destination_datalake.tables.iceberg.file_io import MANIFESTS
+from destination_datalake.tables.iceberg.maintenance.deletion import DeadlineExceeded, MaintenanceSkipped
+from destination_datalake.tables.iceberg.maintenance.expiry import Expirer, Expiry
+from destination_datalake.tables.iceberg.maintenance.second_reader import Disagreement
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
-from unit_tests.tables.iceberg.maintenance.removal.misreading import misread_first_manifest
+from unit_tests.tables.iceberg.maintenance.misreading import misread_first_manifest
 
 LATER = timedelta(days=6)
 
@@ -98,22 +97,20 @@ def test_files_that_are_still_live_stay(lake: Lake) -> None:
     assert lake.ids() == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_rehearsal_says_exactly_what_would_be_deleted(lake: Lake) -> None:
+def test_a_dry_run_says_exactly_what_would_be_deleted(lake: Lake) -> None:
     overwritten(lake)
     before = lake.objects()
 
-    rehearsed = expire(lake, dry_run=True)
+    planned = expire(lake, dry_run=True)
     assert lake.objects() == before
     done = expire(lake)
 
     paths = {
-        path.removeprefix(f"s3://{lake.bucket}/")
-        for each in (rehearsed.data, rehearsed.metadata)
-        for path in each.paths
+        path.removeprefix(f"s3://{lake.bucket}/") for each in (planned.data, planned.metadata) for path in each.paths
     }
     assert before - lake.objects() == paths
-    assert rehearsed.expired == done.expired
-    assert rehearsed.data.bytes == done.data.bytes
+    assert planned.expired == done.expired
+    assert planned.data.bytes == done.data.bytes
 
 
 def test_the_rows_of_an_unpublished_overwrite_stay(lake: Lake) -> None:
@@ -182,7 +179,7 @@ def test_a_table_whose_files_others_share_is_left_alone(lake: Lake) -> None:
     with lake.load().transaction() as change:
         change.set_properties({"gc.enabled": "false"})
 
-    with pytest.raises(Unmaintained, match=r"gc\.enabled"):
+    with pytest.raises(MaintenanceSkipped, match=r"gc\.enabled"):
         expire(lake)
 
 
@@ -229,7 +226,7 @@ def test_files_of_a_table_that_another_replaces_meanwhile_stay(lake: Lake) -> No
         lake.open()
 
     after_update(lake, replace)
-    with pytest.raises(Unmaintained, match="another table"):
+    with pytest.raises(MaintenanceSkipped, match="another table"):
         expire(lake)
 
     assert data_files(lake) == files
@@ -274,7 +271,7 @@ def test_with_a_clock_that_is_wrong_nothing_expires(lake: Lake) -> None:
     events = lake.access.client("s3").meta.events
     events.register("after-call.s3.ListObjectsV2", another_time)
     try:
-        with pytest.raises(Unmaintained, match="clock"):
+        with pytest.raises(MaintenanceSkipped, match="clock"):
             expire(lake)
     finally:
         events.unregister("after-call.s3.ListObjectsV2", another_time)
@@ -286,7 +283,7 @@ def test_without_time_nothing_more_is_deleted(lake: Lake) -> None:
     overwritten(lake)
     files = data_files(lake)
 
-    with pytest.raises(Stopped):
+    with pytest.raises(DeadlineExceeded):
         expirer(lake).expire(datetime.now(UTC) + LATER, lambda: False, dry_run=False)
 
     assert (lake.ids(), data_files(lake)) == ([3], files)

@@ -1,25 +1,28 @@
 """PyIceberg's FileIO over the process's shared S3 client.
 
-Metadata files and manifests are small and immutable: each is one GET or one PUT. Credentials, connections and retries
-are those of the shared client.
+Metadata files and manifests are small, immutable, and have unique names (Iceberg spec: file system operations): each is
+one GET or one PUT, and what this process will need again it keeps. Credentials, connections and retries are those of
+the shared client.
 """
 
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, cast
+import threading
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from botocore.exceptions import BotoCoreError, ClientError
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.objects import delete, get
-from destination_datalake.tables.iceberg.metadata.kept import MANIFESTS
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from mypy_boto3_s3 import S3Client
+
 
 _NOT_FOUND = ("404", "NoSuchKey", "NotFound")
 
@@ -105,7 +108,7 @@ class _S3OutputFile(OutputFile):
         self._s3.put_object(Bucket=address.bucket, Key=address.key, Body=content)
         self._written = len(content)
         if self.location.endswith(".avro"):
-            MANIFESTS.keep(self.location, content, len(content))
+            MANIFESTS.put(self.location, content, len(content))
 
 
 class _S3OutputStream(io.BytesIO):
@@ -132,3 +135,51 @@ class _S3OutputStream(io.BytesIO):
     def __del__(self) -> None:
         """Do not put an abandoned stream: BytesIO would close it on garbage collection."""
         super().close()
+
+
+# --- what this process keeps of metadata ------------------------------------------------------------------------------
+
+
+_Value = TypeVar("_Value")
+
+
+class LruCache(Generic[_Value]):
+    """Values by the address of their object. Beyond `budget` bytes the least recently used are forgotten."""
+
+    def __init__(self, budget: int) -> None:
+        self._budget = budget
+        self._values: OrderedDict[str, tuple[_Value, int]] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, address: str) -> _Value | None:
+        """Return the value, or None if it is not kept."""
+        with self._lock:
+            if address not in self._values:
+                return None
+            self._values.move_to_end(address)
+            return self._values[address][0]
+
+    def put(self, address: str, value: _Value, size: int) -> None:
+        """Keep the value of `size` bytes, unless it is larger than the budget."""
+        with self._lock:
+            self._forget(address)
+            if size > self._budget:
+                return
+            self._values[address] = (value, size)
+            self._bytes += size
+            while self._bytes > self._budget:
+                self._forget(next(iter(self._values)))
+
+    def forget(self, address: str) -> None:
+        """Forget the value: it will not be needed again."""
+        with self._lock:
+            self._forget(address)
+
+    def _forget(self, address: str) -> None:
+        if address in self._values:
+            self._bytes -= self._values.pop(address)[1]
+
+
+MANIFESTS: LruCache[bytes] = LruCache(8 << 20)
+"""Manifests and manifest lists that this process has written, as they are stored."""

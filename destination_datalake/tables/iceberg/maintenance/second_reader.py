@@ -27,6 +27,7 @@ from destination_datalake.aws.retries import retry_on
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
+
 _GZIP = b"\x1f\x8b"
 
 # Avro spec: Object Container Files.

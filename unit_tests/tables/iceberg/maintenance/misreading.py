@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from destination_datalake.tables.iceberg.metadata.kept import MANIFESTS
+from destination_datalake.tables.iceberg.file_io import MANIFESTS
 from unit_tests.tables.iceberg.lake import Lake
 
 
@@ -13,4 +13,4 @@ def misread_first_manifest(lake: Lake) -> None:
     assert snapshot is not None
     newest, *_, oldest = snapshot.manifests(table.io)
     content = table.io.new_input(newest.manifest_path).open().read()
-    MANIFESTS.keep(oldest.manifest_path, content, len(content))
+    MANIFESTS.put(oldest.manifest_path, content, len(content))

@@ -16,22 +16,22 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.tables.iceberg.maintenance.removal.deletion import Deletion, Stopped
-from destination_datalake.tables.iceberg.maintenance.removal.guard import (
-    Unmaintained,
+from destination_datalake.tables.iceberg.maintenance.deletion import (
+    DeadlineExceeded,
+    Deletion,
+    MaintenanceSkipped,
     require_clock,
     require_garbage_collection,
 )
-from destination_datalake.tables.iceberg.maintenance.removal.latest import with_latest
-from destination_datalake.tables.iceberg.maintenance.removal.paths import File
-from destination_datalake.tables.iceberg.maintenance.removal.references import References
+from destination_datalake.tables.iceberg.maintenance.references import File, References
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_s3.type_defs import ObjectTypeDef
     from pyiceberg.table import Table
 
-    from destination_datalake.tables.iceberg.metadata.operations import TableOperations
+    from destination_datalake.tables.iceberg.commit import TableOperations
+
 
 _KINDS = re.compile(
     r"(data|metadata)/.*\.(parquet|orc|avro|metadata\.json|metadata\.json\.gz|gz\.metadata\.json|puffin|stats)"
@@ -65,18 +65,18 @@ class OrphanRemover:
         self._s3 = s3
         self._age = age
 
-    def remove(self, now: datetime, goes_on: Callable[[], bool], *, dry_run: bool) -> Orphans:
-        """Remove the orphans. Raises Unmaintained, Stopped, and what reading metadata and S3 raise."""
+    def remove(self, now: datetime, should_continue: Callable[[], bool], *, dry_run: bool) -> Orphans:
+        """Remove the orphans. Raises MaintenanceSkipped, DeadlineExceeded, and what reading metadata and S3 raise."""
         table = self._operations.load()
         require_garbage_collection(table.metadata)
         folder = _folder(table)
         require_clock(self._s3, folder)
         references = References(table.io, self._s3)
         self._add_latest(table, references)
-        self._require_own_folder(table, references, folder, goes_on)
-        removed = Orphans(*(Deletion(self._s3, folder, dry_run, goes_on) for _ in range(2)))
+        self._require_own_folder(table, references, folder, should_continue)
+        removed = Orphans(*(Deletion(self._s3, folder, dry_run, should_continue) for _ in range(2)))
         found: list[File] = []
-        for page in self._pages(folder, goes_on):
+        for page in self._pages(folder, should_continue):
             old = [
                 File(str(S3Address(folder.bucket, each["Key"])), each["Size"])
                 for each in page
@@ -99,26 +99,26 @@ class OrphanRemover:
         removed.files.delete(file for file in dead if not file.path.endswith(_METADATA))
 
     def _add_latest(self, table: Table, references: References) -> None:
-        """Add what the table refers to now. Raises Unmaintained if it is not the same table any more."""
+        """Add what the table refers to now. Raises MaintenanceSkipped if it is not the same table any more."""
 
         def add(latest: Table) -> None:
             if latest.metadata.table_uuid != table.metadata.table_uuid or latest.location() != table.location():
-                raise Unmaintained("another table has taken its place, or it has moved, meanwhile")
+                raise MaintenanceSkipped("another table has taken its place, or it has moved, meanwhile")
             references.add_metadata(latest.metadata, latest.metadata_location)
             references.add_files()
 
-        with_latest(self._operations, add)
+        self._operations.with_latest(add)
 
     def _require_own_folder(
-        self, table: Table, references: References, folder: S3Address, goes_on: Callable[[], bool]
+        self, table: Table, references: References, folder: S3Address, should_continue: Callable[[], bool]
     ) -> None:
-        """Raise Unmaintained if the folder has metadata of another table, which may be in use by another catalog."""
-        for page in self._pages(folder, goes_on):
+        """Raise MaintenanceSkipped if the folder has metadata of another table, maybe in use by another catalog."""
+        for page in self._pages(folder, should_continue):
             keys = [each["Key"] for each in page if each["Key"].endswith(_METADATA)]
             files = [File(str(S3Address(folder.bucket, key)), 0) for key in keys]
             for file in references.unreferenced(files):
                 if (uuid := self._uuid(S3Address.parse(file.path))) not in (None, str(table.metadata.table_uuid)):
-                    raise Unmaintained(
+                    raise MaintenanceSkipped(
                         f"its folder {folder} also holds another table: {file.path} is metadata of table {uuid}. If "
                         "nobody needs that table any more, delete its metadata files"
                     )
@@ -133,11 +133,11 @@ class OrphanRemover:
         found = _UUID.search(zlib.decompressobj(_OF_GZIP).decompress(content) if content[:2] == _GZIP else content)
         return found[1].decode() if found else "unknown"
 
-    def _pages(self, folder: S3Address, goes_on: Callable[[], bool]) -> Iterator[list[ObjectTypeDef]]:
+    def _pages(self, folder: S3Address, should_continue: Callable[[], bool]) -> Iterator[list[ObjectTypeDef]]:
         pages = self._s3.get_paginator("list_objects_v2")
         for page in pages.paginate(Bucket=folder.bucket, Prefix=f"{folder.key}/"):
-            if not goes_on():
-                raise Stopped
+            if not should_continue():
+                raise DeadlineExceeded
             yield page.get("Contents", [])
 
 
@@ -145,9 +145,9 @@ def _folder(table: Table) -> S3Address:
     try:
         folder = S3Address.parse(table.location().rstrip("/"))
     except ValueError:
-        raise Unmaintained(f"its location {table.location()} is not in S3") from None
+        raise MaintenanceSkipped(f"its location {table.location()} is not in S3") from None
     if not folder.key:
-        raise Unmaintained(f"its location {table.location()} is a whole bucket")
+        raise MaintenanceSkipped(f"its location {table.location()} is a whole bucket")
     return folder
 
 

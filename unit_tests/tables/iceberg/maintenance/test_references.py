@@ -13,18 +13,18 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import DecimalType, LongType, NestedField
 
-from destination_datalake.tables.iceberg.maintenance.removal.paths import (
+from destination_datalake.tables.iceberg.file_io import S3FileIO
+from destination_datalake.tables.iceberg.maintenance.references import (
     File,
     Incomplete,
     Manifest,
     live_files,
     manifests_of,
 )
-from destination_datalake.tables.iceberg.maintenance.removal.second_reader import Disagreement, SecondReader
-from destination_datalake.tables.iceberg.metadata.io import S3FileIO
+from destination_datalake.tables.iceberg.maintenance.second_reader import Disagreement, SecondReader
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from unit_tests.tables.iceberg.lake import Lake
-from unit_tests.tables.iceberg.maintenance.removal.blocks import in_blocks_of
+from unit_tests.tables.iceberg.maintenance.blocks import in_blocks_of
 
 
 def test_the_paths_of_a_snapshot_are_those_that_pyiceberg_reads(lake: Lake) -> None:

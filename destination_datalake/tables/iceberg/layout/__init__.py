@@ -1,1 +1,0 @@
-"""Partition specs and sort orders of Iceberg tables."""

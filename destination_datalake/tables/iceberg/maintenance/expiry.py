@@ -1,0 +1,311 @@
+"""Expiry of snapshots: a commit removes them from the table's metadata, then files that only they had are deleted.
+
+PyIceberg's `expire_snapshots` does the former alone. A process that dies in between leaves orphans, which are removed
+later. Of all syncs that write to a table, one a day does this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
+from pyiceberg.table.update import RemovePartitionStatisticsUpdate, RemoveSnapshotRefUpdate, RemoveSnapshotsUpdate
+
+from destination_datalake.aws.address import S3Address
+from destination_datalake.tables.iceberg.branches import UNPUBLISHED
+from destination_datalake.tables.iceberg.maintenance.deletion import (
+    Deletion,
+    MaintenanceSkipped,
+    require_clock,
+    require_garbage_collection,
+)
+from destination_datalake.tables.iceberg.maintenance.references import (
+    File,
+    References,
+    live_files,
+    manifests_of,
+    read_concurrently,
+)
+from destination_datalake.tables.iceberg.pyiceberg_internals import apply
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime, timedelta
+
+    from mypy_boto3_s3 import S3Client
+    from pyiceberg.table import Table, Transaction
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.snapshots import Snapshot
+
+    from destination_datalake.tables.iceberg.commit import TableOperations
+
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """What has expired, and the files that were deleted: data files and delete files, and those of metadata."""
+
+    expired: Expired
+    data: Deletion
+    metadata: Deletion
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What an attempt of the commit decided, and the metadata before and after it."""
+
+    expired: Expired
+    before: TableMetadata
+    after: TableMetadata
+    metadata_location: str
+
+
+class Expirer:
+    """Expires snapshots of one table. `max_age` and `min_snapshots` are the options."""
+
+    def __init__(self, operations: TableOperations, s3: S3Client, max_age: timedelta, min_snapshots: int) -> None:
+        self._operations = operations
+        self._s3 = s3
+        self._max_age = max_age
+        self._min_snapshots = min_snapshots
+
+    def is_due(self, now: datetime) -> bool:
+        """Whether anything has expired. Reads the table's metadata only; raises as `expire`."""
+        return bool(self._plan(self._operations.load(), None, now).expired)
+
+    def expire(self, now: datetime, should_continue: Callable[[], bool], *, dry_run: bool) -> Expiry:
+        """Expire snapshots, branches and tags, and delete what nothing refers to afterwards.
+
+        Raises MaintenanceSkipped, DeadlineExceeded, what a commit raises, Incomplete, Disagreement (nothing is deleted
+        then), and what S3 raises.
+        """
+        table = self._operations.load()
+        folder = S3Address.parse(table.location().rstrip("/"))
+        if dry_run:
+            plan = self._plan(table, table.transaction(), now)
+        else:
+            require_clock(self._s3, folder)
+            table, plan = self._operations.commit(lambda base, change: self._plan(base, change, now), table)
+        data, metadata = (Deletion(self._s3, folder, dry_run, should_continue) for _ in range(2))
+        if plan.expired and dry_run:
+            _delete_unreferenced(plan, References(table.io, self._s3), data, metadata)
+        elif plan.expired:
+
+            def delete(latest: Table) -> None:
+                # Whatever was committed since: it decides what is referred to.
+                if latest.metadata.table_uuid != plan.before.table_uuid:
+                    raise MaintenanceSkipped("another table has taken its place meanwhile")
+                after = replace(plan, after=latest.metadata, metadata_location=latest.metadata_location)
+                _delete_unreferenced(after, References(latest.io, self._s3), data, metadata)
+
+            self._operations.with_latest(delete)
+        return Expiry(plan.expired, data, metadata)
+
+    def _plan(self, table: Table, transaction: Transaction | None, now: datetime) -> _Plan:
+        require_garbage_collection(table.metadata)
+        retention = Retention.of(table.metadata.properties, self._max_age, self._min_snapshots)
+        found = expired(table.metadata, retention, now)
+        if transaction is not None and found:
+            _remove(found, table.metadata, transaction)
+            return _Plan(found, table.metadata, transaction.table_metadata, table.metadata_location)
+        return _Plan(found, table.metadata, table.metadata, table.metadata_location)
+
+
+def _remove(found: Expired, metadata: TableMetadata, transaction: Transaction) -> None:
+    refs = [RemoveSnapshotRefUpdate.model_validate({"ref-name": name}) for name in found.refs]
+    gone = frozenset(found.snapshots)
+    # PyIceberg removes a snapshot's table statistics with it, and leaves its partition statistics.
+    statistics = [
+        RemovePartitionStatisticsUpdate.model_validate({"snapshot-id": each.snapshot_id})
+        for each in metadata.partition_statistics
+        if each.snapshot_id in gone
+    ]
+    snapshots = [RemoveSnapshotsUpdate.model_validate({"snapshot-ids": [*found.snapshots]})] if gone else []
+    apply(transaction, (*refs, *statistics, *snapshots))
+
+
+def _delete_unreferenced(plan: _Plan, references: References, data: Deletion, metadata: Deletion) -> None:
+    """Delete what the expired snapshots referred to and `plan.after` does not: data first, manifest lists last.
+
+    In this order whoever is interrupted leaves manifests that still say which files there were.
+    """
+    gone, io = frozenset(plan.expired.snapshots), references.io
+    expired = gone - {each.snapshot_id for each in plan.after.snapshots}
+    references.add_metadata(plan.after, plan.metadata_location, expired)
+    lists = references.unreferenced(
+        File(each.manifest_list, 0) for each in plan.before.snapshots if each.snapshot_id in gone
+    )
+    found = _present(lambda manifest_list: manifests_of(manifest_list.path, io), lists)
+    by_path = {manifest.path: manifest for manifests in found for manifest in manifests}
+    manifests = [by_path[file.path] for file in references.unreferenced(File(path, 0) for path in by_path)]
+    if manifests:
+        references.add_files()
+        seen: set[str] = set()
+        for files in _present(lambda manifest: live_files(manifest, io), manifests):
+            data.delete(file for file in references.unreferenced(files) if file.path not in seen)
+            seen.update(file.path for file in files)
+    metadata.delete(File(manifest.path, manifest.size) for manifest in manifests)
+    statistics = [
+        File(each.statistics_path, each.file_size_in_bytes)
+        for each in (*plan.before.statistics, *plan.before.partition_statistics)
+        if each.snapshot_id in gone
+    ]
+    metadata.delete(references.unreferenced(statistics))
+    metadata.delete(lists)
+
+
+def _present(read: Callable[[_T], Sequence[_R]], items: Sequence[_T]) -> Iterator[Sequence[_R]]:
+    """Yield what `read` returns for each item, nothing for those that someone else has deleted meanwhile."""
+
+    def read_if_present(item: _T) -> Sequence[_R]:
+        try:
+            return read(item)
+        except FileNotFoundError:
+            return ()
+
+    return read_concurrently(read_if_present, items)
+
+
+# --- which snapshots, branches and tags have expired ------------------------------------------------------------------
+
+
+_MAX_AGE = "history.expire.max-snapshot-age-ms"
+_MIN_SNAPSHOTS = "history.expire.min-snapshots-to-keep"
+_MAX_REF_AGE = "history.expire.max-ref-age-ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long snapshots are kept where a branch or tag says nothing else; refs for ever without `max_ref_age_ms`."""
+
+    max_age_ms: int
+    min_snapshots: int
+    max_ref_age_ms: int | None = None
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str], max_age: timedelta, min_snapshots: int) -> Self:
+        """Return a table's retention: its properties', else `max_age` and `min_snapshots`.
+
+        Raises MaintenanceSkipped.
+        """
+        return cls(
+            _positive(properties, _MAX_AGE) or max_age // timedelta(milliseconds=1),
+            _positive(properties, _MIN_SNAPSHOTS) or min_snapshots,
+            _positive(properties, _MAX_REF_AGE),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """Ids of snapshots and names of branches and tags that have expired."""
+
+    snapshots: tuple[int, ...] = ()
+    refs: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether anything has expired."""
+        return bool(self.snapshots or self.refs)
+
+
+def expired(metadata: TableMetadata, retention: Retention, now: datetime) -> Expired:
+    """Return what has expired at `now`.
+
+    Snapshots that belong to no branch, as those staged for an audit or left by a rollback, expire by age.
+    """
+    at = int(now.timestamp() * 1000)
+    kept_refs = {
+        name: ref for name, ref in metadata.refs.items() if not _ref_has_expired(name, ref, metadata, retention, at)
+    }
+    on_main = {each.snapshot_id for each in _history(metadata, metadata.refs.get(MAIN_BRANCH))}
+    kept: set[int] = set()
+    of_branches: set[int] = set()
+    for name, ref in kept_refs.items():
+        kept.add(ref.snapshot_id)
+        if ref.snapshot_ref_type == SnapshotRefType.TAG:
+            continue
+        history = list(_history(metadata, ref))
+        of_branches.update(each.snapshot_id for each in history)
+        if name.startswith(UNPUBLISHED):
+            kept.update(each.snapshot_id for each in history if each.snapshot_id not in on_main)
+        else:
+            kept.update(_kept_of_branch(history, ref, retention, at))
+    cutoff = at - retention.max_age_ms
+    kept.update(
+        each.snapshot_id
+        for each in metadata.snapshots
+        if each.snapshot_id not in of_branches and each.timestamp_ms >= cutoff
+    )
+    return Expired(
+        tuple(each.snapshot_id for each in metadata.snapshots if each.snapshot_id not in kept),
+        tuple(sorted(metadata.refs.keys() - kept_refs.keys())),
+    )
+
+
+def _ref_has_expired(name: str, ref: SnapshotRef, metadata: TableMetadata, retention: Retention, at: int) -> bool:
+    if name == MAIN_BRANCH or name.startswith(UNPUBLISHED):
+        return False
+    snapshot, max_age = metadata.snapshot_by_id(ref.snapshot_id), ref.max_ref_age_ms or retention.max_ref_age_ms
+    return snapshot is not None and max_age is not None and at - snapshot.timestamp_ms > max_age
+
+
+def _kept_of_branch(history: list[Snapshot], ref: SnapshotRef, retention: Retention, at: int) -> Iterator[int]:
+    cutoff = at - (ref.max_snapshot_age_ms or retention.max_age_ms)
+    minimum = ref.min_snapshots_to_keep or retention.min_snapshots
+    for number, snapshot in enumerate(history):
+        if number >= minimum and snapshot.timestamp_ms < cutoff:
+            return
+        yield snapshot.snapshot_id
+
+
+def _history(metadata: TableMetadata, ref: SnapshotRef | None) -> Iterator[Snapshot]:
+    """Yield a ref's snapshot and its ancestors, the latest first, as far as the table has them."""
+    by_id = {each.snapshot_id: each for each in metadata.snapshots}
+    snapshot = by_id.pop(ref.snapshot_id, None) if ref is not None else None
+    while snapshot is not None:
+        yield snapshot
+        parent = snapshot.parent_snapshot_id
+        snapshot = by_id.pop(parent, None) if parent is not None else None
+
+
+def _positive(properties: Mapping[str, str], name: str) -> int | None:
+    """Return a property's value, if the table has it. Raises MaintenanceSkipped if it is no positive number."""
+    if (text := properties.get(name)) is None:
+        return None
+    if not text.isdecimal() or int(text) == 0:
+        raise MaintenanceSkipped(f"its property {name} is {text!r}, which is no positive whole number")
+    return int(text)
+
+
+# --- which sync runs maintenance today --------------------------------------------------------------------------------
+
+
+MAINTAINED_AT = "airbyte.maintained-at"
+"""The table property with the time, in ISO 8601."""
+
+_EVERY = timedelta(days=1)
+
+
+def claim_daily_run(operations: TableOperations, now: datetime) -> bool:
+    """Write `now` into the table and return true, unless another has done so within a day. Raises as a commit."""
+
+    def build(table: Table, transaction: Transaction) -> bool:
+        if is_due := _is_due(table.properties, now):
+            transaction.set_properties({MAINTAINED_AT: now.isoformat(timespec="seconds")})
+        return is_due
+
+    return operations.commit(build)[1]
+
+
+def _is_due(properties: Mapping[str, str], now: datetime) -> bool:
+    try:
+        last = datetime.fromisoformat(properties.get(MAINTAINED_AT, "")).astimezone(UTC)
+    except ValueError:
+        return True
+    # A time in the future is that of a clock that was wrong.
+    return not now - _EVERY < last <= now

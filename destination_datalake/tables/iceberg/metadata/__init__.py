@@ -1,1 +1,0 @@
-"""Metadata files and the Glue table that points to them: reading, and committing by compare-and-set."""
