@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from destination_datalake.buffer.buffer import Segment
+from destination_datalake.buffer.staging import Segment
 from destination_datalake.protocol.catalog import StreamId
 
 

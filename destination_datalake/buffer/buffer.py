@@ -8,11 +8,10 @@ from __future__ import annotations
 import os
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from destination_datalake.buffer.disk import MiB, disk_errors, share_of_limit
-from destination_datalake.buffer.staging import LocalStaging, Staging
+from destination_datalake.buffer.staging import LocalStaging, Segment, Staging
 from destination_datalake.protocol.catalog import StreamId
 
 SEGMENT_BYTES = 16 * MiB
@@ -20,22 +19,6 @@ SEGMENT_BYTES = 16 * MiB
 
 MAX_OPEN_FILES = 256
 """How many streams' segments keep their file open; those of further streams are opened again for each write."""
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """A sealed file of RECORD lines of one stream.
-
-    `first_record` is the number (from 0) of its first record in the stream's input, `since` the time (by the buffer's
-    clock) at which that record was read.
-    """
-
-    stream: StreamId
-    path: Path
-    first_record: int
-    records: int
-    bytes: int
-    since: float
 
 
 class Buffer:

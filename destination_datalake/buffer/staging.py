@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Protocol
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.objects import delete
 from destination_datalake.files.segments import LocalFile, StagedObject, StagedSegment
+from destination_datalake.protocol.catalog import StreamId
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from destination_datalake.aws.access import AwsAccess
-    from destination_datalake.buffer.buffer import Segment
 
 _logger = logging.getLogger(__name__)
 
@@ -34,6 +34,22 @@ eight of them would be slower than reading is."""
 
 CLOSE_SECONDS = 5.0
 """How long the end of a sync waits until its segments are deleted. A lifecycle rule deletes what is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A sealed file of RECORD lines of one stream.
+
+    `first_record` is the number (from 0) of its first record in the stream's input, `since` the time (by the buffer's
+    clock) at which that record was read.
+    """
+
+    stream: StreamId
+    path: Path
+    first_record: int
+    records: int
+    bytes: int
+    since: float
 
 
 class Staging(Protocol):

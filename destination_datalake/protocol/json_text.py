@@ -1,15 +1,15 @@
 """JSON text taken apart without touching the values, also where decoders refuse it.
 
-Sources written in Python send NaN, Infinity and lone surrogates, some send bytes that are not UTF-8, and any of them
-may nest a value deeper than a recursive decoder follows. msgspec reads nearly all texts; what it refuses is scanned
-here once more, with Python's own scanner. Only the frame is read: what is inside keeps its bytes.
+Sources written in Python send NaN, Infinity and lone surrogates, and some send bytes that are not UTF-8. msgspec reads
+nearly all texts; what it refuses is scanned here once more, with Python's own scanner. What is inside keeps its bytes.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -25,20 +25,28 @@ _STRING = msgspec.json.Decoder(str)
 _REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-# --- Messages: any depth, but UTF-8. Errors are raised --------------------------------------------------------------
+# --- Messages: UTF-8. Errors are raised ------------------------------------------------------------------------------
+
+
+class TooDeep(msgspec.DecodeError):
+    """A JSON text is nested more deeply than decoders follow: about a thousand levels."""
+
+    def __init__(self) -> None:
+        super().__init__("it is nested too deeply")
 
 
 def decode(text: bytes | Raw, type: type[_T]) -> _T:
     """Return what `type` names of a JSON text, whatever the rest of the text holds.
 
-    Raises msgspec.ValidationError if the text does not have that shape, msgspec.DecodeError if it is not JSON.
+    Raises msgspec.ValidationError if the text does not have that shape, msgspec.DecodeError if it is not JSON, TooDeep.
     """
     try:
         return msgspec.json.decode(text, type=type)
     except msgspec.ValidationError:
         raise
     except _REFUSALS:
-        return msgspec.json.decode(readable(bytes(text)), type=type)
+        with _depth_limited():
+            return msgspec.json.decode(readable(bytes(text)), type=type)
 
 
 def members(text: bytes | Raw) -> dict[str, Raw]:
@@ -49,8 +57,17 @@ def members(text: bytes | Raw) -> dict[str, Raw]:
         raise
     except _REFUSALS:
         octets = bytes(text)
-        _OBJECT.decode(readable(octets))  # Raises unless it is an object.
-        return {key: Raw(value) for key, value in _scan(octets.decode("utf-8-sig"), "{}", _past_deep_value)}
+        with _depth_limited():
+            _OBJECT.decode(readable(octets))  # Raises unless it is an object.
+            return {key: Raw(value) for key, value in _scan(octets.decode("utf-8-sig"), "{}")}
+
+
+@contextmanager
+def _depth_limited() -> Iterator[None]:
+    try:
+        yield
+    except RecursionError:
+        raise TooDeep from None
 
 
 def object_of(members: dict[str, Raw]) -> bytes:
@@ -68,30 +85,25 @@ def _key(key: str) -> bytes:
 def readable(text: bytes) -> bytes:
     """Return a JSON text of the same shape that every decoder takes: strings and keys are kept, numbers are not.
 
-    Lone surrogates become U+FFFD, and values deeper than a message's frame become null. Raises msgspec.DecodeError.
+    Lone surrogates become U+FFFD. Raises msgspec.DecodeError if the text is not JSON, TooDeep.
     """
     try:
-        decoded = text.decode("utf-8-sig")
-        try:
-            value = _loaded(decoded)
-        except RecursionError:
-            value = _loaded(_frame(decoded))
+        with _depth_limited():
+            # A number may have more digits than Python turns into one.
+            value = json.loads(text.decode("utf-8-sig"), parse_int=_zero, parse_float=_zero, parse_constant=_zero)
+            spelled = json.dumps(value, ensure_ascii=False)
+    except TooDeep:
+        raise
     except ValueError:
         raise msgspec.DecodeError("JSON is malformed") from None
-    spelled = json.dumps(value, ensure_ascii=False)
     return spelled.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
-
-
-def _loaded(text: str) -> object:
-    # A number may have more digits than Python turns into one.
-    return json.loads(text, parse_int=_zero, parse_float=_zero, parse_constant=_zero)
 
 
 def _zero(_: str) -> int:
     return 0
 
 
-# --- Values of records: any bytes, but no deeper than Python's scanner follows. None where a text is not JSON ------
+# --- Values of records: any bytes. None where a text is not JSON, or nested too deeply --------------------------------
 
 
 def members_or_none(raw: bytes) -> dict[str, bytes] | None:
@@ -138,7 +150,7 @@ _NOT_IN_A_NAME = re.compile(r'["\\\x00-\x1f\ud800-\udfff]')
 
 def _scan_or_none(raw: bytes, brackets: str) -> list[tuple[str, bytes]] | None:
     try:
-        return _scan(raw.decode("utf-8", "surrogateescape"), brackets, _past_value)
+        return _scan(raw.decode("utf-8", "surrogateescape"), brackets)
     except (ValueError, StopIteration, RecursionError):
         return None
 
@@ -146,10 +158,10 @@ def _scan_or_none(raw: bytes, brackets: str) -> list[tuple[str, bytes]] | None:
 # --- The scanner ----------------------------------------------------------------------------------------------------
 
 
-def _scan(text: str, brackets: str, past_value: Callable[[str, int], int]) -> list[tuple[str, bytes]]:
+def _scan(text: str, brackets: str) -> list[tuple[str, bytes]]:
     """Return key and JSON text of an object's members (`{}`), or the texts of an array's elements (`[]`), in order.
 
-    Raises ValueError or StopIteration, as Python's own scanner does, where the text is not such JSON.
+    Raises ValueError, StopIteration or RecursionError, as Python's own scanner does, where the text is not such JSON.
     """
     opening, closing = brackets[0], brackets[1]
     found: list[tuple[str, bytes]] = []
@@ -165,7 +177,7 @@ def _scan(text: str, brackets: str, past_value: Callable[[str, int], int]) -> li
                     raise ValueError("a key is not a string")
                 at = _past_token(text, _past_space(text, at), ":")
             start = at
-            at = past_value(text, at)
+            at = _value_at(text, at)[1]
             found.append((key, text[start:at].encode("utf-8", "surrogateescape")))
             at = _past_space(text, at)
             if text[at : at + 1] == closing:
@@ -193,54 +205,3 @@ def _past_space(text: str, at: int) -> int:
 _SPACE = " \t\n\r"
 # Only where a value ends is of interest, so numbers of any length cost nothing.
 _value_at: Callable[[str, int], tuple[Any, int]] = cast(Any, json.JSONDecoder(parse_int=len, parse_float=len)).scan_once
-
-
-def _past_value(text: str, at: int) -> int:
-    """Return the position behind a value. Raises RecursionError if it is nested too deeply for Python's scanner."""
-    return _value_at(text, at)[1]
-
-
-def _past_deep_value(text: str, at: int) -> int:
-    """Return the position behind a value of any depth, in a text whose brackets are known to match.
-
-    The text of a value below the frame is not checked: `readable` does not look at it either.
-    """
-    try:
-        return _past_value(text, at)
-    except (RecursionError, ValueError, StopIteration):
-        depth = 0
-        for token in _TOKENS.finditer(text, at):
-            depth += (token[0] in _PARTNER) - (token[0] in _CLOSING)
-            if not depth:
-                return token.end()
-        raise ValueError("brackets do not match") from None
-
-
-_LEVELS = 16
-"""How deep `readable` goes. What a destination reads of a message lies within the first five levels."""
-
-# Possessive, so that a long string takes no memory for ways back.
-_TOKENS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]')
-_PARTNER = {"[": "]", "{": "}"}
-_CLOSING = frozenset(_PARTNER.values())
-
-
-def _frame(text: str) -> str:
-    """Return the text with null in place of each value deeper than _LEVELS. Raises ValueError unless brackets match."""
-    kept: list[str] = []
-    closings: list[str] = []
-    start = 0
-    for token in _TOKENS.finditer(text):
-        sign = token[0]
-        if sign in _PARTNER:
-            closings.append(_PARTNER[sign])
-            if len(closings) == _LEVELS + 1:
-                kept += (text[start : token.start()], "null")
-        elif sign in _CLOSING:
-            if not closings or closings.pop() != sign:
-                raise ValueError("brackets do not match")
-            if len(closings) == _LEVELS:
-                start = token.end()
-    if closings:
-        raise ValueError("brackets do not match")
-    return "".join([*kept, text[start:]])

@@ -12,8 +12,10 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.json as pj
 
-from destination_datalake.protocol.json_text import readable
+from destination_datalake.protocol.json_text import TooDeep, readable
 
 
 class MalformedLine(Exception):
@@ -149,14 +151,50 @@ class MessageReader:
         """
         try:
             text = readable(line)
-        except msgspec.DecodeError as error:
-            reason = error if isinstance(cause, RecursionError) else cause
-            raise MalformedLine(self.lines_read, len(line), f"{reason}") from None
+        except TooDeep:
+            envelope = _envelope_of_deep(line)
+            if envelope is None:
+                raise MalformedLine(self.lines_read, len(line), "JSON is malformed, or not a message") from None
+            return envelope
+        except msgspec.DecodeError:
+            raise MalformedLine(self.lines_read, len(line), f"{cause}") from None
         try:
             kind = _typed.decode(text).type
             return _decoder.decode(text) if kind == "RECORD" else _Envelope(type=kind)
         except msgspec.ValidationError as error:
             raise MalformedLine(self.lines_read, len(line), f"{error}") from None
+
+
+_DEEP_RECORD = pa.struct([("stream", pa.string()), ("namespace", pa.string()), ("data", pa.struct([]))])
+
+
+def _envelope_of_deep(line: bytes) -> _Envelope | None:
+    """Return the envelope of a line of any depth; None if it has none. Arrow's parser, unlike others, does not recurse.
+
+    What executors cannot follow in a record makes it a reject there.
+    """
+    # With an `e` for the `d`, escaped lone surrogates are private characters, which Arrow takes.
+    for text in (line, line.replace(rb"\ud", rb"\ue").replace(rb"\uD", rb"\uE")):
+        try:
+            kind = _member(text, pa.field("type", pa.string()))
+            if kind is None:
+                return None
+            if kind != "RECORD":
+                return _Envelope(kind)
+            record = _member(text, pa.field("record", _DEEP_RECORD))
+        except (pa.ArrowInvalid, UnicodeDecodeError):
+            continue
+        if record is None or record["stream"] is None or record["data"] is None:
+            return None
+        return _Envelope(kind, _RecordHead(record["stream"], _AnyObject(), 0, record["namespace"]))
+    return None
+
+
+def _member(line: bytes, member: pa.Field[Any]) -> Any:
+    options = pj.ParseOptions(explicit_schema=pa.schema([member]), unexpected_field_behavior="ignore")
+    source: Any = pa.BufferReader(line)
+    read = pj.ReadOptions(use_threads=False, block_size=len(line) + 1)
+    return pj.read_json(source, read, options).column(0)[0].as_py()
 
 
 def _line_ends(octets: np.ndarray[Any, np.dtype[np.uint8]]) -> np.ndarray[Any, np.dtype[np.intp]]:

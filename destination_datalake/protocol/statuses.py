@@ -14,7 +14,7 @@ from destination_datalake.protocol.catalog import (
     StreamId,
     UnknownStream,
 )
-from destination_datalake.protocol.json_text import decode
+from destination_datalake.protocol.json_text import TooDeep, decode
 
 
 class _StreamStatus(msgspec.Struct):
@@ -44,11 +44,15 @@ class Statuses:
         self._final: dict[StreamId, str] = {}
 
     def read_trace(self, line: bytes) -> None:
-        """Read a TRACE line. Those that are not the final status of a stream of the catalog are ignored.
+        """Read a TRACE line. Those that are not the final status of a stream of the catalog are ignored,
+        and so is one that is nested too deeply to be read: no status is.
 
         Raises msgspec.DecodeError for a TRACE that does not have the protocol's shape, and AmbiguousStream.
         """
-        status = decode(line, _TraceMessage).trace.stream_status
+        try:
+            status = decode(line, _TraceMessage).trace.stream_status
+        except TooDeep:
+            return
         if status is None or status.status not in ("COMPLETE", "INCOMPLETE"):
             return
         descriptor = status.stream_descriptor

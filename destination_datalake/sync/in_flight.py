@@ -23,7 +23,7 @@ from destination_datalake.sync.report import Progress, StreamProgress
 
 if TYPE_CHECKING:
     from destination_datalake.buffer.backlog import Backlog
-    from destination_datalake.buffer.buffer import Segment
+    from destination_datalake.buffer.staging import Segment
     from destination_datalake.protocol.catalog import StreamId
     from destination_datalake.protocol.states import State
     from destination_datalake.termination import Termination

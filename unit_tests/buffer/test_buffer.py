@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.buffer.buffer import MAX_OPEN_FILES, Buffer, OpenFiles, OpenSegment, Segment
+from destination_datalake.buffer.buffer import MAX_OPEN_FILES, Buffer, OpenFiles, OpenSegment
 from destination_datalake.buffer.disk import DiskFailed
+from destination_datalake.buffer.staging import Segment
 from destination_datalake.protocol.catalog import StreamId
 
 ORDERS, ITEMS = StreamId(None, "orders"), StreamId("shop", "items")

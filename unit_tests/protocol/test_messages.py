@@ -66,6 +66,9 @@ IRREGULAR = [
     record(data='{"deep":' + '{"a":' * 2_000 + '"]"' + "}" * 2_000 + "}"),
     b'{"type":"STATE","state":{"data":' + b"[" * 5_000 + b"]" * 5_000 + b"}}",
     b'{"type":"NEWS","record":[1]}',
+    b'{"type":"NEWS","record":[1],"deep":' + b"[" * 5_000 + b"]" * 5_000 + b"}",
+    record("\\ud83d\\ude00", '{"x":NaN,"deep":' + "[" * 100_000 + "]" * 100_000 + "}"),
+    record(data='{"x":NaN,"y":"\\ud83d","deep":' + "[" * 5_000 + "]" * 5_000 + "}"),
     record("items", emitted_at="1e400"),
 ]
 MALFORMED = [

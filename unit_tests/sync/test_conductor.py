@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from destination_datalake.buffer.buffer import Segment
 from destination_datalake.buffer.disk import MiB
+from destination_datalake.buffer.staging import Segment
 from destination_datalake.files.segments import LocalFile, StagedObject
 from destination_datalake.files.tasks import EncodeTask, UnitResult
 from destination_datalake.protocol.catalog import StreamId

@@ -8,8 +8,7 @@ from concurrent.futures import Future
 from pathlib import Path
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.buffer.buffer import Segment
-from destination_datalake.buffer.staging import RemoteStaging
+from destination_datalake.buffer.staging import RemoteStaging, Segment
 from destination_datalake.files.segments import StagedSegment
 from destination_datalake.protocol.catalog import StreamId
 from unit_tests.cloud import BUCKET

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from destination_datalake.buffer.buffer import Segment
-from destination_datalake.buffer.staging import LocalStaging
+from destination_datalake.buffer.staging import LocalStaging, Segment
 from destination_datalake.files.segments import LocalFile, StagedSegment
 from destination_datalake.protocol.catalog import StreamId
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from destination_datalake.buffer.buffer import Segment
+from destination_datalake.buffer.staging import Segment
 from destination_datalake.files.segments import StagedObject, StagedSegment
 
 

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.buffer.batching import Batch
-from destination_datalake.buffer.buffer import Segment
-from destination_datalake.buffer.staging import LocalStaging
+from destination_datalake.buffer.staging import LocalStaging, Segment
 from destination_datalake.files.encode import encode
 from destination_datalake.files.plan import Arrival, Deduplication, FilePlan
 from destination_datalake.files.segments import LocalFile, StagedSegment

@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from destination_datalake.buffer.batching import Batch
-from destination_datalake.buffer.buffer import Segment
-from destination_datalake.buffer.staging import LocalStaging, Staging
+from destination_datalake.buffer.staging import LocalStaging, Segment, Staging
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.limit import RejectLimit
 from destination_datalake.sync.landing import Landing

@@ -12,8 +12,7 @@ from botocore.exceptions import ClientError
 
 from destination_datalake.aws.objects import PendingUpload
 from destination_datalake.buffer.batching import Batch
-from destination_datalake.buffer.buffer import Segment
-from destination_datalake.buffer.staging import LocalStaging
+from destination_datalake.buffer.staging import LocalStaging, Segment
 from destination_datalake.files.segments import StagedSegment
 from destination_datalake.files.tasks import Encoded, EncodeTask, UnitResult
 from destination_datalake.rejects.limit import RejectLimit
