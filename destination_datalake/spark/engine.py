@@ -8,8 +8,11 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, assert_never, cast
 
+from destination_datalake.aws.access import AwsAccess, Environment
+from destination_datalake.aws.session import SessionKeys
 from destination_datalake.files.plan import RewriteTask, Rewritten
 from destination_datalake.files.tasks import EncodeTask, EncodeUnit, UnitResult
 from destination_datalake.spark.backend import (
@@ -27,9 +30,10 @@ from destination_datalake.spark.backend import (
 )
 
 if TYPE_CHECKING:
-    from destination_datalake.aws.access import AwsAccess
+    from botocore.credentials import Credentials
+
     from destination_datalake.config.options import Config
-    from destination_datalake.spark.executors.credentials import ExecutorAccess
+    from destination_datalake.config.spark import ExecutorCredentials
 
 _logger = logging.getLogger(__name__)
 
@@ -161,12 +165,47 @@ class Engine:
             self._started.set_exception(error)
 
 
+class ExecutorAccess:
+    """Gives tasks the access to AWS that executors are to have.
+
+    `role` is what executors find in their own environment; `session` are short-lived credentials of the connector's
+    identity. Can be used by several threads.
+    """
+
+    def __init__(self, credentials: ExecutorCredentials, access: AwsAccess) -> None:
+        """`access` is the connector's."""
+        self._kind = credentials
+        self._access = access
+        self._lock = threading.Lock()
+        self._lent: Credentials | None = None
+
+    def current(self) -> AwsAccess:
+        """Return the access that executors are to have now.
+
+        A session has a quarter of an hour left, or a third of its time if that is less: enough for a job. Raises for
+        `session` what STS raises, or NoCredentialsError (botocore).
+        """
+        match self._kind:
+            case "role":
+                return replace(self._access, identity=Environment())
+            case "session":
+                with self._lock:
+                    if self._lent is None:
+                        self._lent = self._access.lendable()
+                    return replace(self._access, identity=SessionKeys.of(self._lent))
+        assert_never(self._kind)
+
+    def given(self, tasks: Sequence[Task]) -> list[Any]:
+        """Return the tasks with `current` as their access. Raises as `current` does."""
+        access = self.current()
+        return [replace(cast("Any", task), access=access) if hasattr(task, "access") else task for task in tasks]
+
+
 def start_engine(config: Config) -> Engine:
     """Start the Spark that the options ask for, in the background. Raises OSError without a temporary folder."""
     executor_access = None
     if not config.spark.is_local:
         from destination_datalake.config.options import aws_access
-        from destination_datalake.spark.executors.credentials import ExecutorAccess
 
         executor_access = ExecutorAccess(config.spark.executor_credentials, aws_access(config))
     return Engine.start(_backend(config), executor_access)

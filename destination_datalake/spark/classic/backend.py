@@ -204,7 +204,8 @@ class ClassicBackend:
         hand_over_without_files(context)
         context.setLogLevel("ERROR")
         if packing is not None:
-            context.addArchive(f"{packing.result()}#{FOLDER}")
+            # A URI: Spark takes a path with a space or a quote for one without the fragment.
+            context.addArchive(f"{packing.result().as_uri()}#{FOLDER}")
         if not self.is_local:
             self._watch_over(context)
         self._warm_up(context)

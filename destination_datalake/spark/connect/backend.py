@@ -88,17 +88,16 @@ class ConnectBackend:
         self._conf = conf
         self._packages = packages
         self._stopping = threading.Event()
-        self._opening = threading.Lock()
+        self._lock = threading.Lock()
         self._opened: SparkSession | None = None
         self._session: RemoteSession | None = None
-        self._ending: RemoteSession | None = None
+        self._latest: RemoteSession | None = None
         self._lost = 0
         self._failure: SparkFailed | None = None
 
     def start(self) -> None:
         """Open a session, and wait until executors have run the connector. Raises SparkFailed."""
-        with self._opening:
-            self._session = self._open()
+        self._do(lambda _: None)
 
     def ended(self) -> SparkFailed | None:
         """Return why the server cannot be used any more, if a job has found that."""
@@ -111,7 +110,7 @@ class ConnectBackend:
         """
         if self._failure is not None:
             raise self._failure
-        if (session := self._session) is None:
+        if (session := self._latest) is None:
             raise _stopped()
         return session.parallelism()
 
@@ -139,7 +138,7 @@ class ConnectBackend:
 
     def progress(self) -> JobsProgress:
         """Return what Spark last said of the jobs; it says so every 2 s."""
-        session = self._session
+        session = self._latest
         return JobsProgress() if session is None else session.watch.progress()
 
     def stop(self, *, orderly: bool) -> None:
@@ -159,72 +158,58 @@ class ConnectBackend:
 
     def _do(self, job: Callable[[SparkSession], _Answer]) -> _Answer:
         """Run the job, in another session if this one ends. Raises JobFailed or SparkFailed."""
-        from destination_datalake.spark.connect.failure import Meaning, meaning
-
         while True:
-            session = self._current()
+            session: RemoteSession | None = None
             try:
+                session = self._current()
                 answer = job(session.spark)
             except Exception as error:
-                if self._stopping.is_set():
-                    raise _stopped() from error
-                if session is self._ending or session is not self._session:
-                    continue  # Another job has lost the session, and closed it: that is all that the error may mean.
-                if isinstance(error, SparkFailed):
-                    self._failure = error
-                    raise
-                why = meaning(error)
-                if why is Meaning.JOB_FAILED and difference(str(error), self._python) is None:
-                    raise JobFailed(str(error)) from error
-                if self._lost == _SESSIONS or why is not Meaning.SESSION_LOST:
-                    self._failure = self._unusable(error)
-                    raise self._failure from error
-                self._replace(session)
+                self._recover(session, error)
             else:
                 self._lost = 0
                 return answer
 
     def _current(self) -> RemoteSession:
-        """Return the session; wait while it is replaced. Raises SparkFailed if there is none any more."""
-        with self._opening:
+        """Return the session; open one if there is none. Raises SparkFailed or what PySpark raises."""
+        with self._lock:
             if self._failure is not None:
                 raise self._failure
             if self._session is None:
-                raise _stopped()
+                self._session = self._latest = self._open()
             return self._session
 
-    def _replace(self, lost: RemoteSession) -> None:
-        """Open another session in place of the lost one, unless another thread has done so. Raises SparkFailed."""
-        with self._opening:
-            if self._session is not lost or self._stopping.is_set():
-                return
-            self._count_lost()
-            self._ending = lost
-            lost.close()
-            try:
-                self._session = self._open()
-            except SparkFailed as error:
+    def _recover(self, session: RemoteSession | None, error: Exception) -> None:
+        """Return if a job can be tried again, in another session; otherwise raise JobFailed or SparkFailed.
+
+        `error` is what the job has raised, or, without a session, what opening one has.
+        """
+        from destination_datalake.spark.connect.failure import Meaning, meaning, unusable
+
+        if self._stopping.is_set():
+            raise _stopped() from error
+        with self._lock:
+            if session is not None and session is not self._session:
+                return  # Another job has lost the session, and closed it: that is all that the error may mean.
+            if isinstance(error, SparkFailed):
                 self._failure = error
-                raise
+                raise error
+            why, differs = meaning(error), difference(str(error), self._python)
+            if session is not None and why is Meaning.JOB_FAILED and differs is None:
+                raise JobFailed(str(error)) from error
+            if why is not Meaning.SESSION_LOST or self._lost == _SESSIONS:
+                failed = unusable(why, error, self._server.name)
+                self._failure = failed if differs is None else SparkFailed(differs, "config_error")
+                raise self._failure from error
+            self._lost += 1
+            self._session = None
+            _logger.warning("The session on %s has ended; another is opened.", self._server.name)
+            if session is not None:
+                session.close()
 
     def _open(self) -> RemoteSession:
-        """Return a session on the server. Raises SparkFailed."""
+        """Return a session in which executors have run the connector. Raises SparkFailed or what PySpark raises."""
         # gRPC's C++ prints to standard error whenever a connection ends; what matters is raised.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-        from destination_datalake.spark.connect.failure import Meaning, meaning
-
-        while True:
-            try:
-                return self._tried()
-            except Exception as error:
-                if isinstance(error, SparkFailed):
-                    raise
-                if meaning(error) is not Meaning.SESSION_LOST or self._lost == _SESSIONS or self._stopping.is_set():
-                    raise self._unusable(error) from error
-                self._count_lost()
-
-    def _tried(self) -> RemoteSession:
-        """Return a session in which executors have run the connector. Raises SparkFailed or what PySpark raises."""
         from destination_datalake.spark.connect.session import RemoteSession, connect
 
         if self._stopping.is_set():
@@ -236,20 +221,6 @@ class ConnectBackend:
             session.close()
             raise _stopped()
         return session
-
-    def _count_lost(self) -> None:
-        self._lost += 1
-        _logger.warning("The session on %s has ended; another is opened.", self._server.name)
-
-    def _unusable(self, error: BaseException) -> SparkFailed:
-        """Return why no job can be run."""
-        from destination_datalake.spark.connect.failure import meaning, unusable
-
-        if self._stopping.is_set():
-            return _stopped()
-        if (differs := difference(str(error), self._python)) is not None:
-            return SparkFailed(differs, "config_error")
-        return unusable(meaning(error), error, self._server.name)
 
 
 def _stopped() -> SparkFailed:

@@ -33,7 +33,7 @@ from destination_datalake.rejects.location import RejectLocation
 from destination_datalake.schema.types import Field, Int64
 from destination_datalake.spark.connect.values import decode, result_type
 from destination_datalake.spark.connect.values import encode as encoded
-from destination_datalake.spark.executors.credentials import ExecutorAccess
+from destination_datalake.spark.engine import ExecutorAccess
 
 ROLE = Role("arn:aws:iam::123456789012:role/airbyte", session_duration_seconds=900)
 USER = AccessKeys("AKIAIOSFODNN7EXAMPLE", "not-a-secret-of-anybody")
