@@ -17,11 +17,11 @@ import pyarrow as pa
 from destination_datalake.aws.objects import Upload, undone_on_failure
 from destination_datalake.files.formats.parquet import ParquetFileWriter
 from destination_datalake.files.jobs import Problem, attempt
-from destination_datalake.files.merge_sort import MergeSort
 from destination_datalake.files.plan import Compacted, CompactResult, CompactTask, LeftFile, NotCompacted
 from destination_datalake.files.reading.parquet import StoredFile, opened, read_rows
 from destination_datalake.files.reading.position_deletes import deleted_rows
 from destination_datalake.files.reading.projection import Unsuitable
+from destination_datalake.files.writing.sorting import MergeSort
 from destination_datalake.partitioning.spec import SortOrder
 from destination_datalake.unforeseen import exhaustion
 

@@ -45,8 +45,7 @@ _KEPT_BYTES = 1024 * 1024 * 1024
 
 
 _FEW = 8
-"""Of fewer keys than this share of the index, each is searched for. For more, a directory by their first bits is made:
-of a merge with many parts, each is opened again and again for a few keys."""
+"""Use binary search for few keys, fewer than this share of the index, and a radix directory for many."""
 
 
 class Index:

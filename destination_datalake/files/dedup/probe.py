@@ -41,12 +41,12 @@ _COMPARABLE = (bool, int, float, str, bytes, Decimal, datetime.date, datetime.da
 class Probed:
     """What an index says of a file: `replaced` and `deleted` are masks of its rows, dead by upserts and tombstones.
 
-    `beaten` are the pending rows that lose to rows of the file, by the number of their file.
+    `superseded` are the pending rows that lose to rows of the file, by the number of their file.
     """
 
     replaced: NDArray[np.bool_]
     deleted: NDArray[np.bool_]
-    beaten: Mapping[int, RowSet]
+    superseded: Mapping[int, RowSet]
 
 
 def probe(
@@ -102,7 +102,7 @@ class _Search:
         self._hits: list[_Hits] = []
         self._replaced = np.zeros(len(dead), np.bool_)
         self._deleted = np.zeros(len(dead), np.bool_)
-        self._beaten: dict[int, BitMap] = {}
+        self._superseded: dict[int, BitMap] = {}
 
     def concerns(self, group: RowGroup) -> bool:
         """Whether rows of a row group may be found."""
@@ -114,11 +114,11 @@ class _Search:
         """Look up the rows of a row group, now or later; `following` will be read next."""
         first = group.first
         for table in self._file.read(group, self._key, following):
-            alive = ~self._dead[first : first + table.num_rows]
-            positions = np.flatnonzero(alive) + first
+            live = ~self._dead[first : first + table.num_rows]
+            positions = np.flatnonzero(live) + first
             first += table.num_rows
             if len(positions):
-                self._keys.append(table if len(positions) == table.num_rows else table.filter(pa.array(alive)))
+                self._keys.append(table if len(positions) == table.num_rows else table.filter(pa.array(live)))
                 self._positions.append(positions)
                 self._key_bytes += self._keys[-1].nbytes
             if self._key_bytes >= _KEY_BYTES:
@@ -131,7 +131,7 @@ class _Search:
     def result(self) -> Probed:
         self._look_up()
         self._compare()
-        return Probed(self._replaced, self._deleted, row_sets(self._beaten))
+        return Probed(self._replaced, self._deleted, row_sets(self._superseded))
 
     def _look_up(self) -> None:
         """Find the keys that were read in the index."""
@@ -189,7 +189,7 @@ class _Search:
             self._replaced[each.positions[replaces & ~deletes]] = True
             self._deleted[each.positions[replaces & deletes]] = True
             superseded = each.rows[~replaces]
-            add_rows(self._beaten, index.files[superseded], index.positions[superseded])
+            add_rows(self._superseded, index.files[superseded], index.positions[superseded])
 
     def _rows_at(self, group: RowGroup, following: RowGroup | None, positions: NDArray[np.int64]) -> pa.Table:
         """Return what decides between versions, of the rows at these positions of the file, which ascend."""

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from numpy.typing import NDArray
 
-_MOST_DEAD = 0.5
-"""A file with a larger share of dead rows is written again: readers would read more dead rows than others."""
+_MAX_DELETE_RATIO = 0.5
+"""A file with a larger share of deleted rows is rewritten: readers would read more of these than of live ones."""
 
 
 def remove(tasks: Iterable[RemoveTask]) -> Iterator[Removed | Failed]:
@@ -66,7 +66,7 @@ def _removed(task: RemoveTask) -> Removed:
         task.name,
         replaced=int(np.count_nonzero(probed.replaced)),
         deleted=int(np.count_nonzero(probed.deleted)),
-        beaten=probed.beaten,
+        superseded=probed.superseded,
     )
     dead |= probed.replaced | probed.deleted
     count = int(np.count_nonzero(dead))
@@ -74,7 +74,7 @@ def _removed(task: RemoveTask) -> Removed:
         return result
     if count == source.rows:
         return replace(result, emptied=True)
-    if task.deletes == "merge_on_read" and count <= source.rows * _MOST_DEAD:
+    if task.deletes == "merge_on_read" and count <= source.rows * _MAX_DELETE_RATIO:
         return replace(result, position_deletes=_with_position_deletes(task, dead, s3))
     return replace(result, rewritten=_rewritten(task, file, ~dead, s3))
 
@@ -85,25 +85,25 @@ def _probed(task: RemoveTask, file: OpenedFile, dead: NDArray[np.bool_]) -> Prob
     return probe(file, dead, task.index, task.schema, task.versions, task.access)
 
 
-def _rewritten(task: RemoveTask, file: OpenedFile, alive: NDArray[np.bool_], s3: S3Client) -> WrittenFile:
-    """Write the rows that are alive to a new file, in their order."""
+def _rewritten(task: RemoveTask, file: OpenedFile, live: NDArray[np.bool_], s3: S3Client) -> WrittenFile:
+    """Write the rows that are live to a new file, in their order."""
     upload = _upload(task, s3, "parquet")
     with undone_on_failure(upload.abort):
         writer = ParquetFileWriter(task.codec, task.schema, upload)
-        for table in _rows(file, task.schema, alive):
+        for table in _rows(file, task.schema, live):
             writer.write(table)
         footer = writer.close()
         upload.close()
-    return WrittenFile(upload.uri, upload.written, int(np.count_nonzero(alive)), footer)
+    return WrittenFile(upload.uri, upload.written, int(np.count_nonzero(live)), footer)
 
 
-def _rows(file: OpenedFile, schema: pa.Schema, alive: NDArray[np.bool_]) -> Iterator[pa.Table]:
+def _rows(file: OpenedFile, schema: pa.Schema, live: NDArray[np.bool_]) -> Iterator[pa.Table]:
     project = file.projection(schema)
-    groups = [group for group in file.groups if alive[group.first : group.first + group.rows].any()]
+    groups = [group for group in file.groups if live[group.first : group.first + group.rows].any()]
     for group, following in with_following(groups):
         first = group.first
         for table in file.read(group, project, following):
-            wanted = alive[first : first + table.num_rows]
+            wanted = live[first : first + table.num_rows]
             first += table.num_rows
             if wanted.all():
                 yield table

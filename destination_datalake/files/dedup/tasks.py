@@ -82,7 +82,7 @@ def row_sets(found: Mapping[int, BitMap]) -> dict[int, RowSet]:
 
 
 UNKNOWN = ...
-"""A bound that Python has no value for: a time after the year 9999, or a text that is not UTF-8."""
+"""A bound that Python has no value for: a time after the year 9999, or a text that is not UTF-8; or a very long one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,12 +176,12 @@ class RemoveTask:
 class Removed:
     """The file of a `RemoveTask` afterwards, named as that.
 
-    Without dead rows it stays as it is, and both files are None. If all rows are dead it is `emptied`, and nothing is
-    written. Otherwise `rewritten` takes its place, or `position_deletes` is added, which names all its dead rows, also
-    those that were dead before.
+    If no rows are to be removed it stays as it is, and both files are None; if all are, it is `emptied`, and nothing is
+    written. Otherwise `rewritten` takes its place, or `position_deletes` is added, which names all its deleted rows,
+    also those that were deleted before.
 
-    `replaced` and `deleted` count rows that died by the index: of upserts, and of tombstones. `beaten` are pending rows
-    that lose to rows of this file, by the number of their file.
+    `replaced` and `deleted` count rows that the index removes: by upserts, and by tombstones. `superseded` are pending
+    rows that lose to rows of this file, by the number of their file.
     """
 
     name: str
@@ -190,4 +190,4 @@ class Removed:
     position_deletes: WrittenFile | None = None
     replaced: int = 0
     deleted: int = 0
-    beaten: Mapping[int, RowSet] = field(default_factory=dict)
+    superseded: Mapping[int, RowSet] = field(default_factory=dict)

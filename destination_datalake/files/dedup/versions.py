@@ -30,8 +30,9 @@ READ_BYTES = 16 * 1024 * 1024
 """Arrow bytes of rows that are read at a time."""
 
 _REDUCED_BYTES = 64 * 1024 * 1024
-_BOUND_LENGTH = 256
-_LAST_BEFORE_SURROGATES = "\ud7ff"
+_LONGEST_BOUND = 256
+"""Bounds travel with each task. A longer text is none."""
+
 
 _LOWEST = np.int64(-(2**63))
 
@@ -205,23 +206,12 @@ def _bounds(column: pa.Array[Any]) -> KeyBounds:
         column = column.filter(pc.invert(is_nan))
     found = pc.min_max(column)
     try:
-        return KeyBounds(_cut(found["min"].as_py()), _cut_up(found["max"].as_py()), has_null, has_nan)
+        lowest, highest = found["min"].as_py(), found["max"].as_py()
     except (ValueError, OverflowError):
         return KeyBounds(UNKNOWN, UNKNOWN, has_null, has_nan)
-
-
-def _cut(lowest: Any) -> Any:
-    """Return a text without what is more than enough of it: bounds travel with each task."""
-    return lowest[:_BOUND_LENGTH] if isinstance(lowest, str | bytes) else lowest
-
-
-def _cut_up(highest: Any) -> Any:
-    """Return a short text above all that begin as a long one."""
-    if isinstance(highest, str) and len(highest) > _BOUND_LENGTH:
-        for end in range(_BOUND_LENGTH, 0, -1):
-            if (last := highest[end - 1]) < _LAST_BEFORE_SURROGATES:
-                return highest[: end - 1] + chr(ord(last) + 1)
-    return highest
+    if any(isinstance(each, str | bytes) and len(each) > _LONGEST_BOUND for each in (lowest, highest)):
+        return KeyBounds(UNKNOWN, UNKNOWN, has_null, has_nan)
+    return KeyBounds(lowest, highest, has_null, has_nan)
 
 
 def _add_places(found: dict[int, BitMap], table: pa.Table, chosen: NDArray[np.bool_]) -> None:

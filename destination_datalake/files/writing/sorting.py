@@ -1,7 +1,9 @@
-"""The order of rows within files (Iceberg spec: sorting; NaN is above all numbers)."""
+"""The order of rows within files (Iceberg spec: sorting; NaN is above all numbers), also of more than memory holds."""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,9 +11,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from destination_datalake.files.writing.spill import Spill
+from destination_datalake.files.writing.tables import Rows
 from destination_datalake.partitioning.grouping import source_values
 from destination_datalake.partitioning.spec import SortField, SortOrder
 from destination_datalake.partitioning.transforms import transformed
+
+RUN_BYTES = 48 * 1024 * 1024
+"""Arrow bytes of the rows that are sorted at a time; sorting takes as much again."""
+
+_MERGED_BYTES = 32 * 1024 * 1024
+"""Arrow bytes of the rows of all runs that are in memory when they are merged."""
 
 
 def in_order(table: pa.Table, order: SortOrder) -> pa.Table:
@@ -56,3 +66,109 @@ def _keys(table: pa.Table, field: SortField) -> list[tuple[str, Any, str]]:
     if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
         keys.append(("nan", pc.is_nan(values), direction))
     return [*keys, ("value", values, direction)]
+
+
+class MergeSort:
+    """External merge sort: takes rows of one schema in any order, and gives them back in order.
+
+    Sorted runs wait on disk; up to RUN_BYTES need none.
+    """
+
+    def __init__(self, order: SortOrder, run_bytes: int = RUN_BYTES, merged_bytes: int = _MERGED_BYTES) -> None:
+        self._order = order
+        self._run_bytes = run_bytes
+        self._merged_bytes = merged_bytes
+        self._waiting: list[pa.Table] = []
+        self._waiting_bytes = 0
+        self._spill = Spill()
+        self._runs: list[Rows] = []
+        """Each run's rows, mapped into memory, and their bytes."""
+
+    def add(self, table: pa.Table) -> None:
+        """Add rows, one at least. Raises SpillFailed."""
+        self._waiting.append(table)
+        self._waiting_bytes += table.nbytes
+        if self._waiting_bytes >= self._run_bytes:
+            self._end_run()
+
+    def rows(self) -> Iterator[pa.Table]:
+        """Yield all rows in order. Nothing may be added any more. Raises SpillFailed."""
+        if self._runs and self._waiting:
+            self._end_run()
+        if self._runs:
+            yield from self._merged()
+        elif self._waiting:
+            yield self._take_waiting()
+
+    def close(self) -> None:
+        """Free the disk. Idempotent."""
+        self._spill.close()
+        self._runs.clear()
+
+    def _take_waiting(self) -> pa.Table:
+        table = in_order(pa.concat_tables(self._waiting), self._order)
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        return table
+
+    def _end_run(self) -> None:
+        size, key = self._waiting_bytes, (len(self._runs),)
+        self._spill.add(key, Rows(self._take_waiting(), size))
+        self._spill.end_run()
+        self._runs.append(Rows(pa.concat_tables(rows.table for rows in self._spill.take(key)), size))
+
+    def _merged(self) -> Iterator[pa.Table]:
+        runs = [_Run(run, self._merged_bytes // len(self._runs)) for run in self._runs]
+        while runs:
+            yield self._next(runs)
+            runs = [run for run in runs if run.fill()]
+
+    def _next(self, runs: list[_Run]) -> pa.Table:
+        """Return the next rows in order and take them off their runs: whatever comes later is not before them.
+
+        That holds for all rows up to the first of the last rows, one of each run of which more is to come.
+        """
+        concerned = self._concerned(runs)
+        table = pa.concat_tables(run.buffer for run in concerned)
+        ends = np.cumsum([run.buffer.num_rows for run in concerned])
+        positions = sorted_positions(table, self._order)
+        bounds = [end - 1 for end, run in zip(ends, concerned, strict=True) if run.has_more]
+        count = int(np.flatnonzero(np.isin(positions, bounds))[0]) + 1 if bounds else table.num_rows
+        taken = np.bincount(np.searchsorted(ends, positions[:count], side="right"), minlength=len(concerned))
+        for run, rows in zip(concerned, taken, strict=True):
+            run.buffer = run.buffer.slice(int(rows))
+        if len(concerned) == 1:
+            return table.slice(0, count)
+        return table.take(positions[:count])
+
+    def _concerned(self, runs: list[_Run]) -> list[_Run]:
+        """Return the runs of which rows are among the next ones: with data that came in order it is one at a time."""
+        if not any(run.has_more for run in runs):
+            return runs
+        # The first rows of all runs, then the last ones of those of which more is to come.
+        last = [run.buffer.slice(run.buffer.num_rows - 1) for run in runs if run.has_more]
+        edges = pa.concat_tables([*(run.buffer.slice(0, 1) for run in runs), *last])
+        edges = edges.select(sorted({field.source[0] for field in self._order.fields} & set(edges.column_names)))
+        positions = sorted_positions(edges, self._order).tolist()
+        before = set(positions[: next(index for index, row in enumerate(positions) if row >= len(runs))])
+        return [run for number, run in enumerate(runs) if number in before]
+
+
+class _Run:
+    """A run that is being merged: rows in its buffer, and others after them."""
+
+    def __init__(self, rows: Rows, buffer_bytes: int) -> None:
+        count = max(1, rows.table.num_rows * buffer_bytes // max(rows.bytes, 1))
+        starts = range(0, rows.table.num_rows, count)
+        self._blocks = deque(rows.table.slice(start, count) for start in starts)
+        self.buffer = self._blocks.popleft()
+
+    @property
+    def has_more(self) -> bool:
+        return bool(self._blocks)
+
+    def fill(self) -> bool:
+        """Refill an empty buffer; return whether there are rows in it."""
+        if not self.buffer.num_rows and self._blocks:
+            self.buffer = self._blocks.popleft()
+        return self.buffer.num_rows > 0

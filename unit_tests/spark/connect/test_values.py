@@ -89,7 +89,7 @@ RESULTS: list[tuple[Callable[..., Any], Any]] = [
     ),
     (compact, NotCompacted((LeftFile("s3://lake/c", "is open"),))),
     (compact, Failed(FAILED)),
-    (remove, Removed("a", rewritten=NEW, position_deletes=NEW, replaced=1, deleted=2, beaten=ROWS)),
+    (remove, Removed("a", rewritten=NEW, position_deletes=NEW, replaced=1, deleted=2, superseded=ROWS)),
     (winners, Winners(1, 2, ROWS, ROWS, INDEX)),
     (consume_versions, Failed(FAILED)),
 ]

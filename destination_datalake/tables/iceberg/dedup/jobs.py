@@ -111,7 +111,7 @@ class MergeJobs:
     def merged_keys(self, plan: MergePlan) -> int:
         """Return of how many keys a pending row comes into the table, by a plan whose jobs are done."""
         found = self._winners_of(plan)
-        without = _united((found.tombstones, self._beaten(plan)))
+        without = _united((found.tombstones, self._superseded(plan)))
         return sum(part.keys for part in found.parts) - sum(len(each.rows()) for each in without.values())
 
     def written(self) -> list[Removed]:
@@ -202,14 +202,14 @@ class MergeJobs:
         assert self._winners[0] == _key_of_winners(plan)
         return self._winners[1]
 
-    def _beaten(self, plan: MergePlan) -> dict[int, RowSet]:
+    def _superseded(self, plan: MergePlan) -> dict[int, RowSet]:
         """Return the pending rows that lose to stored ones, by the number of their file."""
-        return _united(result.beaten for _, result in self.from_stored(plan))
+        return _united(result.superseded for _, result in self.from_stored(plan))
 
     def _dead(self, plan: MergePlan) -> dict[int, RowSet]:
         """Return the pending rows that do not come into the table."""
         found = self._winners_of(plan)
-        return _united((found.losers, found.tombstones, self._beaten(plan)))
+        return _united((found.losers, found.tombstones, self._superseded(plan)))
 
     def _task(self, file: LiveFile, dead: RowSet | None, index: tuple[IndexPart, ...], plan: MergePlan) -> RemoveTask:
         folder = file.path.rpartition("/")[0]

@@ -151,7 +151,7 @@ class _Merge:
             raise
         self._clean_up(done.used if done is not None else set())
         if done is not None:
-            self._delete_superseded(done.superseded)
+            self._delete_obsolete(done.obsolete)
             _logger.info("Table %s: %s", self._table, done.describe(self._key, self._deletes))
         return done is not None
 
@@ -219,10 +219,10 @@ class _Merge:
             self._scope.definition.write_to(UNIQUE_BY, transaction)
             remove_definition(PENDING_BY, transaction)
         self._writer.end_merge(table, transaction)
-        found.superseded = self._superseded(plan, found, transaction)
+        found.obsolete = self._obsolete_files(plan, found, transaction)
         return found
 
-    def _superseded(self, plan: MergePlan, found: MergeResult, transaction: Transaction) -> Superseded:
+    def _obsolete_files(self, plan: MergePlan, found: MergeResult, transaction: Transaction) -> _Obsolete:
         """Return what may be needed no more after the commit: pending files whose rows were written again, or are dead,
         and manifests and manifest lists of the branch.
 
@@ -236,32 +236,32 @@ class _Merge:
         remaining = {each.snapshot_id for each in transaction.table_metadata.snapshots}
         gone = {each.snapshot_id: each for each in plan.metadata.snapshots if each.snapshot_id not in remaining}
         if head is None or head.snapshot_id not in gone or not is_garbage_collected(plan.metadata):
-            return Superseded()
+            return _Obsolete()
         if not all(has_new_files(each) and each.parent_snapshot_id in {None, *gone} for each in gone.values()):
-            return Superseded()
+            return _Obsolete()
         kept = {file.file_path for file in found.added}
         pending = (file for number, file in enumerate(plan.pending) if plan.arrives(number))
         files = [path for file in pending for path in file.state if path not in kept]
         manifests = head.manifests(plan.table.io)
         files += [each.manifest_path for each in manifests if each.added_snapshot_id in gone]
         files += [each.manifest_list for each in gone.values()]
-        return Superseded(tuple(files), min(each.sequence_number or 0 for each in gone.values()))
+        return _Obsolete(tuple(files), min(each.sequence_number or 0 for each in gone.values()))
 
-    def _delete_superseded(self, superseded: Superseded) -> None:
+    def _delete_obsolete(self, obsolete: _Obsolete) -> None:
         """Delete what nothing refers to. Only what was committed since it was made is read: nothing else can.
 
         Without sequence numbers, as in tables of format version 1, that is unknown: then it is left to the removal of
         orphans. A failure is logged, and no more.
         """
-        if self._merged is None or superseded.since == 0:
+        if self._merged is None or obsolete.since == 0:
             return
         table, s3 = self._merged, self._access.client("s3")
         with self._operations.logging_leftovers():
-            references = References(table.io, s3, superseded.since)
+            references = References(table.io, s3, obsolete.since)
             references.add_metadata(table.metadata, table.metadata_location)
             references.add_files()
             folder = S3Address.parse(self._folder.rpartition("/")[0])
-            dead = references.unreferenced(File(path, 0) for path in superseded.files)
+            dead = references.unreferenced(File(path, 0) for path in obsolete.files)
             Deletion(s3, folder, dry_run=False, should_continue=lambda: True).delete(dead)
 
     def _clean_up(self, used: set[str]) -> None:
@@ -272,7 +272,7 @@ class _Merge:
 
 
 @dataclass(frozen=True, slots=True)
-class Superseded:
+class _Obsolete:
     """The URIs of what the pending branch alone seems to have had, and the sequence number of its first commit.
 
     None of it existed long before that commit.
@@ -294,7 +294,7 @@ class MergeResult:
         """The manifests that may list what is removed."""
         self.used: set[str] = set()
         """The URIs of new files that the table has then."""
-        self.superseded = Superseded()
+        self.obsolete = _Obsolete()
         self.rewritten = self.with_deletes = self.by_reference = self.bytes_written = 0
         stored = jobs.from_stored(plan)
         for file, changed in stored:

@@ -1,4 +1,4 @@
-"""Stored files against an index of pending rows: what is replaced, deleted, and beaten, as a dict would have it."""
+"""Stored files against an index of pending rows: what is replaced, deleted, and superseded, as a dict would have it."""
 
 from __future__ import annotations
 
@@ -90,24 +90,24 @@ def probed(
     return result, [position for position in range(file.rows) if position not in left]
 
 
-def beaten(result: Removed) -> dict[int, list[int]]:
-    return {file: [*rows.rows()] for file, rows in result.beaten.items()}
+def superseded(result: Removed) -> dict[int, list[int]]:
+    return {file: [*rows.rows()] for file, rows in result.superseded.items()}
 
 
 @pytest.mark.parametrize(
     ("stored", "pending", "outcome"),
     [
         (Row(1, cursor=1), Row(1, cursor=2), "replaced"),
-        (Row(1, cursor=2), Row(1, cursor=1), "beaten"),
+        (Row(1, cursor=2), Row(1, cursor=1), "superseded"),
         (Row(1, cursor=1, at=5), Row(1, cursor=2, at=4), "replaced"),
-        (Row(1, cursor=1, at=5), Row(1, cursor=1, at=4), "beaten"),
+        (Row(1, cursor=1, at=5), Row(1, cursor=1, at=4), "superseded"),
         (Row(1, cursor=1, at=5), Row(1, cursor=1, at=5), "replaced"),
         (Row(1, cursor=None, at=5), Row(1, cursor=0, at=4), "replaced"),
-        (Row(1, cursor=0, at=4), Row(1, cursor=None, at=5), "beaten"),
+        (Row(1, cursor=0, at=4), Row(1, cursor=None, at=5), "superseded"),
         (Row(1, cursor=None, at=4), Row(1, cursor=None, at=4), "replaced"),
-        (Row(1, cursor=None, at=5), Row(1, cursor=None, at=4), "beaten"),
+        (Row(1, cursor=None, at=5), Row(1, cursor=None, at=4), "superseded"),
         (Row(1, cursor=1), Row(1, cursor=2, deleted="now"), "deleted"),
-        (Row(1, cursor=2), Row(1, cursor=1, deleted="now"), "beaten"),
+        (Row(1, cursor=2), Row(1, cursor=1, deleted="now"), "superseded"),
         (Row(None), Row(None, cursor=1), "replaced"),
         (Row(None), Row(0, cursor=1), "untouched"),
         (Row(0), Row(None, cursor=1), "untouched"),
@@ -121,7 +121,7 @@ def test_of_a_stored_and_a_pending_row_of_one_key_the_latest_stays(
     result, gone = probed(lake, file, index(lake, [[Row(8)], [Row(9), pending]], schema()), schema())
 
     assert (result.replaced, result.deleted) == (int(outcome == "replaced"), int(outcome == "deleted"))
-    assert beaten(result) == ({1: [1]} if outcome == "beaten" else {})
+    assert superseded(result) == ({1: [1]} if outcome == "superseded" else {})
     assert gone == ([0] if outcome in ("replaced", "deleted") else [])
 
 
@@ -132,7 +132,7 @@ def test_rows_that_are_dead_already_neither_die_again_nor_beat_others(lake: Clou
 
     result, gone = probed(lake, file, parts, schema(), gone=RowSet.of(BitMap([1])))
 
-    assert (result.replaced, beaten(result), gone) == (1, {}, [0, 1, 2])
+    assert (result.replaced, superseded(result), gone) == (1, {}, [0, 1, 2])
 
 
 KEYS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
@@ -193,7 +193,7 @@ def test_a_probe_finds_what_a_dict_would(lake: Cloud, monkeypatch: pytest.Monkey
         assert result.deleted == sum(pending[hit].deleted is not None for _, hit in dies)
         assert result.replaced == len(dies) - result.deleted
         numbers = [[hit for hit in loses if hit < split], [hit - split for hit in loses if hit >= split]]
-        assert beaten(result) == {file: sorted(each) for file, each in enumerate(numbers) if each}
+        assert superseded(result) == {file: sorted(each) for file, each in enumerate(numbers) if each}
 
     law()
 
@@ -221,7 +221,7 @@ def test_columns_are_read_as_the_table_has_them_now(lake: Cloud) -> None:
 
     result, gone = probed(lake, file, parts, schema())
 
-    assert (gone, beaten(result)) == ([1, 2], {0: [0]})
+    assert (gone, superseded(result)) == ([1, 2], {0: [0]})
 
 
 def test_a_file_without_the_key_s_column_has_null_in_it(lake: Cloud) -> None:
@@ -279,7 +279,7 @@ def test_small_and_large_pieces_find_the_same(lake: Cloud, monkeypatch: pytest.M
     hits = [(position, number) for position, number in enumerate(numbers) if number % 3 == 0]
     assert whole[1] == pieces[1] == [position for position, number in hits]
     assert len(whole[1]) == whole[0].replaced == pieces[0].replaced
-    assert beaten(whole[0]) == beaten(pieces[0])
+    assert superseded(whole[0]) == superseded(pieces[0])
 
 
 def test_the_cursor_may_be_the_key(lake: Cloud) -> None:

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.files.merge_sort import MergeSort
-from destination_datalake.files.writing.sorting import in_order
+from destination_datalake.files.writing.sorting import MergeSort, in_order
 from destination_datalake.partitioning.spec import SortField, SortOrder
 
 SCHEMA = pa.schema([pa.field("number", pa.float64()), pa.field("inside", pa.struct([pa.field("text", pa.string())]))])
