@@ -5,7 +5,7 @@ Values are ordered: null, then NaN, then all others. Texts are ordered by their 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -77,12 +77,26 @@ def read_versions(task: WinnersTask) -> Iterator[pa.Table]:
             raise UnsuitableFile(stored.source.uri, str(error)) from error
 
 
+def blocks(tables: Iterable[pa.Table], size: int) -> Iterator[pa.Table]:
+    """Yield the rows of several tables as one of `size` Arrow bytes or more, whose columns are one array each."""
+    waiting: list[pa.Table] = []
+    waiting_bytes = 0
+    for table in tables:
+        waiting.append(table)
+        waiting_bytes += table.nbytes
+        if waiting_bytes >= size:
+            yield pa.concat_tables(waiting).combine_chunks()
+            waiting, waiting_bytes = [], 0
+    if waiting:
+        yield pa.concat_tables(waiting).combine_chunks()
+
+
 def _versions(
     stored: StoredFile, number: int, wanted: pa.Schema, versions: Versions, s3: S3Client
 ) -> Iterator[pa.Table]:
     dead = deleted_rows(stored.source, s3)
     first = 0
-    for table in _blocks(read_rows(stored, wanted)):
+    for table in blocks(read_rows(stored, wanted), READ_BYTES):
         rows = _named(table, versions)
         positions = np.arange(first, first + table.num_rows)
         rows["file"] = pa.array(np.full(table.num_rows, number, np.int32))
@@ -90,20 +104,6 @@ def _versions(
         first += table.num_rows
         found = pa.table(rows)
         yield found if dead is None else found.filter(pa.array(~dead[positions]))
-
-
-def _blocks(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the rows of several tables as one, whose columns are one array each."""
-    waiting: list[pa.Table] = []
-    waiting_bytes = 0
-    for table in tables:
-        waiting.append(table)
-        waiting_bytes += table.nbytes
-        if waiting_bytes >= READ_BYTES:
-            yield pa.concat_tables(waiting).combine_chunks()
-            waiting, waiting_bytes = [], 0
-    if waiting:
-        yield pa.concat_tables(waiting).combine_chunks()
 
 
 def _named(table: pa.Table, versions: Versions) -> dict[str, Any]:
@@ -227,14 +227,24 @@ def latest(keys: pa.Array[Any], hashes: NDArray[np.uint64], order: Sequence[pa.A
     won = np.ones(len(keys), np.bool_)
     # Most keys have one row. Arrow's table of distinct keys has to hold the others only.
     rows = _with_equal_hashes(hashes)
-    if rows.size:
-        encoded: Any = keys.take(rows).dictionary_encode(null_encoding="encode")
-        contest = _Contest(rows, encoded.indices.to_numpy(), len(encoded.dictionary), won)
-        for values in order:
-            if not contest.rows.size:
-                break
-            contest.decide(_ranks(values.take(contest.rows)))
-        contest.decide(iter([contest.rows]))
+    won[rows] = False
+    encoded: Any = keys.take(rows).dictionary_encode(null_encoding="encode")
+    codes, distinct = encoded.indices.to_numpy(), len(encoded.dictionary)
+    for values in order:
+        leads = np.ones(len(rows), np.bool_)
+        for ranks in _ranks(values.take(rows)):
+            highest = np.full(distinct, _LOWEST)
+            np.maximum.at(highest, codes[leads], ranks[leads])
+            leads &= ranks == highest[codes]
+        rows, codes = rows[leads], codes[leads]
+        is_alone = np.bincount(codes, minlength=distinct)[codes] == 1
+        won[rows[is_alone]] = True
+        rows, codes = rows[~is_alone], codes[~is_alone]
+        if not rows.size:
+            return won
+    last = np.full(distinct, -1)
+    np.maximum.at(last, codes, rows)
+    won[last[last >= 0]] = True
     return won
 
 
@@ -242,7 +252,9 @@ def is_as_late(values: Sequence[pa.Array[Any]], others: Sequence[pa.Array[Any]])
     """Return a mask of the rows that are as late as those of `others`, or later, column by column as in `latest`."""
     result = np.zeros(len(values[0]), np.int8)
     for ours, theirs in zip(values, others, strict=True):
-        result = np.where(result == 0, _compared(ours, theirs), result)
+        for ranks in _ranks(pa.concat_arrays([ours, theirs])):
+            first, second = ranks[: len(ours)], ranks[len(ours) :]
+            result = np.where(result == 0, (first > second).view(np.int8) - (first < second).view(np.int8), result)
     return result >= 0
 
 
@@ -253,33 +265,6 @@ def _with_equal_hashes(hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
     is_same = np.zeros(len(hashes) + 1, np.bool_)
     np.equal(in_order[1:], in_order[:-1], out=is_same[1:-1])
     return np.sort(order[is_same[1:] | is_same[:-1]])
-
-
-class _Contest:
-    """Rows that may be the latest of their keys, which are numbered by `codes`, below `keys`.
-
-    `rows` are those that are left, several for a key; `won` is made false for those that are not.
-    """
-
-    def __init__(self, rows: NDArray[np.int64], codes: NDArray[np.int32], keys: int, won: NDArray[np.bool_]) -> None:
-        self._keys = keys
-        self._won = won
-        self._leave(rows, codes)
-        won[self.rows] = False
-
-    def decide(self, ranks: Iterator[NDArray[np.int64]]) -> None:
-        """Leave rows with the highest ranks of their key, by the first of `ranks`, then by the next."""
-        leads = np.ones(len(self.rows), np.bool_)
-        for each in ranks:
-            highest = np.full(self._keys, _LOWEST)
-            np.maximum.at(highest, self._codes[leads], each[leads])
-            leads &= each == highest[self._codes]
-        self._leave(self.rows[leads], self._codes[leads])
-
-    def _leave(self, rows: NDArray[np.int64], codes: NDArray[np.int32]) -> None:
-        is_alone = np.bincount(codes, minlength=self._keys)[codes] == 1
-        self._won[rows[is_alone]] = True
-        self.rows, self._codes = rows[~is_alone], codes[~is_alone]
 
 
 def _ranks(values: pa.Array[Any]) -> Iterator[NDArray[np.int64]]:
@@ -308,12 +293,3 @@ def _words(decimals: pa.Array[Any]) -> NDArray[np.int64]:
     content: Any = decimals.buffers()[1]
     words: NDArray[np.int64] = np.frombuffer(content, np.int64).reshape(-1, 2)
     return words[decimals.offset : decimals.offset + len(decimals)]
-
-
-def _compared(ours: pa.Array[Any], theirs: pa.Array[Any]) -> NDArray[np.int8]:
-    """Return for each pair of values 1 if the first is higher, -1 if it is lower, 0 if they are equal."""
-    result = np.zeros(len(ours), np.int8)
-    for ranks in _ranks(pa.concat_arrays([ours, theirs])):
-        first, second = ranks[: len(ours)], ranks[len(ours) :]
-        result = np.where(result == 0, (first > second).view(np.int8) - (first < second).view(np.int8), result)
-    return result

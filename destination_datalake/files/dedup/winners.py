@@ -19,7 +19,14 @@ from destination_datalake.aws.access import AwsAccess
 from destination_datalake.files.dedup.index import index_table, write_index
 from destination_datalake.files.dedup.keys import canonical_keys, key_hashes, part_numbers
 from destination_datalake.files.dedup.tasks import IndexPart, Winners, WinnersTask
-from destination_datalake.files.dedup.versions import Candidates, UnsuitableFile, key_bounds, key_columns, read_versions
+from destination_datalake.files.dedup.versions import (
+    Candidates,
+    UnsuitableFile,
+    blocks,
+    key_bounds,
+    key_columns,
+    read_versions,
+)
 from destination_datalake.files.jobs import Failed, Problem, attempt
 
 _SENT_BYTES = 8 * 1024 * 1024
@@ -49,8 +56,8 @@ def produce_versions(tasks: Iterable[WinnersTask]) -> Iterator[tuple[int, bytes]
     pa.set_cpu_count(1)  # Spark runs a task per core already.
     for task in tasks:
         try:
-            for tables in _batches(read_versions(task)):
-                yield from _divided(pa.concat_tables(tables).combine_chunks(), task)
+            for table in blocks(read_versions(task), _SENT_BYTES):
+                yield from _divided(table, task)
         except Exception as error:
             yield 0, pickle.dumps(_Share(_for_consumers(task), failed=_problem(task, error).failed(error)))
 
@@ -79,19 +86,6 @@ class _Share:
     task: WinnersTask
     versions: bytes = b""
     failed: Failed | None = None
-
-
-def _batches(tables: Iterable[pa.Table]) -> Iterator[list[pa.Table]]:
-    batch: list[pa.Table] = []
-    size = 0
-    for table in tables:
-        batch.append(table)
-        size += table.nbytes
-        if size >= _SENT_BYTES:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 def _divided(table: pa.Table, task: WinnersTask) -> Iterator[tuple[int, bytes]]:
