@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         TableInputTypeDef,
     )
 
-    from destination_datalake.tables.glue.listing import ListedTable
+    from destination_datalake.tables.glue.database import ListedTable
 
 _logger = logging.getLogger(__name__)
 

@@ -6,13 +6,16 @@ Source: Iceberg spec, Partition Transforms. A transformed value is in Iceberg's 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, assert_never
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, assert_never, cast
+from zoneinfo import ZoneInfo
 
+import mmh3
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from destination_datalake.partitioning.murmur3 import hashes_of_bytes, hashes_of_integers
 from destination_datalake.partitioning.spec import (
     Bucket,
     CalendarPart,
@@ -23,7 +26,6 @@ from destination_datalake.partitioning.spec import (
     Truncate,
     Void,
 )
-from destination_datalake.partitioning.timezones import is_offset_constant, local_times
 from destination_datalake.schema.types import (
     Boolean,
     ColumnType,
@@ -41,6 +43,7 @@ from destination_datalake.schema.types import (
 )
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from numpy.typing import NDArray
 
 _EXACT = ("identity", "bucket[N]", "truncate[W]")
@@ -281,3 +284,87 @@ def _integers(values: NDArray[Any], source: pa.Array[Any]) -> pa.Array[Any]:
 
 def _refusal(transform: str, array: pa.Array[Any]) -> ValueError:
     return ValueError(f"{transform} of {array.type} is not defined")
+
+
+# Local times of time zones. Arrow's own `local_timestamp` knows no daylight saving time after 2037
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY = 86_400
+_MICROSECONDS = 1_000_000
+# The second day of the year 1 and the last but one of 9999: on these Python can represent the local times as well.
+_FIRST, _LAST = -719_161, 2_932_895
+
+
+def local_times(moments: NDArray[np.datetime64], zone: str) -> NDArray[np.datetime64]:
+    """Return what clocks in `zone` show at moments in UTC; both are in microseconds.
+
+    Python's zoneinfo is asked once for each day, not for each row. Raises ZoneInfoNotFoundError for an unknown zone.
+    """
+    times = moments.view(np.int64)
+    days = pa.array((times // (_DAY * _MICROSECONDS)).clip(_FIRST, _LAST)).dictionary_encode()
+    changes = [_change(zone, day) for day in days.dictionary.to_numpy().tolist()]
+    before, at, after = np.array(changes, np.int64).reshape(-1, 3).T
+    day_of = days.indices.to_numpy()
+    local: NDArray[np.int64] = times + np.where(times < at[day_of], before[day_of], after[day_of])
+    return local.view("datetime64[us]")
+
+
+def is_offset_constant(bounds: NDArray[np.datetime64], zone: str) -> bool:
+    """Return whether a zone's offset from UTC is the same from the first moment to the second; False after 400 days."""
+    first, last = (bounds.view(np.int64) // (_DAY * _MICROSECONDS)).clip(_FIRST, _LAST).tolist()
+    if last - first > 400:
+        return False
+    offsets = {offset for day in range(first, last + 1) for offset in _change(zone, day)[::2]}
+    return len(offsets) == 1
+
+
+@lru_cache(maxsize=65_536)
+def _change(zone: str, day: int) -> tuple[int, int, int]:
+    """Return a zone's offset from UTC before and after the moment of a UTC day at which it changes, and the moment.
+
+    No zone of the database has ever changed its offset twice in a day. All are in microseconds.
+    """
+    rules = ZoneInfo(zone)
+    first, last = day * _DAY, (day + 1) * _DAY - 1
+    before, after = _offset(rules, first), _offset(rules, last)
+    if before != after:
+        while last - first > 1:
+            middle = (first + last) // 2
+            if _offset(rules, middle) == before:
+                first = middle
+            else:
+                last = middle
+    return before * _MICROSECONDS, last * _MICROSECONDS, after * _MICROSECONDS
+
+
+def _offset(rules: ZoneInfo, second: int) -> int:
+    offset = (_EPOCH + timedelta(seconds=second)).astimezone(rules).utcoffset()
+    return int((offset or timedelta()).total_seconds())
+
+
+# The hash of the bucket transform: 32-bit Murmur3, x86 variant, seed 0 (Iceberg spec, Appendix B)
+
+
+def hashes_of_integers(values: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return the hash of each integer as eight little-endian bytes, whatever the width of its column."""
+    words = np.ascontiguousarray(values, "<i8").view("<u4").reshape(-1, 2)
+    hashes = np.zeros(len(words), np.uint32)
+    for word in (words[:, 0], words[:, 1]):
+        mixed = hashes ^ _rotated(word * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+        hashes = _rotated(mixed, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+    hashes ^= np.uint32(8)
+    hashes = (hashes ^ (hashes >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    hashes = (hashes ^ (hashes >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    return (hashes ^ (hashes >> np.uint32(16))).view(np.int32)
+
+
+def hashes_of_bytes(values: pa.Array[Any]) -> NDArray[np.int32]:
+    """Return the hash of each byte string; of null, anything. Each distinct value is hashed once."""
+    distinct = values.dictionary_encode()
+    texts = cast("list[bytes]", distinct.dictionary.to_pylist())
+    hashes = np.array([mmh3.hash(text) for text in texts] or [0], np.int32)
+    return hashes.take(distinct.indices.fill_null(0).to_numpy())
+
+
+def _rotated(values: NDArray[np.uint32], bits: int) -> NDArray[np.uint32]:
+    return (values << np.uint32(bits)) | (values >> np.uint32(32 - bits))

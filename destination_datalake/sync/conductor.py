@@ -58,7 +58,7 @@ from destination_datalake.tables.aws_datalake import refuse_unchanged_configurat
 from destination_datalake.tables.factory import TableFactory
 from destination_datalake.tables.glue.database import Databases
 from destination_datalake.tables.glue.rejects_table import RejectsTable
-from destination_datalake.tables.layout.misnamed import misnamed_streams, require_partition_source
+from destination_datalake.tables.layout import misnamed_streams, require_partition_source
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.table import Jobs
 from destination_datalake.unforeseen import exhaustion

@@ -21,7 +21,7 @@ from destination_datalake.schema.glue import parse_glue_type
 from destination_datalake.schema.names import AWS_DATALAKE, METADATA_NAMES, Naming
 from destination_datalake.schema.types import Field
 from destination_datalake.tables import s3_data_lake
-from destination_datalake.tables.layout.location import is_inside
+from destination_datalake.tables.location import is_inside
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.table import TableConflict, TableName, cannot_write

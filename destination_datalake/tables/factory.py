@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from destination_datalake.files.plan import FilePlan
 from destination_datalake.tables.aws_datalake import refuse_second_table
-from destination_datalake.tables.layout.location import TableLocation
-from destination_datalake.tables.layout.partitions import TableLayout
-from destination_datalake.tables.limits import ColumnLimits
+from destination_datalake.tables.layout import TableLayout
+from destination_datalake.tables.location import TableLocation
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.ownership import TableOwner
+from destination_datalake.tables.reconcile import ColumnLimits
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess

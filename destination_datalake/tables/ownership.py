@@ -1,21 +1,28 @@
 """The owner of a table: the stream it was created for, kept in the table's parameters.
 
-An Iceberg table has them as properties, which PyIceberg repeats in the Glue table's parameters.
+An Iceberg table has them as properties, which PyIceberg repeats in the Glue table's parameters. If changed options give
+that stream another table, or its columns other names, a sync begins new ones and leaves the old ones behind; `check`
+warns of it.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.columns import assign_names, find_collisions
-from destination_datalake.schema.names import STYLES, Naming
+from destination_datalake.schema.names import MAX_BYTES, METADATA_NAMES, STYLES, Naming, path_of
 from destination_datalake.schema.types import Field
+from destination_datalake.tables.location import TableKind, is_inside
+from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.table import TableName
+
+if TYPE_CHECKING:
+    from mypy_boto3_glue.type_defs import TableTypeDef
 
 _logger = logging.getLogger(__name__)
 
@@ -83,3 +90,128 @@ class TableOwner:
             self.stream,
             "; ".join(shown),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedTable:
+    """A table that records its owner; `columns` are pairs of a column's name and its origin in the records."""
+
+    name: TableName
+    owner: TableOwner
+    columns: tuple[tuple[str, str], ...]
+    kind: TableKind
+    location: str
+
+    def __str__(self) -> str:
+        return f"table {self.name} ({self.kind}) at {self.location} holds stream {self.owner.stream}"
+
+    @classmethod
+    def of(cls, database: str, glue_table: TableTypeDef) -> Self | None:
+        """Read a Glue table; None if it records no owner."""
+        parameters = glue_table.get("Parameters", {})
+        owner = TableOwner.of(parameters)
+        if owner is None:
+            return None
+        columns = glue_table.get("StorageDescriptor", {}).get("Columns", [])
+        sources = tuple((column["Name"], column.get("Comment") or column["Name"]) for column in columns)
+        kind: TableKind = "Iceberg" if parameters.get("table_type", "").upper() == "ICEBERG" else "Hive"
+        location = glue_table.get("StorageDescriptor", {}).get("Location", "")
+        return cls(TableName(database, glue_table["Name"]), owner, sources, kind, location)
+
+
+@dataclass(frozen=True, slots=True)
+class RelocatedStream:
+    """A stream with a table that would be written to another one, `target`, which may have another owner."""
+
+    stream: StreamId
+    table: TableName
+    target: TableName
+    target_owner: StreamId | None
+
+    def __str__(self) -> str:
+        move = f"stream {self.stream} was written to table {self.table} and would now be written to {self.target}"
+        return f"{move}, which holds stream {self.target_owner}" if self.target_owner else move
+
+
+@dataclass(frozen=True, slots=True)
+class RenamedColumns:
+    """Columns of a stream's table that would get other names: pairs of present and new name."""
+
+    stream: StreamId
+    table: TableName
+    columns: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        name, target = self.columns[0]
+        more = f" and {len(self.columns) - 1} more would change too" if len(self.columns) > 1 else ""
+        return f"column {name} of table {self.table} (stream {self.stream}) would now be {target}{more}"
+
+
+def tables_outside(tables: Sequence[OwnedTable], naming: TableNaming, warehouse: str) -> Iterator[OwnedTable]:
+    """Yield the tables that their streams would be written to and that are not inside the folder `warehouse`.
+
+    Only in the database of the options. In a namespace's database they may belong to another connection, as long as no
+    sync brings a stream of that namespace.
+    """
+    return (table for table in _in_use(tables, naming) if not is_inside(table.location, warehouse))
+
+
+def any_table_inside(tables: Sequence[OwnedTable], naming: TableNaming, warehouse: str) -> bool:
+    """Whether any table that its stream would be written to is inside the folder `warehouse`.
+
+    If so, tables outside it can be another connection's: two that differ in bucket or prefix may share a database.
+    """
+    return any(is_inside(table.location, warehouse) for table in _in_use(tables, naming))
+
+
+def tables_of_other_kind(tables: Sequence[OwnedTable], naming: TableNaming, kind: TableKind) -> Iterator[OwnedTable]:
+    """Yield the tables in the options' database that would be written to if they were of this kind."""
+    return (table for table in _in_use(tables, naming) if table.kind != kind)
+
+
+def _in_use(tables: Sequence[OwnedTable], naming: TableNaming) -> Iterator[OwnedTable]:
+    for table in tables:
+        if table.name.database == naming.database and naming.table_of(table.owner.stream) == table.name:
+            yield table
+
+
+def relocations(tables: Sequence[OwnedTable], naming: TableNaming) -> Iterator[RelocatedStream | RenamedColumns]:
+    """Yield the streams and columns to which `naming` gives another table or name, unless they have that one as well.
+
+    If `naming` has created tables, those that it has not created are taken for another connection's and left out.
+    Streams with a namespace and streams without one are judged apart.
+    """
+    owners = {table.name: table.owner.stream for table in tables}
+    in_use = {table.owner.stream.namespace is None for table in tables if _created_by(naming, table)}
+    for table in tables:
+        stream = table.owner.stream
+        if (stream.namespace is None) in in_use:
+            continue
+        target = naming.table_of(stream)
+        if target != table.name:
+            if owners.get(target) != stream:
+                yield RelocatedStream(stream, table.name, target, owners.get(target))
+        elif renamed := _renamed(table, naming):
+            yield RenamedColumns(stream, table.name, renamed)
+
+
+def _created_by(naming: TableNaming, table: OwnedTable) -> bool:
+    return table.owner.naming == naming.naming and naming.table_of(table.owner.stream) == table.name
+
+
+def _renamed(table: OwnedTable, naming: TableNaming) -> tuple[tuple[str, str], ...]:
+    """Return the columns that the present naming names otherwise than the table's; those with a suffix are left out."""
+    before, now = table.owner.naming, naming.naming
+    if before == now:
+        return ()
+    taken = {name for name, _ in table.columns}
+    own = [
+        (name, path_of(origin)) for name, origin in table.columns if name not in METADATA_NAMES and _is_whole(origin)
+    ]
+    targets = ((name, now.identifier_of_path(path)) for name, path in own if before.identifier_of_path(path) == name)
+    return tuple((name, target) for name, target in targets if target not in taken)
+
+
+def _is_whole(comment: str) -> bool:
+    """Whether a column's comment is certain to be the whole source: Glue's limit may have cut a longer one."""
+    return len(comment.encode()) < MAX_BYTES

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from destination_datalake.schema.glue import parse_glue_type
 from destination_datalake.schema.s3_data_lake import has_its_metadata_columns, table_identifier
-from destination_datalake.tables.layout.location import outside_warehouse
+from destination_datalake.tables.location import outside_warehouse
 from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.table import TableName
 

@@ -29,8 +29,8 @@ from destination_datalake.schema.types import (
     List,
     NumericTypes,
 )
-from destination_datalake.tables.layout.location import TableLocation
-from destination_datalake.tables.layout.partitions import PARTS, TableLayout
+from destination_datalake.tables.layout import PARTS, TableLayout
+from destination_datalake.tables.location import TableLocation
 from destination_datalake.tables.naming import TableNaming
 from docs.generator.markdown import code, table
 

@@ -12,8 +12,7 @@ from botocore.exceptions import ClientError
 
 from destination_datalake.check.catalog import drop_leftovers, try_database, try_optimizers, try_table
 from destination_datalake.check.step import Findings
-from destination_datalake.tables.glue.database import ensure_database
-from destination_datalake.tables.glue.listing import ListedTable, list_tables
+from destination_datalake.tables.glue.database import ListedTable, ensure_database, list_tables
 from unit_tests.check.examples import UNIQUE, USER, a_trial, findings_of
 from unit_tests.cloud import Cloud, another_client, before
 

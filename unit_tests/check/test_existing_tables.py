@@ -13,11 +13,9 @@ from destination_datalake.check.step import Findings
 from destination_datalake.config.options import Config
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.names import SNAKE_CASE
-from destination_datalake.tables.glue.database import ensure_database
-from destination_datalake.tables.glue.listing import ListedTable
-from destination_datalake.tables.layout.location import TableKind
-from destination_datalake.tables.ownership import TableOwner
-from destination_datalake.tables.relocations import OwnedTable
+from destination_datalake.tables.glue.database import ListedTable, ensure_database
+from destination_datalake.tables.location import TableKind
+from destination_datalake.tables.ownership import OwnedTable, TableOwner
 from destination_datalake.tables.table import TableName
 from unit_tests.check.examples import UNIQUE, a_trial
 from unit_tests.cloud import BUCKET, Cloud, another_client, before

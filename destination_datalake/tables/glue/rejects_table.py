@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from destination_datalake.rejects.location import REJECTS_TABLE, Partition, RejectFile
-from destination_datalake.tables.glue.storage_formats import STORAGE_FORMATS
+from destination_datalake.tables.glue.glue_table import STORAGE_FORMATS
 from destination_datalake.tables.table import TableConflict, TableName
 
 if TYPE_CHECKING:

@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.files.plan import FileFormat, FilePlan
-from destination_datalake.tables.glue.glue_table import TableInput
-from destination_datalake.tables.glue.storage_formats import STORAGE_FORMATS
-from destination_datalake.tables.layout.location import has_ambiguous_folder
+from destination_datalake.tables.glue.glue_table import STORAGE_FORMATS, TableInput
+from destination_datalake.tables.location import has_ambiguous_folder
 
 WIDENED_IN_PLACE: frozenset[FileFormat] = frozenset({"jsonl"})
 """Formats whose existing files need not be rewritten when a column becomes wider.

@@ -17,8 +17,7 @@ from destination_datalake.schema.evolution import Widen, apply_changes, evolve
 from destination_datalake.schema.glue import parse_glue_type
 from destination_datalake.schema.types import ColumnType, Field
 from destination_datalake.tables.fencing import OVERWRITES_PROPERTY, Overwrites
-from destination_datalake.tables.glue.glue_table import TableInput
-from destination_datalake.tables.glue.storage_descriptor import column_types, set_column_types, table_location
+from destination_datalake.tables.glue.glue_table import TableInput, column_types, set_column_types, table_location
 from destination_datalake.tables.hive.folders import Folders
 from destination_datalake.tables.hive.partition_index import mark_behind
 from destination_datalake.tables.table import LOWEST_GENERATION_PROPERTY, TableName

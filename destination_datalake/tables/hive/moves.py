@@ -22,8 +22,7 @@ from destination_datalake.aws.retries import retry_until_done
 from destination_datalake.errors import Failure
 from destination_datalake.files.plan import RewriteFailed, RewriteTask, Rewritten
 from destination_datalake.schema.types import ColumnType, Field
-from destination_datalake.tables.glue.glue_table import GlueTable, TableInput
-from destination_datalake.tables.glue.storage_descriptor import table_location
+from destination_datalake.tables.glue.glue_table import GlueTable, TableInput, table_location
 from destination_datalake.tables.hive.content import (
     Content,
     FolderState,

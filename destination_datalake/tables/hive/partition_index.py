@@ -26,8 +26,9 @@ from destination_datalake.aws.retries import retry_until_done
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.glue import describe_type
 from destination_datalake.schema.types import Field
-from destination_datalake.tables.glue.glue_table import GlueTable, TableInput
-from destination_datalake.tables.glue.storage_descriptor import (
+from destination_datalake.tables.glue.glue_table import (
+    GlueTable,
+    TableInput,
     add_missing_columns,
     column_types,
     set_column_types,

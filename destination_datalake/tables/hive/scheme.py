@@ -28,15 +28,14 @@ from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.glue import glue_type, parse_glue_type
 from destination_datalake.schema.types import ColumnType, Date, Field, Int64, String, Struct, Timestamp
 from destination_datalake.tables.aws_datalake import InheritedKeys, is_inherited
-from destination_datalake.tables.glue.glue_table import TableInput
-from destination_datalake.tables.glue.storage_descriptor import table_location
+from destination_datalake.tables.glue.glue_table import TableInput, table_location
 from destination_datalake.tables.table import TableName, table_conflict
 
 if TYPE_CHECKING:
     from mypy_boto3_glue.type_defs import ColumnTypeDef
 
     from destination_datalake.config.tables import CatalogPartitions
-    from destination_datalake.tables.layout.partitions import TableLayout
+    from destination_datalake.tables.layout import TableLayout
 
 _PARAMETER = "airbyte.partitioning"
 _OTHER_TABLE = "set another table_prefix"

@@ -27,13 +27,15 @@ from destination_datalake.schema.evolution import AddColumn, evolve
 from destination_datalake.schema.types import Field
 from destination_datalake.tables.aws_datalake import column_naming, inherited_types
 from destination_datalake.tables.fencing import Fenced
-from destination_datalake.tables.glue.creation import create_hive_table
-from destination_datalake.tables.glue.glue_table import GlueTable, TableInput, TableVersion
-from destination_datalake.tables.glue.storage_descriptor import (
+from destination_datalake.tables.glue.glue_table import (
+    GlueTable,
+    TableInput,
+    TableVersion,
     change_columns,
     column_sources,
     column_type_names,
     column_types,
+    create_hive_table,
     known_columns,
     table_location,
 )
@@ -44,8 +46,7 @@ from destination_datalake.tables.hive.moves import Cleanup, Moves
 from destination_datalake.tables.hive.partition_index import Behind, PartitionIndex, mark_behind, mark_up_to_date
 from destination_datalake.tables.hive.scheme import PartitionScheme, scheme_of, wanted_scheme
 from destination_datalake.tables.hive.write_modes import Append, Overwrite, WriteMode
-from destination_datalake.tables.limits import ColumnLimits
-from destination_datalake.tables.reconcile import reconcile
+from destination_datalake.tables.reconcile import ColumnLimits, reconcile
 from destination_datalake.tables.table import Committed, Reencode, Rewrite, TableName, table_conflict
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from destination_datalake.config.tables import SchemaConflicts
     from destination_datalake.protocol.catalog import Stream
     from destination_datalake.tables.glue.database import Databases
-    from destination_datalake.tables.layout.partitions import TableLayout
+    from destination_datalake.tables.layout import TableLayout
     from destination_datalake.tables.ownership import TableOwner
 
 

@@ -13,8 +13,7 @@ from destination_datalake.protocol.catalog import Stream
 from destination_datalake.schema.glue import glue_type
 from destination_datalake.schema.types import Field
 from destination_datalake.tables.fencing import TOKEN_PROPERTY, Fenced, FencingToken, Overwrites
-from destination_datalake.tables.glue.glue_table import TableInput
-from destination_datalake.tables.glue.storage_descriptor import table_location
+from destination_datalake.tables.glue.glue_table import TableInput, table_location
 from destination_datalake.tables.hive.content import (
     Content,
     FolderState,

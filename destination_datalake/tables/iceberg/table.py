@@ -66,9 +66,8 @@ from destination_datalake.tables.iceberg.write_modes import (
     properties_of_new_table,
     write_mode,
 )
-from destination_datalake.tables.limits import ColumnLimits
 from destination_datalake.tables.ownership import TableOwner
-from destination_datalake.tables.reconcile import Reconciliation, reconcile
+from destination_datalake.tables.reconcile import ColumnLimits, Reconciliation, reconcile
 from destination_datalake.tables.table import (
     Committed,
     Jobs,
@@ -88,7 +87,7 @@ if TYPE_CHECKING:
     from destination_datalake.config.tables import SchemaConflicts
     from destination_datalake.protocol.catalog import Stream
     from destination_datalake.tables.glue.database import Databases
-    from destination_datalake.tables.layout.partitions import TableLayout
+    from destination_datalake.tables.layout import TableLayout
 
 _PROPERTIES: Mapping[str, str] = {
     "format-version": "2",

@@ -37,8 +37,8 @@ from destination_datalake.schema.types import Field, Int64
 from destination_datalake.tables.iceberg.catalog import METADATA
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.iceberg.table import IcebergTable
-from destination_datalake.tables.layout.location import TableLocation
-from destination_datalake.tables.layout.partitions import TableLayout
+from destination_datalake.tables.layout import TableLayout
+from destination_datalake.tables.location import TableLocation
 from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.table import Committed, TableName
 from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY

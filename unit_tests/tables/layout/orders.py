@@ -16,8 +16,8 @@ from destination_datalake.records.values.registry import coerce_value
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.columns import METADATA_COLUMNS, stream_columns
 from destination_datalake.schema.types import Field, NumericTypes
-from destination_datalake.tables.layout.location import TableLocation
-from destination_datalake.tables.layout.partitions import TableLayout
+from destination_datalake.tables.layout import TableLayout
+from destination_datalake.tables.location import TableLocation
 from destination_datalake.tables.naming import TableNaming
 from unit_tests.config.examples import options
 

@@ -10,7 +10,7 @@ import pytest
 from destination_datalake.config.options import Config
 from destination_datalake.errors import SyncRefused
 from destination_datalake.protocol.catalog import Stream, StreamId
-from destination_datalake.tables.layout.misnamed import misnamed_streams, require_partition_source
+from destination_datalake.tables.layout import misnamed_streams, require_partition_source
 from destination_datalake.tables.naming import TableNaming
 from unit_tests.cloud import Cloud
 from unit_tests.config.examples import options

@@ -25,8 +25,8 @@ from destination_datalake.schema.glue import parse_glue_type
 from destination_datalake.schema.names import SNAKE_CASE
 from destination_datalake.schema.types import Field, Int32, Int64, Timestamp
 from destination_datalake.tables.hive.table import HiveTable
-from destination_datalake.tables.layout.location import TableLocation
-from destination_datalake.tables.layout.partitions import TableLayout
+from destination_datalake.tables.layout import TableLayout
+from destination_datalake.tables.location import TableLocation
 from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.table import Committed, Rewrite, TableName
 from unit_tests.cloud import BUCKET, Cloud, ungoverned
