@@ -8,43 +8,30 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from pyiceberg.manifest import DataFileContent, FileFormat
+from pyiceberg.manifest import FileFormat
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from destination_datalake.files.plan import RewriteFailed, RewriteTask, Rewritten
 from destination_datalake.tables.iceberg.branches import still_unique, unpublished_branches
+from destination_datalake.tables.iceberg.snapshots.branch_files import (
+    BranchFiles,
+    LiveFile,
+    as_sources,
+    unneeded_deletes,
+)
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
-from destination_datalake.tables.iceberg.snapshots.deletes import DeletesInUse, as_sources, live_files_with_deletes
 from destination_datalake.tables.iceberg.snapshots.entries import rewritten_entry
 from destination_datalake.tables.table import Rewrite, TableConflict, TableName
 
 if TYPE_CHECKING:
-    from pyiceberg.manifest import DataFile as IcebergFile
-
     from destination_datalake.aws.access import AwsAccess
 
 _logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _File:
-    entry: IcebergFile
-    deletes: tuple[IcebergFile, ...]
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """What its rewriting depends on: the paths of the file and of its delete files."""
-        return (self.entry.file_path, *sorted(each.file_path for each in self.deletes))
-
-    @property
-    def has_equality_deletes(self) -> bool:
-        return any(each.content == DataFileContent.EQUALITY_DELETES for each in self.deletes)
 
 
 class Promotion:
@@ -78,13 +65,14 @@ class Promotion:
         branches = [
             branch for branch in (MAIN_BRANCH, *unpublished_branches(table.metadata)) if branch in table.metadata.refs
         ]
-        live = {branch: self._files(table, branch) for branch in branches}
-        self._write([file for files, _ in live.values() for file in files], to_double)
-        for branch, (files, deletes_in_use) in live.items():
+        live = {branch: BranchFiles(metrics=None).of(table, branch) for branch in branches}
+        files = {branch: self._rewritable(of_branch, branch) for branch, of_branch in live.items()}
+        self._write([file for of_branch in files.values() for file in of_branch], to_double)
+        for branch, of_branch in files.items():
             replaced = []
             added = []
-            for file in files:
-                new = self._rewritten[file.key, to_double]
+            for file in of_branch:
+                new = self._rewritten[file.state, to_double]
                 if new.uri == file.entry.file_path:
                     # It has value counts for its columns, so with counts of these it lacks field ids.
                     self._without_field_ids += not to_double.isdisjoint(file.entry.value_counts or ())
@@ -93,7 +81,7 @@ class Promotion:
                 if new.rows:
                     self._added.append(new)
                     added.append(rewritten_entry(file.entry, new, to_double))
-            unneeded = deletes_in_use.without(file.deletes for file in replaced)
+            unneeded = unneeded_deletes(replaced, live[branch])
             if replaced:
                 removed = [*(file.entry for file in replaced), *unneeded]
                 change_branch(Change(added, removed), branch, table, transaction, still_unique(branch, table.metadata))
@@ -128,10 +116,9 @@ class Promotion:
         """Return all rewritten files of all attempts, partly written ones included."""
         return [file for file in self._rewritten.values() if file.uri != file.source]
 
-    def _files(self, table: Table, branch: str) -> tuple[list[_File], DeletesInUse]:
+    def _rewritable(self, live: Sequence[LiveFile], branch: str) -> list[LiveFile]:
         """Return the Parquet files of a branch. Raises TableConflict if equality deletes apply to some."""
-        found, in_use = live_files_with_deletes(table, table.metadata.refs[branch].snapshot_id)
-        files = [_File(file, deletes) for file, deletes in found if file.file_format == FileFormat.PARQUET]
+        files = [file for file in live if file.entry.file_format == FileFormat.PARQUET]
         if any(file.has_equality_deletes for file in files):
             raise TableConflict(
                 f"Cannot write to table {self._table}: its column {self._columns} must become double, for which the "
@@ -139,10 +126,10 @@ class Promotion:
                 "deleted by equality deletes, which would no longer apply. Compact the table (in Athena OPTIMIZE, in "
                 "Spark rewrite_data_files with delete-file-threshold 1), or make the column double, and sync again."
             )
-        return files, in_use
+        return files
 
-    def _write(self, files: Iterable[_File], to_double: frozenset[int]) -> None:
-        missing = {file.key: file for file in files if (file.key, to_double) not in self._rewritten}
+    def _write(self, files: Iterable[LiveFile], to_double: frozenset[int]) -> None:
+        missing = {file.state: file for file in files if (file.state, to_double) not in self._rewritten}
         tasks = {key: self._task(file, to_double) for key, file in sorted(missing.items())}
         if not tasks:
             return
@@ -156,7 +143,7 @@ class Promotion:
         for key, task in tasks.items():
             self._rewritten[key, to_double] = done.get(task.target) or done[task.source]
 
-    def _task(self, file: _File, to_double: frozenset[int]) -> RewriteTask:
+    def _task(self, file: LiveFile, to_double: frozenset[int]) -> RewriteTask:
         path = file.entry.file_path
         target = f"{self._folder_of(path)}/{uuid4().hex}.parquet"
         return RewriteTask(path, target, {}, self._access, to_double, as_sources(file.deletes))

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Iterator
 
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFileContent, ManifestContent
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -21,8 +20,7 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.s3_data_lake import has_its_metadata_columns
 from destination_datalake.tables.iceberg.schema import column_types
-from destination_datalake.tables.iceberg.snapshots.deletes import Deletes
-from destination_datalake.tables.iceberg.snapshots.manifests import live_entries
+from destination_datalake.tables.iceberg.snapshots.branch_files import BranchFiles, has_row_level_deletes
 from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.table import TableName, table_conflict
 
@@ -118,19 +116,9 @@ def notes(name: TableName, metadata: TableMetadata, io: FileIO) -> Iterator[str]
 def _has_equality_deletes(snapshot: Snapshot, io: FileIO) -> bool:
     if snapshot.summary is not None and snapshot.summary.get("total-equality-deletes") == "0":
         return False
-    manifests = snapshot.manifests(io)
-    of_deletes = [each for each in manifests if each.content == ManifestContent.DELETES]
-    if not of_deletes:
+    if not has_row_level_deletes(snapshot, io):
         return False
-    deletes = Deletes(entry for each in of_deletes for entry in live_entries(each, io))
-    if not deletes.with_equality:
-        return False
-    data = (entry for each in manifests if each.content == ManifestContent.DATA for entry in live_entries(each, io))
-    return any(
-        each.content == DataFileContent.EQUALITY_DELETES
-        for entry in data
-        for each in deletes.applying(entry.data_file, entry.sequence_number)
-    )
+    return any(each.has_equality_deletes for each in BranchFiles().at(snapshot, io))
 
 
 def _staged_elsewhere(metadata: TableMetadata) -> Iterator[str]:

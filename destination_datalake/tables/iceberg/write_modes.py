@@ -44,8 +44,12 @@ from destination_datalake.tables.iceberg.dedup.definition import (
     remove_definition,
     way_out,
 )
+from destination_datalake.tables.iceberg.snapshots.branch_files import (
+    BranchFiles,
+    has_row_level_deletes,
+    live_manifests,
+)
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
-from destination_datalake.tables.iceberg.snapshots.manifests import has_row_level_deletes, holds_files, live_files
 from destination_datalake.tables.table import (
     LOWEST_GENERATION_PROPERTY,
     TableConflict,
@@ -111,8 +115,7 @@ def set_overwrites(overwrites: Overwrites, transaction: Transaction) -> None:
 
 def is_empty(table: Table) -> bool:
     """Whether the table's content has no files."""
-    snapshot = table.current_snapshot()
-    return snapshot is None or not holds_files(table, snapshot.snapshot_id)
+    return not live_manifests(table.current_snapshot(), table.io)
 
 
 def _lowest(properties: Mapping[str, str]) -> int | None:
@@ -208,8 +211,7 @@ class WriteMode(ABC):
 
     def _adopt(self, branches: Sequence[str], table: Table, transaction: Transaction) -> None:
         for branch in branches:
-            head = table.metadata.refs[branch].snapshot_id
-            if has_row_level_deletes(table, head):
+            if has_row_level_deletes(table.metadata.snapshot_by_name(branch), table.io):
                 problem = (
                     f"its branch {branch}, which an unpublished overwrite has left, has rows deleted by delete files, "
                     "which cannot be adopted. Compact the branch (rewrite_data_files with delete-file-threshold 1), or "
@@ -217,7 +219,7 @@ class WriteMode(ABC):
                     f"DROP BRANCH {branch})."
                 )
                 raise TableConflict(cannot_write(self._stream.id, self._table, problem))
-            if files := live_files(table, head):
+            if files := [each.entry for each in BranchFiles(metrics=None).of(table, branch)]:
                 self.append_files(files, table, transaction, ADOPTED)
         forget_branches(branches, transaction)
 

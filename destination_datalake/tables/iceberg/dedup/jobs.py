@@ -30,7 +30,8 @@ from destination_datalake.files.dedup.tasks import (
 )
 from destination_datalake.files.dedup.winners import consume_versions, produce_versions, winners
 from destination_datalake.files.jobs import Failed, done
-from destination_datalake.tables.iceberg.dedup.plan import LiveFile, MergePlan
+from destination_datalake.tables.iceberg.dedup.plan import MergePlan
+from destination_datalake.tables.iceberg.snapshots.branch_files import LiveFile
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess

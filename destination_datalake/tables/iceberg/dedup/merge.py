@@ -25,13 +25,12 @@ from destination_datalake.tables.iceberg.branches import PENDING_BRANCH, forget_
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.dedup.definition import PENDING_BY, UNIQUE_BY, remove_definition
 from destination_datalake.tables.iceberg.dedup.jobs import MergeJobs
-from destination_datalake.tables.iceberg.dedup.plan import LiveFile, LiveFiles, MergePlan, Unmergeable, plan_merge
+from destination_datalake.tables.iceberg.dedup.plan import MergePlan, Unmergeable, plan_merge
 from destination_datalake.tables.iceberg.maintenance.deletion import Deletion, is_garbage_collected
 from destination_datalake.tables.iceberg.maintenance.references import File, References
+from destination_datalake.tables.iceberg.snapshots.branch_files import BranchFiles, LiveFile, is_for_one, live_entries
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
-from destination_datalake.tables.iceberg.snapshots.deletes import is_for_one
 from destination_datalake.tables.iceberg.snapshots.entries import Entries, position_deletes_entry
-from destination_datalake.tables.iceberg.snapshots.manifests import live_entries
 from destination_datalake.tables.table import TableBusy, TableConflict, TableName
 
 if TYPE_CHECKING:
@@ -134,7 +133,7 @@ class _Merge:
         self._writer = writer
         definition = scope.definition
         columns = (*definition.key, definition.cursor, definition.deleted_at)
-        self._files = LiveFiles([id_ for id_ in columns if id_ is not None])
+        self._files = BranchFiles([id_ for id_ in columns if id_ is not None])
         self._planned: tuple[str, MergePlan | None] | None = None
         """The plan of the table as it was last seen, by its metadata file."""
         self._merged: Table | None = None

@@ -7,31 +7,26 @@ kept while a merge is planned again and again.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import pyarrow as pa
 from pyiceberg.conversions import from_bytes
-from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile as IcebergFile
-from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent, ManifestEntry, ManifestFile
+from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import BinaryType, DecimalType, DoubleType, FixedType, FloatType, PrimitiveType, StringType
-from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros, time_to_micros
 
 from destination_datalake.files.dedup.tasks import IndexPart, KeyBounds, Versions
-from destination_datalake.files.plan import SourceFile
 from destination_datalake.tables.iceberg.dedup.definition import MergeScope, way_out
 from destination_datalake.tables.iceberg.schema import arrow_schema
-from destination_datalake.tables.iceberg.snapshots.deletes import Deletes, partition_key
-from destination_datalake.tables.iceberg.snapshots.entries import identity_sources
-from destination_datalake.tables.iceberg.snapshots.manifests import lean_entry, live_entries, live_manifests
+from destination_datalake.tables.iceberg.snapshots.branch_files import BranchFiles, LiveFile
 
 _INDEX_BYTES = 32 * 1024 * 1024
 """About the largest index of a part of the keys. The task that finds its winners takes some ten times as much."""
@@ -42,104 +37,9 @@ _BYTES_OF_AN_ENTRY = 24
 _BYTES_OF_A_VALUE = 8
 _TEXTS = (StringType, BinaryType, FixedType)
 
-_Value = TypeVar("_Value")
-
 
 class Unmergeable(Exception):
     """The table cannot be merged. The text is a clause about it, followed by the remedy, without a full stop."""
-
-
-class EqualityDeletes(Exception):
-    """Rows of a branch are deleted by equality deletes, which no merge applies."""
-
-
-@dataclass(frozen=True, slots=True)
-class LiveFile:
-    """A live data file, and the files of position deletes that may apply to it.
-
-    `entry` has the metrics of the key's columns only. `sequence` is its data sequence number, None in tables of format
-    version 1; `manifest` lists it.
-    """
-
-    entry: IcebergFile
-    sequence: int | None
-    manifest: str
-    deletes: tuple[IcebergFile, ...] = ()
-
-    @property
-    def path(self) -> str:
-        """The file's URI."""
-        return self.entry.file_path
-
-    @property
-    def state(self) -> tuple[str, ...]:
-        """What a result for this file depends on: its path, and those of its deletes."""
-        return (self.path, *sorted(each.file_path for each in self.deletes))
-
-    def source(self, metadata: TableMetadata) -> SourceFile:
-        """Return the file as jobs read it."""
-        file = self.entry
-        deletes = tuple(SourceFile(each.file_path, each.file_size_in_bytes, each.record_count) for each in self.deletes)
-        identities = identity_sources(file, metadata)
-        return SourceFile(file.file_path, file.file_size_in_bytes, file.record_count, identities, deletes)
-
-
-class LiveFiles:
-    """Reads the live files of branches, several manifests at a time."""
-
-    def __init__(self, columns: Collection[int]) -> None:
-        """`columns` are the field ids whose metrics are kept."""
-        self._columns = frozenset(columns)
-        self._data: dict[str, Sequence[LiveFile]] = {}
-        self._deletes: dict[str, Sequence[ManifestEntry]] = {}
-
-    def of(self, table: Table, branch: str) -> list[LiveFile]:
-        """Return the live files of a branch, none if there is no such branch. Raises EqualityDeletes."""
-        ref = table.metadata.refs.get(branch)
-        return self.at(table, ref.snapshot_id) if ref is not None else []
-
-    def at(self, table: Table, snapshot_id: int) -> list[LiveFile]:
-        """Return the live files of a snapshot. Raises EqualityDeletes."""
-        manifests = live_manifests(table, snapshot_id)
-        data = self._read(ManifestContent.DATA, manifests, self._data, self._data_files, table.io)
-        deletes = self._read(ManifestContent.DELETES, manifests, self._deletes, live_entries, table.io)
-        found = Deletes(deletes)
-        if not deletes:
-            return data
-        files = [
-            LiveFile(each.entry, each.sequence, each.manifest, found.applying(each.entry, each.sequence))
-            for each in data
-        ]
-        # Some may be left that apply to no file any more, as after a compaction.
-        if any(each.content == DataFileContent.EQUALITY_DELETES for file in files for each in file.deletes):
-            raise EqualityDeletes
-        return files
-
-    def manifests_of_deletes(self, table: Table, branch: str) -> frozenset[str]:
-        """Return the manifests of a branch's delete files."""
-        ref = table.metadata.refs.get(branch) if self._deletes else None
-        manifests = live_manifests(table, ref.snapshot_id) if ref is not None else []
-        return frozenset(each.manifest_path for each in manifests if each.content == ManifestContent.DELETES)
-
-    def _read(
-        self,
-        content: ManifestContent,
-        manifests: Sequence[ManifestFile],
-        known: dict[str, Sequence[_Value]],
-        read: Callable[[ManifestFile, FileIO], Sequence[_Value]],
-        io: FileIO,
-    ) -> list[_Value]:
-        wanted = [each for each in manifests if each.content == content]
-        missing = [each for each in wanted if each.manifest_path not in known]
-        results = ExecutorFactory.get_or_create().map(lambda each: read(each, io), missing)
-        known |= dict(zip((each.manifest_path for each in missing), results, strict=True))
-        return [file for each in wanted for file in known[each.manifest_path]]
-
-    def _data_files(self, manifest: ManifestFile, io: FileIO) -> tuple[LiveFile, ...]:
-        return tuple(
-            LiveFile(lean_entry(entry.data_file, self._columns), entry.sequence_number, manifest.manifest_path)
-            for entry in live_entries(manifest, io)
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +167,7 @@ class MergePlan:
         partitions = self._partitions()
         for file in self.stored:
             is_of_their_spec = file.entry.spec_id == self.pending[0].entry.spec_id
-            if partitions is not None and is_of_their_spec and partition_key(file.entry) not in partitions:
+            if partitions is not None and is_of_their_spec and file.partition not in partitions:
                 continue
             if parts := tuple(part for part in index if key.may_have(file.entry, part)):
                 yield file, parts
@@ -289,10 +189,10 @@ class MergePlan:
             is_exact = not isinstance(_type(field.source_id, metadata.schema()), FloatType | DoubleType)
             if field.source_id not in self.versions.key or not is_exact:
                 return None
-        return {partition_key(each.entry) for each in self.pending}
+        return {each.partition for each in self.pending}
 
 
-def plan_merge(table: Table, scope: MergeScope, files: LiveFiles) -> MergePlan | None:
+def plan_merge(table: Table, scope: MergeScope, files: BranchFiles) -> MergePlan | None:
     """Return what to do; None if no rows are pending. Raises Unmergeable."""
     schema, versions = table.schema(), scope.definition.versions(table.schema())
     if versions is None:
@@ -305,15 +205,15 @@ def plan_merge(table: Table, scope: MergeScope, files: LiveFiles) -> MergePlan |
             "it has columns of types that this connector does not write, so its files cannot be written again. Drop "
             "those columns"
         )
-    try:
-        arriving = files.of(table, scope.pending) if scope.pending is not None else []
-        content = files.of(table, scope.target)
-    except EqualityDeletes as error:
+    arriving = files.of(table, scope.pending) if scope.pending is not None else []
+    content = files.of(table, scope.target)
+    # Some deletes may be left that apply to no file any more, as after a compaction.
+    if any(each.has_equality_deletes for each in (*arriving, *content)):
         raise Unmergeable(
             "another engine has deleted rows from it by equality deletes, which this connector does not apply. "
             "Compact the table (in Athena OPTIMIZE, in Spark rewrite_data_files with delete-file-threshold 1), and "
             "sync again"
-        ) from error
+        )
     if any(each.entry.file_format != FileFormat.PARQUET for each in (*arriving, *content)):
         raise Unmergeable(
             "some of its files are no Parquet files. Set its property write.format.default to parquet and rewrite them "
@@ -334,7 +234,7 @@ def plan_merge(table: Table, scope: MergeScope, files: LiveFiles) -> MergePlan |
     return MergePlan(table, scope, versions, arrow, tuple(pending), len(arriving), stored, listed_in)
 
 
-def _unique(content: Sequence[LiveFile], table: Table, scope: MergeScope, files: LiveFiles) -> frozenset[str]:
+def _unique(content: Sequence[LiveFile], table: Table, scope: MergeScope, files: BranchFiles) -> frozenset[str]:
     """Return the paths of files of the content no two rows of which, in all of them, have the same key.
 
     Those are the files of the last snapshot that was unique, unless rows that were deleted from them are back.
@@ -343,7 +243,7 @@ def _unique(content: Sequence[LiveFile], table: Table, scope: MergeScope, files:
         return frozenset(file.path for file in content)
     if (snapshot := scope.last_unique(table.metadata)) is None:
         return frozenset()
-    deletes = {file.path: set(file.state) for file in files.at(table, snapshot.snapshot_id)}
+    deletes = {file.path: set(file.state) for file in files.at(snapshot, table.io)}
     return frozenset(file.path for file in content if file.path in deletes and deletes[file.path] <= set(file.state))
 
 

@@ -11,29 +11,35 @@ leaves files that no table has, for the removal of orphans.
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 from uuid import uuid4
 
 from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.manifest import FileFormat
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from destination_datalake.errors import ConnectorError
 from destination_datalake.files.jobs import Failed
-from destination_datalake.files.plan import Compacted, CompactResult, CompactTask, SourceFile
+from destination_datalake.files.plan import Compacted, CompactResult, CompactTask
 from destination_datalake.schema.types import Field
 from destination_datalake.tables.iceberg.branches import still_unique
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.compatibility import incompatibility
 from destination_datalake.tables.iceberg.layout import is_written, sort_order, source_paths
-from destination_datalake.tables.iceberg.maintenance.candidates import Candidate, Manifests
 from destination_datalake.tables.iceberg.schema import arrow_schema, column_types
+from destination_datalake.tables.iceberg.snapshots.branch_files import (
+    BranchFiles,
+    LiveFile,
+    PartitionKey,
+    is_for_one,
+    unneeded_deletes,
+)
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
-from destination_datalake.tables.iceberg.snapshots.deletes import PartitionKey, as_sources
-from destination_datalake.tables.iceberg.snapshots.entries import Entries, identity_sources
+from destination_datalake.tables.iceberg.snapshots.entries import Entries
 from destination_datalake.tables.table import TableBusy, TableName
 
 if TYPE_CHECKING:
@@ -53,6 +59,9 @@ _BYTES_PER_COMMIT = 8 * 1024**3
 _BINS_PER_COMMIT = 64
 """What a kill loses, and how often it is asked whether there is time for more: 64 bins of 128 MB are 8 GB."""
 
+_MOST_DELETED = 0.2
+"""A file of which a larger share of rows is deleted is written again."""
+
 _FILES_PER_COMMIT = 10_000
 """A commit has the manifest entries of all files in memory that it removes: 110 MB for so many of 20 columns."""
 
@@ -61,7 +70,7 @@ _FILES_PER_COMMIT = 10_000
 class CompactionPlan:
     """What a compaction would do to the table as it is. Each bin becomes one file, or none if that cannot be had."""
 
-    bins: tuple[tuple[Candidate, ...], ...]
+    bins: tuple[tuple[LiveFile, ...], ...]
     notes: tuple[str, ...]
     """Which files are left as they are, and why: clauses about the table."""
 
@@ -73,7 +82,7 @@ class CompactionPlan:
     @property
     def bytes(self) -> int:
         """Their size."""
-        return sum(each.file.file_size_in_bytes for bin_ in self.bins for each in bin_)
+        return sum(each.entry.file_size_in_bytes for bin_ in self.bins for each in bin_)
 
 
 @dataclass(slots=True)
@@ -93,30 +102,55 @@ class CompactionReport:
 
 
 def plan_compaction(
-    table: Table, target_bytes: int, leave: frozenset[str] = frozenset(), manifests: Manifests | None = None
+    table: Table, target_bytes: int, leave: frozenset[str] = frozenset(), reader: BranchFiles | None = None
 ) -> CompactionPlan:
     """Return what to compact on main, for files of about `target_bytes`. Paths in `leave` are left as they are."""
     if (reason := incompatibility(table.metadata)) is not None:
         return CompactionPlan((), (reason,))
     if arrow_schema(table.schema()) is None:
         return CompactionPlan((), ("it has columns of types that this connector does not write",))
-    found = (manifests or Manifests()).candidates(table, MAIN_BRANCH)
-    partitions: dict[PartitionKey, list[Candidate]] = defaultdict(list)
-    for each in found.files:
-        if each.file.file_path not in leave:
+    candidates, notes = _candidates((reader or BranchFiles()).of(table, MAIN_BRANCH))
+    partitions: dict[PartitionKey, list[LiveFile]] = defaultdict(list)
+    for each in candidates:
+        if each.path not in leave:
             partitions[each.partition].append(each)
     packed = [tuple(bin_) for files in partitions.values() for bin_ in bins(files, _size, target_bytes)]
-    in_bins = {each.file.file_path for bin_ in packed for each in bin_}
-    worn = (each for files in partitions.values() for each in files if each.is_worn)
-    packed += [(each,) for each in worn if each.file.file_path not in in_bins]
-    notes = []
-    if found.with_equality_deletes:
-        notes.append(f"equality deletes may apply to {found.with_equality_deletes} of its files")
-    if found.of_other_formats:
-        notes.append(f"{found.of_other_formats} of its files are no Parquet files")
-    if found.repeated:
-        notes.append(f"{found.repeated} of its entries are of files that it lists more than once")
-    return CompactionPlan(tuple(packed), tuple(notes))
+    in_bins = {each.path for bin_ in packed for each in bin_}
+    worn = (each for files in partitions.values() for each in files if delete_ratio_exceeded(each))
+    packed += [(each,) for each in worn if each.path not in in_bins]
+    return CompactionPlan(tuple(packed), notes)
+
+
+def _candidates(live: Sequence[LiveFile]) -> tuple[list[LiveFile], tuple[str, ...]]:
+    """Return the files that may be compacted in the order of their sequence numbers, and notes on the others."""
+    times = Counter(each.path for each in live)
+    found: list[LiveFile] = []
+    with_equality_deletes = of_other_formats = repeated = 0
+    for each in live:
+        if each.entry.file_format != FileFormat.PARQUET:
+            of_other_formats += 1
+        elif each.has_equality_deletes:
+            with_equality_deletes += 1
+        elif times[each.path] > 1:  # A removal, which is by path, would remove the rows of all of them.
+            repeated += 1
+        else:
+            found.append(each)
+    found.sort(key=lambda each: each.sequence or 0)
+    notes = {
+        f"equality deletes may apply to {with_equality_deletes} of its files": with_equality_deletes,
+        f"{of_other_formats} of its files are no Parquet files": of_other_formats,
+        f"{repeated} of its entries are of files that it lists more than once": repeated,
+    }
+    return found, tuple(note for note, files in notes.items() if files)
+
+
+def delete_ratio_exceeded(file: LiveFile) -> bool:
+    """Whether so many of a file's rows are deleted that it should be written again, however large it is.
+
+    Only delete files that are for it alone are counted: of others the share of this file is unknown.
+    """
+    deleted = sum(each.record_count for each in file.deletes if is_for_one(each, file.path))
+    return deleted > _MOST_DELETED * file.entry.record_count
 
 
 def compact(
@@ -140,7 +174,7 @@ class _TableCompaction:
         self._execute = execute
         self._target_bytes = target_bytes
         self._operations = TableOperations(name, access)
-        self._manifests = Manifests()
+        self._reader = BranchFiles()
         self._report = CompactionReport()
         self._leave: set[str] = set()
         """Files that came of this compaction, and those that could not be compacted."""
@@ -150,7 +184,8 @@ class _TableCompaction:
         conflicts = 0
         while should_continue() and conflicts < 3:
             table = self._operations.load()
-            plan = plan_compaction(table, self._target_bytes, frozenset(self._leave), self._manifests)
+            plan = plan_compaction(table, self._target_bytes, frozenset(self._leave), self._reader)
+            self._reader.forget_others()
             self._report.notes = plan.notes
             if not plan.bins:
                 break
@@ -205,7 +240,7 @@ class _TableCompaction:
         """Commit what is still valid; return whether anything is. Delete the files of the rest."""
 
         def build(table: Table, transaction: Transaction) -> dict[str, Compaction]:
-            valid, unneeded = chosen.valid(done, table, self._manifests)
+            valid, unneeded = chosen.valid(done, table, self._reader)
             if valid:
                 # What the head says of its rows is said again: all snapshots before this one may expire.
                 says = still_unique(MAIN_BRANCH, table.metadata)
@@ -243,7 +278,7 @@ def _change(compactions: Iterable[Compaction], unneeded: Sequence[IcebergFile]) 
     return Change(added, removed, frozenset(manifests), sequences, same_rows=True)
 
 
-def _first(packed: Sequence[tuple[Candidate, ...]]) -> Iterator[tuple[Candidate, ...]]:
+def _first(packed: Sequence[tuple[LiveFile, ...]]) -> Iterator[tuple[LiveFile, ...]]:
     """Yield the bins of the next commit, at least one."""
     files = size = 0
     for number, bin_ in enumerate(packed[:_BINS_PER_COMMIT]):
@@ -254,8 +289,8 @@ def _first(packed: Sequence[tuple[Candidate, ...]]) -> Iterator[tuple[Candidate,
         yield bin_
 
 
-def _size(candidate: Candidate) -> int:
-    return candidate.file.file_size_in_bytes
+def _size(file: LiveFile) -> int:
+    return file.entry.file_size_in_bytes
 
 
 # --- one round: the bins that are rewritten and committed together ----------------------------------------------------
@@ -284,7 +319,7 @@ class Round:
     """Bins by name, as they were planned on `table`."""
 
     table: Table
-    bins: Mapping[str, Sequence[Candidate]]
+    bins: Mapping[str, Sequence[LiveFile]]
 
     def tasks(self, access: AwsAccess) -> Iterator[CompactTask]:
         """Yield the task of each bin.
@@ -296,10 +331,10 @@ class Round:
         codec = self.table.properties.get("write.parquet.compression-codec", _DEFAULT_CODEC).lower()
         data = f"{self.table.location().rstrip('/')}/data"
         for name, files in self.bins.items():
-            folder = files[0].file.file_path.rpartition("/")[0]
+            folder = files[0].path.rpartition("/")[0]
             yield CompactTask(
                 name,
-                tuple(_source(each, self.table.metadata) for each in files),
+                tuple(each.source(self.table.metadata) for each in files),
                 schema,
                 folder if f"{folder}/".startswith(f"{data}/") else data,
                 _CODECS.get(codec, "UNCOMPRESSED"),
@@ -308,41 +343,37 @@ class Round:
             )
 
     def valid(
-        self, done: Iterable[Compacted], table: Table, manifests: Manifests
+        self, done: Iterable[Compacted], table: Table, reader: BranchFiles
     ) -> tuple[dict[str, Compaction], list[IcebergFile]]:
         """Return what can take the place of files in the table as it is now, by name, and deletes that go with them.
 
         The old files must all be live, with the same delete files, and the new file must have the other rows and fit
         the schema.
         """
-        found = manifests.candidates(table, MAIN_BRANCH)
-        live = {each.file.file_path: each for each in found.files}
+        files = reader.of(table, MAIN_BRANCH)
+        live = {each.path: each for each in _candidates(files)[0]}
         entries, order = Entries(table.metadata), _sort_order(self.table.metadata)
         known = order is not None and table.metadata.sort_order_by_id(order.order_id) is not None
         valid: dict[str, Compaction] = {}
-        replaced: list[Candidate] = []
+        replaced: list[LiveFile] = []
         for file in done:
-            planned = [each for each in self.bins[file.name] if each.file.file_path in file.sources]
-            old = [
-                now
-                for each in planned
-                if (now := live.get(each.file.file_path)) is not None and now.has_same_deletes(each)
-            ]
-            if len(old) < len(file.sources) or file.rows + file.dead != sum(each.file.record_count for each in old):
+            planned = [each for each in self.bins[file.name] if each.path in file.sources]
+            old = [now for each in planned if (now := live.get(each.path)) is not None and now.state == each.state]
+            if len(old) < len(file.sources) or file.rows + file.dead != sum(each.entry.record_count for each in old):
                 continue
             order_id = order.order_id if order is not None and known and file.is_sorted else None
-            new = entries.of_compacted(file, old[0].file, order_id)
+            new = entries.of_compacted(file, old[0].entry, order_id)
             if new is not None:
                 valid[file.name] = Compaction(
-                    tuple(each.file for each in old),
+                    tuple(each.entry for each in old),
                     frozenset(each.manifest for each in old),
                     new if file.rows else None,
                     self._sequence(old),
                 )
                 replaced += old
-        return valid, found.deletes.without(each.deletes for each in replaced)
+        return valid, unneeded_deletes(replaced, files)
 
-    def _sequence(self, old: Sequence[Candidate]) -> int | None:
+    def _sequence(self, old: Sequence[LiveFile]) -> int | None:
         """Return the data sequence number of the new file: deletes with higher ones apply to it.
 
         The position deletes of the old files are applied already, so it is that of the snapshot that was planned on.
@@ -351,12 +382,6 @@ class Round:
         if planned_on is not None and any(each.deletes for each in old):
             return planned_on.sequence_number
         return max((each.sequence for each in old if each.sequence is not None), default=None)
-
-
-def _source(candidate: Candidate, metadata: TableMetadata) -> SourceFile:
-    file = candidate.file
-    identities, deletes = identity_sources(file, metadata), as_sources(candidate.deletes)
-    return SourceFile(file.file_path, file.file_size_in_bytes, file.record_count, identities, deletes)
 
 
 def _sort_order(metadata: TableMetadata) -> SortOrder | None:

@@ -30,7 +30,7 @@ from pyiceberg.utils.properties import property_as_bool, property_as_int
 
 from destination_datalake.tables.iceberg.file_io import MANIFESTS, LruCache
 from destination_datalake.tables.iceberg.pyiceberg_internals import SnapshotProducer, summary_of
-from destination_datalake.tables.iceberg.snapshots.manifests import live_entries
+from destination_datalake.tables.iceberg.snapshots.branch_files import live_entries
 
 _logger = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pyiceberg.table import Table
 
+from destination_datalake.tables.iceberg.snapshots.branch_files import BranchFiles
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
-from destination_datalake.tables.iceberg.snapshots.manifests import live_files
 from unit_tests.tables.iceberg.dedup.orders import Orders, named
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 from unit_tests.tables.iceberg.maintenance.compacting import compacted
@@ -57,7 +57,14 @@ def kept_by_a_branch(table: Table, head: int) -> None:
 def moved_to_a_branch_of_its_own(table: Table, head: int) -> None:
     """As a cherry-pick does: another snapshot, of another manifest, with the same files."""
     with table.transaction() as transaction:
-        change_branch(Change(live_files(table, head)), "mine", table, transaction)
+        change_branch(
+            Change(
+                [each.entry for each in BranchFiles(metrics=None).at(table.metadata.snapshot_by_id(head), table.io)]
+            ),
+            "mine",
+            table,
+            transaction,
+        )
 
 
 @pytest.mark.parametrize("keep", [kept_by_a_tag, kept_by_a_branch, moved_to_a_branch_of_its_own])

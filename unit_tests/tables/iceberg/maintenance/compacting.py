@@ -12,7 +12,7 @@ from pyiceberg.table.snapshots import Summary
 from destination_datalake.files.compact import compact as compact_on_executor
 from destination_datalake.files.plan import CompactResult, CompactTask
 from destination_datalake.tables.iceberg.maintenance.compaction import CompactFiles, CompactionReport, compact
-from destination_datalake.tables.iceberg.snapshots.manifests import live_entries, live_manifests
+from destination_datalake.tables.iceberg.snapshots.branch_files import live_entries, live_manifests
 from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.table import Committed
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
@@ -56,7 +56,7 @@ def compacted(lake: Lake, execute: CompactFiles = on_executors, target: int = TA
 def live(lake: Lake, branch: str = "main") -> list[ManifestEntry]:
     """Return the live entries of a branch, in the order of their sequence numbers."""
     table = lake.load()
-    manifests = live_manifests(table, table.metadata.refs[branch].snapshot_id)
+    manifests = live_manifests(table.metadata.snapshot_by_name(branch), table.io)
     entries = [entry for manifest in manifests for entry in live_entries(manifest, table.io)]
     return sorted(entries, key=lambda entry: entry.sequence_number or 0)
 

@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 from destination_datalake.schema.types import Field, Int32, Int64, String
-from destination_datalake.tables.iceberg.snapshots.manifests import live_manifests
+from destination_datalake.tables.iceberg.snapshots.branch_files import live_manifests
 from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.table import Committed
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
@@ -123,9 +123,9 @@ def test_a_compaction_changes_no_rows(lake: Lake, tmp_path: Path, seed: int) -> 
         }
         assert max(filter(None, after.values()), default=0) <= max(filter(None, sequences.values()), default=0)
         table = lake.load()
-        head = table.metadata.refs["main"].snapshot_id
+        head = table.metadata.snapshot_by_name("main")
         counted = sum(
-            (each.added_files_count or 0) + (each.existing_files_count or 0) for each in live_manifests(table, head)
+            (each.added_files_count or 0) + (each.existing_files_count or 0) for each in live_manifests(head, table.io)
         )
         assert counted == len(after)
     assert rewritten

@@ -14,9 +14,9 @@ from pyiceberg.table.snapshots import Summary
 
 from destination_datalake.files.plan import WrittenFile
 from destination_datalake.tables.iceberg.branches import forget_branches
+from destination_datalake.tables.iceberg.snapshots.branch_files import live_entries
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.iceberg.snapshots.entries import position_deletes_entry
-from destination_datalake.tables.iceberg.snapshots.manifests import live_entries
 from unit_tests.tables.iceberg.lake import Lake
 
 

@@ -15,8 +15,8 @@ from pyiceberg.table.snapshots import Operation
 from destination_datalake.schema.types import Field, Int64, String
 from destination_datalake.tables.fencing import OVERWRITES_PROPERTY
 from destination_datalake.tables.iceberg.pyiceberg_internals import referenced_data_file
+from destination_datalake.tables.iceberg.snapshots.branch_files import live_entries
 from destination_datalake.tables.iceberg.snapshots.change import Change
-from destination_datalake.tables.iceberg.snapshots.manifests import live_entries
 from unit_tests.tables.iceberg.lake import Lake
 from unit_tests.tables.iceberg.snapshots.committed import (
     deletes,

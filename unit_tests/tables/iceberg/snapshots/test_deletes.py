@@ -9,7 +9,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEn
 from pyiceberg.typedef import Record
 
 from destination_datalake.tables.iceberg.pyiceberg_internals import delete_file
-from destination_datalake.tables.iceberg.snapshots.deletes import Deletes, is_for_one
+from destination_datalake.tables.iceberg.snapshots.branch_files import DeleteIndex, is_for_one
 
 PATH = "s3://lake/orders/data/b.parquet"
 POSITION, EQUALITY = DataFileContent.POSITION_DELETES, DataFileContent.EQUALITY_DELETES
@@ -50,7 +50,7 @@ def paths(lower: str, upper: str) -> dict[str, Any]:
 def test_a_delete_file_may_apply_to_older_files_of_its_partition(deletes: ManifestEntry, may_apply: bool) -> None:
     data = entry(DataFileContent.DATA, 4, "eu")
 
-    assert Deletes([deletes]).may_apply(data.data_file, data.sequence_number) is may_apply
+    assert bool(DeleteIndex([deletes]).applying(data.data_file, data.sequence_number)) is may_apply
 
 
 def test_paths_that_writers_may_order_differently_are_not_compared() -> None:
@@ -58,7 +58,7 @@ def test_paths_that_writers_may_order_differently_are_not_compared() -> None:
     data.data_file[1] = "s3://lake/orders/data/\U00010000.parquet"
     deletes = entry(POSITION, 5, "eu", **paths("\ufffe", "\uffff"))
 
-    assert Deletes([deletes]).may_apply(data.data_file, data.sequence_number)
+    assert DeleteIndex([deletes]).applying(data.data_file, data.sequence_number)
 
 
 def test_a_delete_file_that_refers_to_one_data_file_applies_to_no_other() -> None:
@@ -76,7 +76,7 @@ def test_a_delete_file_that_refers_to_one_data_file_applies_to_no_other() -> Non
     )
     deletes.data_file.spec_id = 0
 
-    applying = [Deletes([deletes]).may_apply(each.data_file, each.sequence_number) for each in (data, other)]
+    applying = [bool(DeleteIndex([deletes]).applying(each.data_file, each.sequence_number)) for each in (data, other)]
 
     assert applying == [True, False]
     assert is_for_one(deletes.data_file, PATH)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from destination_datalake.tables.iceberg.snapshots.manifests import live_entries
+from destination_datalake.tables.iceberg.snapshots.branch_files import live_entries
 from destination_datalake.tables.table import TableConflict
 from unit_tests.tables.iceberg.lake import Lake
 from unit_tests.tables.iceberg.snapshots.test_merging import FAN_IN, manifests, opened

@@ -14,7 +14,7 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTra
 from pyiceberg.types import DoubleType, FloatType, IntegerType, LongType, NestedField, StringType, TimestampType
 
 from destination_datalake.schema.types import Field, Float32, Float64, Int32, Int64, String, Timestamp
-from destination_datalake.tables.iceberg.snapshots.manifests import live_entries
+from destination_datalake.tables.iceberg.snapshots.branch_files import live_entries
 from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.table import Committed
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite

@@ -9,7 +9,7 @@ from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
 from destination_datalake.schema.types import Field, String
-from destination_datalake.tables.iceberg.dedup.plan import LiveFiles
+from destination_datalake.tables.iceberg.snapshots.branch_files import BranchFiles
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from unit_tests.tables.iceberg.lake import Lake
 
@@ -25,7 +25,7 @@ def test_of_each_file_only_the_metrics_of_the_key_are_kept(lake: Lake) -> None:
     with table.transaction() as transaction:
         change_branch(Change([_file(number, ids) for number in range(FILES)]), "main", table, transaction)
     table = lake.load()
-    files = LiveFiles([table.schema().find_field("c0").field_id])
+    files = BranchFiles([table.schema().find_field("c0").field_id])
 
     tracemalloc.start()
     found = files.of(table, "main")

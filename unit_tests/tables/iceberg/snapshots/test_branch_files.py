@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from destination_datalake.tables.iceberg.commit import TableOperations
-from destination_datalake.tables.iceberg.maintenance.candidates import Manifests
+from destination_datalake.tables.iceberg.snapshots.branch_files import BranchFiles
 from unit_tests.tables.iceberg.lake import Lake
 
 
@@ -22,9 +22,9 @@ def test_a_manifest_is_read_once_however_often_live_files_are_asked_for(lake: La
     def found() -> list[int]:
         table = TableOperations(lake.name, lake.access).load()
         read.clear()
-        return [each.file.record_count for each in manifests.candidates(table, "main").files]
+        return sorted(each.entry.record_count for each in reader.of(table, "main"))
 
-    manifests, events = Manifests(), lake.access.client("s3").meta.events
+    reader, events = BranchFiles(), lake.access.client("s3").meta.events
     events.register("before-call.s3.GetObject", notice)
     assert (found(), len(manifests_of(read))) == ([1, 1, 1], 3)
     assert (found(), len(manifests_of(read))) == ([1, 1, 1], 0)
