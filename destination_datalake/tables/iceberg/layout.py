@@ -3,7 +3,7 @@
 What the options meant when they were last applied is recorded in the table's properties. Only a difference from that is
 applied: a partition spec or sort order that another engine has set since is kept.
 
-What writers do follows from the table: its partition spec and sort order, whoever has set them.
+What writers do follows from the table's partition spec and sort order, no matter who has set them.
 """
 
 from __future__ import annotations

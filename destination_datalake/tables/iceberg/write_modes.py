@@ -225,7 +225,7 @@ class WriteMode(ABC):
 
 
 def release_token(transaction: Transaction) -> None:
-    """Remove the fencing token, whoever holds it."""
+    """Remove the fencing token, no matter which sync holds it."""
     if FencingToken.held(transaction.table_metadata.properties) is not None:
         transaction.remove_properties(TOKEN_PROPERTY)
 

@@ -63,7 +63,7 @@ _MOST_DELETED = 0.2
 """A file of which a larger share of rows is deleted is written again."""
 
 _FILES_PER_COMMIT = 10_000
-"""A commit has the manifest entries of all files in memory that it removes: 110 MB for so many of 20 columns."""
+"""A commit has the manifest entries of all files in memory that it removes: 110 MB for 10,000 files of 20 columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def _candidates(live: Sequence[LiveFile]) -> tuple[list[LiveFile], tuple[str, ..
 
 
 def delete_ratio_exceeded(file: LiveFile) -> bool:
-    """Whether so many of a file's rows are deleted that it should be written again, however large it is.
+    """Whether a file has so many deleted rows that it should be written again, however large it is.
 
     Only delete files that are for it alone are counted: of others the share of this file is unknown.
     """
@@ -403,7 +403,7 @@ MAX_FILES = 1000
 """A bin of more files would keep one task busy for long while others wait."""
 
 _LOOK_BACK = 16
-"""So many bins are open at a time. More would cost time, and put files together that were written long apart."""
+"""Bins that are open at a time. More would cost time, and put files together that were written long apart."""
 
 _File = TypeVar("_File")
 

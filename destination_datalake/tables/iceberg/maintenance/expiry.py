@@ -133,7 +133,7 @@ def _remove(found: Expired, metadata: TableMetadata, transaction: Transaction) -
 def _delete_unreferenced(plan: _Plan, references: References, data: Deletion, metadata: Deletion) -> None:
     """Delete what the expired snapshots referred to and `plan.after` does not: data first, manifest lists last.
 
-    In this order whoever is interrupted leaves manifests that still say which files there were.
+    In this order an interruption leaves manifests that still say which files there were.
     """
     gone, io = frozenset(plan.expired.snapshots), references.io
     expired = gone - {each.snapshot_id for each in plan.after.snapshots}

@@ -46,7 +46,7 @@ _GZIP = b"\x1f\x8b"
 _OF_GZIP = 16 + zlib.MAX_WBITS
 
 _AT_ONCE = 100_000
-"""So many orphans are collected before they are removed, which bounds memory."""
+"""Orphans that are collected before they are removed, which bounds memory."""
 
 
 @dataclass(frozen=True, slots=True)

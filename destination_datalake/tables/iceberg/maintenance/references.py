@@ -46,7 +46,7 @@ _READERS = 8
 """Requests to S3 at a time."""
 
 _MERGED_AT = 1 << 16
-"""So many hashes wait before they are sorted into the others."""
+"""Hashes that wait before they are sorted into the others."""
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")

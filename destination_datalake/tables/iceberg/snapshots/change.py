@@ -35,7 +35,7 @@ from destination_datalake.tables.iceberg.snapshots.branch_files import live_entr
 _logger = logging.getLogger(__name__)
 
 _READ_AT_ONCE = 8
-"""So many manifests are read at a time: entries take memory."""
+"""Manifests that are read at the same time: their entries take memory."""
 
 _CHANGED_PARTITIONS = "changed-partition-count"
 
