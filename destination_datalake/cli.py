@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 
 from destination_datalake.aws.secrets import mask_secrets
 from destination_datalake.errors import ConnectorError, Failure
-from destination_datalake.protocol.logs import route_logging
-from destination_datalake.protocol.stdout import Stdout, StdoutClosedError
+from destination_datalake.protocol.stdout import Stdout, StdoutClosedError, route_logging
 from destination_datalake.termination import Termination
 from destination_datalake.unforeseen import exhaustion
 

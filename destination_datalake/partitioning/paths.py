@@ -26,7 +26,7 @@ from destination_datalake.partitioning.spec import (
 )
 from destination_datalake.partitioning.templates import PathTemplate, is_key_folder, variables
 from destination_datalake.partitioning.transforms import permits
-from destination_datalake.schema.narrowest import widest
+from destination_datalake.schema.arrow import widest
 from destination_datalake.schema.types import (
     Boolean,
     ColumnType,

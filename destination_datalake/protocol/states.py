@@ -1,9 +1,11 @@
-"""STATE messages: which streams they cover, and how they are emitted. Their content is opaque."""
+"""STATE messages: which streams they cover, when they are due, and how they are emitted. Their content is opaque."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import msgspec
 
@@ -65,3 +67,212 @@ def with_statistics(line: bytes, written: int, rejected: int = 0) -> bytes:
     state["destinationStats"] = msgspec.Raw(statistics)
     message["state"] = msgspec.Raw(object_of(state))
     return object_of(message)
+
+
+# --- The ledger -----------------------------------------------------------------------------------------------------
+
+
+class StoredLine(Protocol):
+    """A STATE line that is stored somewhere."""
+
+    def read(self) -> bytes:
+        """Return the line."""
+
+    def release(self) -> None:
+        """Free its space; it is not read again."""
+
+
+@dataclass(slots=True, eq=False)
+class _Progress:
+    """The records of one stream.
+
+    `committed` are committed without a gap from the first one on; `ahead` has commits after a gap, as first record and
+    count. `acknowledged` are covered by a state that is due. `rejected` are committed but no rows, and not yet reported
+    by a state. `awaited` has a number of records, and the state that waits for so many, in order.
+    """
+
+    received: int = 0
+    committed: int = 0
+    acknowledged: int = 0
+    rejected: int = 0
+    failed: bool = False
+    ahead: dict[int, int] = field(default_factory=dict)
+    awaited: deque[tuple[int, _Held]] = field(default_factory=deque)
+
+
+@dataclass(slots=True, eq=False)
+class _Held:
+    """A state, the number of records that it covers of each stream, and of how many streams some are uncommitted."""
+
+    line: StoredLine
+    needs: list[tuple[_Progress, int]]
+    pending: int = 0
+    due: DueState | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DueState:
+    """A state that may be emitted, and how many records it is the first to cover: written, and rejected."""
+
+    line: StoredLine
+    written: int
+    rejected: int
+
+
+class StateLedger:
+    """Counts records per stream and holds states until all records that they cover are committed. Not thread-safe.
+
+    The cost of a call is proportional to what it changes, whatever the number of streams. The ledger needs no clock: a
+    state is never older than the oldest uncommitted record before it, and those are put into batches by their age.
+
+    `held` counts states, `needs` the streams that they wait for, over all held states; `released` counts states.
+    """
+
+    def __init__(self, streams: Iterable[StreamId], store: Callable[[bytes], StoredLine]) -> None:
+        self._progress = {stream: _Progress() for stream in streams}
+        self._store = store
+        self._held: dict[StreamId | None, deque[_Held]] = {}
+        self._read_since_global: dict[StreamId, _Progress] = {}
+        self._due: deque[_Held] = deque()
+        self._failed: list[_Progress] = []
+        self._globals_seen = False
+        # Set once no further global state can become due: the records, by stream, that the held ones cover.
+        self._last_covered: dict[int, int] | None = None
+        self.released = 0
+        self.held = 0
+        self.needs = 0
+
+    def record(self, stream: StreamId, count: int) -> None:
+        """Count records read of a stream."""
+        progress = self._progress[stream]
+        progress.received += count
+        self._read_since_global[stream] = progress
+        if progress.failed and not self.is_blocked:
+            self._drop_impossible_globals()
+
+    def received(self, stream: StreamId) -> int:
+        """Return the number of records read of the stream."""
+        return self._progress[stream].received
+
+    def committed(self, stream: StreamId) -> int:
+        """Return the number of records committed of the stream, without a gap from its first one on."""
+        return self._progress[stream].committed
+
+    def hold(self, state: State) -> None:
+        """Hold a state until all records read before it are committed. One that never can be due is dropped.
+
+        Raises what the store raises.
+        """
+        if state.stream is None:
+            # A global state follows the one before it, so streams that were not read since need not be considered.
+            covered = list(self._read_since_global.values())
+            self._read_since_global.clear()
+            self._globals_seen = True
+            if self._last_covered is None:
+                self._drop_impossible_globals()
+            if self._last_covered is not None:
+                return
+        else:
+            covered = [self._progress[state.stream]]
+            if covered[0].failed:
+                return
+        held = _Held(self._store(state.line), [(progress, progress.received) for progress in covered])
+        for progress, needed in held.needs:
+            if needed > progress.committed:
+                progress.awaited.append((needed, held))
+                held.pending += 1
+        self.held += 1
+        self.needs += len(held.needs)
+        queue = self._held.setdefault(state.stream, deque())
+        queue.append(held)
+        self._move_due(queue)
+
+    def commit(self, stream: StreamId, first: int, count: int, rejected: int = 0) -> None:
+        """Count the stream's records number `first` (from 0) to `first + count - 1` as committed, in any order.
+
+        `rejected` of them are not rows, but durable among the rejects.
+        """
+        progress = self._progress[stream]
+        progress.rejected += rejected
+        progress.ahead[first] = count
+        while progress.committed in progress.ahead:
+            progress.committed += progress.ahead.pop(progress.committed)
+        while progress.awaited and progress.awaited[0][0] <= progress.committed:
+            progress.awaited.popleft()[1].pending -= 1
+        for scope in (stream, None):
+            if scope in self._held:
+                self._move_due(self._held[scope])
+
+    def fail(self, stream: StreamId) -> None:
+        """Drop the states that can never be due, as no more records of the stream will be committed."""
+        progress = self._progress[stream]
+        progress.failed = True
+        self._failed.append(progress)
+        self._drop(self._held.get(stream, deque()), 0)
+        self._drop_impossible_globals()
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether no further state can ever be due: a stream has failed, and the source sends global states only."""
+        return self._last_covered is not None and all(scope is None for scope in self._held)
+
+    def can_acknowledge(self, stream: StreamId, record: int) -> bool:
+        """Whether a state may still cover the stream's record with this number (from 0). If not, it need not land."""
+        progress = self._progress[stream]
+        if progress.failed:
+            return False
+        return self._last_covered is None or stream in self._held or record < self._last_covered.get(id(progress), 0)
+
+    def due(self) -> DueState | None:
+        """Return the next state to emit, in order for each stream; the same one until it is released."""
+        if not self._due:
+            return None
+        held = self._due[0]
+        if held.due is None:
+            held.due = DueState(held.line, *self._acknowledge(held.needs))
+        return held.due
+
+    def release(self) -> None:
+        """Remove the state that is due: it is written."""
+        self._release(self._due.popleft())
+        self.released += 1
+
+    def _move_due(self, queue: deque[_Held]) -> None:
+        """Move the states that wait for nothing any more to those that are due."""
+        while queue and not queue[0].pending:
+            self._due.append(queue.popleft())
+
+    def _acknowledge(self, needs: list[tuple[_Progress, int]]) -> tuple[int, int]:
+        """Return how many records, written and rejected, these needs cover that no earlier state has covered.
+
+        The ledger does not know which records of a batch were rejected, so the first states after it report them.
+        """
+        total = total_rejected = 0
+        for progress, needed in needs:
+            covered = max(0, needed - progress.acknowledged)
+            rejected = min(covered, progress.rejected)
+            progress.acknowledged += covered
+            progress.rejected -= rejected
+            total += covered
+            total_rejected += rejected
+        return total - total_rejected, total_rejected
+
+    def _drop_impossible_globals(self) -> None:
+        """Drop the global states that cover records of failed streams that will not be committed, if there are any."""
+        lost = [progress for progress in self._failed if progress.received > progress.committed]
+        if not self._globals_seen or not lost:
+            return
+        queue = self._held.get(None, deque())
+        impossible = {id(held) for progress in lost for _, held in progress.awaited}
+        first = next((index for index, held in enumerate(queue) if id(held) in impossible), len(queue))
+        self._drop(queue, first)
+        self._last_covered = {id(progress): needed for held in queue for progress, needed in held.needs}
+
+    def _drop(self, queue: deque[_Held], first: int) -> None:
+        while len(queue) > first:
+            self._release(queue.pop())
+
+    def _release(self, held: _Held) -> None:
+        held.line.release()
+        self.held -= 1
+        self.needs -= len(held.needs)

@@ -22,9 +22,9 @@ from destination_datalake.records.decoded import (
 )
 from destination_datalake.records.values.rules import path_step
 from destination_datalake.rejects.location import RejectLocation
+from destination_datalake.schema.arrow import widest
 from destination_datalake.schema.columns import RecordFields
 from destination_datalake.schema.glue import glue_type
-from destination_datalake.schema.narrowest import widest
 from destination_datalake.schema.types import ColumnType, Field, List, Struct
 
 _EPOCH = datetime(1970, 1, 1)

@@ -1,11 +1,17 @@
-"""Column types as Arrow types, as data files have them."""
+"""Column types as Arrow types, as data files have them, and how wide the numbers of a column are.
+
+A column that starts as a 32-bit integer or float is stored so for as long as every value is the same in 32 bits. The
+first value that is not widens the column, before that value is stored.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from destination_datalake.schema.types import (
     Boolean,
@@ -49,3 +55,54 @@ def arrow_type(column_type: ColumnType) -> pa.DataType:
 def arrow_field(field: Field) -> pa.Field[pa.DataType]:
     """Return a column or a field of a struct under its name in the catalog, nullable."""
     return pa.field(field.name, arrow_type(field.type))
+
+
+# --- How wide numbers are -------------------------------------------------------------------------------------------
+
+
+_INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
+
+
+def widest(type_: ColumnType) -> ColumnType:
+    """Return the type with every number in it as wide as it can become."""
+    match type_:
+        case Int32():
+            return Int64()
+        case Float32() | Float64():
+            return Float64()
+        case Struct(fields):
+            return Struct(tuple(map(widest_field, fields)))
+        case List(element):
+            return List(widest(element))
+        case _:
+            return type_
+
+
+def widest_field(field: Field) -> Field:
+    """Return the column or property with its type as wide as it can become."""
+    return replace(field, type=widest(field.type))
+
+
+def narrowest(array: pa.Array[Any], type_: ColumnType) -> ColumnType:
+    """Return `type_` with those numbers in it widened that have values in `array` which 32 bits do not hold exactly.
+
+    `array` is of `arrow_type(widest(type_))`.
+    """
+    match type_:
+        case Int32():
+            bounds = pc.min_max(array)
+            low, high = bounds["min"].as_py(), bounds["max"].as_py()
+            return type_ if low is None or (low >= _INT32_MIN and high <= _INT32_MAX) else Int64()
+        case Float32():
+            narrow = array.cast(pa.float32(), safe=False).cast(pa.float64())
+            same = pc.or_(pc.equal(narrow, array), pc.is_nan(array))
+            return type_ if pc.all(same).as_py() is not False else Float64()
+        case Struct(fields):
+            members = cast("pa.StructArray", array)
+            return Struct(
+                tuple(replace(field, type=narrowest(members.field(i), field.type)) for i, field in enumerate(fields))
+            )
+        case List(element):
+            return List(narrowest(cast("pa.ListArray[Any]", array).values, element))
+        case _:
+            return type_

@@ -32,13 +32,16 @@ from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.maintenance.after_sync import maintain_after_sync
 from destination_datalake.protocol.catalog import Stream, StreamId, parse_catalog
-from destination_datalake.protocol.messages import MalformedLine
-from destination_datalake.protocol.statuses import Statuses
-from destination_datalake.protocol.stdin import InputUnreadable, chunks
+from destination_datalake.protocol.messages import InputUnreadable, MalformedLine, chunks
 from destination_datalake.rejects.ledger import RejectLedger
 from destination_datalake.rejects.limit import RejectLimit
 from destination_datalake.rejects.location import REJECTS_FOLDER
-from destination_datalake.sync.failures import (
+from destination_datalake.sync.in_flight import InFlight, Releasing
+from destination_datalake.sync.intake import Intake, RecordRuns, RefusedMessage, Statuses
+from destination_datalake.sync.landing import Encoding, Landing, StreamTables
+from destination_datalake.sync.outcome import (
+    BatchOutcome,
+    SyncOutcome,
     disk_failed,
     incomplete,
     input_not_read,
@@ -47,11 +50,6 @@ from destination_datalake.sync.failures import (
     refused_message,
     unexpected,
 )
-from destination_datalake.sync.in_flight import InFlight
-from destination_datalake.sync.intake import Intake, RecordRuns, RefusedMessage
-from destination_datalake.sync.landing import Landing
-from destination_datalake.sync.outcome import BatchOutcome, SyncOutcome
-from destination_datalake.sync.releasing import Releasing
 from destination_datalake.sync.report import ActiveStages, Progress, Reporter
 from destination_datalake.sync.thread_pool import ThreadPool
 from destination_datalake.tables.aws_datalake import refuse_unchanged_configuration
@@ -127,9 +125,9 @@ def run_sync(
             buffer = Buffer(directory, min(SEGMENT_BYTES, batch_bytes), buffer_bytes, time.monotonic, staging)
             policy = batch_policy(config, buffer_bytes if staging.uses_files else staged_bytes(buffer_bytes))
             backlog = Backlog(buffer, policy, float(config.flush_interval_seconds))
-            new_landing = partial(
-                Landing, factories, engine, staging, access, sync_name, rejects, location=permissions.location_arn
-            )
+            stream_tables = StreamTables(factories, access, permissions.location_arn)
+            encoding = Encoding(engine, staging, access, sync_name)
+            new_landing = partial(Landing, stream_tables, encoding, rejects)
             conductor = Conductor(streams, backlog, new_landing, out, termination)
             exit_code = conductor.run(stdin)
     except DiskFailed as error:
@@ -192,8 +190,11 @@ class Conductor:
         self._outcome = SyncOutcome(self._streams)
         self._stages = ActiveStages()
         self._intake = Intake(self._streams, self._statuses, partial(out.log, "WARN"))
-        self._in_flight = InFlight(self._streams, backlog, self._outcome, termination, lambda: self._landing.slots())
+        self._in_flight = InFlight(
+            self._streams, backlog, self._outcome, termination, lambda: self._landing.encoding.slots()
+        )
         self._landing = new_landing(self._in_flight.settle, self._in_flight.can_acknowledge, self._stages)
+        self._executors = self._landing.encoding.executors
         self._releasing = Releasing(self._in_flight, out)
         self._jobs = ThreadPool(backlog.policy.jobs, "job")
         self._all_jobs_ended = threading.Barrier(self._jobs.size)
@@ -202,7 +203,7 @@ class Conductor:
 
     def run(self, stdin: int) -> int:
         """Run the sync; return its exit code, as `run_sync` does."""
-        with Reporter(self._out, self._progress, self._landing.jobs_progress):
+        with Reporter(self._out, self._progress, self._executors.progress):
             self._releasing.start()
             for _ in range(self._jobs.size):
                 self._jobs.submit(self._land)
@@ -247,7 +248,7 @@ class Conductor:
                 try:
                     self._landing.land(batches)
                 finally:
-                    self._in_flight.end_job(batches, engine_failed=self._landing.engine_failed())
+                    self._in_flight.end_job(batches, engine_failed=self._executors.error is not None)
         except Exception as error:
             self._in_flight.stop(unexpected("land what was received", error))
         finally:
@@ -290,6 +291,9 @@ class Conductor:
             return EXIT_TERMINATED
         return 1 if self._outcome.is_failure else 0
 
+    def _slots(self) -> int | None:
+        return self._landing.encoding.slots()
+
     def _progress(self) -> Progress:
-        starting = ("starting Spark",) if self._landing.engine_is_starting() else ()
+        starting = ("starting Spark",) if self._executors.is_starting() else ()
         return self._in_flight.progress((*starting, *self._stages.now()))

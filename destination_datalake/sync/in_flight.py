@@ -14,11 +14,23 @@ from typing import TYPE_CHECKING, assert_never
 
 from destination_datalake.buffer.backlog import SealFailed
 from destination_datalake.buffer.batching import Batch
+from destination_datalake.buffer.disk import DiskFailed
 from destination_datalake.errors import Failure
-from destination_datalake.protocol.ledger import DueState, StateLedger
-from destination_datalake.sync.failures import seal_failed, spark_ended, unacknowledgeable, uncommitted
+from destination_datalake.protocol.states import DueState, StateLedger, with_statistics
+from destination_datalake.protocol.stdout import Stdout, StdoutClosedError
 from destination_datalake.sync.intake import RecordRuns
-from destination_datalake.sync.outcome import BatchCommitted, BatchFailed, BatchOutcome, BatchSkipped, SyncOutcome
+from destination_datalake.sync.outcome import (
+    BatchCommitted,
+    BatchFailed,
+    BatchOutcome,
+    BatchSkipped,
+    SyncOutcome,
+    seal_failed,
+    spark_ended,
+    states_not_written,
+    unacknowledgeable,
+    uncommitted,
+)
 from destination_datalake.sync.report import Progress, StreamProgress
 
 if TYPE_CHECKING:
@@ -321,3 +333,43 @@ class InFlight:
 def _tasks(batches: Sequence[Batch]) -> int:
     """Return how many tasks the job of these batches has; all that run at once count as one if it is not known."""
     return (batches[0].tasks or 1) if batches else 0
+
+
+# --- Releasing ------------------------------------------------------------------------------------------------------
+
+
+class Releasing:
+    """The only writer of states. A state is released once it is written, and not before.
+
+    Its thread may wait for the reader of stdout for any time without keeping records from landing. It ends with the
+    sync, or when a state cannot be written: then no further one is.
+    """
+
+    def __init__(self, in_flight: InFlight, out: Stdout) -> None:
+        self._in_flight = in_flight
+        self._out = out
+        self._thread = threading.Thread(target=self._run, name="states", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while (state := self._in_flight.next_state()) is not None:
+                self._out.write_line(with_statistics(state.line.read(), state.written, state.rejected))
+                self._in_flight.release_state()
+        except Exception as error:
+            self._in_flight.fail_states(_failure(error))
+
+
+def _failure(error: Exception) -> Failure:
+    match error:
+        case StdoutClosedError():
+            return states_not_written("The platform closed the connector's output, or does not read it", error)
+        case OSError():
+            return states_not_written(f"The connector's output cannot be written ({error.strerror})", error)
+        case DiskFailed():
+            return states_not_written(f"A state could not be read back ({error})", error)
+        case _:
+            return states_not_written(f"A state could not be written (an unexpected {type(error).__name__})", error)

@@ -7,7 +7,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from destination_datalake.errors import Failure
@@ -23,8 +24,7 @@ from destination_datalake.files.tasks import (
 from destination_datalake.lake_formation.messages import naming_grants
 from destination_datalake.records.undeclared import undeclared_warning
 from destination_datalake.rejects.counts import RejectCounts
-from destination_datalake.sync.failures import failure_of
-from destination_datalake.sync.outcome import BatchCommitted, BatchFailed, BatchOutcome, BatchSkipped
+from destination_datalake.sync.outcome import BatchCommitted, BatchFailed, BatchOutcome, BatchSkipped, failure_of
 from destination_datalake.sync.thread_pool import ThreadPool
 from destination_datalake.tables.table import Committed, Reencode, Table
 
@@ -74,6 +74,77 @@ class Executors(Protocol):
         """Rewrite data files in one job. Raises RewriteFailed if one of them cannot be rewritten."""
 
 
+@dataclass(frozen=True, slots=True)
+class StreamTables:
+    """How the tables of a sync's streams are opened.
+
+    `location` is the ARN that Lake Formation's refusals are mended on: see `naming_grants`.
+    """
+
+    factories: Mapping[StreamId, Callable[[], Table]]
+    access: AwsAccess
+    location: str | None = None
+
+    def naming_grants(self, table: Table) -> AbstractContextManager[None]:
+        """Name the missing grants in what the body raises."""
+        return naming_grants(*table.name, self.access, self.location)
+
+    def prepared(self, stream: StreamId) -> Table:
+        """Open a stream's table and prepare it; that may import libraries for seconds."""
+        table = self.factories[stream]()
+        with self.naming_grants(table):
+            table.prepare()
+        return table
+
+
+class Encoding:
+    """Stages batches and encodes them on Spark. The names of all data files and rejects begin with `file_prefix`."""
+
+    def __init__(
+        self,
+        executors: Executors,
+        staging: Staging,
+        access: AwsAccess,
+        file_prefix: str,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.executors = executors
+        self._staging = staging
+        self._access = access
+        self._file_prefix = file_prefix
+        self._started = int(clock() * 1000)
+        self._slots: int | None = None
+
+    def stage(self, batch: Batch, table: Table, rejects: RejectLedger) -> StagedBatch:
+        """Return the batch with what executors need to know of it. Waits until its segments are uploaded."""
+        name = f"{self._file_prefix}-{batch.number:06d}"
+        segments = tuple(map(self._staging.stage, batch.segments))  # Before the plan: uploads may take a while.
+        plan, location = table.plan(), rejects.location(*table.name)
+        arrived = self._started + batch.number
+        return StagedBatch(batch.stream, name, segments, plan, location, batch.expected_yield, arrived)
+
+    def encode(self, staged: Sequence[StagedBatch], tasks: int) -> Mapping[StreamId, list[UnitResult]]:
+        """Encode batches of different streams in one Spark job of about so many tasks; return what each has become."""
+        results = self.executors.encode(split_into_tasks(staged, tasks, self._access))
+        by_stream: dict[StreamId, list[UnitResult]] = {batch.stream: [] for batch in staged}
+        for result in results:
+            by_stream[result.stream].append(result)
+        return by_stream
+
+    def slots(self) -> int | None:
+        """Return the number of tasks that run at the same time, as of the last job; None while it is not known."""
+        if self._slots is None and not self.executors.is_starting():
+            self.count_slots()
+        return self._slots
+
+    def count_slots(self) -> None:
+        """Count the tasks that run at the same time: a cluster's executors come and go. Waits for Spark's start."""
+        try:
+            self._slots = min(self.executors.parallelism(), MAX_TASKS)
+        except Exception:
+            self._slots = 1  # Spark has failed; the job that needs it says so.
+
+
 class Landing:
     """Lands batches: stage, encode, commit, and call `settle` with the outcome, on any thread.
 
@@ -83,39 +154,27 @@ class Landing:
 
     def __init__(
         self,
-        factories: Mapping[StreamId, Callable[[], Table]],
-        executors: Executors,
-        staging: Staging,
-        access: AwsAccess,
-        file_prefix: str,
+        tables: StreamTables,
+        encoding: Encoding,
         rejects: RejectLedger,
         settle: Callable[[BatchOutcome], None],
         can_acknowledge: Callable[[Batch], bool],
         stages: ActiveStages,
-        clock: Callable[[], float] = time.time,
-        location: str | None = None,
     ) -> None:
-        """Begin to prepare the tables. The names of all data files and rejects begin with `file_prefix`.
-
-        `location` is the ARN that Lake Formation's refusals are mended on: see `naming_grants`.
-        """
-        self._started = int(clock() * 1000)
-        self._executors = executors
-        self._staging = staging
-        self._access = access
-        self._location = location
-        self._file_prefix = file_prefix
+        """Begin to prepare the tables."""
+        self.encoding = encoding
+        self._executors = encoding.executors
+        self._naming_grants = tables.naming_grants
         self._rejects = rejects
         self._settle = settle
         self._can_acknowledge = can_acknowledge
         self._stages = stages
-        self._slots: int | None = None
         self._with_undeclared: set[StreamId] = set()
-        self._table_locks = {stream: threading.Lock() for stream in factories}
-        self._committed = {stream: _Committed() for stream in factories}
+        self._table_locks = {stream: threading.Lock() for stream in tables.factories}
+        self._committed = {stream: _Committed() for stream in tables.factories}
         self._commits = ThreadPool(MAX_COMMITS, "commit")
         self._tables: dict[StreamId, Future[Table]] = {
-            stream: self._commits.submit(self._prepare, factory) for stream, factory in factories.items()
+            stream: self._commits.submit(tables.prepared, stream) for stream in tables.factories
         }
 
     def land(self, batches: Sequence[Batch]) -> None:
@@ -128,7 +187,7 @@ class Landing:
             failure = self.preparation_failure(batch.stream)
             if failure is None:
                 try:
-                    staged[batch.stream] = (batch, self._stage(batch))
+                    staged[batch.stream] = (batch, self._staged(batch))
                     continue
                 except Exception as error:
                     failure = failure_of(error, batch.stream, "stage records of")
@@ -136,8 +195,8 @@ class Landing:
         if not staged:
             return
         try:
-            results = self._encode([stage for _, stage in staged.values()], batches[0].tasks)
-            self._count_slots()  # A cluster's executors come and go.
+            results = self._encoded([stage for _, stage in staged.values()], batches[0].tasks)
+            self.encoding.count_slots()
         except Exception as error:
             for batch, _ in staged.values():
                 self._settle(BatchFailed(batch, failure_of(error, batch.stream, "encode records of")))
@@ -146,24 +205,6 @@ class Landing:
         wait(commits)
         for commit in commits:
             commit.result()
-
-    def slots(self) -> int | None:
-        """Return the number of tasks that run at the same time, as of the last job; None while it is not known."""
-        if self._slots is None and not self._executors.is_starting():
-            self._count_slots()
-        return self._slots
-
-    def engine_is_starting(self) -> bool:
-        """Whether no batch can be encoded yet."""
-        return self._executors.is_starting()
-
-    def jobs_progress(self) -> JobsProgress:
-        """Return how far Spark's running jobs are. May wait for Spark."""
-        return self._executors.progress()
-
-    def engine_failed(self) -> bool:
-        """Whether no batch can be encoded any more."""
-        return self._executors.error is not None
 
     def preparation_failure(self, stream: StreamId) -> Failure | None:
         """Return why the stream's table could not be prepared, or None. Waits until that is known."""
@@ -185,42 +226,20 @@ class Landing:
         """End the threads: start nothing more, and wait until what runs has ended, or `given_up` returns true."""
         self._commits.close(given_up)
 
-    def _count_slots(self) -> None:
-        try:
-            self._slots = min(self._executors.parallelism(), MAX_TASKS)
-        except Exception:
-            self._slots = 1  # Spark has failed; the job that needs it says so.
-
-    def _prepare(self, factory: Callable[[], Table]) -> Table:
-        """Open a table and prepare it, on a pool's thread: that may import libraries for seconds."""
-        table = factory()
-        with naming_grants(*table.name, self._access, self._location):
-            table.prepare()
-        return table
-
     def _publish(self, stream: StreamId) -> None:
         table = self._tables[stream].result()
-        with naming_grants(*table.name, self._access, self._location):
+        with self._naming_grants(table):
             with self._stages.active("merging"):
                 table.merge()
             table.publish(self._executors.rewrite)
 
-    def _encode(self, staged: Sequence[StagedBatch], tasks_wanted: int | None) -> Mapping[StreamId, list[UnitResult]]:
-        tasks = split_into_tasks(staged, tasks_wanted or self._executors.parallelism(), self._access)
-        with self._stages.active("encoding"):
-            results = self._executors.encode(tasks)
-        by_stream: dict[StreamId, list[UnitResult]] = {batch.stream: [] for batch in staged}
-        for result in results:
-            by_stream[result.stream].append(result)
-        return by_stream
+    def _staged(self, batch: Batch) -> StagedBatch:
+        return self.encoding.stage(batch, self._tables[batch.stream].result(), self._rejects)
 
-    def _stage(self, batch: Batch) -> StagedBatch:
-        name = f"{self._file_prefix}-{batch.number:06d}"
-        table = self._tables[batch.stream].result()
-        segments = tuple(map(self._staging.stage, batch.segments))  # Before the plan: uploads may take a while.
-        plan, rejects = table.plan(), self._rejects.location(*table.name)
-        arrived = self._started + batch.number
-        return StagedBatch(batch.stream, name, segments, plan, rejects, batch.expected_yield, arrived)
+    def _encoded(self, staged: Sequence[StagedBatch], tasks: int | None) -> Mapping[StreamId, list[UnitResult]]:
+        tasks = tasks or self._executors.parallelism()  # While Spark is starting nothing is being encoded.
+        with self._stages.active("encoding"):
+            return self.encoding.encode(staged, tasks)
 
     def _commit(self, batch: Batch, results: Sequence[UnitResult]) -> None:
         """Commit what was encoded; encode again if the table answers Reencode."""
@@ -245,7 +264,7 @@ class Landing:
         """Merge what waits for it, if it is much. What fails now is tried again later: the batch is committed."""
         try:
             if table.merge_is_due():
-                with self._stages.active("merging"), naming_grants(*table.name, self._access, self._location):
+                with self._stages.active("merging"), self._naming_grants(table):
                     table.merge()
         except Exception as error:
             failure = failure_of(error, stream, "deduplicate the committed records of")
@@ -262,14 +281,14 @@ class Landing:
         for attempt in range(MAX_ENCODINGS):
             if attempt:
                 _logger.info("Table %s: batch %d is encoded again, as %s.", table.name, batch.number, reason)
-                encoded = _EncodedBatch(batch, self._encode([self._stage(batch)], batch.tasks)[batch.stream])
+                encoded = _EncodedBatch(batch, self._encoded([self._staged(batch)], batch.tasks)[batch.stream])
             if (failure := encoded.failure or self._publish_rejects(encoded)) is not None:
                 self._discard(table, encoded.files, encoded.rejects)
                 return BatchFailed(batch, failure)
             if not attempt and (exceeded := self._rejects.add(batch.stream, encoded.counts)) is not None:
                 self._discard(table, encoded.files, ())  # The rejects stay: they are the evidence.
                 return BatchFailed(batch, Failure(exceeded, "the limit of rejects is exceeded", "config_error"))
-            with naming_grants(*table.name, self._access, self._location):
+            with self._naming_grants(table):
                 answer = table.commit(encoded.files, self._executors.rewrite)
             match answer:
                 case Committed():

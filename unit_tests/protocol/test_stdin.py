@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.protocol.stdin import READ_BYTES, InputUnreadable, chunks
+from destination_datalake.protocol.messages import READ_BYTES, InputUnreadable, chunks
 
 
 class Pipe:
@@ -107,7 +107,7 @@ def test_a_huge_line_is_in_memory_about_once() -> None:
     program = """
 import os, resource, sys
 from destination_datalake.protocol.messages import MessageReader
-from destination_datalake.protocol.stdin import chunks
+from destination_datalake.protocol.messages import chunks
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 before = peak()
 reader = MessageReader()

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from destination_datalake.records.decoder import BlockDecoder
 from destination_datalake.records.undeclared import undeclared_fields
 from destination_datalake.records.values.rules import Floats
-from destination_datalake.schema.arrow import arrow_type
+from destination_datalake.schema.arrow import arrow_type, widest
 from destination_datalake.schema.columns import stream_columns
 from destination_datalake.schema.names import SNAKE_CASE
-from destination_datalake.schema.narrowest import widest
 from destination_datalake.schema.types import Field, Nested, NumericTypes, Struct
 from unit_tests.records.test_decoder import comparable
 from unit_tests.strategies import strange_texts

@@ -12,8 +12,7 @@ from destination_datalake.files.formats.field_ids import with_field_ids
 from destination_datalake.files.plan import Arrival, FilePlan
 from destination_datalake.files.writing.metadata import OrderedIds, metadata_columns
 from destination_datalake.records.decoded import Decoded
-from destination_datalake.schema.arrow import arrow_field
-from destination_datalake.schema.narrowest import narrowest
+from destination_datalake.schema.arrow import arrow_field, narrowest
 from destination_datalake.schema.types import Field
 
 

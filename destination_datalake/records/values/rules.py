@@ -21,8 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from destination_datalake.records.decoded import NULLED, SERIALIZATION_ERROR, ValueChange
-from destination_datalake.schema.arrow import arrow_type
-from destination_datalake.schema.narrowest import widest
+from destination_datalake.schema.arrow import arrow_type, widest
 from destination_datalake.schema.types import ColumnType
 
 Value = None | bool | int | float | decimal.Decimal | str | dict[str, "Value"] | list["Value"]

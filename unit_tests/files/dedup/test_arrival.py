@@ -36,7 +36,7 @@ from destination_datalake.records.decoder import FEW_LINES, BlockDecoder
 from destination_datalake.rejects.limit import RejectLimit
 from destination_datalake.rejects.location import RejectLocation
 from destination_datalake.schema.types import Field, Int64
-from destination_datalake.sync.landing import Landing
+from destination_datalake.sync.landing import Encoding, Landing, StreamTables
 from destination_datalake.sync.report import ActiveStages
 from destination_datalake.tables.table import TableName
 from unit_tests.cloud import BUCKET, Cloud, on_disk
@@ -151,16 +151,12 @@ def test_the_batches_of_a_sync_have_their_places(tmp_path: Path, dedup: Deduplic
     path.write_bytes(line(1, "regular"))
     segment = Segment(stream, path, 0, 1, path.stat().st_size, 0.0)
     landing = Landing(
-        {stream: lambda: table},
-        executors,
-        LocalStaging(),
-        ACCESS,
-        "sync",
+        StreamTables({stream: lambda: table}, ACCESS),
+        Encoding(executors, LocalStaging(), ACCESS, "sync", clock=lambda: STARTED / 1000),
         new_rejects(RejectLimit()),
         lambda _: None,
         lambda _: True,
         ActiveStages(),
-        clock=lambda: STARTED / 1000,
     )
 
     for number in (1, 7):

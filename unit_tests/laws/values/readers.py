@@ -13,8 +13,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from destination_datalake.schema.arrow import arrow_type
-from destination_datalake.schema.narrowest import widest
+from destination_datalake.schema.arrow import arrow_type, widest
 from destination_datalake.schema.types import (
     ColumnType,
     Decimal,

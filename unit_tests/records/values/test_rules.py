@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from destination_datalake.records.decoder import BlockDecoder
 from destination_datalake.records.record import record_coercer
 from destination_datalake.records.values.rules import Floats
-from destination_datalake.schema.arrow import arrow_type
-from destination_datalake.schema.narrowest import widest
+from destination_datalake.schema.arrow import arrow_type, widest
 from destination_datalake.schema.types import (
     Boolean,
     ColumnType,

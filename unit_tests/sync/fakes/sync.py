@@ -23,7 +23,7 @@ from destination_datalake.rejects.ledger import RejectLedger
 from destination_datalake.rejects.limit import RejectLimit
 from destination_datalake.rejects.location import RejectFile
 from destination_datalake.sync.conductor import Conductor
-from destination_datalake.sync.landing import Landing
+from destination_datalake.sync.landing import Encoding, Landing, StreamTables
 from destination_datalake.tables.table import TableName
 from destination_datalake.termination import Termination
 from unit_tests.sync.fakes.executors import FakeExecutors
@@ -99,7 +99,12 @@ class FakeSync:
         """Run the sync on a file descriptor; return its exit code."""
         streams = [Stream(StreamId(None, name), {}, False, None, None, None) for name in self.names]
         factories = {stream.id: partial(self.tables.__getitem__, stream.id.name) for stream in streams}
-        new_landing = partial(Landing, factories, self.executors, self.staging, ACCESS, "sync", new_rejects())
+        new_landing = partial(
+            Landing,
+            StreamTables(factories, ACCESS),
+            Encoding(self.executors, self.staging, ACCESS, "sync"),
+            new_rejects(),
+        )
         self.termination.on_request(partial(out.give_up_after, self.patience))
         segment_bytes = min(SEGMENT_BYTES, self.batch_bytes)
         buffer = Buffer(self.directory, segment_bytes, self.buffer_bytes, time.monotonic, self.staging)

@@ -11,7 +11,7 @@ from destination_datalake.buffer.batching import Batch
 from destination_datalake.buffer.staging import LocalStaging, Segment, Staging
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.limit import RejectLimit
-from destination_datalake.sync.landing import Landing
+from destination_datalake.sync.landing import Encoding, Landing, StreamTables
 from destination_datalake.sync.outcome import BatchOutcome
 from destination_datalake.sync.report import ActiveStages
 from destination_datalake.tables.table import TableName
@@ -42,11 +42,8 @@ class Lake:
 
     def landing(self) -> Landing:
         landing = Landing(
-            {A: partial(_same, self.a), B: partial(_same, self.b)},
-            self.executors,
-            self.staging,
-            ACCESS,
-            "sync",
+            StreamTables({A: partial(_same, self.a), B: partial(_same, self.b)}, ACCESS),
+            Encoding(self.executors, self.staging, ACCESS, "sync"),
             new_rejects(self.limit),
             self._settle,
             lambda batch: self.can_acknowledge(batch),

@@ -40,16 +40,16 @@ def test_batches_of_one_job_are_committed_each_to_its_table(lake: Lake) -> None:
 
 def test_tasks_that_a_cluster_has_gained_are_counted_after_each_job(lake: Lake) -> None:
     landing = lake.landing()
-    before = landing.slots()
+    before = landing.encoding.slots()
     lake.executors.tasks = 8
     landing.land([lake.batch(A)])
-    assert (before, landing.slots()) == (1, 8)
+    assert (before, landing.encoding.slots()) == (1, 8)
 
 
 def test_of_a_large_cluster_no_more_tasks_are_used_than_encode_what_one_input_brings(lake: Lake) -> None:
     lake.executors.tasks = 1000
 
-    assert lake.landing().slots() == MAX_TASKS
+    assert lake.landing().encoding.slots() == MAX_TASKS
 
 
 # --- Staging

@@ -14,9 +14,8 @@ from destination_datalake.partitioning.paths import PartitionKey, key_type
 from destination_datalake.partitioning.spec import NULL_PARTITION, Identity, PartitionField
 from destination_datalake.partitioning.transforms import transformed
 from destination_datalake.records.values.registry import coerce_value
-from destination_datalake.schema.arrow import arrow_type
+from destination_datalake.schema.arrow import arrow_type, widest
 from destination_datalake.schema.glue import glue_type, parse_glue_type
-from destination_datalake.schema.narrowest import widest
 from destination_datalake.schema.types import ColumnType, Field, Int32, List, String, Struct
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.strategies import column_types, json_texts
