@@ -12,6 +12,7 @@ from destination_datalake.tables.location import TableLocation
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.reconcile import ColumnLimits
+from destination_datalake.tables.table import TableContext
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -55,15 +56,12 @@ class TableFactory:
             generation=stream.generation,
             sync_id=stream.sync_id,
         )
-        owner = TableOwner(stream.id, naming)
-        conflicts = config.schema_conflicts
+        owner, context = TableOwner(stream.id, naming), TableContext(self.sync, access, self.databases, self.jobs)
         # Each kind is imported only if it is asked for: PyIceberg takes a second.
         if config.table_type == "ICEBERG":
             from destination_datalake.tables.iceberg.table import IcebergTable
 
-            return IcebergTable(
-                name, stream, columns, layout, plan, access, owner, conflicts, self.sync, self.databases, self.jobs
-            )
+            return IcebergTable(name, layout, plan, owner, context)
         from destination_datalake.tables.hive.table import HiveTable
 
-        return HiveTable(name, stream, columns, layout, plan, access, owner, conflicts, self.sync, self.databases)
+        return HiveTable(name, layout, plan, owner, context)

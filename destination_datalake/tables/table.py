@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from destination_datalake.files.plan import DataFile, FilePlan, RewriteTask, Rewritten
 from destination_datalake.protocol.catalog import StreamId
+
+if TYPE_CHECKING:
+    from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.tables.glue.database import Databases
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
@@ -77,6 +81,16 @@ class Jobs:
 
     executors: Executors
     scratch: Callable[[], str]
+
+
+@dataclass(frozen=True, slots=True)
+class TableContext:
+    """What the tables of one sync share. `sync` is a name that no other sync has."""
+
+    sync: str
+    access: AwsAccess
+    databases: Databases
+    jobs: Jobs
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,13 +47,9 @@ from destination_datalake.tables.hive.partition_index import Behind, PartitionIn
 from destination_datalake.tables.hive.scheme import PartitionScheme, scheme_of, wanted_scheme
 from destination_datalake.tables.hive.write_modes import Append, Overwrite, WriteMode
 from destination_datalake.tables.reconcile import ColumnLimits, reconcile
-from destination_datalake.tables.table import Committed, Reencode, Rewrite, TableName, table_conflict
+from destination_datalake.tables.table import Committed, Reencode, Rewrite, TableContext, TableName, table_conflict
 
 if TYPE_CHECKING:
-    from destination_datalake.aws.access import AwsAccess
-    from destination_datalake.config.tables import SchemaConflicts
-    from destination_datalake.protocol.catalog import Stream
-    from destination_datalake.tables.glue.database import Databases
     from destination_datalake.tables.layout import TableLayout
     from destination_datalake.tables.ownership import TableOwner
 
@@ -72,30 +68,20 @@ class HiveTable:
     _cleanup: Cleanup
 
     def __init__(
-        self,
-        name: TableName,
-        stream: Stream,
-        columns: Sequence[Field],
-        layout: TableLayout,
-        plan: FilePlan,
-        access: AwsAccess,
-        owner: TableOwner,
-        conflicts: SchemaConflicts,
-        sync: str,
-        databases: Databases,
+        self, name: TableName, layout: TableLayout, plan: FilePlan, owner: TableOwner, context: TableContext
     ) -> None:
         self.name = name
-        self._stream = stream
-        self._columns = tuple(columns)
-        self._schema_conflicts = conflicts
+        self._stream = layout.stream
+        self._columns = plan.columns
+        self._schema_conflicts = layout.config.schema_conflicts
         self._layout = layout
         self._location = layout.location
         self._plan = replace(plan, deferred=True)
-        self._access = access
+        self._access = context.access
         self._owner = owner
-        self._sync = sync
-        self._databases = databases
-        self._glue_table = GlueTable(name, access)
+        self._sync = context.sync
+        self._databases = context.databases
+        self._glue_table = GlueTable(name, context.access)
         self._in_place = plan.format in WIDENED_IN_PLACE
         self._commits = itertools.count(1)
         self._published = self._released = False

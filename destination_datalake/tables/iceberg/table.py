@@ -70,11 +70,11 @@ from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.reconcile import ColumnLimits, Reconciliation, reconcile
 from destination_datalake.tables.table import (
     Committed,
-    Jobs,
     Reencode,
     Rewrite,
     TableBusy,
     TableConflict,
+    TableContext,
     TableName,
     cannot_write,
     table_conflict,
@@ -83,10 +83,6 @@ from destination_datalake.tables.table import (
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
-    from destination_datalake.aws.access import AwsAccess
-    from destination_datalake.config.tables import SchemaConflicts
-    from destination_datalake.protocol.catalog import Stream
-    from destination_datalake.tables.glue.database import Databases
     from destination_datalake.tables.layout import TableLayout
 
 _PROPERTIES: Mapping[str, str] = {
@@ -102,33 +98,22 @@ class IcebergTable:
     """A stream's Iceberg table. `plan` lacks what `prepare` finds out: column types, field ids and folder."""
 
     def __init__(
-        self,
-        name: TableName,
-        stream: Stream,
-        columns: Sequence[Field],
-        layout: TableLayout,
-        plan: FilePlan,
-        access: AwsAccess,
-        owner: TableOwner,
-        conflicts: SchemaConflicts,
-        sync: str,
-        databases: Databases,
-        jobs: Jobs,
+        self, name: TableName, layout: TableLayout, plan: FilePlan, owner: TableOwner, context: TableContext
     ) -> None:
         self.name = name
-        self._stream = stream
-        self._columns = tuple(columns)
-        self._schema_conflicts = conflicts
+        self._stream = layout.stream
+        self._columns = plan.columns
+        self._schema_conflicts = layout.config.schema_conflicts
         self._layout = layout
         self._location = layout.location
         self._plan = plan
-        self._access = access
+        self._access = context.access
         self._owner = owner
-        self._databases = databases
-        self._sync = sync
-        self._operations = TableOperations(name, access, databases.governance)
-        self._merges = Merges(name, self._operations, jobs, access, layout.config.dedup.deletes)
-        self._mode: WriteMode = Append(name, stream)
+        self._databases = context.databases
+        self._sync = context.sync
+        self._operations = TableOperations(name, context.access, context.databases.governance)
+        self._merges = Merges(name, self._operations, context.jobs, context.access, layout.config.dedup.deletes)
+        self._mode: WriteMode = Append(name, layout.stream)
         self._has_merged = False
         self._no_merge_before: datetime | None = None
         self._metadata: TableMetadata

@@ -30,7 +30,7 @@ from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.layout import TableLayout
 from destination_datalake.tables.location import TableLocation
 from destination_datalake.tables.ownership import TableOwner
-from destination_datalake.tables.table import Committed, TableName
+from destination_datalake.tables.table import Committed, TableContext, TableName
 from unit_tests.cloud import BUCKET, Cloud, on_disk, ungoverned
 from unit_tests.config.examples import options
 from unit_tests.tables.jobs import in_process
@@ -135,12 +135,12 @@ class Landing:
             TableOwner(stream.id, SNAKE_CASE),
             self.cloud.access,
         )
-        given = (self.name, stream, self.columns, layout, plan, access, owner, config.schema_conflicts, self.name.table)
+        context = TableContext(self.name.table, access, ungoverned(access), in_process(folder / "scratch"))
         table: IcebergTable | HiveTable
         if table_type == "ICEBERG":
-            table = IcebergTable(*given, ungoverned(access), in_process(folder / "scratch"))
+            table = IcebergTable(self.name, layout, plan, owner, context)
         else:
-            table = HiveTable(*given, ungoverned(access))
+            table = HiveTable(self.name, layout, plan, owner, context)
         table.prepare()
         return table
 

@@ -31,6 +31,7 @@ NAME = TableName("shop", "orders")
 @pytest.fixture
 def table(cloud: Cloud) -> GlueTable:
     glue = cloud.access.client("glue")
+    glue.create_database(DatabaseInput={"Name": NAME.database})
     glue.create_table(DatabaseName=NAME.database, TableInput={"Name": NAME.table, "Owner": "the shop"})
     return GlueTable(NAME, cloud.access)
 
@@ -183,7 +184,7 @@ def test_set_types_leave_other_columns_and_equivalent_spellings_alone() -> None:
     ]
 
 
-NAME = TableName("público", "京都")
+CREATED = TableName("público", "京都")
 COLUMNS = (
     Field("id", "id", Int32()),
     Field("größe", "Größe\n(cm)", Struct((Field("高さ", "高さ", Int32()),))),
@@ -194,14 +195,16 @@ COLUMNS = (
 @pytest.fixture
 def cloud() -> Iterator[Cloud]:
     with an_account() as account:
-        ensure_database(account.access.client("glue"), NAME.database)
+        ensure_database(account.access.client("glue"), CREATED.database)
         yield account
 
 
 def created(cloud: Cloud, format: FileFormat, codec: str, columns: tuple[Field, ...] = COLUMNS) -> dict[str, Any]:
     plan = FilePlan(format, codec, (), {}, "", True, 1, None, None)
-    create_hive_table(NAME, columns, [], f"s3://{BUCKET}/t/data/", {"owner": "us"}, plan, cloud.access)
-    table: dict[str, Any] = cloud.access.client("glue").get_table(DatabaseName=NAME.database, Name=NAME.table)["Table"]  # type: ignore[assignment]
+    create_hive_table(CREATED, columns, [], f"s3://{BUCKET}/t/data/", {"owner": "us"}, plan, cloud.access)
+    table: dict[str, Any] = cloud.access.client("glue").get_table(DatabaseName=CREATED.database, Name=CREATED.table)[
+        "Table"
+    ]  # type: ignore[assignment]
     return table
 
 

@@ -28,9 +28,10 @@ from destination_datalake.tables.hive.table import HiveTable
 from destination_datalake.tables.layout import TableLayout
 from destination_datalake.tables.location import TableLocation
 from destination_datalake.tables.ownership import TableOwner
-from destination_datalake.tables.table import Committed, Rewrite, TableName
+from destination_datalake.tables.table import Committed, Rewrite, TableContext, TableName
 from unit_tests.cloud import BUCKET, Cloud, ungoverned
 from unit_tests.config.examples import options
+from unit_tests.tables.jobs import in_process
 
 NAME = TableName("shop", "orders")
 ROOT = f"s3://{BUCKET}/shop/orders"
@@ -125,9 +126,10 @@ def sync(
     plan = FilePlan(format, "SNAPPY", tuple(columns), {}, "", False, 1, generation, None)
     owner = TableOwner(stream.id, SNAKE_CASE)
     access = access or cloud.access
-    config = Config.parse(options(bucket_name=BUCKET, table_type="HIVE"))
+    config = Config.parse(options(bucket_name=BUCKET, table_type="HIVE", schema_conflicts=conflicts))
     layout = TableLayout(stream, config, LOCATION)
-    table = HiveTable(NAME, stream, columns, layout, plan, access, owner, conflicts, uuid4().hex, ungoverned(access))
+    context = TableContext(uuid4().hex, access, ungoverned(access), in_process())
+    table = HiveTable(NAME, layout, plan, owner, context)
     table.prepare()
     return Sync(table, access)
 

@@ -40,7 +40,7 @@ from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.layout import TableLayout
 from destination_datalake.tables.location import TableLocation
 from destination_datalake.tables.ownership import TableOwner
-from destination_datalake.tables.table import Committed, TableName
+from destination_datalake.tables.table import Committed, TableContext, TableName
 from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from unit_tests.cloud import at_the_next_update, ungoverned
 from unit_tests.config.examples import options
@@ -92,16 +92,10 @@ class Lake:
         location = TableLocation(f"s3://{self.bucket}/orders", f"s3://{self.bucket}/", follow=False)
         opened = IcebergTable(
             self.name,
-            configured,
-            columns,
             TableLayout(configured, Config.parse(chosen), location),
             plan,
-            self.access,
             TableOwner(stream, SNAKE_CASE),
-            "new_column",
-            uuid4().hex,
-            ungoverned(self.access),
-            self.jobs,
+            TableContext(uuid4().hex, self.access, ungoverned(self.access), self.jobs),
         )
         opened.prepare()
         return opened

@@ -28,10 +28,11 @@ from destination_datalake.tables.hive.table import HiveTable
 from destination_datalake.tables.layout import TableLayout
 from destination_datalake.tables.location import TableLocation
 from destination_datalake.tables.ownership import TableOwner
-from destination_datalake.tables.table import Committed, Rewrite, TableName
+from destination_datalake.tables.table import Committed, Rewrite, TableContext, TableName
 from unit_tests.cloud import BUCKET, Cloud, ungoverned
 from unit_tests.config.examples import options
 from unit_tests.tables.hive.orders import JSON, PARQUET, WIDE, rewrite
+from unit_tests.tables.jobs import in_process
 
 NAME = TableName("shop", "events")
 ROOT = f"s3://{BUCKET}/shop/events"
@@ -128,15 +129,10 @@ def sync(
     location = TableLocation.of(config, stream.id, NAME, SNAKE_CASE)
     table = HiveTable(
         NAME,
-        stream,
-        columns,
         TableLayout(stream, config, location),
         plan,
-        access,
         TableOwner(stream.id, SNAKE_CASE),
-        config.schema_conflicts,
-        uuid4().hex,
-        ungoverned(access),
+        TableContext(uuid4().hex, access, ungoverned(access), in_process()),
     )
     table.prepare()
     return Sync(table, access)
