@@ -13,7 +13,7 @@ import pytest
 
 from destination_datalake.aws.errors import explain
 from destination_datalake.errors import ConnectorError, Failure
-from destination_datalake.files.reading.projection import readable
+from destination_datalake.files.projection import readable
 from destination_datalake.unforeseen import described, exhaustion, trace_of, unforeseen
 
 

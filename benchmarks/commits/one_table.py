@@ -24,7 +24,7 @@ from benchmarks.cloud import DATABASE, KEY, REGION, SECRET
 from benchmarks.commits.factory import table_factory
 from destination_datalake.aws.access import AccessKeys, AwsAccess
 from destination_datalake.aws.objects import Upload
-from destination_datalake.files.formats.field_ids import with_field_ids
+from destination_datalake.files.parquet import with_field_ids
 from destination_datalake.files.plan import DataFile, FilePlan, RewriteTask, Rewritten
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.arrow import arrow_field

@@ -23,8 +23,7 @@ from benchmarks.dedup.workload import Upserts
 from benchmarks.workload import CURSOR, cache_folder
 from destination_datalake.aws.access import AccessKeys, AwsAccess
 from destination_datalake.aws.objects import Upload
-from destination_datalake.files.formats.field_ids import with_field_ids
-from destination_datalake.files.formats.parquet import ParquetFileWriter
+from destination_datalake.files.parquet import ParquetFileWriter, with_field_ids
 from destination_datalake.files.plan import DataFile, Deduplication, FilePlan, RewriteTask, Rewritten
 from destination_datalake.protocol.catalog import parse_catalog
 from destination_datalake.schema.arrow import arrow_field

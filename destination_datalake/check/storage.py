@@ -12,7 +12,7 @@ from destination_datalake.aws.address import S3Address, known_regions
 from destination_datalake.check.step import LEFTOVER_AGE, Findings, Trial
 from destination_datalake.config.options import Config
 from destination_datalake.errors import Failure
-from destination_datalake.rejects.location import REJECTS_FOLDER
+from destination_datalake.rejects.ledger import REJECTS_FOLDER
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from destination_datalake.aws.objects import Upload, undone_on_failure
-from destination_datalake.files.formats.parquet import ParquetFileWriter
 from destination_datalake.files.jobs import Problem, attempt
+from destination_datalake.files.parquet import ParquetFileWriter
 from destination_datalake.files.plan import Compacted, CompactResult, CompactTask, LeftFile, NotCompacted
-from destination_datalake.files.reading.parquet import StoredFile, opened, read_rows
-from destination_datalake.files.reading.position_deletes import deleted_rows
-from destination_datalake.files.reading.projection import Unsuitable
-from destination_datalake.files.writing.sorting import MergeSort
+from destination_datalake.files.projection import Unsuitable
+from destination_datalake.files.reading import StoredFile, deleted_rows, opened, read_rows
+from destination_datalake.files.sorting import MergeSort
 from destination_datalake.partitioning.spec import SortOrder
 from destination_datalake.unforeseen import exhaustion
 

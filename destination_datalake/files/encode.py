@@ -5,28 +5,128 @@ from __future__ import annotations
 import secrets
 import socket
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from destination_datalake.aws.access import Environment
 from destination_datalake.aws.objects import undone_on_failure
 from destination_datalake.files.jobs import Failed, Problem, attempt
-from destination_datalake.files.kept_keys import KeptKeys, columns_to_read
-from destination_datalake.files.plan import FilePlan
+from destination_datalake.files.plan import Encoded, EncodeTask, EncodeUnit, FilePlan, NotEncoded, UnitResult
 from destination_datalake.files.segments import LocalFile, contents
-from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit, NotEncoded, UnitResult
-from destination_datalake.files.writing.partitioned import PartitionedFileWriter
-from destination_datalake.files.writing.rolling import RollingFileWriter
+from destination_datalake.files.unit_files import PartitionedFileWriter, RollingFileWriter
+from destination_datalake.records.decoded import TRUNCATED, Decoded, RejectedLine, RowLines, numbers_of
 from destination_datalake.records.decoder import BlockDecoder, blocks
 from destination_datalake.records.undeclared import undeclared_fields
-from destination_datalake.records.values.rules import Floats
+from destination_datalake.records.values.numbers import ExactFloat
+from destination_datalake.records.values.rules import Floats, path_step
 from destination_datalake.rejects.line import RejectFormatter
 from destination_datalake.rejects.writer import RejectsNotWritten, RejectWriter
+from destination_datalake.schema.types import Field, Float32, Float64
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.files.plan import FilePlan
+
+
+KEY_CHANGED = "DESTINATION_RECORD_KEY_CHANGED"
+"""The reason of these rejects."""
+
+
+def columns_to_read(plan: FilePlan) -> tuple[Field, ...]:
+    """Return the columns of a plan as they are to be read, so that different numbers are different keys."""
+    key = plan.dedup.key if plan.dedup is not None else ()
+    return tuple(
+        replace(column, type=ExactFloat())
+        if column.name in key and isinstance(column.type, Float32 | Float64)
+        else column
+        for column in plan.columns
+    )
+
+
+class KeptKeys:
+    """Refuses records of which a value that deduplication needs was changed: here, or by the source, which says so in
+    their meta.
+
+    Under a key that became null rows of different keys would replace each other, and so they would under one that was
+    cut. Without its cursor a record would lose to any other of its key. A cursor that is cut, such as a time with
+    nanoseconds, is kept: what is left of two cursors is in the same order, or equal. A null that was sent as such is a
+    key like others. A record that deletes its row has little but its key: without the time of deletion it would replace
+    the row by nulls.
+    """
+
+    def __init__(self, key: Sequence[str], others: Sequence[str]) -> None:
+        """Guard these fields, named as the changes of their values name them (`ValueChange.field`).
+
+        Those of `others` may be cut.
+        """
+        self._key = pa.array(key, pa.string())
+        self._all = pa.array([*key, *others], pa.string())
+
+    @classmethod
+    def of(cls, plan: FilePlan) -> Self | None:
+        """Return what guards the keys of a plan; None if its rows are not deduplicated."""
+        dedup = plan.dedup
+        if dedup is None:
+            return None
+        fields = {column.name: ".".join(map(path_step, column.path)) for column in plan.columns}
+        others = [fields[name] for name in (dedup.cursor, dedup.deleted_at) if name is not None]
+        return cls([fields[name] for name in dedup.key], others)
+
+    def refuse(self, decoded: Decoded) -> Decoded:
+        """Return the records without those that are refused; their lines are among the refused ones."""
+        if decoded.changes is None:
+            return decoded
+        rows = self._changed(decoded.changes)
+        if not len(rows):
+            return decoded
+        message = "the primary key, the cursor or the time of deletion cannot be kept as it was sent"
+        rejected = [RejectedLine(decoded.lines[row], KEY_CHANGED, message) for row in rows.tolist()]
+        kept = np.ones(decoded.rows, np.bool_)
+        kept[rows] = False
+        return replace(_with_rows(decoded, kept), rejected=[*decoded.rejected, *rejected])
+
+    def _changed(self, changes: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Return the numbers of the rows whose guarded values are not as they were sent, ascending."""
+        entries = changes.flatten()
+        field = entries.field("field")
+        cut: Any = pc.equal(entries.field("change"), pa.scalar(TRUNCATED)).fill_null(False)
+        of_key, of_any = pc.is_in(field, self._key), pc.is_in(field, self._all)
+        wrong: Any = pc.or_(of_key, pc.and_not(of_any, cut))
+        return np.unique(pc.list_parent_indices(changes).filter(wrong).to_numpy(False).astype(np.int64))
+
+
+def _with_rows(decoded: Decoded, kept: np.ndarray[Any, np.dtype[np.bool_]]) -> Decoded:
+    """Return the records of these rows."""
+    mask = pa.array(kept)
+    rows = np.flatnonzero(kept)
+    numbers = np.cumsum(kept) - 1
+    changes: Any = None if decoded.changes is None else decoded.changes.filter(mask)
+    return Decoded(
+        decoded.extracted_at.filter(mask),
+        [column.filter(mask) for column in decoded.columns],
+        changes if changes is not None and len(changes.flatten()) else None,
+        [each._replace(row=int(numbers[each.row])) for each in decoded.changed if kept[each.row]],
+        decoded.rejected,
+        _SomeLines(decoded.lines, rows),
+        numbers_of(decoded.line_numbers)[rows],
+    )
+
+
+class _SomeLines:
+    """The lines of some of the rows."""
+
+    def __init__(self, lines: RowLines, rows: np.ndarray[Any, np.dtype[np.int64]]) -> None:
+        self._lines = lines
+        self._rows = rows
+
+    def __getitem__(self, row: int) -> bytes:
+        return self._lines[int(self._rows[row])]
 
 
 def encode(tasks: Iterable[EncodeTask]) -> Iterator[UnitResult]:

@@ -19,11 +19,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from destination_datalake.aws.objects import Upload, abort_all, get, publish_all, undone_on_failure
-from destination_datalake.files.formats.field_ids import promote_floats
 from destination_datalake.files.jobs import Failed, Problem, attempt
+from destination_datalake.files.parquet import promote_floats
 from destination_datalake.files.plan import RewriteFailed, RewriteTask, Rewritten, SourceFile
-from destination_datalake.files.reading.position_deletes import deleted_rows
-from destination_datalake.files.reading.projection import Unsuitable
+from destination_datalake.files.projection import Unsuitable
+from destination_datalake.files.reading import deleted_rows
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.types import ColumnType, List, Struct
 from destination_datalake.unforeseen import exhaustion

@@ -18,7 +18,7 @@ from destination_datalake.config.options import Config
 from destination_datalake.config.tables import GlueOptimizers
 from destination_datalake.errors import ConfigError
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.rejects.location import REJECTS_TABLE
+from destination_datalake.rejects.ledger import REJECTS_TABLE
 from destination_datalake.tables.naming import TableNaming
 
 _ROLE_ACCOUNT = re.compile(r"^arn:[^:]+:iam::(\d{12}):role/")

@@ -28,7 +28,7 @@ from destination_datalake.lake_formation.state import (
     Tag,
     whole,
 )
-from destination_datalake.rejects.location import REJECTS_TABLE
+from destination_datalake.rejects.ledger import REJECTS_TABLE
 from destination_datalake.schema.evolution import redirected_from
 
 if TYPE_CHECKING:

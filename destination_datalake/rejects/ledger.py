@@ -1,20 +1,137 @@
-"""The rejects of one sync, on the driver: counts per stream, their limit, and their registration in the catalog."""
+"""The rejects of one sync: where they are written, their counts and limit, their registration in the catalog."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
-from destination_datalake.aws.objects import delete_uncommitted, publish_all
-from destination_datalake.rejects.counts import RejectCounts
-from destination_datalake.rejects.location import RejectFile, RejectLocation
+from destination_datalake.aws.objects import PendingUpload, delete_uncommitted, publish_all
 
 if TYPE_CHECKING:
+    pass
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.protocol.catalog import StreamId
-    from destination_datalake.rejects.limit import RejectLimit
+
+
+REJECTS_FOLDER = "_errors"
+REJECTS_TABLE = "airbyte_rejects"
+"""The Glue table over that folder, in the database for streams without a namespace."""
+
+
+class Partition(NamedTuple):
+    """What the objects of one folder have in common: the values of the table's partition keys."""
+
+    reason: str
+    stream: str
+    dt: str
+
+
+@dataclass(frozen=True, slots=True)
+class RejectLocation:
+    """Where the rejects of one stream and sync are written.
+
+    `root` is the S3 URI of the folder for all rejects, without a slash at the end. `run` names the sync, `day` is the
+    day on which it began, YYYY-MM-DD in UTC. Keys have the name of the stream's table, which is safe in a key.
+    """
+
+    root: str
+    run: str
+    day: str
+    database: str
+    table: str
+
+    def partition(self, reason: str) -> Partition:
+        """Return the partition for this reason."""
+        return Partition(reason, f"{self.database}.{self.table}", self.day)
+
+    def uri(self, reason: str, attempt: str) -> str:
+        """Return the URI of the object for the rejects of this reason that an attempt at a unit writes."""
+        partition = self.partition(reason)
+        return f"{self.root}/{reason}/{partition.stream}/dt={partition.dt}/{attempt}.jsonl.gz"
+
+
+@dataclass(frozen=True, slots=True)
+class RejectFile:
+    """An object: gzipped JSON lines, in the order of the records. Nobody sees it before its upload is published."""
+
+    partition: Partition
+    uri: str
+    pending_upload: PendingUpload
+
+    @property
+    def folder(self) -> str:
+        """The S3 URI of the partition's folder, with a slash at the end."""
+        return f"{self.uri.rpartition('/')[0]}/"
+
+
+@dataclass(frozen=True, slots=True)
+class RejectCounts:
+    """Counts of one stream, or of a part of it.
+
+    `records` were received: each was either written as a row or refused. `refused` of them are no rows. `affected` have
+    at least one reject, the refused ones included. `reasons` counts rejects by column (under its source name; None for
+    whole records) and reason, also the values that have no line of their own among the rejects.
+    """
+
+    records: int = 0
+    refused: int = 0
+    affected: int = 0
+    reasons: Mapping[tuple[str | None, str], int] = field(default_factory=dict)
+
+    @property
+    def values(self) -> int:
+        """How many values are rejected in records that were written."""
+        return sum(count for (column, _), count in self.reasons.items() if column is not None)
+
+    @classmethod
+    def total(cls, parts: Iterable[Self]) -> Self:
+        """Return the sum."""
+        reasons: Counter[tuple[str | None, str]] = Counter()
+        records = refused = affected = 0
+        for part in parts:
+            records += part.records
+            refused += part.refused
+            affected += part.affected
+            reasons.update(part.reasons)
+        return cls(records, refused, affected, dict(reasons))
+
+
+_NAMED_REASONS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class RejectLimit:
+    """How many records of a stream may have rejects: a share of those received and, optionally, a number."""
+
+    max_ratio: float = 1.0
+    max_count: int | None = None
+
+    def exceeded(self, counts: RejectCounts) -> str | None:
+        """Return which limit the counts exceed and why, with the reasons per column; None if they exceed none."""
+        if self.max_count is not None and counts.affected > self.max_count:
+            allowed = f"rejects.max_count {self.max_count} allows"
+        elif counts.records and counts.affected / counts.records > self.max_ratio:
+            allowed = f"rejects.max_ratio {self.max_ratio} allows"
+        else:
+            return None
+        affected = f"{counts.affected} of {counts.records} records have rejects"
+        return f"{affected}, which is more than {allowed}: {describe_reasons(counts)}"
+
+
+def describe_reasons(counts: RejectCounts) -> str:
+    """Return the most frequent reasons per column: `price DESTINATION_SERIALIZATION_ERROR 12 times; …`."""
+    ranked = sorted(counts.reasons.items(), key=lambda item: (-item[1], item[0][0] or "", item[0][1]))
+    named = [
+        f"{'whole records' if column is None else column} {reason} {count} time{'' if count == 1 else 's'}"
+        for (column, reason), count in ranked[:_NAMED_REASONS]
+    ]
+    more = len(ranked) - len(named)
+    return "; ".join([*named, *([f"and {more} more"] if more else [])])
+
 
 _logger = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from destination_datalake.records.decoded import (
     ValueChange,
 )
 from destination_datalake.records.values.rules import path_step
-from destination_datalake.rejects.location import RejectLocation
+from destination_datalake.rejects.ledger import RejectLocation
 from destination_datalake.schema.arrow import widest
 from destination_datalake.schema.columns import RecordFields
 from destination_datalake.schema.glue import glue_type

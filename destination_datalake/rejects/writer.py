@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from destination_datalake.aws.objects import GzipUpload, PendingUpload, Upload, delete_uncommitted
-from destination_datalake.rejects.counts import RejectCounts
+from destination_datalake.rejects.ledger import RejectCounts, RejectFile, RejectLocation
 from destination_datalake.rejects.line import RejectFormatter, RejectLine, RowKey
-from destination_datalake.rejects.location import RejectFile, RejectLocation
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Protocol, TypeVar
 
 from destination_datalake.errors import ConnectorError, Failure, FailureType
-from destination_datalake.files.tasks import NotEncoded
+from destination_datalake.files.plan import NotEncoded
 from destination_datalake.protocol.catalog import StreamId
 
 Task = TypeVar("Task")

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from destination_datalake.aws.access import AwsAccess, Environment
 from destination_datalake.aws.session import SessionKeys
-from destination_datalake.files.plan import RewriteTask, Rewritten
-from destination_datalake.files.tasks import EncodeTask, EncodeUnit, UnitResult
+from destination_datalake.files.plan import EncodeTask, EncodeUnit, RewriteTask, Rewritten, UnitResult
 from destination_datalake.spark.backend import (
     Backend,
     Consume,

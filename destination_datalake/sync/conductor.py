@@ -33,9 +33,7 @@ from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.maintenance.after_sync import maintain_after_sync
 from destination_datalake.protocol.catalog import Stream, StreamId, parse_catalog
 from destination_datalake.protocol.messages import InputUnreadable, MalformedLine, chunks
-from destination_datalake.rejects.ledger import RejectLedger
-from destination_datalake.rejects.limit import RejectLimit
-from destination_datalake.rejects.location import REJECTS_FOLDER
+from destination_datalake.rejects.ledger import REJECTS_FOLDER, RejectLedger, RejectLimit
 from destination_datalake.sync.in_flight import InFlight, Releasing
 from destination_datalake.sync.intake import Intake, RecordRuns, RefusedMessage, Statuses
 from destination_datalake.sync.landing import Encoding, Landing, StreamTables

@@ -12,18 +12,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from destination_datalake.errors import Failure
-from destination_datalake.files.plan import DataFile, RewriteTask, Rewritten
-from destination_datalake.files.tasks import (
+from destination_datalake.files.plan import (
+    DataFile,
     Encoded,
     EncodeTask,
     NotEncoded,
+    RewriteTask,
+    Rewritten,
     StagedBatch,
     UnitResult,
     split_into_tasks,
 )
 from destination_datalake.lake_formation.messages import naming_grants
 from destination_datalake.records.undeclared import undeclared_warning
-from destination_datalake.rejects.counts import RejectCounts
+from destination_datalake.rejects.ledger import RejectCounts
 from destination_datalake.sync.outcome import BatchCommitted, BatchFailed, BatchOutcome, BatchSkipped, failure_of
 from destination_datalake.sync.thread_pool import ThreadPool
 from destination_datalake.tables.table import Committed, Reencode, Table
@@ -33,8 +35,7 @@ if TYPE_CHECKING:
     from destination_datalake.buffer.batching import Batch
     from destination_datalake.buffer.staging import Staging
     from destination_datalake.protocol.catalog import StreamId
-    from destination_datalake.rejects.ledger import RejectLedger
-    from destination_datalake.rejects.location import RejectFile
+    from destination_datalake.rejects.ledger import RejectFile, RejectLedger
     from destination_datalake.spark.backend import JobsProgress, SparkFailed
     from destination_datalake.sync.report import ActiveStages
 

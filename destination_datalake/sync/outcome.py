@@ -12,7 +12,7 @@ from destination_datalake.aws.errors import explain
 from destination_datalake.buffer.batching import Batch
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.plan import RewriteFailed
-from destination_datalake.rejects.counts import RejectCounts
+from destination_datalake.rejects.ledger import RejectCounts
 from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict
 from destination_datalake.unforeseen import unforeseen
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from destination_datalake.errors import SyncRefused
 from destination_datalake.protocol.catalog import Stream, StreamId
-from destination_datalake.rejects.location import REJECTS_TABLE
+from destination_datalake.rejects.ledger import REJECTS_TABLE
 from destination_datalake.schema.names import AWS_DATALAKE, PRESERVE, SNAKE_CASE, SNAKE_CASE_NUMBERS, Naming, bounded
 from destination_datalake.tables.location import GENERATIONS_SUFFIX
 from destination_datalake.tables.table import TableName

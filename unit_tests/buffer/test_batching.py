@@ -22,7 +22,7 @@ from destination_datalake.buffer.batching import (
 from destination_datalake.buffer.buffer import Buffer
 from destination_datalake.buffer.disk import MiB
 from destination_datalake.config.tables import JsonlCodec, ParquetCodec
-from destination_datalake.files.tasks import even_file_bytes
+from destination_datalake.files.plan import even_file_bytes
 from destination_datalake.protocol.catalog import StreamId
 
 ORDERS, ITEMS = StreamId(None, "orders"), StreamId(None, "items")

@@ -26,12 +26,11 @@ from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.objects import publish_all
 from destination_datalake.files.encode import encode
-from destination_datalake.files.plan import FilePlan, RewriteTask, Rewritten
+from destination_datalake.files.plan import Encoded, EncodeTask, EncodeUnit, FilePlan, RewriteTask, Rewritten
 from destination_datalake.files.rewrite import published, rewrite
 from destination_datalake.files.segments import StagedObject, StagedSegment
-from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.rejects.location import RejectLocation
+from destination_datalake.rejects.ledger import RejectLocation
 from destination_datalake.schema.types import Field, Int32, Int64
 from unit_tests.cloud import BUCKET, another_client
 from unit_tests.examples import examples

@@ -16,7 +16,7 @@ from destination_datalake.files.jobs import Failed
 from destination_datalake.files.plan import Compacted, CompactTask, NotCompacted, SourceFile
 from destination_datalake.partitioning.spec import SortField, SortOrder
 from unit_tests.cloud import BUCKET, Cloud, cloud
-from unit_tests.files.reading.stored import dead, put_deletes, with_deletes
+from unit_tests.files.stored import dead, put_deletes, with_deletes
 
 FOLDER = f"s3://{BUCKET}/orders/data"
 
@@ -200,7 +200,7 @@ def test_a_missing_permission_is_named(lake: Cloud) -> None:
 
 def test_large_files_are_read_by_row_group(lake: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory holds one row group; of one that is too large, a piece of each column."""
-    import destination_datalake.files.reading.parquet as reading
+    import destination_datalake.files.reading as reading
 
     monkeypatch.setattr(reading, "_WHOLE_BYTES", 0)
     monkeypatch.setattr(reading, "_FOOTER_BYTES", 70_000)

@@ -17,17 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from destination_datalake.aws.objects import PART_BYTES
+from destination_datalake.files import open_file, parquet
 from destination_datalake.files.encode import encode
-from destination_datalake.files.formats import parquet
-from destination_datalake.files.formats.parquet import CHUNK_METADATA_BYTES
-from destination_datalake.files.plan import DataFile, FilePlan
+from destination_datalake.files.parquet import CHUNK_METADATA_BYTES
+from destination_datalake.files.plan import DataFile, Encoded, EncodeTask, EncodeUnit, FilePlan, NotEncoded, UnitResult
 from destination_datalake.files.segments import LocalFile, StagedObject, StagedSegment
-from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit, NotEncoded, UnitResult
-from destination_datalake.files.writing import open_file
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.records.decoder import BLOCK_BYTES
-from destination_datalake.rejects.counts import RejectCounts
-from destination_datalake.rejects.location import RejectLocation
+from destination_datalake.rejects.ledger import RejectCounts, RejectLocation
 from destination_datalake.schema.types import Decimal, Field, Float32, Int32, Int64, String
 from unit_tests.cloud import BUCKET, Cloud, on_disk
 

@@ -18,9 +18,9 @@ import pyarrow as pa
 from destination_datalake.files.encode import encode
 from destination_datalake.files.plan import FilePlan
 from destination_datalake.files.segments import LocalFile, StagedSegment
-from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit
+from destination_datalake.files.plan import Encoded, EncodeTask, EncodeUnit
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.rejects.location import RejectLocation
+from destination_datalake.rejects.ledger import RejectLocation
 from destination_datalake.schema.types import Field, Int64
 
 class Sink:

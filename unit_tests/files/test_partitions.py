@@ -18,16 +18,23 @@ from moto.core.botocore_stubber import MockRawResponse
 
 from destination_datalake.aws.objects import PART_BYTES, publish_all
 from destination_datalake.files.encode import encode
-from destination_datalake.files.plan import FileFormat, FilePlan
-from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit, NotEncoded, UnitResult
-from destination_datalake.files.writing.partitioned import WAITING_BYTES, PartitionedFileWriter
+from destination_datalake.files.plan import (
+    Encoded,
+    EncodeTask,
+    EncodeUnit,
+    FileFormat,
+    FilePlan,
+    NotEncoded,
+    UnitResult,
+)
+from destination_datalake.files.unit_files import WAITING_BYTES, PartitionedFileWriter
 from destination_datalake.partitioning.paths import PartitionFolders, PartitionKey
 from destination_datalake.partitioning.spec import SortField, SortOrder
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.rejects.location import RejectLocation
+from destination_datalake.rejects.ledger import RejectLocation
 from destination_datalake.schema.types import String
 from unit_tests.cloud import BUCKET, Cloud, on_disk
-from unit_tests.files.writing.shop import CITY, NUMBER, Order, block, plan, rows
+from unit_tests.files.shop import CITY, NUMBER, Order, block, plan, rows
 
 ORDERS = StreamId("shop", "orders")
 REJECTS = RejectLocation(f"s3://{BUCKET}/_errors", "run", "2026-11-21", "shop", "orders")

@@ -21,7 +21,7 @@ from destination_datalake.files.plan import RewriteTask, Rewritten
 from destination_datalake.files.rewrite import published, rewrite
 from destination_datalake.schema.types import ColumnType, Decimal, Field, Float64, Int64, List, Struct
 from unit_tests.cloud import BUCKET, Cloud, another_client, before
-from unit_tests.files.reading.stored import dead, put, put_deletes
+from unit_tests.files.stored import dead, put, put_deletes
 
 
 def file_of(table: pa.Table, **options: Any) -> bytes:

@@ -14,7 +14,7 @@ from destination_datalake.config.tables import TAKEN_FOLDERS
 from destination_datalake.iam_policy.policy import lake_formation_grants, statements
 from destination_datalake.iam_policy.rules import Scope
 from destination_datalake.lake_formation.state import Catalog, to_request
-from destination_datalake.rejects.location import RejectLocation
+from destination_datalake.rejects.ledger import RejectLocation
 from integration_tests.infra.template import RuleBroken, Template, TemplateError, accepts
 from unit_tests.infra.resolved import KEY_ARN, READER, Resolved, every_combination, without_catalog
 from unit_tests.infra.rules import RULES, Rule, not_retained

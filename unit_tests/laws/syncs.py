@@ -11,11 +11,10 @@ from pathlib import Path
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.config.options import Config
 from destination_datalake.files.encode import encode
-from destination_datalake.files.plan import DataFile, RewriteTask, Rewritten
+from destination_datalake.files.plan import DataFile, Encoded, RewriteTask, Rewritten, StagedBatch, split_into_tasks
 from destination_datalake.files.rewrite import published, rewrite
-from destination_datalake.files.tasks import Encoded, StagedBatch, split_into_tasks
 from destination_datalake.protocol.catalog import Stream
-from destination_datalake.rejects.location import RejectLocation
+from destination_datalake.rejects.ledger import RejectLocation
 from destination_datalake.tables.factory import TableFactory
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.table import Committed, Table, TableName

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from destination_datalake.config.options import Config
-from destination_datalake.files.formats.field_ids import with_field_ids
+from destination_datalake.files.parquet import with_field_ids
 from destination_datalake.files.plan import DataFile, RewriteTask, Rewritten
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.arrow import arrow_field

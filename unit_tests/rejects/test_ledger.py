@@ -7,14 +7,114 @@ from collections.abc import Sequence
 
 import pytest
 from botocore.exceptions import ClientError
+from hypothesis import given
+from hypothesis import strategies as st
 
-from destination_datalake.aws.objects import Upload
+from destination_datalake.aws.objects import PendingUpload, Upload
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.rejects.counts import RejectCounts
-from destination_datalake.rejects.ledger import RejectLedger
-from destination_datalake.rejects.limit import RejectLimit
-from destination_datalake.rejects.location import RejectFile, RejectLocation
+from destination_datalake.rejects.ledger import (
+    Partition,
+    RejectCounts,
+    RejectFile,
+    RejectLedger,
+    RejectLimit,
+    RejectLocation,
+    describe_reasons,
+)
 from unit_tests.cloud import BUCKET, Cloud
+
+SOMEWHERE = RejectLocation("s3://lake/raw/_errors", "0a1b2c", "2026-11-21", "shop", "order_lines")
+
+
+def test_a_uri_has_reason_stream_day_and_attempt() -> None:
+    assert SOMEWHERE.uri("DESTINATION_SERIALIZATION_ERROR", "run-000001-0000-0a1b2c3d") == (
+        "s3://lake/raw/_errors/DESTINATION_SERIALIZATION_ERROR/shop.order_lines/dt=2026-11-21/"
+        "run-000001-0000-0a1b2c3d.jsonl.gz"
+    )
+
+
+def test_a_partition_has_the_values_of_the_folders_in_the_uri() -> None:
+    assert SOMEWHERE.partition("R") == Partition("R", "shop.order_lines", "2026-11-21")
+
+
+def test_a_file_is_directly_in_the_folder_of_its_partition() -> None:
+    file = RejectFile(SOMEWHERE.partition("R"), SOMEWHERE.uri("R", "attempt"), PendingUpload("lake", "key", "id", ()))
+
+    assert file.folder == "s3://lake/raw/_errors/R/shop.order_lines/dt=2026-11-21/"
+
+
+_numbers = st.integers(0, 100)
+_reasons = st.dictionaries(st.tuples(st.none() | st.sampled_from("ab"), st.sampled_from("xy")), _numbers)
+_counts = st.builds(RejectCounts, _numbers, _numbers, _numbers, _reasons)
+
+
+@given(st.lists(_counts))
+def test_the_total_is_the_sum_of_its_parts(parts: list[RejectCounts]) -> None:
+    total = RejectCounts.total(parts)
+
+    assert total.records == sum(part.records for part in parts)
+    assert (total.refused, total.affected) == (sum(p.refused for p in parts), sum(p.affected for p in parts))
+    assert sum(total.reasons.values()) == sum(sum(part.reasons.values()) for part in parts)
+    assert total.values == sum(part.values for part in parts)
+
+
+@given(_counts, _counts, _counts)
+def test_the_order_of_additions_does_not_matter(a: RejectCounts, b: RejectCounts, c: RejectCounts) -> None:
+    total = RejectCounts.total([a, b, c])
+
+    assert total == RejectCounts.total([RejectCounts.total([c, a]), b])
+    assert total == RejectCounts.total([total, RejectCounts()])
+
+
+def test_whole_records_are_not_counted_as_values() -> None:
+    assert RejectCounts(reasons={(None, "UNREADABLE"): 5, ("price", "WRONG"): 2}).values == 2
+
+
+COUNTS = RejectCounts(100, 1, 10, {("price", "WRONG"): 8, ("born", "WRONG"): 8, (None, "UNREADABLE"): 1})
+
+
+@pytest.mark.parametrize(
+    ("limit", "exceeded"),
+    [
+        (RejectLimit(), False),
+        (RejectLimit(max_ratio=0.1), False),
+        (RejectLimit(max_ratio=0.099), True),
+        (RejectLimit(max_ratio=0.0), True),
+        (RejectLimit(max_count=10), False),
+        (RejectLimit(max_count=9), True),
+        (RejectLimit(max_count=0), True),
+        (RejectLimit(max_ratio=0.5, max_count=9), True),
+    ],
+)
+def test_a_limit_is_exceeded_by_more_affected_records_than_it_allows(limit: RejectLimit, exceeded: bool) -> None:
+    assert (limit.exceeded(COUNTS) is not None) is exceeded
+
+
+def test_the_message_names_the_limit_and_counts_reasons_per_column() -> None:
+    assert RejectLimit(max_count=9).exceeded(COUNTS) == (
+        "10 of 100 records have rejects, which is more than rejects.max_count 9 allows: "
+        "born WRONG 8 times; price WRONG 8 times; whole records UNREADABLE 1 time"
+    )
+
+
+def test_only_the_most_frequent_reasons_are_named() -> None:
+    text = describe_reasons(RejectCounts(reasons={(f"c{number:02}", "WRONG"): 100 - number for number in range(15)}))
+
+    assert text.startswith("c00 WRONG 100 times; c01 WRONG 99 times; ")
+    assert text.endswith("c09 WRONG 91 times; and 5 more")
+
+
+@given(st.integers(0, 999))
+def test_the_ratio_is_compared_exactly(thousandths: int) -> None:
+    limit = RejectLimit(max_ratio=thousandths / 1000)
+
+    assert limit.exceeded(RejectCounts(1000, affected=thousandths)) is None
+    assert limit.exceeded(RejectCounts(1000, affected=thousandths + 1)) is not None
+
+
+def test_a_stream_without_records_exceeds_no_limit() -> None:
+    assert RejectLimit(max_ratio=0.0, max_count=0).exceeded(RejectCounts()) is None
+
 
 ORDERS, ITEMS = StreamId(None, "orders"), StreamId("shop", "items")
 ROOT, RUN, DAY = f"s3://{BUCKET}/_errors", "run", "2026-11-21"

@@ -14,9 +14,8 @@ from destination_datalake.aws.objects import publish_all
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.records.decoded import ChangedRow, Decoded, RejectedLine, ValueChange
 from destination_datalake.rejects import writer
-from destination_datalake.rejects.counts import RejectCounts
+from destination_datalake.rejects.ledger import RejectCounts, RejectFile, RejectLocation
 from destination_datalake.rejects.line import RejectFormatter
-from destination_datalake.rejects.location import RejectFile, RejectLocation
 from destination_datalake.rejects.writer import RejectsNotWritten, RejectWriter
 from destination_datalake.schema.types import Field, Int64
 from unit_tests.cloud import BUCKET, Cloud

@@ -24,12 +24,19 @@ from destination_datalake.files.dedup.remove import remove
 from destination_datalake.files.dedup.tasks import RemoveTask, Versions, WinnersTask
 from destination_datalake.files.dedup.winners import winners
 from destination_datalake.files.encode import encode
-from destination_datalake.files.plan import CompactTask, FilePlan, RewriteTask, SourceFile
+from destination_datalake.files.plan import (
+    CompactTask,
+    EncodeTask,
+    EncodeUnit,
+    FilePlan,
+    NotEncoded,
+    RewriteTask,
+    SourceFile,
+)
 from destination_datalake.files.rewrite import rewrite
 from destination_datalake.files.segments import LocalFile, StagedObject, StagedSegment
-from destination_datalake.files.tasks import EncodeTask, EncodeUnit, NotEncoded
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.rejects.location import RejectLocation
+from destination_datalake.rejects.ledger import RejectLocation
 from destination_datalake.schema.types import Field, Int64
 from destination_datalake.spark.connect.values import decode, result_type
 from destination_datalake.spark.connect.values import encode as encoded

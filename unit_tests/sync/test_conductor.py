@@ -17,8 +17,8 @@ import pytest
 
 from destination_datalake.buffer.disk import MiB
 from destination_datalake.buffer.staging import Segment
+from destination_datalake.files.plan import EncodeTask, UnitResult
 from destination_datalake.files.segments import LocalFile, StagedObject
-from destination_datalake.files.tasks import EncodeTask, UnitResult
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.protocol.stdout import Stdout
 from destination_datalake.spark.engine import Engine

@@ -22,7 +22,7 @@ from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.protocol.messages import Records
 from destination_datalake.protocol.states import State
 from destination_datalake.protocol.stdout import Stdout
-from destination_datalake.rejects.counts import RejectCounts
+from destination_datalake.rejects.ledger import RejectCounts
 from destination_datalake.sync.in_flight import InFlight, Releasing
 from destination_datalake.sync.intake import RecordRuns
 from destination_datalake.sync.outcome import BatchCommitted, BatchFailed, BatchSkipped, SyncOutcome

@@ -26,7 +26,7 @@ from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.dedup.keys import key_hashes, mask, one_array
 from destination_datalake.files.dedup.tasks import IndexPart, KeyBounds
 from destination_datalake.files.dedup.versions import is_as_late
-from destination_datalake.files.writing.spill import spark_directory
+from destination_datalake.files.sorting import spark_directory
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess

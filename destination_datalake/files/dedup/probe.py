@@ -17,7 +17,7 @@ from pyroaring import BitMap
 from destination_datalake.files.dedup.index import Index, open_index
 from destination_datalake.files.dedup.keys import canonical_keys, key_hashes, part_numbers
 from destination_datalake.files.dedup.tasks import IndexPart, KeyBounds, RowSet, Versions, add_rows, row_sets
-from destination_datalake.files.reading.parquet import OpenedFile, RowGroup, with_following
+from destination_datalake.files.reading import OpenedFile, RowGroup, with_following
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -19,13 +19,11 @@ import pyarrow as pa
 from destination_datalake.aws.objects import Upload, undone_on_failure
 from destination_datalake.files.dedup.probe import Probed, probe
 from destination_datalake.files.dedup.tasks import Removed, RemoveTask
-from destination_datalake.files.formats.parquet import ParquetFileWriter
-from destination_datalake.files.formats.position_deletes import write_position_deletes
 from destination_datalake.files.jobs import Failed, Problem, attempt
+from destination_datalake.files.parquet import ParquetFileWriter, write_position_deletes
 from destination_datalake.files.plan import WrittenFile
-from destination_datalake.files.reading.parquet import OpenedFile, StoredFile, with_following
-from destination_datalake.files.reading.position_deletes import deleted_rows
-from destination_datalake.files.reading.projection import Unsuitable
+from destination_datalake.files.projection import Unsuitable
+from destination_datalake.files.reading import OpenedFile, StoredFile, deleted_rows, with_following
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -17,9 +17,8 @@ from pyroaring import BitMap
 
 from destination_datalake.files.dedup.keys import canonical_keys, key_hashes, mask, one_array
 from destination_datalake.files.dedup.tasks import UNKNOWN, KeyBounds, RowSet, Versions, WinnersTask, add_rows, row_sets
-from destination_datalake.files.reading.parquet import StoredFile, opened, read_rows
-from destination_datalake.files.reading.position_deletes import deleted_rows
-from destination_datalake.files.reading.projection import Unsuitable
+from destination_datalake.files.projection import Unsuitable
+from destination_datalake.files.reading import StoredFile, deleted_rows, opened, read_rows
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

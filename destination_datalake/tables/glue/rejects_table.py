@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from destination_datalake.rejects.location import REJECTS_TABLE, Partition, RejectFile
+from destination_datalake.rejects.ledger import REJECTS_TABLE, Partition, RejectFile
 from destination_datalake.tables.glue.glue_table import STORAGE_FORMATS
 from destination_datalake.tables.table import TableConflict, TableName
 

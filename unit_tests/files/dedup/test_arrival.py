@@ -17,24 +17,25 @@ from hypothesis import strategies as st
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.buffer.batching import Batch
 from destination_datalake.buffer.staging import LocalStaging, Segment
+from destination_datalake.files.block_tables import OrderedIds
 from destination_datalake.files.encode import encode
-from destination_datalake.files.plan import Arrival, Deduplication, FilePlan
-from destination_datalake.files.segments import LocalFile, StagedSegment
-from destination_datalake.files.tasks import (
+from destination_datalake.files.plan import (
     MIN_TASK_BYTES,
+    Arrival,
+    Deduplication,
     Encoded,
     EncodeTask,
     EncodeUnit,
+    FilePlan,
     StagedBatch,
     UnitResult,
     split_into_tasks,
 )
-from destination_datalake.files.writing.metadata import OrderedIds
+from destination_datalake.files.segments import LocalFile, StagedSegment
 from destination_datalake.partitioning.spec import SortField, SortOrder
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.records.decoder import FEW_LINES, BlockDecoder
-from destination_datalake.rejects.limit import RejectLimit
-from destination_datalake.rejects.location import RejectLocation
+from destination_datalake.rejects.ledger import RejectLimit, RejectLocation
 from destination_datalake.schema.types import Field, Int64
 from destination_datalake.sync.landing import Encoding, Landing, StreamTables
 from destination_datalake.sync.report import ActiveStages

@@ -15,11 +15,10 @@ from pyiceberg.table import Table as PyIcebergTable
 from destination_datalake.aws.objects import publish_all
 from destination_datalake.config.options import Config
 from destination_datalake.files.encode import encode
-from destination_datalake.files.plan import FilePlan, RewriteTask, Rewritten
+from destination_datalake.files.plan import Encoded, EncodeTask, EncodeUnit, FilePlan, RewriteTask, Rewritten
 from destination_datalake.files.rewrite import published, rewrite
-from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit
 from destination_datalake.protocol.catalog import Stream, StreamId
-from destination_datalake.rejects.location import RejectLocation
+from destination_datalake.rejects.ledger import RejectLocation
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.names import SNAKE_CASE
 from destination_datalake.schema.types import Field

@@ -22,8 +22,8 @@ from destination_datalake.records.decoded import SERIALIZATION_ERROR, Decoded, V
 from destination_datalake.records.decoder import BlockDecoder
 from destination_datalake.records.values.registry import RULES, coerce_value, rules_for
 from destination_datalake.records.values.rules import Floats, ReadStrategy, ScalarRules, Value, nulled
+from destination_datalake.rejects.ledger import RejectLocation
 from destination_datalake.rejects.line import RejectFormatter, RowKey
-from destination_datalake.rejects.location import RejectLocation
 from destination_datalake.schema.arrow import ARROW
 from destination_datalake.schema.evolution import evolve
 from destination_datalake.schema.glue import GLUE, glue_type

@@ -20,12 +20,19 @@ from destination_datalake.files.dedup.tasks import UNKNOWN, IndexPart, KeyBounds
 from destination_datalake.files.dedup.winners import consume_versions, winners
 from destination_datalake.files.encode import encode as encode_files
 from destination_datalake.files.jobs import Failed
-from destination_datalake.files.plan import Compacted, DataFile, LeftFile, NotCompacted, Rewritten, WrittenFile
+from destination_datalake.files.plan import (
+    Compacted,
+    DataFile,
+    Encoded,
+    LeftFile,
+    NotCompacted,
+    NotEncoded,
+    Rewritten,
+    WrittenFile,
+)
 from destination_datalake.files.rewrite import rewrite
-from destination_datalake.files.tasks import Encoded, NotEncoded
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.rejects.counts import RejectCounts
-from destination_datalake.rejects.location import Partition, RejectFile
+from destination_datalake.rejects.ledger import Partition, RejectCounts, RejectFile
 from destination_datalake.schema import types
 from destination_datalake.spark.connect.values import InvalidResults, decode, encode, result_type
 from unit_tests.examples import examples

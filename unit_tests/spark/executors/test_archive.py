@@ -139,9 +139,9 @@ from destination_datalake.aws.access import AwsAccess
 from destination_datalake.files.encode import encode
 from destination_datalake.files.plan import FilePlan
 from destination_datalake.files.segments import LocalFile, StagedSegment
-from destination_datalake.files.tasks import EncodeTask, EncodeUnit
+from destination_datalake.files.plan import EncodeTask, EncodeUnit
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.rejects.location import RejectLocation
+from destination_datalake.rejects.ledger import RejectLocation
 from destination_datalake.schema.types import Date, Field, Int64, String
 
 segment = Path(sys.argv[3])

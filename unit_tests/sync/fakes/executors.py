@@ -7,11 +7,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from destination_datalake.errors import Failure
-from destination_datalake.files.plan import DataFile, RewriteTask, Rewritten
+from destination_datalake.files.plan import (
+    DataFile,
+    Encoded,
+    EncodeTask,
+    EncodeUnit,
+    NotEncoded,
+    RewriteTask,
+    Rewritten,
+    UnitResult,
+)
 from destination_datalake.files.segments import LocalFile, StagedObject, StagedSegment
-from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit, NotEncoded, UnitResult
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.rejects.counts import RejectCounts
+from destination_datalake.rejects.ledger import RejectCounts
 from destination_datalake.spark.backend import JobsProgress, SparkFailed
 
 _ID = re.compile(rb'"id":(\d+)')

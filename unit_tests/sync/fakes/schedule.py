@@ -9,9 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from random import Random
 
-from destination_datalake.files.plan import DataFile
+from destination_datalake.files.plan import DataFile, Encoded, EncodeTask, EncodeUnit, NotEncoded, UnitResult
 from destination_datalake.files.segments import SegmentGone
-from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit, NotEncoded, UnitResult
 from destination_datalake.spark.backend import SparkFailed
 from destination_datalake.sync.landing import MAX_ENCODINGS
 from destination_datalake.tables.table import (

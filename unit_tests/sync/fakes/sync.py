@@ -19,9 +19,7 @@ from destination_datalake.buffer.disk import MiB
 from destination_datalake.buffer.staging import LocalStaging, Staging
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.protocol.stdout import Stdout
-from destination_datalake.rejects.ledger import RejectLedger
-from destination_datalake.rejects.limit import RejectLimit
-from destination_datalake.rejects.location import RejectFile
+from destination_datalake.rejects.ledger import RejectFile, RejectLedger, RejectLimit
 from destination_datalake.sync.conductor import Conductor
 from destination_datalake.sync.landing import Encoding, Landing, StreamTables
 from destination_datalake.tables.table import TableName

@@ -10,7 +10,7 @@ from pathlib import Path
 from destination_datalake.buffer.batching import Batch
 from destination_datalake.buffer.staging import LocalStaging, Segment, Staging
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.rejects.limit import RejectLimit
+from destination_datalake.rejects.ledger import RejectLimit
 from destination_datalake.sync.landing import Encoding, Landing, StreamTables
 from destination_datalake.sync.outcome import BatchOutcome
 from destination_datalake.sync.report import ActiveStages

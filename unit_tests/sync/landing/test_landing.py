@@ -13,10 +13,9 @@ from botocore.exceptions import ClientError
 from destination_datalake.aws.objects import PendingUpload
 from destination_datalake.buffer.batching import Batch
 from destination_datalake.buffer.staging import LocalStaging, Segment
+from destination_datalake.files.plan import Encoded, EncodeTask, UnitResult
 from destination_datalake.files.segments import StagedSegment
-from destination_datalake.files.tasks import Encoded, EncodeTask, UnitResult
-from destination_datalake.rejects.limit import RejectLimit
-from destination_datalake.rejects.location import Partition, RejectFile
+from destination_datalake.rejects.ledger import Partition, RejectFile, RejectLimit
 from destination_datalake.sync.landing import MAX_ENCODINGS, MAX_TASKS
 from destination_datalake.sync.outcome import BatchCommitted, BatchFailed, BatchOutcome, BatchSkipped
 from destination_datalake.tables.table import Committed, Reencode, TableBusy, TableConflict

@@ -14,13 +14,12 @@ import pytest
 from destination_datalake.aws.access import AccessKeys, AwsAccess
 from destination_datalake.config.options import Config
 from destination_datalake.files.encode import encode
-from destination_datalake.files.plan import DataFile, RewriteTask, Rewritten
+from destination_datalake.files.plan import DataFile, Encoded, EncodeTask, EncodeUnit, RewriteTask, Rewritten
 from destination_datalake.files.rewrite import published, rewrite
-from destination_datalake.files.tasks import Encoded, EncodeTask, EncodeUnit
 from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.protocol.catalog import Stream, StreamId
-from destination_datalake.rejects.location import RejectLocation
+from destination_datalake.rejects.ledger import RejectLocation
 from destination_datalake.tables.factory import TableFactory
 from destination_datalake.tables.fencing import TOKEN_PROPERTY
 from destination_datalake.tables.glue.database import Databases

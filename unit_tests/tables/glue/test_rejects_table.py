@@ -11,8 +11,8 @@ from destination_datalake.aws.objects import PendingUpload
 from destination_datalake.config.governance import LakeFormationOptions
 from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.policy import Policy
+from destination_datalake.rejects.ledger import REJECTS_TABLE, Partition, RejectFile, RejectLocation
 from destination_datalake.rejects.line import RejectLine
-from destination_datalake.rejects.location import REJECTS_TABLE, Partition, RejectFile, RejectLocation
 from destination_datalake.tables.glue.database import Databases
 from destination_datalake.tables.glue.rejects_table import COLUMNS, RejectsTable
 from destination_datalake.tables.table import TableConflict

@@ -27,7 +27,7 @@ from pyiceberg.utils.datetime import date_to_days, datetime_to_micros
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.config.options import Config
-from destination_datalake.files.formats.field_ids import with_field_ids
+from destination_datalake.files.parquet import with_field_ids
 from destination_datalake.files.plan import DataFile, FilePlan, RewriteTask, Rewritten
 from destination_datalake.partitioning.spec import PartitionField, PartitionValue, Void
 from destination_datalake.protocol.catalog import Stream, StreamId

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-import destination_datalake.files.reading.parquet as reading
+import destination_datalake.files.reading as reading
 from destination_datalake.aws.objects import delete_uncommitted
 from destination_datalake.files.dedup.remove import remove
 from destination_datalake.files.dedup.tasks import IndexPart, Removed, RemoveTask, RowSet, Versions, WinnersTask
@@ -26,7 +26,7 @@ from destination_datalake.files.jobs import done
 from destination_datalake.files.plan import SourceFile
 from unit_tests.cloud import BUCKET, Cloud, cloud
 from unit_tests.examples import examples
-from unit_tests.files.reading.stored import FOLDER, dead, field, put, put_deletes, with_deletes
+from unit_tests.files.stored import FOLDER, dead, field, put, put_deletes, with_deletes
 from unit_tests.tables.jobs import InProcess
 
 VERSIONS = Versions((1,), 2, 3, 4, 5)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-import destination_datalake.files.reading.parquet as reading
+import destination_datalake.files.reading as reading
 from destination_datalake.aws.objects import delete_uncommitted
 from destination_datalake.files.dedup.remove import remove
 from destination_datalake.files.dedup.tasks import Deletes, Removed, RemoveTask, RowSet, Versions
@@ -21,7 +21,7 @@ from destination_datalake.files.jobs import Failed, done
 from destination_datalake.files.plan import SourceFile, WrittenFile
 from unit_tests.cloud import BUCKET, Cloud, cloud
 from unit_tests.examples import examples
-from unit_tests.files.reading.stored import DELETES, FOLDER, dead, field, put, put_deletes, with_deletes
+from unit_tests.files.stored import DELETES, FOLDER, dead, field, put, put_deletes, with_deletes
 
 SCHEMA = pa.schema([field(1, "id", pa.int64()), field(2, "name", pa.string()), field(3, "at", pa.int64())])
 VERSIONS = Versions((1,), None, 3, 3)

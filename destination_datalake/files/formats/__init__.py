@@ -1,1 +1,0 @@
-"""Formats of data files: what the bytes of one file are."""

@@ -1,0 +1,193 @@
+"""JSON lines: DuckDB turns Arrow data into text, in C++; rows too large for its memory limit are written in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from destination_datalake.aws.objects import GzipUpload, Upload
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+
+MEMORY_LIMIT_MB = 256
+"""DuckDB's memory limit. A value of 22 MB needs more, and so do 2,000 rows of 1,000 columns."""
+
+MAX_ROWS = 1 << 20
+"""The most rows that DuckDB is given at once: more than any block of records has."""
+
+_MOST_DIGITS = 38
+
+_ENCODER = msgspec.json.Encoder(decimal_format="number")
+
+
+class JsonLinesFiles:
+    """Opens files of JSON lines of one schema, which share a DuckDB; `codec` is GZIP or UNCOMPRESSED."""
+
+    def __init__(self, codec: str, schema: pa.Schema) -> None:
+        self._codec = codec
+        self._encoder = JsonLinesEncoder(schema)
+
+    def open(self, upload: Upload) -> JsonLinesFileWriter:
+        """Open a file. Several can be open at a time."""
+        return JsonLinesFileWriter(self._encoder, GzipUpload(upload) if self._codec == "GZIP" else upload)
+
+    def close(self) -> None:
+        """Release DuckDB's memory."""
+        self._encoder.close()
+
+
+class JsonLinesFileWriter:
+    """Writes a file of JSON lines."""
+
+    metadata_bytes = 0
+
+    def __init__(self, encoder: JsonLinesEncoder, output: GzipUpload | Upload) -> None:
+        self._encoder = encoder
+        self._output = output
+
+    def write(self, table: pa.Table) -> None:
+        """Append rows."""
+        for text in self._encoder.encode(table):
+            self._output.write(text)
+
+    def write_row_group(self, table: pa.Table, size: int) -> None:  # noqa: ARG002
+        """Append rows: they are encoded at once in any case."""
+        self.write(table)
+
+    def close(self) -> bytes:
+        """Write the rest; return no footer, as the format has none."""
+        if isinstance(self._output, GzipUpload):
+            self._output.finish()
+        return b""
+
+
+class JsonLinesEncoder:
+    """Encodes rows of one schema as JSON lines. Timestamps are UTC without a zone, as Hive's JSON SerDes read them."""
+
+    def __init__(self, schema: pa.Schema, memory_limit_mb: int = MEMORY_LIMIT_MB) -> None:
+        import duckdb
+
+        self._out_of_memory = duckdb.OutOfMemoryException
+        self._row_by_row_bytes = memory_limit_mb * 1_000_000 // 8
+        limits: dict[str, str | bool | int | float | list[str]] = {
+            "threads": "1",
+            "memory_limit": f"{memory_limit_mb}MB",
+        }
+        self._duckdb: DuckDBPyConnection = duckdb.connect(config=limits)
+        # SQL refers to columns by position: names are case-insensitive there, and may be those of tables or functions.
+        self._aliases = [f"c{position}" for position in range(len(schema))]
+        members = (f"{_literal(name)}, {alias}" for name, alias in zip(schema.names, self._aliases, strict=True))
+        self._query = f"SELECT json_object({', '.join(members)})::VARCHAR || chr(10) FROM records"
+        self._schema = _with_types(schema, _for_duckdb)
+        self._is_for_duckdb = not any(map(_holds_widest_fraction, schema.types))
+        self._max_rows = MAX_ROWS
+
+    def encode(self, table: pa.Table) -> Iterator[memoryview | bytes]:
+        """Yield the rows as lines, each ended by a newline, in pieces of any number of lines."""
+        # Rows differ in size: the next ones may need less memory than those that halved the number.
+        self._max_rows = min(2 * self._max_rows, MAX_ROWS)
+        zoneless = table.cast(self._schema)
+        start = 0
+        while start < table.num_rows:
+            piece = zoneless.slice(start, self._max_rows)
+            start += piece.num_rows
+            if not self._is_for_duckdb or (piece.num_rows == 1 and piece.nbytes > self._row_by_row_bytes):
+                yield _encode_row_by_row(piece)  # DuckDB would fail, after it has used all its memory.
+                continue
+            try:
+                texts = self._encode_vectorised(piece)
+            except self._out_of_memory:
+                if piece.num_rows > 1:
+                    start -= piece.num_rows
+                    self._max_rows = piece.num_rows // 2
+                    continue
+                yield _encode_row_by_row(piece)
+            else:
+                yield from texts
+
+    def close(self) -> None:
+        """Release DuckDB's memory."""
+        self._duckdb.close()
+
+    def _encode_vectorised(self, zoneless: pa.Table) -> list[memoryview]:
+        self._duckdb.register("records", _from_the_start(zoneless).rename_columns(self._aliases))
+        try:
+            lines = self._duckdb.sql(self._query).to_arrow_table().column(0)
+        finally:
+            self._duckdb.unregister("records")
+        # A string array's data buffer has one string after the other, without separators: the lines as they are.
+        return [
+            memoryview(chunk.buffers()[2])[: pc.sum(pc.binary_length(chunk)).as_py()]
+            for chunk in lines.chunks
+            if len(chunk)
+        ]
+
+
+def _from_the_start(table: pa.Table) -> pa.Table:
+    """Return the rows with the objects and lists of a slice copied: DuckDB 2.0 refuses structs in structs that begin
+    behind the start of their memory."""
+    columns: list[Any] = table.columns
+    for position, column in enumerate(columns):
+        if pa.types.is_nested(column.type) and any(_begins_later(chunk) for chunk in column.chunks):
+            # One array alone would be returned as it is.
+            copied: list[Any] = [pa.concat_arrays([chunk, chunk.slice(0, 0)]) for chunk in column.chunks]
+            table = table.set_column(position, table.schema.field(position), pa.chunked_array(copied))
+    return table
+
+
+def _begins_later(array: pa.Array[Any]) -> bool:
+    if array.offset:
+        return True
+    if isinstance(array, pa.StructArray):
+        return any(_begins_later(array.field(i)) for i in range(array.type.num_fields))
+    return isinstance(array, pa.ListArray) and _begins_later(array.values)
+
+
+def _encode_row_by_row(zoneless: pa.Table) -> bytes:
+    """Encode in Python. Temporal values are cast to text first: Python's types do not hold all that Arrow's do."""
+    return _ENCODER.encode_lines(zoneless.cast(_with_types(zoneless.schema, _as_text)).to_pylist())
+
+
+def _literal(text: str) -> str:
+    """Return the text as a string literal of DuckDB's SQL."""
+    return f"""'{text.replace("'", "''")}'"""
+
+
+def _with_types(schema: pa.Schema, change: Callable[[pa.DataType], pa.DataType]) -> pa.Schema:
+    """Return the schema with every type changed that has no others inside, nested ones too."""
+    return pa.schema([field.with_type(_changed(field.type, change)) for field in schema])
+
+
+def _changed(type_: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    if pa.types.is_struct(type_):
+        fields = (type_.field(i) for i in range(type_.num_fields))
+        return pa.struct([field.with_type(_changed(field.type, change)) for field in fields])
+    if pa.types.is_list(type_):
+        return pa.list_(type_.value_field.with_type(_changed(type_.value_type, change)))
+    return change(type_)
+
+
+def _for_duckdb(type_: pa.DataType) -> pa.DataType:
+    """Return the type that DuckDB writes as JSON: a decimal without digits before the point would be `.5`."""
+    if isinstance(type_, pa.TimestampType):
+        return pa.timestamp(type_.unit)
+    if isinstance(type_, pa.Decimal128Type) and type_.precision == type_.scale < _MOST_DIGITS:
+        return pa.decimal128(type_.precision + 1, type_.scale)
+    return type_
+
+
+def _holds_widest_fraction(type_: pa.DataType) -> bool:
+    """Whether a decimal in it has no digits before the point, and cannot have one more."""
+    if pa.types.is_nested(type_):
+        return any(_holds_widest_fraction(type_.field(i).type) for i in range(type_.num_fields))
+    return isinstance(type_, pa.Decimal128Type) and type_.scale == _MOST_DIGITS
+
+
+def _as_text(type_: pa.DataType) -> pa.DataType:
+    return pa.string() if pa.types.is_temporal(type_) else type_

@@ -1,0 +1,238 @@
+"""Parquet files as they are written: row groups, dictionaries, statistics, field ids, and files of position deletes.
+
+Readers find a data file's columns by Iceberg's field ids, which are in its schema (Iceberg spec: Column Projection).
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Collection, Mapping
+from typing import IO, TYPE_CHECKING, Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from destination_datalake.aws.objects import Upload
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from destination_datalake.aws.objects import Upload
+
+
+_FIELD_ID = "PARQUET:field_id"  # The key of Arrow's Parquet writer, which stores the id in the file's schema.
+
+
+def with_field_ids(schema: pa.Schema, ids: Mapping[str, int]) -> pa.Schema:
+    """Return the schema with the id of every field, nested ones too, from `ids` by dotted path ("items.element.price").
+
+    The paths are unambiguous because names have no dots (see `schema.names`). Raises KeyError for a field without id.
+    """
+    return pa.schema([_numbered(field, field.name, ids) for field in schema])
+
+
+def _numbered(field: pa.Field[Any], path: str, ids: Mapping[str, int]) -> pa.Field[Any]:
+    type_ = field.type
+    if pa.types.is_struct(type_):
+        children = [type_.field(i) for i in range(type_.num_fields)]
+        type_ = pa.struct([_numbered(child, f"{path}.{child.name}", ids) for child in children])
+    elif pa.types.is_list(type_):
+        type_ = pa.list_(_numbered(type_.value_field.with_name("element"), f"{path}.element", ids))
+    return field.with_type(type_).with_metadata({_FIELD_ID: str(ids[path])})
+
+
+def promote_floats(schema: pa.Schema, ids: Collection[int]) -> pa.Schema:
+    """Return the schema with floats of these field ids, at any depth, as doubles; all else as it was, ids too."""
+    return pa.schema([_promoted(field, ids) for field in schema])
+
+
+def _promoted(field: pa.Field[Any], ids: Collection[int]) -> pa.Field[Any]:
+    type_ = field.type
+    if pa.types.is_float32(type_) and int((field.metadata or {}).get(_FIELD_ID.encode(), -1)) in ids:
+        return field.with_type(pa.float64())
+    if pa.types.is_struct(type_):
+        children = [type_.field(i) for i in range(type_.num_fields)]
+        return field.with_type(pa.struct([_promoted(child, ids) for child in children]))
+    if pa.types.is_list(type_):
+        return field.with_type(pa.list_(_promoted(type_.value_field, ids)))
+    return field
+
+
+ROW_GROUP_BYTES = 64 * 1024 * 1024
+"""Arrow bytes buffered before a row group is written: large enough to be read well, small enough for memory."""
+
+_SAMPLE_ROWS = 4096
+_DICTIONARY_BELOW = 0.5
+"""A column is dictionary-encoded if the share of distinct values in its sample is below this."""
+
+_LARGE_BYTES = 16 * 1024 * 1024
+"""A sample above this is not copied to count distinct values."""
+
+CHUNK_METADATA_BYTES = 1024
+"""What Arrow keeps in memory of a column in a row group, with its statistics, until the file ends."""
+
+_HUGE_VALUE_BYTES = 1024 * 1024
+"""Columns of values above this, on average, get no statistics: Arrow copies such values several times for them."""
+
+
+class ParquetFiles:
+    """Opens Parquet files of one schema.
+
+    Each chooses by its own first rows which columns to dictionary-encode, or all by those of `sample`: that takes as
+    long as encoding a small file.
+    """
+
+    def __init__(self, codec: str, schema: pa.Schema, sample: pa.Table | None = None) -> None:
+        self._codec = codec
+        self._schema = schema
+        self._repetitive = None if sample is None else _repetitive_columns(sample)
+
+    def open(self, upload: Upload) -> ParquetFileWriter:
+        """Open a file. Several can be open at a time."""
+        return ParquetFileWriter(self._codec, self._schema, upload, self._repetitive)
+
+    def close(self) -> None:
+        """Do nothing: there is nothing that files share but memory."""
+
+
+class ParquetFileWriter:
+    """Writes a Parquet file whose row groups hold about ROW_GROUP_BYTES of Arrow data."""
+
+    def __init__(self, codec: str, schema: pa.Schema, upload: Upload, repetitive: list[str] | None = None) -> None:
+        """`repetitive` are the paths of columns to dictionary-encode, None to choose them by the first row group."""
+        self._compression = "none" if codec == "UNCOMPRESSED" else codec.lower()
+        self._schema = schema
+        self._upload = upload
+        self._repetitive = repetitive
+        self._writer: pq.ParquetWriter | None = None
+        self._buffered: list[pa.Table] = []
+        self._buffered_bytes = 0
+        self.metadata_bytes = 0
+
+    def write(self, table: pa.Table) -> None:
+        """Append rows."""
+        self._buffered.append(table)
+        self._buffered_bytes += table.nbytes
+        if self._buffered_bytes >= ROW_GROUP_BYTES:
+            self._write_buffered()
+
+    def write_row_group(self, table: pa.Table, size: int) -> None:
+        """Append rows as a row group of their own; `size` is the table's bytes. Not to be mixed with `write`."""
+        assert not self._buffered
+        self._write(table, size)
+
+    def close(self) -> bytes:
+        """Write the rest; return the file's footer."""
+        if self._buffered or self._writer is None:
+            self._write_buffered()
+        assert self._writer is not None
+        self._writer.close()
+        return footer_of(self._writer)
+
+    def _write_buffered(self) -> None:
+        table = pa.concat_tables(self._buffered) if self._buffered else self._schema.empty_table()
+        size = self._buffered_bytes
+        self._buffered.clear()
+        self._buffered_bytes = 0
+        self._write(table, size)
+
+    def _write(self, table: pa.Table, size: int) -> None:
+        if self._writer is None:
+            repetitive = _repetitive_columns(table) if self._repetitive is None else self._repetitive
+            self._writer = pq.ParquetWriter(
+                cast("IO[Any]", self._upload),
+                self._schema,
+                compression=self._compression,  # type: ignore[arg-type]
+                compression_level=1 if self._compression == "zstd" else None,
+                write_statistics=size <= _HUGE_VALUE_BYTES or _bounded_columns(table),
+                use_dictionary=repetitive,  # type: ignore[arg-type]  # The stubs know no list.
+                store_schema=False,
+            )
+        if table.num_rows:
+            self._writer.write_table(table, row_group_size=table.num_rows)
+            self.metadata_bytes += CHUNK_METADATA_BYTES * sum(len(_paths(field)) for field in self._schema)
+
+
+def footer_of(closed: pq.ParquetWriter) -> bytes:
+    """Return the footer of the file that a writer has written, as a Parquet file without rows."""
+    footer = io.BytesIO()
+    closed.writer.metadata.write_metadata_file(footer)
+    return footer.getvalue()
+
+
+def _repetitive_columns(table: pa.Table) -> list[str]:
+    """Return the paths of columns to dictionary-encode: nested ones, and those with few distinct values in a sample."""
+    sample = table.slice(0, _SAMPLE_ROWS)
+    repetitive = []
+    for name in table.column_names:
+        column = sample.column(name)
+        if pa.types.is_nested(column.type):
+            repetitive += _paths(table.schema.field(name))
+        elif column.nbytes > _LARGE_BYTES:
+            continue  # Counting distinct values would copy it, and so would a dictionary.
+        elif sample.num_rows == 0 or pc.count_distinct(column).as_py() < sample.num_rows * _DICTIONARY_BELOW:
+            repetitive.append(name)
+    return repetitive
+
+
+def _bounded_columns(table: pa.Table) -> bool | list[str]:
+    """Return the paths of columns that get statistics, all but those of huge values; True for all columns."""
+    huge = {name for name in table.column_names if table.column(name).nbytes > _HUGE_VALUE_BYTES * table.num_rows}
+    if not huge:
+        return True
+    return [path for field in table.schema if field.name not in huge for path in _paths(field)]
+
+
+def _paths(field: pa.Field[Any]) -> list[str]:
+    """Return the paths of a column's leaves; its own name if it is a leaf."""
+    nested = pa.types.is_nested(field.type)
+    return [f"{field.name}.{path}" for path in _leaves(field.type)] if nested else [field.name]
+
+
+def _leaves(type_: pa.DataType) -> list[str]:
+    """Return the paths of a nested type's leaves, in Parquet's notation."""
+    children = (
+        [("list.element", type_.value_type)]
+        if pa.types.is_list(type_)
+        else [(type_.field(i).name, type_.field(i).type) for i in range(type_.num_fields)]
+    )
+    paths = []
+    for name, child in children:
+        paths += [f"{name}.{rest}" for rest in _leaves(child)] if pa.types.is_nested(child) else [name]
+    return paths
+
+
+PATH_ID = 2147483546
+POSITION_ID = 2147483545
+
+_PATHS = pa.dictionary(pa.int32(), pa.string())  # Strings in the file, but not one for each row in memory.
+_DELETES_SCHEMA = pa.schema(
+    [
+        pa.field("file_path", _PATHS, nullable=False, metadata={"PARQUET:field_id": str(PATH_ID)}),
+        pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(POSITION_ID)}),
+    ]
+)
+_DELETES_GROUP_ROWS = 1024 * 1024
+
+
+def write_position_deletes(path: str, positions: NDArray[np.int64], upload: Upload) -> bytes:
+    """Write the positions, which ascend, of dead rows of the data file at `path`; return the footer.
+
+    `path` is exactly that of the table's metadata.
+    """
+    writer = pq.ParquetWriter(
+        cast("IO[Any]", upload),
+        _DELETES_SCHEMA,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=["file_path"],  # type: ignore[arg-type]  # The stubs know no list.
+        store_schema=False,
+    )
+    for start in range(0, len(positions), _DELETES_GROUP_ROWS):
+        part = pa.array(positions[start : start + _DELETES_GROUP_ROWS])
+        paths = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(part), np.int32), pa.int32()), pa.array([path]))
+        writer.write_table(pa.Table.from_arrays([paths, part], schema=_DELETES_SCHEMA))
+    writer.close()
+    return footer_of(writer)

@@ -1,0 +1,301 @@
+"""Rows in order: sorted in memory, and merged from the local disk if they are more than memory holds.
+
+The order is Iceberg's (spec: sorting; NaN is above all numbers). Rows wait on disk as Arrow IPC, one file for all rows
+that leave memory at a time, and are mapped into memory to be read. The files have no names, so the system removes them
+when the process ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import tempfile
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from destination_datalake.errors import ConnectorError, Failure
+from destination_datalake.files.block_tables import Rows
+from destination_datalake.partitioning.grouping import source_values
+from destination_datalake.partitioning.spec import PartitionValue, SortField, SortOrder
+from destination_datalake.partitioning.transforms import transformed
+from destination_datalake.unforeseen import exhaustion
+
+_BUFFER_BYTES = 1024 * 1024
+
+
+class SpillFailed(ConnectorError):
+    """The disk cannot be written, for a reason that may pass."""
+
+
+class _Batch(NamedTuple):
+    run: int
+    number: int
+    bytes: int
+
+
+class _Partition(NamedTuple):
+    values: tuple[PartitionValue, ...]
+    batches: list[_Batch]
+
+
+class Spill:
+    """Rows on disk, by partition, in the order in which they were added.
+
+    Values of partitions are told apart by their `repr`: 0.0 and -0.0 are equal, and NaN is not.
+    """
+
+    def __init__(self, directory: Path | None = None) -> None:
+        """Write nothing yet. Without a directory, Spark's own is taken, or that for temporary files."""
+        self._directory = directory or spark_directory() or Path(tempfile.gettempdir())
+        self._partitions: dict[str, _Partition] = {}
+        self._runs: list[pa.RecordBatchFileReader] = []
+        self._file: Any = None  # Its type is private to `tempfile`.
+        self._writer: pa.RecordBatchFileWriter | None = None
+        self._written = 0
+
+    def bytes_of(self, values: tuple[PartitionValue, ...]) -> int:
+        """Return how many bytes of a partition's rows are on disk, as in memory."""
+        found = self._partitions.get(repr(values))
+        return sum(batch.bytes for batch in found.batches) if found is not None else 0
+
+    def add(self, values: tuple[PartitionValue, ...], rows: Rows) -> None:
+        """Append rows of a partition, at least one. All rows until `end_run` have one schema. Raises SpillFailed."""
+        with self._disk_errors():
+            if self._file is None or self._writer is None:
+                self._file = tempfile.TemporaryFile(dir=self._directory, buffering=_BUFFER_BYTES)  # noqa: SIM115
+                self._writer = pa.ipc.new_file(self._file, rows.table.schema)
+                self._written = 0
+            batches = self._partitions.setdefault(repr(values), _Partition(values, [])).batches
+            for batch in rows.table.to_batches():
+                self._writer.write_batch(batch)
+                size = rows.bytes * batch.num_rows // rows.table.num_rows
+                batches.append(_Batch(len(self._runs), self._written, size))
+                self._written += 1
+
+    def end_run(self) -> None:
+        """Make what was added readable. Raises SpillFailed."""
+        if self._file is None or self._writer is None:
+            return
+        with self._disk_errors():
+            self._writer.close()
+            self._file.flush()
+            mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+            self._file.close()
+        self._runs.append(pa.ipc.open_file(pa.py_buffer(mapped)))
+        self._file = self._writer = None
+
+    def take(self, values: tuple[PartitionValue, ...]) -> list[Rows]:
+        """Return the rows of a partition, mapped into memory, and forget them. Those since `end_run` are not there."""
+        found = self._partitions.pop(repr(values), None)
+        return self._read(found.batches) if found is not None else []
+
+    def take_all(self) -> Iterator[tuple[tuple[PartitionValue, ...], list[Rows]]]:
+        """Yield each partition with its rows, and forget it."""
+        while self._partitions:
+            values, batches = self._partitions.pop(next(iter(self._partitions)))
+            yield values, self._read(batches)
+
+    def close(self) -> None:
+        """Forget all rows, and free the disk. Idempotent."""
+        self._partitions.clear()
+        self._runs.clear()
+        if self._file is not None:
+            with suppress(OSError):  # What a full disk did not take is not wanted any more.
+                self._file.close()
+        self._file = self._writer = None
+
+    def _read(self, batches: Sequence[_Batch]) -> list[Rows]:
+        return [
+            Rows(pa.Table.from_batches([self._runs[batch.run].get_batch(batch.number)]), batch.bytes)
+            for batch in batches
+        ]
+
+    @contextmanager
+    def _disk_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            where = f"The disk on which rows wait for files of their partitions ({self._directory})"
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                message = (
+                    f"{where} is full. Set TMPDIR (for executors of a cluster, spark.local.dir) to a folder on a "
+                    "larger disk, or lower batch_size_mb."
+                )
+            elif (exhausted := exhaustion(error)) is not None:
+                message = f"Rows cannot wait for files of their partitions. {exhausted}"
+            else:
+                reason = os.strerror(error.errno or errno.EIO)
+                message = f"{where} failed: {reason}. Set TMPDIR to a folder that can be written."
+            raise SpillFailed(Failure(message, str(error), "transient_error")) from error
+
+
+def spark_directory() -> Path | None:
+    """Return one of the folders that Spark gives its Python workers (`spark.local.dir`), or None elsewhere."""
+    folders = [folder for folder in os.environ.get("SPARK_LOCAL_DIRS", "").split(",") if folder]
+    return Path(folders[os.getpid() % len(folders)]) if folders else None
+
+
+RUN_BYTES = 48 * 1024 * 1024
+"""Arrow bytes of the rows that are sorted at a time; sorting takes as much again."""
+
+_MERGED_BYTES = 32 * 1024 * 1024
+"""Arrow bytes of the rows of all runs that are in memory when they are merged."""
+
+
+def in_order(table: pa.Table, order: SortOrder) -> pa.Table:
+    """Return the rows in order; rows with equal keys stay as they were to each other.
+
+    Texts are compared by code point. A source that the table does not have is null in all rows. The table itself is
+    returned if it is in order already.
+    """
+    positions = sorted_positions(table, order)
+    if (positions[1:] > positions[:-1]).all():
+        return table
+    return table.take(positions)
+
+
+def sorted_positions(table: pa.Table, order: SortOrder) -> npt.NDArray[np.uint64]:
+    """Return the positions of the rows in order; those with equal keys are in the order of the table."""
+    keys: dict[str, pa.Array[Any]] = {}
+    directions: list[tuple[str, str]] = []
+    for number, field in enumerate(order.fields):
+        for name, key, direction in _keys(table, field):
+            keys[f"{number}{name}"] = key
+            directions.append((f"{number}{name}", direction))
+    if not directions:
+        return np.arange(table.num_rows, dtype=np.uint64)
+    indices: Any = pc.sort_indices(pa.table(keys), sort_keys=directions)  # type: ignore[arg-type]
+    positions: npt.NDArray[np.uint64] = indices.to_numpy()
+    return positions
+
+
+def _keys(table: pa.Table, field: SortField) -> list[tuple[str, Any, str]]:
+    """Return names, values and directions of the keys that Arrow sorts by for one field of the order.
+
+    Arrow has one placement of nulls for all keys, and puts NaN beside the nulls: what is null or NaN is a key itself.
+    """
+    values: Any = transformed(source_values(table, field.source), field.transform)
+    direction = "ascending" if field.ascending else "descending"
+    keys = []
+    if values.null_count:
+        keys.append(("null", values.is_null(), "descending" if field.nulls_first else "ascending"))
+    if values.null_count == len(values):
+        return []
+    if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
+        keys.append(("nan", pc.is_nan(values), direction))
+    return [*keys, ("value", values, direction)]
+
+
+class MergeSort:
+    """External merge sort: takes rows of one schema in any order, and gives them back in order.
+
+    Sorted runs wait on disk; up to RUN_BYTES need none.
+    """
+
+    def __init__(self, order: SortOrder, run_bytes: int = RUN_BYTES, merged_bytes: int = _MERGED_BYTES) -> None:
+        self._order = order
+        self._run_bytes = run_bytes
+        self._merged_bytes = merged_bytes
+        self._waiting: list[pa.Table] = []
+        self._waiting_bytes = 0
+        self._spill = Spill()
+        self._runs: list[Rows] = []
+        """Each run's rows, mapped into memory, and their bytes."""
+
+    def add(self, table: pa.Table) -> None:
+        """Add rows, one at least. Raises SpillFailed."""
+        self._waiting.append(table)
+        self._waiting_bytes += table.nbytes
+        if self._waiting_bytes >= self._run_bytes:
+            self._end_run()
+
+    def rows(self) -> Iterator[pa.Table]:
+        """Yield all rows in order. Nothing may be added any more. Raises SpillFailed."""
+        if self._runs and self._waiting:
+            self._end_run()
+        if self._runs:
+            yield from self._merged()
+        elif self._waiting:
+            yield self._take_waiting()
+
+    def close(self) -> None:
+        """Free the disk. Idempotent."""
+        self._spill.close()
+        self._runs.clear()
+
+    def _take_waiting(self) -> pa.Table:
+        table = in_order(pa.concat_tables(self._waiting), self._order)
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        return table
+
+    def _end_run(self) -> None:
+        size, key = self._waiting_bytes, (len(self._runs),)
+        self._spill.add(key, Rows(self._take_waiting(), size))
+        self._spill.end_run()
+        self._runs.append(Rows(pa.concat_tables(rows.table for rows in self._spill.take(key)), size))
+
+    def _merged(self) -> Iterator[pa.Table]:
+        runs = [_Run(run, self._merged_bytes // len(self._runs)) for run in self._runs]
+        while runs:
+            yield self._next(runs)
+            runs = [run for run in runs if run.fill()]
+
+    def _next(self, runs: list[_Run]) -> pa.Table:
+        """Return the next rows in order and take them off their runs: whatever comes later is not before them.
+
+        That holds for all rows up to the first of the last rows, one of each run of which more is to come.
+        """
+        concerned = self._concerned(runs)
+        table = pa.concat_tables(run.buffer for run in concerned)
+        ends = np.cumsum([run.buffer.num_rows for run in concerned])
+        positions = sorted_positions(table, self._order)
+        bounds = [end - 1 for end, run in zip(ends, concerned, strict=True) if run.has_more]
+        count = int(np.flatnonzero(np.isin(positions, bounds))[0]) + 1 if bounds else table.num_rows
+        taken = np.bincount(np.searchsorted(ends, positions[:count], side="right"), minlength=len(concerned))
+        for run, rows in zip(concerned, taken, strict=True):
+            run.buffer = run.buffer.slice(int(rows))
+        if len(concerned) == 1:
+            return table.slice(0, count)
+        return table.take(positions[:count])
+
+    def _concerned(self, runs: list[_Run]) -> list[_Run]:
+        """Return the runs of which rows are among the next ones: with data that came in order it is one at a time."""
+        if not any(run.has_more for run in runs):
+            return runs
+        # The first rows of all runs, then the last ones of those of which more is to come.
+        last = [run.buffer.slice(run.buffer.num_rows - 1) for run in runs if run.has_more]
+        edges = pa.concat_tables([*(run.buffer.slice(0, 1) for run in runs), *last])
+        edges = edges.select(sorted({field.source[0] for field in self._order.fields} & set(edges.column_names)))
+        positions = sorted_positions(edges, self._order).tolist()
+        before = set(positions[: next(index for index, row in enumerate(positions) if row >= len(runs))])
+        return [run for number, run in enumerate(runs) if number in before]
+
+
+class _Run:
+    """A run that is being merged: rows in its buffer, and others after them."""
+
+    def __init__(self, rows: Rows, buffer_bytes: int) -> None:
+        count = max(1, rows.table.num_rows * buffer_bytes // max(rows.bytes, 1))
+        starts = range(0, rows.table.num_rows, count)
+        self._blocks = deque(rows.table.slice(start, count) for start in starts)
+        self.buffer = self._blocks.popleft()
+
+    @property
+    def has_more(self) -> bool:
+        return bool(self._blocks)
+
+    def fill(self) -> bool:
+        """Refill an empty buffer; return whether there are rows in it."""
+        if not self.buffer.num_rows and self._blocks:
+            self.buffer = self._blocks.popleft()
+        return self.buffer.num_rows > 0

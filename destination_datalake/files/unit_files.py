@@ -1,0 +1,294 @@
+"""The files of a unit: one after the other or, of rows that are partitioned or sorted, by partition.
+
+The files of a unit with partitions or an order of rows.
+
+Rows wait in memory until the unit ends, and are then grouped all at once: a table is taken apart once, not for each
+block. A unit that has more rows than memory groups them several times. Of each partition the rows are then written as
+a row group if there are enough of them, and few enough open files; the others wait on disk for the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from destination_datalake.aws.objects import delete_uncommitted
+from destination_datalake.files.block_tables import BlockTables, FileSchema, Rows, WaitingRows
+from destination_datalake.files.open_file import FileOpener, OpenFile, Uploads, extension, opener
+from destination_datalake.files.plan import FIRST, Arrival, DataFile, FilePlan
+from destination_datalake.files.sorting import Spill, in_order
+from destination_datalake.partitioning.grouping import by_partition
+from destination_datalake.partitioning.spec import PartitionValue
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+    from destination_datalake.records.decoded import Decoded
+
+
+class RollingFileWriter:
+    """Writes the files of one unit: a new one when the last has its target size, or when a column is widened."""
+
+    def __init__(self, name: str, plan: FilePlan, s3: S3Client, arrival: Arrival = FIRST) -> None:
+        self._name = name
+        self._plan = plan
+        self._s3 = s3
+        self._tables = BlockTables(plan, arrival)
+        self._opener: FileOpener | None = None
+        self._open: OpenFile | None = None
+        self._finished: list[DataFile] = []
+
+    def write(self, decoded: Decoded) -> pa.Array[Any]:
+        """Append records; return the ids of their rows (`_airbyte_raw_id`)."""
+        ids, table = self._tables.table(decoded)
+        if self._open is not None and self._open.schema is not self._tables.schema:
+            self._finish()
+        if not decoded.rows:
+            return ids
+        if self._open is None:
+            self._open = self._new_file()
+        self._open.write(table)
+        if self._open.is_complete(self._plan.target_bytes):
+            self._finish()
+        return ids
+
+    def close(self) -> list[DataFile]:
+        """Finish the open file and return all files of the unit."""
+        self._finish()
+        return self._finished
+
+    def abort(self) -> None:
+        """Withdraw all files of the unit."""
+        with ExitStack() as steps:
+            if self._open is not None:
+                steps.callback(self._open.abort)
+            steps.callback(delete_uncommitted, self._finished, self._s3)
+
+    def _new_file(self) -> OpenFile:
+        plan, schema = self._plan, self._tables.schema
+        uri = f"{plan.folder}/{self._name}-{len(self._finished):04d}{extension(plan.format, plan.codec)}"
+        self._opener = opener(plan.format, plan.codec, schema.arrow)
+        return OpenFile(uri, schema, self._opener, self._s3, deferred=plan.deferred)
+
+    def _finish(self) -> None:
+        if self._open is None or self._opener is None:
+            return
+        self._open.end()
+        self._opener.close()
+        self._finished.append(self._open.upload())
+        self._open = None
+
+
+ROW_GROUP_BYTES = 64 * 1024 * 1024
+"""Arrow bytes of a row group."""
+
+SORTED_ROW_GROUP_BYTES = 16 * 1024 * 1024
+"""Arrow bytes of a row group of a sorted file: readers skip the groups whose bounds exclude what they look for."""
+
+
+class PartitionFiles:
+    """Writes rows to the open file of their partition; opens one if there is none."""
+
+    def __init__(self, name: str, plan: FilePlan, s3: S3Client, run_bytes: int) -> None:
+        """`run_bytes` is how much of a partition is sorted together at most."""
+        self._name = name
+        self._plan = plan
+        self._s3 = s3
+        self._run_bytes = run_bytes
+        self._row_group_bytes = ROW_GROUP_BYTES if plan.sort_order is None else SORTED_ROW_GROUP_BYTES
+        self._schema: FileSchema | None = None
+        self._opener: FileOpener | None = None
+        self._open: dict[str, OpenFile] = {}
+        self._opened = 0
+        self._uploads = Uploads(s3)
+
+    def __len__(self) -> int:
+        """Return how many files are open."""
+        return len(self._open)
+
+    def __contains__(self, values: tuple[PartitionValue, ...]) -> bool:
+        """Return whether a file is open for the partition."""
+        return repr(values) in self._open
+
+    def use_schema(self, schema: FileSchema, sample: pa.Table) -> None:
+        """Write rows of this schema from now on. Open files of narrower ones end."""
+        if schema is self._schema:
+            return
+        for key in [*self._open]:
+            self._finish(key)
+        if self._opener is not None:
+            self._opener.close()
+        self._schema = schema
+        self._opener = opener(self._plan.format, self._plan.codec, schema.arrow, sample)
+
+    def write(self, values: tuple[PartitionValue, ...], tables: Sequence[Rows]) -> None:
+        """Encode rows of a partition; each table is in the plan's order, if it has one."""
+        key = repr(values)
+        for run in self._runs(tables):
+            begins_run = True
+            for piece in _pieces(run, self._row_group_bytes):
+                if key not in self._open:
+                    self._open[key] = self._new_file(values)
+                file = self._open[key]
+                file.write_row_group(piece, begins_run=begins_run)
+                begins_run = False
+                if file.is_complete(self._plan.target_bytes):
+                    self._finish(key)
+
+    def finish(self, values: tuple[PartitionValue, ...]) -> None:
+        """End the partition's open file."""
+        if (key := repr(values)) in self._open:
+            self._finish(key)
+
+    def close(self) -> list[DataFile]:
+        """End all files and return them when they are uploaded."""
+        for key in [*self._open]:
+            self._finish(key)
+        if self._opener is not None:
+            self._opener.close()
+        return self._uploads.finish()
+
+    def abort(self) -> None:
+        """Withdraw all files."""
+        with ExitStack() as steps:
+            for file in self._open.values():
+                steps.callback(file.abort)
+            steps.callback(self._uploads.abort)
+
+    def _runs(self, tables: Sequence[Rows]) -> Iterator[Sequence[Rows]]:
+        """Yield the rows in runs, each in the plan's order; without an order they are one."""
+        order = self._plan.sort_order
+        if order is None or len(tables) == 1:
+            yield [self._cast(table) for table in tables]
+            return
+        for piece in _pieces(map(self._cast, tables), self._run_bytes):
+            yield [Rows(in_order(piece.table.combine_chunks(), order), piece.bytes)]
+
+    def _cast(self, rows: Rows) -> Rows:
+        assert self._schema is not None
+        table, size = rows
+        return rows if table.schema.equals(self._schema.arrow) else Rows(table.cast(self._schema.arrow), size)
+
+    def _new_file(self, values: tuple[PartitionValue, ...]) -> OpenFile:
+        assert self._schema is not None
+        assert self._opener is not None
+        plan = self._plan
+        folder = plan.folder
+        if plan.partitioning is not None and (below := plan.partitioning.path.folder(values)):
+            folder = f"{folder}/{below}"
+        uri = f"{folder}/{self._name}-{self._opened:04d}{extension(plan.format, plan.codec)}"
+        self._opened += 1
+        return OpenFile(
+            uri,
+            self._schema,
+            self._opener,
+            self._s3,
+            deferred=plan.deferred,
+            partition=values,
+            spec_id=plan.partitioning.spec_id if plan.partitioning is not None else 0,
+            is_sorted=plan.sort_order is not None,
+        )
+
+    def _finish(self, key: str) -> None:
+        self._open[key].end()
+        self._uploads.add(self._open.pop(key))
+
+
+def _pieces(tables: Iterable[Rows], size: int) -> Iterator[Rows]:
+    """Yield the same rows in tables of about `size` bytes, without a copy."""
+    gathered: list[pa.Table] = []
+    gathered_bytes = 0
+    for table, table_bytes in tables:
+        rows = max(1, table.num_rows * size // max(table_bytes, 1))
+        for start in range(0, table.num_rows, rows):
+            piece = table.slice(start, rows)
+            gathered.append(piece)
+            gathered_bytes += table_bytes * piece.num_rows // table.num_rows
+            if gathered_bytes >= size:
+                yield Rows(pa.concat_tables(gathered), gathered_bytes)
+                gathered, gathered_bytes = [], 0
+    if gathered:
+        yield Rows(pa.concat_tables(gathered), gathered_bytes)
+
+
+WAITING_BYTES = 128 * 1024 * 1024
+"""The most Arrow bytes that wait in memory, or those of one block. Grouping takes as much again for a moment."""
+
+MAX_OPEN_FILES = 4
+"""How many files stay open while rows wait: each may buffer two parts of an upload."""
+
+
+class PartitionedFileWriter:
+    """Writes the files of one unit, each with rows of one partition, in the plan's order."""
+
+    def __init__(
+        self,
+        name: str,
+        plan: FilePlan,
+        s3: S3Client,
+        waiting_bytes: int = WAITING_BYTES,
+        arrival: Arrival = FIRST,
+    ) -> None:
+        """Write nothing yet. `waiting_bytes` is the memory for rows that wait."""
+        self._plan = plan
+        self._fields = plan.partitioning.fields if plan.partitioning is not None else ()
+        self._waiting_bytes = waiting_bytes
+        self._most_open = min(MAX_OPEN_FILES, plan.partitioning.max_open if plan.partitioning is not None else 1)
+        self._tables = BlockTables(plan, arrival)
+        self._waiting = WaitingRows(self._tables.schema)
+        self._files = PartitionFiles(name, plan, s3, run_bytes=waiting_bytes)
+        self._spill = Spill()
+
+    def write(self, decoded: Decoded) -> pa.Array[Any]:
+        """Append records; return the ids of their rows (`_airbyte_raw_id`)."""
+        ids, table = self._tables.table(decoded)
+        if not decoded.rows:
+            return ids
+        if self._waiting.bytes and self._waiting.bytes + table.nbytes > self._waiting_bytes:
+            self._make_room()
+        self._waiting.add(table, self._tables.schema)
+        return ids
+
+    def close(self) -> list[DataFile]:
+        """Write all rows that wait, and return all files of the unit."""
+        for values, rows in self._groups():
+            self._files.write(values, [*self._spill.take(values), rows])
+            self._files.finish(values)
+        for values, tables in self._spill.take_all():
+            self._files.write(values, tables)
+            self._files.finish(values)
+        self._spill.close()
+        return self._files.close()
+
+    def abort(self) -> None:
+        """Withdraw all files of the unit, and forget the rows that wait."""
+        with ExitStack() as steps:
+            steps.callback(self._files.abort)
+            self._spill.close()
+
+    def _make_room(self) -> None:
+        """Write the rows that wait, to files or to disk."""
+        for values, rows in self._groups():
+            enough = self._spill.bytes_of(values) + rows.bytes >= self._waiting_bytes // 4
+            if enough and (values in self._files or len(self._files) < self._most_open):
+                self._files.write(values, [*self._spill.take(values), rows])
+            else:
+                self._spill.add(values, rows)
+        self._spill.end_run()
+
+    def _groups(self) -> Iterator[tuple[tuple[PartitionValue, ...], Rows]]:
+        """Yield each partition with its rows that wait; none wait then."""
+        if not self._waiting.bytes:
+            return
+        schema = self._waiting.schema
+        table = self._waiting.take()
+        self._files.use_schema(schema, table)
+        if self._plan.sort_order is not None:
+            table = in_order(table, self._plan.sort_order)
+        groups = by_partition(table, self._fields)
+        del table  # It is released as soon as its rows are taken.
+        for values, rows in groups:
+            yield values, Rows(rows, rows.nbytes)

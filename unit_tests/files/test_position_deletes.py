@@ -1,0 +1,143 @@
+"""Files of position deletes, as Spark, Trino and others write them: which rows of a data file are dead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from destination_datalake.files.plan import SourceFile
+from destination_datalake.files.projection import Unsuitable
+from destination_datalake.files.reading import deleted_rows
+from unit_tests.cloud import BUCKET, Cloud, cloud
+from unit_tests.files.stored import FOLDER, dead, field, put_deletes, with_deletes
+
+FILE = SourceFile(f"{FOLDER}/a.parquet", 100, 6)
+OTHER = SourceFile(f"{FOLDER}/b.parquet", 100, 6)
+
+
+@pytest.fixture
+def lake() -> Iterator[Cloud]:
+    with cloud() as lent:
+        yield lent
+
+
+def plain(**columns: pa.DataType) -> pa.Schema:
+    return pa.schema([pa.field(name, type_) for name, type_ in columns.items()])
+
+
+def positions(lake: Cloud, file: SourceFile) -> list[int] | None:
+    mask = deleted_rows(file, lake.access.client("s3"))
+    assert mask is None or len(mask) == file.rows
+    return None if mask is None else [int(position) for position in mask.nonzero()[0]]
+
+
+def test_a_file_without_position_deletes_has_no_dead_rows(lake: Cloud) -> None:
+    assert positions(lake, FILE) is None
+
+
+def test_rows_of_the_file_are_dead_and_those_of_others_are_not(lake: Cloud) -> None:
+    both = put_deletes(lake, "deletes", [*dead(FILE, [0, 4]), *dead(OTHER, [1, 2])])
+    only_other = put_deletes(lake, "of other", dead(OTHER, [3]))
+
+    assert positions(lake, with_deletes(FILE, both, only_other)) == [0, 4]
+    assert positions(lake, with_deletes(OTHER, both, only_other)) == [1, 2, 3]
+    assert positions(lake, with_deletes(FILE, only_other)) is None
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        pytest.param(plain(file_path=pa.string(), pos=pa.int64()), id="no field ids"),
+        pytest.param(
+            pa.schema([field(2147483546, "f", pa.string()), field(2147483545, "p", pa.int64())]), id="other names"
+        ),
+        pytest.param(plain(file_path=pa.large_string(), pos=pa.int32()), id="other types"),
+        pytest.param(plain(file_path=pa.binary(), pos=pa.uint64()), id="bytes"),
+        pytest.param(plain(file_path=pa.dictionary(pa.int32(), pa.string()), pos=pa.int64()), id="a dictionary"),
+    ],
+)
+def test_columns_are_found_however_their_writer_declared_them(lake: Cloud, schema: pa.Schema) -> None:
+    deletes = put_deletes(lake, "deletes", [*dead(FILE, [5]), *dead(OTHER, [0])], schema)
+
+    assert positions(lake, with_deletes(FILE, deletes)) == [5]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"row_group_size": 2}, {"use_dictionary": False}, {"write_statistics": False}, {"store_schema": False}],
+    ids=str,
+)
+def test_rows_are_found_in_any_layout_and_order(lake: Cloud, options: dict[str, Any]) -> None:
+    rows = [*dead(OTHER, [5]), *dead(FILE, [5, 0, 5]), *dead(OTHER, [3]), *dead(FILE, [2])]
+    deletes = put_deletes(lake, "deletes", rows, **options)
+
+    assert positions(lake, with_deletes(FILE, deletes)) == [0, 2, 5]
+
+
+def test_paths_compare_exactly(lake: Cloud) -> None:
+    """The table's metadata and its delete files name a file by the same string."""
+    names = ["s3a://lake/a b%20/é.parquet", "s3://lake/a b%20/é.parquet", "s3a://lake//a b%20/é.parquet"]
+    files = [replace(FILE, uri=name) for name in names]
+    rows = [row for number, file in enumerate(files) for row in dead(file, [number])]
+    deletes = put_deletes(lake, "deletes", sorted(rows, key=lambda row: row[0]), row_group_size=1)
+
+    assert [positions(lake, with_deletes(file, deletes)) for file in files] == [[0], [1], [2]]
+
+
+def test_positions_that_the_file_does_not_have_delete_nothing(lake: Cloud) -> None:
+    assert positions(lake, with_deletes(FILE, put_deletes(lake, "deletes", dead(FILE, [-1, 6, 2**40, 3])))) == [3]
+
+
+def test_row_groups_of_other_files_are_not_read(lake: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    import destination_datalake.files.reading as reading
+
+    monkeypatch.setattr(reading, "_WHOLE_BYTES", 0)
+    monkeypatch.setattr(reading, "_FOOTER_BYTES", 64 * 1024)
+    files = [replace(FILE, uri=f"{FOLDER}/{number}", rows=40_000) for number in range(5)]
+    rows = [row for file in files for row in dead(file, range(0, 40_000, 2))]
+    deletes = put_deletes(lake, "deletes", rows, row_group_size=20_000, compression="none")
+    ranges: list[str] = []
+
+    def notice(params: Any, **_: Any) -> None:
+        ranges.append(params["headers"]["Range"])
+
+    events = lake.access.client("s3").meta.events
+    events.register("before-call.s3.GetObject", notice)
+    found = positions(lake, with_deletes(files[2], deletes))
+    events.unregister("before-call.s3.GetObject", notice)
+
+    assert found == list(range(0, 40_000, 2))
+    assert len(ranges) == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"Obj\x01 of Avro", "has position deletes that cannot be read as Parquet"),
+        (b"", "has position deletes that cannot be read as Parquet"),
+        (None, "has position deletes without the column file_path"),
+    ],
+)
+def test_a_file_that_cannot_be_read_makes_the_data_file_unsuitable(
+    lake: Cloud, body: bytes | None, reason: str
+) -> None:
+    schema = plain(path=pa.string(), pos=pa.int64())
+    deletes = put_deletes(lake, "deletes", dead(FILE, [0]), schema)
+    if body is not None:
+        lake.access.client("s3").put_object(Bucket=BUCKET, Key="orders/data/deletes", Body=body)
+        deletes = replace(deletes, size=len(body))
+
+    with pytest.raises(Unsuitable, match=reason):
+        deleted_rows(with_deletes(FILE, deletes), lake.access.client("s3"))
+
+
+@pytest.mark.parametrize("count", [1, 30])
+def test_many_files_of_deletes_may_apply(lake: Cloud, count: int) -> None:
+    file = replace(FILE, rows=count)
+    deletes: Sequence[SourceFile] = [put_deletes(lake, str(number), dead(file, [number])) for number in range(count)]
+
+    assert positions(lake, with_deletes(file, *deletes)) == list(range(count))
