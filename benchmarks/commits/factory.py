@@ -11,9 +11,9 @@ from destination_datalake.aws.access import AwsAccess
 from destination_datalake.config.options import Config
 from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.policy import Policy
+from destination_datalake.tables.context import Jobs
 from destination_datalake.tables.factory import TableFactory
 from destination_datalake.tables.glue.database import Databases
-from destination_datalake.tables.table import Jobs
 
 
 def table_factory(access: AwsAccess, url: str, options: Mapping[str, object]) -> TableFactory:

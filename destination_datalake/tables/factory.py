@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING
 
 from destination_datalake.files.plan import FilePlan
 from destination_datalake.tables.aws_datalake import refuse_second_table
+from destination_datalake.tables.context import TableContext
 from destination_datalake.tables.layout import TableLayout
 from destination_datalake.tables.location import TableLocation
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.reconcile import ColumnLimits
-from destination_datalake.tables.table import TableContext
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.config.options import Config
     from destination_datalake.protocol.catalog import Stream
+    from destination_datalake.tables.context import Jobs
     from destination_datalake.tables.glue.database import Databases
-    from destination_datalake.tables.table import Jobs, Table, TableName
+    from destination_datalake.tables.table import Table, TableName
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
 from destination_datalake.files.plan import DataFile, FilePlan, RewriteTask, Rewritten
 from destination_datalake.protocol.catalog import StreamId
-
-if TYPE_CHECKING:
-    from destination_datalake.aws.access import AwsAccess
-    from destination_datalake.tables.glue.database import Databases
-
-_Task = TypeVar("_Task")
-_Result = TypeVar("_Result")
 
 LOWEST_GENERATION_PROPERTY = "airbyte.lowest-generation-id"
 """A table property: the lowest generation of the table's rows. Tables filled by other writers do not have it."""
@@ -54,43 +47,6 @@ class CommitStateUnknown(Exception):
 
 Rewrite = Callable[[Sequence[RewriteTask]], Sequence[Rewritten]]
 """Rewrites data files on the executors. Raises RewriteFailed if one of them cannot be rewritten."""
-
-
-class Executors(Protocol):
-    """Runs jobs on Spark. Waits for Spark's start; raises ConnectorError if a job, or Spark, has failed."""
-
-    def run(self, work: Callable[[Iterable[_Task]], Iterable[_Result]], tasks: Sequence[_Task]) -> list[_Result]:
-        """Run a job of one Spark task for each of `tasks`; return all results, in the order of the tasks."""
-
-    def exchange(
-        self,
-        produce: Callable[[Iterable[_Task]], Iterable[tuple[int, bytes]]],
-        tasks: Sequence[_Task],
-        consume: Callable[[int, Iterator[bytes]], Iterable[_Result]],
-        partitions: int,
-    ) -> list[_Result]:
-        """Run a job of two stages: what `produce` makes of each task is shuffled, and consumed by partition."""
-
-    def parallelism(self) -> int:
-        """Return the number of tasks that run at the same time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Jobs:
-    """Executors, and what returns a folder for what one job writes for the next: `Staging.scratch`."""
-
-    executors: Executors
-    scratch: Callable[[], str]
-
-
-@dataclass(frozen=True, slots=True)
-class TableContext:
-    """What the tables of one sync share. `sync` is a name that no other sync has."""
-
-    sync: str
-    access: AwsAccess
-    databases: Databases
-    jobs: Jobs
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from destination_datalake.tables.table import Jobs
+from destination_datalake.tables.context import Jobs
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")

@@ -26,6 +26,7 @@ from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.evolution import AddColumn, evolve
 from destination_datalake.schema.types import Field
 from destination_datalake.tables.aws_datalake import column_naming, inherited_types
+from destination_datalake.tables.context import TableContext
 from destination_datalake.tables.fencing import Fenced
 from destination_datalake.tables.glue.glue_table import (
     GlueTable,
@@ -47,7 +48,7 @@ from destination_datalake.tables.hive.partition_index import Behind, PartitionIn
 from destination_datalake.tables.hive.scheme import PartitionScheme, scheme_of, wanted_scheme
 from destination_datalake.tables.hive.write_modes import Append, Overwrite, WriteMode
 from destination_datalake.tables.reconcile import ColumnLimits, reconcile
-from destination_datalake.tables.table import Committed, Reencode, Rewrite, TableContext, TableName, table_conflict
+from destination_datalake.tables.table import Committed, Reencode, Rewrite, TableName, table_conflict
 
 if TYPE_CHECKING:
     from destination_datalake.tables.layout import TableLayout

@@ -27,6 +27,7 @@ from destination_datalake.schema.evolution import AddColumn, Widen, evolve
 from destination_datalake.schema.iceberg import iceberg_field
 from destination_datalake.schema.s3_data_lake import EPOCH_METADATA_COLUMNS, column_naming, inherit_types
 from destination_datalake.schema.types import Field, Float64
+from destination_datalake.tables.context import TableContext
 from destination_datalake.tables.glue.glue_table import GlueTable
 from destination_datalake.tables.iceberg.branches import NEW
 from destination_datalake.tables.iceberg.catalog import COMMENT
@@ -74,7 +75,6 @@ from destination_datalake.tables.table import (
     Rewrite,
     TableBusy,
     TableConflict,
-    TableContext,
     TableName,
     cannot_write,
     table_conflict,

@@ -22,6 +22,7 @@ from destination_datalake.rejects.ledger import RejectLocation
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.names import SNAKE_CASE
 from destination_datalake.schema.types import Field
+from destination_datalake.tables.context import TableContext
 from destination_datalake.tables.hive.scheme import PartitionScheme
 from destination_datalake.tables.hive.table import HiveTable
 from destination_datalake.tables.iceberg.commit import TableOperations
@@ -29,7 +30,7 @@ from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.layout import TableLayout
 from destination_datalake.tables.location import TableLocation
 from destination_datalake.tables.ownership import TableOwner
-from destination_datalake.tables.table import Committed, TableContext, TableName
+from destination_datalake.tables.table import Committed, TableName
 from unit_tests.cloud import BUCKET, Cloud, on_disk, ungoverned
 from unit_tests.config.examples import options
 from unit_tests.tables.jobs import in_process

@@ -34,13 +34,14 @@ from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.arrow import arrow_field
 from destination_datalake.schema.names import SNAKE_CASE
 from destination_datalake.schema.types import Field, Int64
+from destination_datalake.tables.context import TableContext
 from destination_datalake.tables.iceberg.catalog import METADATA
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.layout import TableLayout
 from destination_datalake.tables.location import TableLocation
 from destination_datalake.tables.ownership import TableOwner
-from destination_datalake.tables.table import Committed, TableContext, TableName
+from destination_datalake.tables.table import Committed, TableName
 from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from unit_tests.cloud import at_the_next_update, ungoverned
 from unit_tests.config.examples import options

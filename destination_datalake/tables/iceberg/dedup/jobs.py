@@ -35,7 +35,7 @@ from destination_datalake.tables.iceberg.snapshots.branch_files import LiveFile
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
-    from destination_datalake.tables.table import Jobs
+    from destination_datalake.tables.context import Jobs
 
 _TASKS_OF_A_JOB = 1000
 """Spark's driver holds all tasks of a job in memory, and each has the table's schema."""

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.files.dedup.tasks import Deletes, Removed
     from destination_datalake.files.plan import FilePlan, WrittenFile
+    from destination_datalake.tables.context import Jobs
     from destination_datalake.tables.iceberg.dedup.definition import MergeScope
-    from destination_datalake.tables.table import Jobs
 
 _logger = logging.getLogger(__name__)
 

@@ -24,11 +24,12 @@ from destination_datalake.schema.arrow import arrow_field, arrow_type
 from destination_datalake.schema.glue import parse_glue_type
 from destination_datalake.schema.names import SNAKE_CASE
 from destination_datalake.schema.types import Field, Int32, Int64, Timestamp
+from destination_datalake.tables.context import TableContext
 from destination_datalake.tables.hive.table import HiveTable
 from destination_datalake.tables.layout import TableLayout
 from destination_datalake.tables.location import TableLocation
 from destination_datalake.tables.ownership import TableOwner
-from destination_datalake.tables.table import Committed, Rewrite, TableContext, TableName
+from destination_datalake.tables.table import Committed, Rewrite, TableName
 from unit_tests.cloud import BUCKET, Cloud, ungoverned
 from unit_tests.config.examples import options
 from unit_tests.tables.hive.orders import JSON, PARQUET, WIDE, rewrite

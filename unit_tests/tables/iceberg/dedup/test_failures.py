@@ -11,8 +11,8 @@ import pytest
 from destination_datalake.aws.address import S3Address
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.dedup import index
+from destination_datalake.tables.context import Jobs
 from destination_datalake.tables.iceberg.table import IcebergTable
-from destination_datalake.tables.table import Jobs
 from unit_tests.tables.iceberg.dedup.orders import Orders, named
 from unit_tests.tables.iceberg.lake import no_rewrite
 from unit_tests.tables.jobs import InProcess, in_process

@@ -13,10 +13,11 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, StringType
 
 from destination_datalake.schema.types import Field, Int32
+from destination_datalake.tables.context import Jobs
 from destination_datalake.tables.iceberg.dedup import merge
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.iceberg.table import IcebergTable
-from destination_datalake.tables.table import Jobs, TableConflict
+from destination_datalake.tables.table import TableConflict
 from unit_tests.tables.iceberg.dedup.orders import COLUMNS, DAY, Orders, named
 from unit_tests.tables.iceberg.lake import no_rewrite
 from unit_tests.tables.jobs import InProcess

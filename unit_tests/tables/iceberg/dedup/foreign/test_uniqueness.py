@@ -10,8 +10,9 @@ import pytest
 
 from destination_datalake.files.dedup.tasks import WinnersTask
 from destination_datalake.schema.types import Field, Float32, Float64
+from destination_datalake.tables.context import Jobs
 from destination_datalake.tables.iceberg.snapshots.change import Change
-from destination_datalake.tables.table import Committed, Jobs, TableConflict
+from destination_datalake.tables.table import Committed, TableConflict
 from unit_tests.tables.iceberg.dedup.orders import COLUMNS, Orders, named
 from unit_tests.tables.iceberg.lake import no_rewrite
 from unit_tests.tables.iceberg.maintenance.compacting import compacted

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from destination_datalake.files.dedup.tasks import RemoveTask
+from destination_datalake.tables.context import Jobs
 from destination_datalake.tables.iceberg.dedup import plan
-from destination_datalake.tables.table import Jobs
 from unit_tests.tables.iceberg.dedup.orders import Orders, named
 from unit_tests.tables.iceberg.lake import no_rewrite
 from unit_tests.tables.jobs import InProcess
