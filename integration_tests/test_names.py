@@ -151,31 +151,5 @@ def test_a_change_of_options_that_would_begin_new_tables_is_told_by_check(lake: 
     assert "stream OrderLines was" not in said
 
 
-def test_streams_that_differ_only_in_a_namespace_that_is_left_out_are_refused(lake: Lake, platform: Platform) -> None:
-    schema = {"properties": {"id": NUMBER}}
-    streams = [configured_stream("orders", schema, namespace=each) for each in ("shop", "store")]
-
-    run = platform.write(lake.config(database_strategy="single"), configured_catalog(*streams), [])
-
-    assert run.exit_code == 1
-    [error] = run.errors
-    assert error["failure_type"] == "config_error"
-    assert f"Streams shop.orders and store.orders would both be written to table {lake.database}.orders" in str(error)
-    assert lake.tables() == []
-
-
-def test_a_field_keeps_its_column_when_another_comes_whose_name_meets_with_its_own(
-    lake: Lake, platform: Platform
-) -> None:
-    for number, fields in enumerate((["id", "aB"], ["id", "aB", "a_b"]), start=1):
-        catalog = configured_catalog(configured_stream("things", {"properties": dict.fromkeys(fields, NUMBER)}))
-        run = platform.write(lake.config(), catalog, _synced("things", dict.fromkeys(fields, number)))
-        assert run.exit_code == 0, run.report()
-
-    rows = {row["id"]: (row["a_b"], row["a_b_648fa9b3"]) for row in lake.rows(lake.database, "things")}
-    assert rows == {1: (1, None), 2: (2, 2)}
-    assert sum("'aB' is a_b, 'a_b' is a_b_648fa9b3" in text for text in run.logs) == 1
-
-
 def _synced(stream: str, data: dict[str, Any], namespace: str | None = None) -> list[bytes]:
     return [record(stream, data, namespace=namespace), status(stream, "COMPLETE", namespace=namespace)]

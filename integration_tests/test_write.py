@@ -10,7 +10,6 @@ from integration_tests.harness.messages import (
     EMITTED_AT,
     configured_catalog,
     configured_stream,
-    global_state,
     record,
     state,
     status,
@@ -170,36 +169,6 @@ def test_two_syncs_append_replace_nest_and_widen(lake: Lake, platform: Platform,
     assert [row["name"] for row in lake.rows(lake.database, "users")] == ["Cid"]
     assert lake.rows(lake.database, "nothing") == []
     assert lake.unfinished_uploads() == []
-
-
-def test_states_for_all_streams_wait_for_all_and_count_them_together(lake: Lake, platform: Platform) -> None:
-    """A platform without refreshes: no generations, so no statuses either."""
-    names = ("a", "b")
-    streams = (configured_stream(name, USERS, generation=None, minimum=None, sync_id=None) for name in names)
-    pairs = [(None, name) for name in names]
-    states = [
-        global_state(0, pairs),
-        global_state(1, pairs, id=7),
-        b'{"type":"STATE","state":{"type":"GLOBAL","global_":{"shared_state":{"lsn":123456789012345678901234567890}}}}',
-        b'{"type":"STATE","state":{"data":{"cursor":"\\ud83d","nothing":null}}}',
-    ]
-    lines = [
-        states[0],
-        *[record("a", {"name": str(number)}) for number in range(1000)],
-        states[1],
-        *[record(names[number % 2], {"name": str(number)}) for number in range(1000)],
-        states[2],
-        states[3],
-    ]
-
-    run = platform.write(lake.config(), configured_catalog(*streams), lines)
-
-    assert run.exit_code == 0, run.report()
-    assert_echoed(run, states, [0.0, 1000.0, 1000.0, 0.0])
-    for name, expected in [("a", 1500), ("b", 500)]:
-        rows = lake.rows(lake.database, name)
-        assert len(rows) == expected
-        assert {(row["_airbyte_meta"]["sync_id"], row["_airbyte_generation_id"]) for row in rows} == {(None, None)}
 
 
 def test_settings_that_only_shape_files_change_no_row(lake: Lake, platform: Platform) -> None:

@@ -64,6 +64,11 @@ def assert_failed_once(run: Run, failure_type: str) -> str:
         pytest.param(
             record("orders", {"id": 3}) + record("orders", {"id": 4}), "is not an Airbyte message", id="two on a line"
         ),
+        pytest.param(
+            state("payments", 2),
+            "a state for stream payments, which the configured catalog does not have",
+            id="a state of another stream",
+        ),
     ],
 )
 def test_a_line_that_cannot_be_understood_fails_the_sync_after_what_stood_before_it_is_safe(

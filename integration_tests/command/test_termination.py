@@ -17,6 +17,7 @@ from integration_tests.harness.messages import configured_catalog, configured_st
 from integration_tests.harness.runs.output import record_count
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.runs.warm import WarmLaunch, WarmProcess
+from integration_tests.harness.table_kinds import TableKind
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"id": {"type": "integer"}}}
 
@@ -41,11 +42,14 @@ def ids(lake: Lake, table: str) -> list[int]:
     return sorted(row["id"] for row in lake.rows(lake.database, table))
 
 
-def test_sigterm_commits_what_came_acknowledges_it_and_replaces_nothing(lake: Lake, platform: Platform) -> None:
+def test_sigterm_commits_what_came_acknowledges_it_and_replaces_nothing(
+    lake: Lake, platform: Platform, table_kind: TableKind
+) -> None:
+    config = lake.config(**table_kind.options)
     lines = [*records("orders", 1), *records("users", 1, 2), *complete()]
-    assert platform.write(lake.config(), catalog(1), lines).exit_code == 0
+    assert platform.write(config, catalog(1), lines).exit_code == 0
 
-    with platform.start(lake.config(), catalog(2)) as running:
+    with platform.start(config, catalog(2)) as running:
         running.send([*records("orders", 2, 3), state("orders", 1), *records("users", 3), state("users", 1)])
         running.send([state("orders", 2, id=9), *records("users", 4)])
         running.wait_for_log("users: 2 records received, 0 committed.")
@@ -62,7 +66,7 @@ def test_sigterm_commits_what_came_acknowledges_it_and_replaces_nothing(lake: La
     assert ids(lake, "users") == [1, 2]
 
     # The next attempt of the same generation starts behind the states that came out.
-    resumed = platform.write(lake.config(), catalog(2), [*records("users", 5), state("users", 2), *complete()])
+    resumed = platform.write(config, catalog(2), [*records("users", 5), state("users", 2), *complete()])
 
     assert resumed.exit_code == 0, resumed.report()
     assert ids(lake, "orders") == [1, 2, 3]
@@ -75,6 +79,15 @@ def test_sigterm_before_anything_has_come_ends_at_once(lake: Lake, platform: Pla
         stopped = running.terminate()
 
     assert (stopped.exit_code, stopped.states, stopped.errors) == (143, [], []), stopped.report()
+
+
+def test_a_sync_with_no_input_at_all_is_incomplete(lake: Lake, platform: Platform) -> None:
+    """A source that failed at once: the tables are created, nothing else happens, and the platform gets an error."""
+    run = platform.write(lake.config(), catalog(1), [])
+
+    assert run.exit_code == 1
+    assert {error["failure_type"] for error in run.errors} == {"transient_error"}
+    assert ids(lake, "orders") == []
 
 
 def start(lake: Lake, folder: Path, launch: WarmLaunch, stdout: int) -> WarmProcess:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from botocore.exceptions import ClientError
 
@@ -13,7 +13,7 @@ from integration_tests.harness.account import Account, allow
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.infra.conftest import Deploy
 from integration_tests.infra.lake import DeployedLake
-from integration_tests.infra.syncs import attempt, ids, sync
+from integration_tests.infra.syncs import sync
 
 pytestmark = pytest.mark.slow
 
@@ -45,63 +45,17 @@ def test_whoever_has_no_grant_reads_no_table_whatever_iam_says(
     account.client("glue", reader).get_table(DatabaseName=lake.database, Name="orders")
 
 
-def test_without_the_grant_on_the_database_check_fails(governed: Deploy, platform: Platform, account: Account) -> None:
-    lake = governed()
-
-    revoke(account, granted_by(lake, "ConnectorDatabaseGrant"))
-    check = platform.check(lake.config())
-
-    assert check.connection_status["status"] == "FAILED"
-    assert "Lake Formation" in check.connection_status["message"]
-
-
-def test_the_table_of_rejects_outside_the_database_s_location_needs_the_grant_on_the_location(
-    governed: Deploy, platform: Platform, account: Account
-) -> None:
-    lake, without = governed(), governed()
-    revoke(account, granted_by(without, "ConnectorLocationGrant"))
-
-    for each in (lake, without):
-        sync(platform, each, ["not a number"])
-
-    assert (lake.database, "airbyte_rejects") in lake.tables()
-    assert without.tables() == [(without.database, "orders")]
-
-
-def test_tables_that_somebody_else_has_created_need_the_grant_on_all_tables(
-    governed: Deploy, platform: Platform, account: Account
-) -> None:
-    lake = governed()
-    sync(platform, lake, [1])
-    forget_creator(lake, "orders", account)
-
-    sync(platform, lake, [2])
-    revoke(account, granted_by(lake, "ConnectorTablesGrant"))
-    run = attempt(platform, lake, [3])
-
-    assert run.exit_code == 1
-    assert "Grant DESCRIBE on orders" in run.report()
-    assert ids(lake) == [1, 2]
-
-
-def test_without_the_grant_on_its_table_no_event_is_delivered(governed: Deploy, account: Account) -> None:
-    lake = governed(CreateEventStream="true")
-    events, firehose = pa.table({"event_id": ["1"]}), lake.firehose()
-    lake.append("events", events, firehose)
-
-    revoke(account, granted_by(lake, "DeliveryTableGrant"))
-
-    with pytest.raises(ClientError, match="Insufficient Lake Formation permission"):
-        lake.append("events", events, firehose)
-    assert lake.read(lake.database, "events").num_rows == 1
-
-
 def test_in_hybrid_mode_the_grants_count_once_the_connector_is_opted_in(
     deploy: Deploy, platform: Platform, account: Account
 ) -> None:
-    lake, by_iam = deploy(LakeFormationMode="hybrid"), deploy(LakeFormationMode="hybrid")
+    reader = account.role(allow("glue:*")).arn
+    lake = deploy(LakeFormationMode="hybrid", ReaderPrincipalArn=reader)
+    by_iam = deploy(LakeFormationMode="hybrid")
     lake.stack.run_commands("OptInCommands")
     sync(platform, lake, [1])
+    assert opted_in(lake, account) == {
+        (who, what) for who in (lake.stack.outputs["RoleArn"], reader) for what in ("Database", "Table")
+    }
 
     for each in (lake, by_iam):
         revoke(account, granted_by(each, "ConnectorDatabaseGrant"))
@@ -120,6 +74,16 @@ def test_a_namespace_gets_a_database_of_its_own_by_a_stack_of_its_own(governed: 
     assert lake.tables() == [(shop, "orders")]
 
 
+def opted_in(lake: DeployedLake, account: Account) -> set[tuple[str, str]]:
+    """Return who is opted in on what kind of resource of the lake."""
+    listed = account.client("lakeformation").list_lake_formation_opt_ins()["LakeFormationOptInsInfoList"]
+    return {
+        (each["Principal"]["DataLakePrincipalIdentifier"], next(iter(each["Resource"])))
+        for each in listed
+        if lake.database in json.dumps(each["Resource"])
+    }
+
+
 def granted_by(lake: DeployedLake, logical_name: str) -> Mapping[str, Any]:
     """What a resource of the stack has granted."""
     return {name: each for name, each in lake.stack.properties(logical_name).items() if each != []}
@@ -127,12 +91,3 @@ def granted_by(lake: DeployedLake, logical_name: str) -> Mapping[str, Any]:
 
 def revoke(account: Account, grant: Mapping[str, Any]) -> None:
     account.client("lakeformation").revoke_permissions(**grant)
-
-
-def forget_creator(lake: DeployedLake, table: str, account: Account) -> None:
-    """Take from the connector's role what it has on a table because it has created it."""
-    client = account.client("lakeformation")
-    resource = {"Table": {"DatabaseName": lake.database, "Name": table}}
-    for each in client.list_permissions(Resource=resource)["PrincipalResourcePermissions"]:
-        if each["Principal"]["DataLakePrincipalIdentifier"] == lake.stack.outputs["RoleArn"]:
-            revoke(account, each)

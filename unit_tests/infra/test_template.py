@@ -130,6 +130,18 @@ def test_the_role_has_the_grants_that_iam_policy_prints_but_for_new_databases(mo
     assert {each["Principal"]["DataLakePrincipalIdentifier"] for each in grants} == {found.outputs["RoleArn"]}
 
 
+@pytest.mark.parametrize("mode", ["hybrid", "managed"])
+def test_the_location_is_hybrid_in_that_mode_alone_and_the_database_has_the_first_value_of_the_tag(mode: str) -> None:
+    found = Resolved(TEMPLATE, {"LakeFormationMode": mode, "LFTagKey": "team", "LFTagValues": "internal, public"})
+
+    assert found.properties["Location"]["HybridAccessEnabled"] is (mode == "hybrid")
+    assert found.properties["Location"]["RoleArn"] == found.outputs["LocationRoleArn"]
+    (tag,) = found.of_type("AWS::LakeFormation::Tag").values()
+    assert tag["TagValues"] == ["internal", "public"]
+    (association,) = found.of_type("AWS::LakeFormation::TagAssociation").values()
+    assert [each["TagValues"] for each in association["LFTags"]] == [["internal"]]
+
+
 def test_the_configuration_is_accepted_and_each_of_its_options_is_an_output(combinations: list[Resolved]) -> None:
     spec = json.loads(text("destination_datalake/spec.json"))["connectionSpecification"]
     for found in {each.outputs["Configuration"]: each for each in combinations}.values():

@@ -1,8 +1,6 @@
 """When something fails: what is lost (nothing that was acknowledged), what is said, and to whom."""
 
 import secrets
-from dataclasses import replace
-from itertools import permutations
 
 import pytest
 
@@ -109,25 +107,6 @@ def test_every_failed_stream_is_named(warehouse: Warehouse) -> None:
     found = {error["stream_descriptor"]["name"]: error["failure_type"] for error in run.errors}
     assert found == {"orders": "config_error", "users": "transient_error"}
     assert warehouse.ids("users") == [1]
-
-
-@pytest.mark.share(2)
-@pytest.mark.parametrize(
-    ("table_kind", "other"),
-    [pytest.param(*change, id=" to ".join(kind.name for kind in change)) for change in permutations(TABLE_KINDS, 2)],
-)
-def test_changing_the_kind_of_table_is_refused_and_changes_nothing(warehouse: Warehouse, other: TableKind) -> None:
-    """The message says which table and what to do."""
-    warehouse.sync([ORDERS], [order(1), COMPLETE])
-
-    run = replace(warehouse, kind=other).attempt([ORDERS], [order(2), state("orders", 2), COMPLETE])
-
-    assert run.exit_code == 1
-    (error,) = run.errors
-    assert error["failure_type"] == "config_error"
-    assert f"{warehouse.lake.database}.orders" in error["message"]
-    assert run.states == []
-    assert warehouse.ids("orders") == [1]
 
 
 @pytest.mark.share(2)

@@ -26,69 +26,6 @@ def test_the_only_stream_of_a_name_is_found_without_its_namespace(warehouse: War
     assert record_count(run.states[0]) == 2
 
 
-def test_a_record_that_could_be_of_two_streams_ends_the_sync(warehouse: Warehouse) -> None:
-    """Guessing would put it in the wrong table."""
-    places = [warehouse.lake.name(name) for name in ("a", "b")]
-    streams = [configured_stream("orders", SCHEMA, namespace=place) for place in places]
-
-    run = warehouse.attempt(streams, [record("orders", {"id": 1})])
-
-    assert run.exit_code == 1
-    assert run.errors[0]["failure_type"] == "system_error"
-    assert "orders" in run.errors[0]["message"]
-
-
-def test_a_record_of_an_unknown_stream_ends_the_sync(warehouse: Warehouse) -> None:
-    """What came before it is committed and acknowledged."""
-    run = warehouse.attempt(
-        [ORDERS], [record("orders", {"id": 1}), state("orders", 1), record("strangers", {"id": "hush"}), COMPLETE]
-    )
-
-    assert run.exit_code == 1
-    assert [error["failure_type"] for error in run.errors] == ["system_error"]
-    assert "strangers" in run.errors[0]["message"]
-    assert len(run.states) == 1
-    assert warehouse.ids("orders") == [1]
-    assert b"hush" not in b"".join(message.raw for message in run.messages)
-
-
-@pytest.mark.parametrize(
-    "junk", [b"hush, not JSON", b'{"type":"RECORD"', b"[1]", b'{"hush":1}', b'{"type":"RECORD","record":{"data":{}}}']
-)
-def test_a_line_that_is_no_message_ends_the_sync_without_being_quoted(warehouse: Warehouse, junk: bytes) -> None:
-    """Skipping it could lose a record."""
-    run = warehouse.attempt([ORDERS], [record("orders", {"id": 1}), state("orders", 1), junk, COMPLETE])
-
-    assert run.exit_code == 1
-    assert [error["failure_type"] for error in run.errors] == ["system_error"]
-    assert "Line 3" in run.errors[0]["message"]
-    assert len(run.states) == 1
-    assert warehouse.ids("orders") == [1]
-    assert b"hush" not in b"".join(message.raw for message in run.messages)
-
-
-def test_messages_that_are_not_for_a_destination_are_ignored(warehouse: Warehouse) -> None:
-    """LOG, CONTROL, estimates, statuses in between, empty lines, and unknown types."""
-    others = [
-        b'{"type":"LOG","log":{"level":"INFO","message":"x"}}',
-        b'{"type":"CONTROL","control":{"type":"CONNECTOR_CONFIG","emitted_at":1,"connectorConfig":{"config":{}}}}',
-        b'{"type":"TRACE","trace":{"type":"ESTIMATE","emitted_at":1,"estimate":{"name":"orders","type":"STREAM"}}}',
-        b'{"type":"TRACE","trace":{"type":"ANALYTICS","emitted_at":1.5,"analytics":{"type":"t","value":null}}}',
-        status("orders", "STARTED"),
-        status("orders", "RUNNING"),
-        status("strangers", "COMPLETE"),
-        b'{"type":"CATALOG","catalog":{"streams":[]}}',
-        b'{"type":"BRAND_NEW","brand_new":{}}',
-        b'{"type":"BRAND_NEW","brand_new":{}}',
-        b"",
-    ]
-
-    run = warehouse.sync([ORDERS], [*others, record("orders", {"id": 1}), *others, COMPLETE])
-
-    assert warehouse.ids("orders") == [1]
-    assert len([text for text in run.logs if "BRAND_NEW" in text]) == 1
-
-
 DEEP = "[" * 5000 + "]" * 5000
 
 

@@ -1,9 +1,5 @@
 """Rows: what becomes of a record's fields, whatever they are called and hold."""
 
-from decimal import Decimal
-
-import pytest
-
 from integration_tests.conformance.records.orders import COMPLETE, ORDERS, line
 from integration_tests.harness.messages import configured_stream, record, state, status
 from integration_tests.harness.runs.output import record_count
@@ -90,13 +86,6 @@ def test_a_record_of_megabytes_arrives_whole(warehouse: Warehouse) -> None:
     assert {row["id"]: row["name"] for row in warehouse.rows("orders")} == {1: text, 2: None}
 
 
-def test_a_key_sent_twice_has_its_last_value(warehouse: Warehouse) -> None:
-    """As every JSON reader has it."""
-    warehouse.sync([ORDERS], [line('{"id":1,"name":"first","name":"last"}'), COMPLETE])
-
-    assert warehouse.row("orders")["name"] == "last"
-
-
 def test_keys_of_any_characters_are_columns(warehouse: Warehouse) -> None:
     """Quotes, backslashes and control characters too, beside a stream that has none of them."""
     schema = object_schema(**{'a"b': INTEGER, "back\\slash": {"type": "object"}, "line\nfeed": STRING, "rows": INTEGER})
@@ -108,26 +97,6 @@ def test_keys_of_any_characters_are_columns(warehouse: Warehouse) -> None:
     )
 
     assert warehouse.rows("odd") == [{"a_b": 1, "back_slash": '{"x\\"y":2}', "line_feed": "z", "rows": 3}]
-    assert warehouse.ids("orders") == [1]
-
-
-@pytest.mark.parametrize("number", ["1e-10000000", '"1e-10000000"', "1000000000000000000e-232"])
-def test_a_far_exponent_costs_its_value_and_nothing_else(warehouse: Warehouse, number: str) -> None:
-    """Where numbers are decimals: it is cut to nothing, which its row says."""
-    stream = configured_stream("prices", object_schema(id=INTEGER, price={"type": "number"}))
-    prices = [f'{{"id":1,"price":{number}}}', '{"id":2,"price":0.1}']
-    lines = [line(data, stream="prices") for data in prices]
-
-    warehouse.sync(
-        [stream, ORDERS],
-        [*lines, record("orders", {"id": 1}), status("prices", "COMPLETE"), COMPLETE],
-        numeric_types="decimal",
-    )
-
-    assert {row["id"]: Decimal(row["price"]) for row in warehouse.rows("prices")} == {1: 0, 2: Decimal("0.1")}
-    changes = {row["id"]: row["_airbyte_meta"]["changes"] for row in warehouse.whole_rows("prices")}
-    cut = {"field": "price", "change": "TRUNCATED", "reason": "DESTINATION_FIELD_SIZE_LIMITATION"}
-    assert changes == {1: [cut], 2: []}
     assert warehouse.ids("orders") == [1]
 
 

@@ -11,7 +11,7 @@ from pyiceberg.types import StringType
 from integration_tests.harness.aws_proxy import Answer, AwsProxy, Request
 from integration_tests.harness.messages import configured_stream, record, state, status
 from integration_tests.harness.table_kinds import TABLE_KINDS
-from integration_tests.harness.warehouse import INTEGER, NUMBER, STRING, Warehouse, object_schema
+from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
 
 COMPLETE = status("orders", "COMPLETE")
 WIDE = 2**40
@@ -148,22 +148,6 @@ def test_a_column_that_another_writer_renames_under_a_sync_keeps_its_values_and_
     assert warehouse.rows("orders") == [{"theirs": None, "id": 2}, {"theirs": 1, "id": None}]
 
 
-@pytest.mark.parametrize("table_kind", ICEBERG, ids=lambda kind: kind.name)
-def test_a_truncate_that_was_published_is_not_repeated_because_another_writer_has_committed_since(
-    warehouse: Warehouse,
-) -> None:
-    """Its rows were acknowledged. A compaction is such a commit, too."""
-    warehouse.sync(orders(5, 5), [order(1), COMPLETE])
-    table = warehouse.lake.iceberg_table(warehouse.lake.database, "orders")
-    table.append(pa.table({"id": pa.array([-1], pa.int32())}))
-
-    warehouse.sync(orders(5, 5), [order(2), COMPLETE])
-    assert warehouse.ids("orders") == [-1, 1, 2]
-
-    warehouse.sync(orders(6, 6), [order(3), COMPLETE])
-    assert warehouse.ids("orders") == [3]
-
-
 class ForgetfulAws(AwsProxy):
     """Does every update of a table, and lets the answer get lost, so that the client asks for it once more."""
 
@@ -195,40 +179,6 @@ def test_an_update_whose_answer_is_lost_is_not_taken_for_another_writer_s(
     assert aws.lost > 0
     assert warehouse.ids("orders") == ([2] if generation else [1, 2])
     assert old.items() <= warehouse.lake.objects().items(), "readers of what was replaced can read on"
-
-
-class OthersFollow(ForgetfulAws):
-    """The same, and before it is asked for again others commit to the table, more than once."""
-
-    def __init__(self, warehouse: Warehouse) -> None:
-        super().__init__(warehouse.lake.endpoint_url)
-        self._warehouse = warehouse
-
-    def answer(self, request: Request) -> Answer:
-        before = self.lost
-        answer = super().answer(request)
-        if self.lost > before:
-            for number in (1, 2):
-                table = self._warehouse.lake.iceberg_table(self._warehouse.lake.database, "orders")
-                table.append(pa.table({"id": pa.array([-2 * self.lost - number], pa.int32())}))
-        return answer
-
-
-@pytest.mark.parametrize("table_kind", ICEBERG, ids=lambda kind: kind.name)
-@pytest.mark.parametrize("generation", [2, 0], ids=["replaced", "appended"])
-def test_an_update_whose_answer_is_lost_is_found_behind_those_of_others(warehouse: Warehouse, generation: int) -> None:
-    """However many there are; nothing that the table needs is cleared away."""
-    warehouse.sync(orders(), [order(1), COMPLETE])
-
-    with OthersFollow(warehouse) as aws:
-        run = warehouse.sync(
-            orders(generation or 1, generation), [order(2), state("orders", 1), COMPLETE], endpoint_url=aws.endpoint_url
-        )
-
-    assert len(run.states) == 1
-    assert aws.lost > 0
-    ours = [id for id in warehouse.ids("orders") if id > 0]
-    assert ours == ([2] if generation else [1, 2])
 
 
 @pytest.mark.parametrize(
@@ -272,43 +222,3 @@ def test_a_sync_that_appends_to_a_hive_table_stops_once_another_one_writes_to_it
     assert warehouse.ids("orders") == [1, WIDE]
     warehouse.sync(orders(), [order(2), COMPLETE])
     assert warehouse.ids("orders") == [1, 2, WIDE]
-
-
-@pytest.mark.parametrize("table_kind", ICEBERG, ids=lambda kind: kind.name)
-def test_two_syncs_that_append_and_widen_at_the_same_time_lose_nothing_of_each_other_s(warehouse: Warehouse) -> None:
-    """Whichever of them makes a column wider, and however often the table's files move for it."""
-    warehouse.sync(orders(), [order(1), COMPLETE])
-
-    with warehouse.start(orders(), flush_interval_seconds=1) as longer:
-        longer.send([order(2), state("orders", 2)])
-        longer.wait_for_states(1)
-        warehouse.sync(orders(), [order(WIDE), COMPLETE])
-        longer.send([order(3), state("orders", 3)])
-        longer.wait_for_states(2)
-        warehouse.sync(orders(ours=NUMBER), [order(4, ours=1 / 3), COMPLETE])
-        longer.send([order(WIDE + 1), state("orders", 4), COMPLETE])
-        run = longer.close()
-
-    assert run.exit_code == 0, run.report()
-    assert len(run.states) == 3
-    assert warehouse.ids("orders") == [1, 2, 3, 4, WIDE, WIDE + 1]
-
-
-@pytest.mark.parametrize("table_kind", ICEBERG, ids=lambda kind: kind.name)
-def test_a_truncate_that_was_published_is_not_repeated_because_it_was_compacted_and_expired(
-    warehouse: Warehouse,
-) -> None:
-    """With no rows to come it would leave the table empty."""
-    warehouse.sync(orders(5, 5), [order(1), COMPLETE])
-    table = warehouse.lake.iceberg_table(warehouse.lake.database, "orders")
-    rows = table.scan().to_arrow()
-    with table.transaction() as transaction:
-        transaction.delete("id > 0")
-        transaction.append(rows)
-    heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
-    old = [snapshot.snapshot_id for snapshot in table.metadata.snapshots if snapshot.snapshot_id not in heads]
-    table.maintenance.expire_snapshots().by_ids(old).commit()
-
-    warehouse.sync(orders(5, 5), [COMPLETE])
-
-    assert warehouse.ids("orders") == [1]

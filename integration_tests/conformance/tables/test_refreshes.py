@@ -1,7 +1,8 @@
 """Generations: what the three ids of a configured stream ask for, and what readers see while it is done."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -30,125 +31,85 @@ def order(id: int) -> bytes:
     return record("orders", {"id": id})
 
 
-def test_a_new_generation_that_retains_is_appended(warehouse: Warehouse) -> None:
-    """generation g+1, minimum 0: old generations stay."""
-    warehouse.sync([orders(4)], [order(1), COMPLETE])
-
-    warehouse.sync([orders(5)], [order(2), COMPLETE])
-
-    assert {row["id"]: row["_airbyte_generation_id"] for row in warehouse.whole_rows("orders")} == {1: 4, 2: 5}
-
-
-def test_a_truncate_replaces_older_generations(warehouse: Warehouse) -> None:
-    """generation = minimum: only the rows of that generation are left."""
-    warehouse.sync([orders(4)], [order(1), COMPLETE])
-
-    warehouse.sync([orders(5, 5)], [order(2), COMPLETE])
-
-    assert {row["id"]: row["_airbyte_generation_id"] for row in warehouse.whole_rows("orders")} == {2: 5}
-
-
-def test_the_first_sync_ever_may_be_a_truncate(warehouse: Warehouse) -> None:
-    """There is nothing to replace; the rows are there."""
-    warehouse.sync([orders(1, 1)], [order(1), COMPLETE])
-
-    assert warehouse.ids("orders") == [1]
-
-
-def test_a_truncate_resumed_keeps_what_its_first_attempt_had_acknowledged(warehouse: Warehouse) -> None:
-    """Twice interrupted, then completed: the rows of all three attempts, none of the old."""
-    warehouse.sync([orders(4)], [order(1), COMPLETE])
-    for attempt in (2, 3):
-        run = warehouse.attempt([orders(5, 5)], [order(attempt), state("orders", attempt)])
-        assert len(run.states) == 1
-        assert warehouse.ids("orders") == [1]
-
-    warehouse.sync([orders(5, 5)], [order(4), COMPLETE])
-
-    assert warehouse.ids("orders") == [2, 3, 4]
-
-
-def test_a_newer_truncate_discards_an_unfinished_one(warehouse: Warehouse) -> None:
-    """What generation 5 had staged is of no interest to generation 6."""
-    warehouse.sync([orders(4)], [order(1), COMPLETE])
-    warehouse.attempt([orders(5, 5)], [order(2), state("orders", 2)])
-
-    warehouse.sync([orders(6, 6)], [order(3), COMPLETE])
-
-    assert warehouse.ids("orders") == [3]
-
-
-def test_a_cancelled_truncate_s_rows_arrive_with_the_next_append_even_without_records(warehouse: Warehouse) -> None:
-    """They were acknowledged: the source will not send them again."""
-    warehouse.sync([orders(4)], [order(1), COMPLETE])
-    warehouse.attempt([orders(5, 5)], [order(2), state("orders", 2)])
-
-    warehouse.sync([orders(6)], [COMPLETE])
-    warehouse.sync([orders(6)], [COMPLETE])
-
-    assert warehouse.ids("orders") == [1, 2]
-
-
 WIDE = 2**40
 """An id for which the column must become wider."""
 
 
-def test_a_truncate_resumed_after_it_needed_wider_columns_has_them(warehouse: Warehouse) -> None:
-    """The old rows are read with the old columns until then."""
-    warehouse.sync([orders(4)], [order(1), COMPLETE])
-    warehouse.attempt([orders(5, 5)], [order(WIDE), state("orders", 2)])
-    assert warehouse.ids("orders") == [1]
+@dataclass(frozen=True)
+class Step:
+    """A sync of the stream that sends these ids, whether it is completed, and the ids that readers find afterwards."""
 
-    warehouse.sync([orders(5, 5)], [order(3), COMPLETE])
-
-    assert warehouse.ids("orders") == [3, WIDE]
-    assert_all_files_have_wide_ids(warehouse)
+    stream: dict[str, object]
+    sent: Sequence[int]
+    found: Sequence[int]
+    completed: bool = True
 
 
-def test_a_cancelled_truncate_that_needed_wider_columns_brings_them_along(warehouse: Warehouse) -> None:
-    """Its rows would not be readable in the narrow ones."""
-    warehouse.sync([orders(4)], [order(1), COMPLETE])
-    warehouse.attempt([orders(5, 5)], [order(WIDE), state("orders", 2)])
-
-    warehouse.sync([orders(6)], [order(3), COMPLETE])
-
-    assert warehouse.ids("orders") == [1, 3, WIDE]
-    assert_all_files_have_wide_ids(warehouse)
+def append(generation: int, sent: Sequence[int], found: Sequence[int]) -> Step:
+    return Step(orders(generation), sent, found)
 
 
-def test_a_cancelled_truncate_that_needed_wider_columns_brings_them_along_even_without_records(
-    warehouse: Warehouse,
-) -> None:
-    """The old files may have to be rewritten for it, which is done when the empty sync is complete."""
-    warehouse.sync([orders(4)], [order(1), COMPLETE])
-    warehouse.attempt([orders(5, 5)], [order(WIDE), state("orders", 2)])
-
-    warehouse.sync([orders(6)], [COMPLETE])
-
-    assert warehouse.ids("orders") == [1, WIDE]
-    assert_all_files_have_wide_ids(warehouse)
+def truncate(generation: int, sent: Sequence[int], found: Sequence[int], *, completed: bool = True) -> Step:
+    return Step(orders(generation, generation), sent, found, completed)
 
 
-def test_a_discarded_truncate_leaves_no_wider_columns_behind_that_files_do_not_have(warehouse: Warehouse) -> None:
-    """Whatever the catalog says about a column, the files must agree."""
-    warehouse.sync([orders(4)], [order(1), COMPLETE])
-    warehouse.attempt([orders(5, 5)], [order(WIDE), state("orders", 2)])
-
-    warehouse.sync([orders(6, 6)], [order(3), COMPLETE])
-
-    assert warehouse.ids("orders") == [3]
-    if not warehouse.kind.promotes_in_place:
-        stored = {"int": pa.int32(), "bigint": pa.int64()}[
-            warehouse.lake.columns(warehouse.lake.database, "orders")["id"]
-        ]
-        assert types_of_ids(warehouse) == {stored}
+def unfinished(generation: int, sent: Sequence[int], found: Sequence[int]) -> Step:
+    return truncate(generation, sent, found, completed=False)
 
 
-def assert_all_files_have_wide_ids(warehouse: Warehouse) -> None:
-    """The catalog says bigint; where old files cannot be promoted, so do all files."""
-    assert warehouse.lake.columns(warehouse.lake.database, "orders")["id"] == "bigint"
-    if not warehouse.kind.promotes_in_place:
-        assert types_of_ids(warehouse) == {pa.int64()}
+def pyairbyte_s(sent: Sequence[int], found: Sequence[int], *, completed: bool = True) -> Step:
+    """PyAirbyte calls every sync 1, of generation 1, and means what the mode says."""
+    return Step(orders(1, 1, sync_id=1, mode="overwrite"), sent, found, completed)
+
+
+SCENARIOS: Mapping[str, Sequence[Step]] = {
+    "a new generation that retains is appended": [append(4, [1], [1]), append(5, [2], [1, 2])],
+    "a truncate replaces older generations": [append(4, [1], [1]), truncate(5, [2], [2])],
+    "the first sync ever may be a truncate": [truncate(1, [1], [1])],
+    "a truncate without records creates the table empty": [truncate(5, [], [])],
+    "a truncate of what already is that generation replaces nothing": [truncate(5, [1], [1]), truncate(5, [2], [1, 2])],
+    "a truncate resumed keeps what its attempts had acknowledged": [
+        append(4, [1], [1]), unfinished(5, [2], [1]), unfinished(5, [3], [1]), truncate(5, [4], [2, 3, 4]),
+    ],
+    "a newer truncate discards an unfinished one": [
+        append(4, [1], [1]), unfinished(5, [2], [1]), truncate(6, [3], [3]),
+    ],
+    "a cancelled truncate's rows arrive with the next append even without records, once": [
+        append(4, [1], [1]), unfinished(5, [2], [1]), append(6, [], [1, 2]), append(6, [], [1, 2]),
+    ],
+    "a truncate resumed after it needed wider columns has them": [
+        append(4, [1], [1]), unfinished(5, [WIDE], [1]), truncate(5, [3], [3, WIDE]),
+    ],
+    "a cancelled truncate that needed wider columns brings them along": [
+        append(4, [1], [1]), unfinished(5, [WIDE], [1]), append(6, [3], [1, 3, WIDE]),
+    ],
+    "a cancelled truncate that needed wider columns brings them along even without records": [
+        append(4, [1], [1]), unfinished(5, [WIDE], [1]), append(6, [], [1, WIDE]),
+    ],
+    "a discarded truncate leaves no wider columns behind that files do not have": [
+        append(4, [1], [1]), unfinished(5, [WIDE], [1]), truncate(6, [3], [3]),
+    ],
+    "an overwrite whose ids are always one replaces every time, also one that was interrupted": [
+        pyairbyte_s([1], [1]), pyairbyte_s([2], [1], completed=False), pyairbyte_s([3], [3]),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_generations_decide_what_readers_find(warehouse: Warehouse, scenario: str) -> None:
+    """Appends and truncates of several generations, completed or not, one after another."""
+    for step in SCENARIOS[scenario]:
+        lines = [*map(order, step.sent)]
+        if step.completed:
+            warehouse.sync([step.stream], [*lines, COMPLETE])
+        else:
+            run = warehouse.attempt([step.stream], [*lines, state("orders", 1)])
+            assert len(run.states) == 1
+        assert warehouse.ids("orders") == step.found
+        column = warehouse.lake.columns(warehouse.lake.database, "orders")["id"]
+        assert column == "bigint" or WIDE not in step.found
+        if not warehouse.kind.promotes_in_place:
+            assert types_of_ids(warehouse) <= {{"int": pa.int32(), "bigint": pa.int64()}[column]}
 
 
 def types_of_ids(warehouse: Warehouse) -> set[pa.DataType]:
@@ -159,22 +120,6 @@ def types_of_ids(warehouse: Warehouse) -> set[pa.DataType]:
         for key in lake.data_files(lake.database, "orders")
     ]
     return {pq.read_schema(pa.BufferReader(body)).field("id").type for body in bodies}
-
-
-def test_a_truncate_of_what_already_is_that_generation_replaces_nothing(warehouse: Warehouse) -> None:
-    """generation = minimum = what all rows have: they are the wanted rows, and new ones join them."""
-    warehouse.sync([orders(5, 5)], [order(1), COMPLETE])
-
-    warehouse.sync([orders(5, 5)], [order(2), COMPLETE])
-
-    assert warehouse.ids("orders") == [1, 2]
-
-
-def test_a_truncate_without_records_creates_the_table_empty(warehouse: Warehouse) -> None:
-    """Also when it was not there."""
-    warehouse.sync([orders(5, 5)], [COMPLETE])
-
-    assert warehouse.rows("orders") == []
 
 
 @pytest.mark.parametrize("last", [[], [INCOMPLETE]], ids=["no status", "INCOMPLETE"])
@@ -228,16 +173,6 @@ def test_without_ids_an_incomplete_overwrite_is_not_published(warehouse: Warehou
     assert warehouse.ids("orders") == [1]
 
     warehouse.sync([without_ids(mode="overwrite")], [order(3)])
-    assert warehouse.ids("orders") == [3]
-
-
-def test_an_overwrite_whose_ids_are_always_one_replaces_every_time(warehouse: Warehouse) -> None:
-    """PyAirbyte calls every sync 1, of generation 1, and means what the mode says; also of one that was interrupted."""
-    warehouse.sync([orders(1, 1, sync_id=1, mode="overwrite")], [order(1), COMPLETE])
-    warehouse.attempt([orders(1, 1, sync_id=1, mode="overwrite")], [order(2), state("orders", 2)])
-
-    warehouse.sync([orders(1, 1, sync_id=1, mode="overwrite")], [order(3), COMPLETE])
-
     assert warehouse.ids("orders") == [3]
 
 

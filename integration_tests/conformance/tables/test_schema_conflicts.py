@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from integration_tests.harness.messages import configured_stream, record, state, status
+from integration_tests.harness.messages import configured_stream, record, status
 from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
 
 COMPLETE = [status("orders", "COMPLETE"), status("users", "COMPLETE")]
@@ -47,26 +47,3 @@ def test_a_conflicting_type_gets_a_column_of_its_own_and_the_table_s_comment_tel
     assert warehouse.rows("orders") == [{"id": 1, **old}, {"id": 2, **new}, {"id": 3, **new}]
     entry = warehouse.lake.glue_table(warehouse.lake.database, "orders")
     assert entry["Description"] == "\n".join(["Every order.", *LINES])
-
-
-def test_a_conflicting_type_fails_its_stream_where_that_is_wanted_and_changes_nothing(warehouse: Warehouse) -> None:
-    """The message names the column, both types and what to do; the other stream goes on."""
-    warehouse.sync([BEFORE], [old_order(1), COMPLETE[0]])
-    table = warehouse.lake.glue_table(warehouse.lake.database, "orders")
-
-    run = warehouse.attempt(
-        [AFTER, USERS],
-        [new_order(2), state("orders", 1, id=1), record("users", {"id": 1}), state("users", 1, id=2), *COMPLETE],
-        schema_conflicts="fail",
-    )
-
-    assert run.exit_code == 1
-    (error,) = run.errors
-    assert error["stream_descriptor"] == {"name": "orders"}
-    assert error["failure_type"] == "config_error"
-    assert f"to table {warehouse.lake.database}.orders: column code is int and string is sent" in error["message"]
-    assert "Set schema_conflicts to new_column" in error["message"]
-    assert [answer.body["id"] for answer in run.states] == [2]
-    assert warehouse.ids("users") == [1]
-    assert warehouse.ids("orders") == [1]
-    assert warehouse.lake.glue_table(warehouse.lake.database, "orders") == table
