@@ -28,7 +28,8 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
             scenarios[_scenario(item)].append(item)
             shared[item.nodeid.partition("[")[0]].append(item)
     for scenario, tests in scenarios.items():
-        turn = crc32(scenario.encode()) % len(tests)
+        takes_turn = tests[0].path.name if tests[0].get_closest_marker("module_turn") else scenario
+        turn = crc32(takes_turn.encode()) % len(tests)
         _mark_slow(tests[:turn] + tests[turn + 1 :])
     for tests in shared.values():
         for share in tests[0].iter_markers("share"):

@@ -24,7 +24,7 @@ PLAYED = (
 """Each kind of table, both modes, with partitions and without, and deduplicated; `make chaos` plays all subjects."""
 
 
-@pytest.mark.share(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "number",
     [

@@ -188,12 +188,14 @@ class Writer:
         return found
 
 
+@pytest.mark.slow
 def test_5_what_is_written_is_on_its_way_at_once() -> None:
     assert Writer(STOCK).first_write() is None
 
     assert Writer(OURS).first_write() == b'{"type":"STATE"}\n'
 
 
+@pytest.mark.slow
 def test_6_a_line_and_its_end_are_one_write_so_that_threads_cannot_come_between() -> None:
     stock = Writer(STOCK, PYTHONUNBUFFERED="1").first_write()
     assert stock is not None
@@ -204,6 +206,7 @@ def test_6_a_line_and_its_end_are_one_write_so_that_threads_cannot_come_between(
     assert ours.endswith(b"\n")
 
 
+@pytest.mark.slow
 def test_7_what_libraries_and_children_print_is_not_taken_for_the_protocol() -> None:
     noise = "print('a library', flush=True); os.system('echo a child')"
     stock = f"import os\n{STOCK.replace('sys.stdin.read()', noise)}"
@@ -218,6 +221,7 @@ def test_7_what_libraries_and_children_print_is_not_taken_for_the_protocol() -> 
     assert [json.loads(line)["type"] for line in clean] == ["SPEC"]
 
 
+@pytest.mark.slow
 def test_8_answering_spec_does_not_load_what_sources_need() -> None:
     def loaded(program: str) -> set[str]:
         end = "; import sys; sys.stderr.write(' '.join(sys.modules))"

@@ -51,6 +51,7 @@ def test_of_each_key_the_latest_version_remains(warehouse: Warehouse) -> None:
     assert names(warehouse) == EXPECTED
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("deletes", ["copy_on_write", "merge_on_read"])
 def test_of_each_key_the_latest_version_remains_from_sync_to_sync(warehouse: Warehouse, deletes: str) -> None:
     """The same with the last version of each key in a second sync.
@@ -103,6 +104,7 @@ KEYS: Mapping[str, tuple[Json, Sequence[object]]] = {
 }
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("numeric_types", ["int/float", "decimal"])
 def test_keys_of_every_type_are_equal_if_their_values_are(warehouse: Warehouse, numeric_types: str) -> None:
     """Null is a key like others."""

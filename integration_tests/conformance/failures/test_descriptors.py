@@ -14,7 +14,7 @@ from integration_tests.harness.warehouse import INTEGER, Warehouse, object_schem
 STREAMS = 100
 
 
-@pytest.mark.share(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("table_kind", "soft", "hard"),
     [

@@ -16,6 +16,7 @@ POOLED = 8
 """Connections that clients may have open, or threads of pools, at one time and not at another."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table_kind", TABLE_KINDS[:2], ids=lambda kind: kind.name)
 def test_commits_leave_no_thread_and_no_descriptor_behind(warehouse: Warehouse) -> None:
     streams = [configured_stream(name, SCHEMA) for name in STREAMS]

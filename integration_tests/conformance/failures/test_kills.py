@@ -120,7 +120,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize(("table_kind", "point"), params)
 
 
-@pytest.mark.share(8)
+@pytest.mark.share(6)
 def test_a_sync_that_is_killed_loses_nothing_that_it_acknowledged(
     warehouse: Warehouse, launch: WarmLaunch, tmp_path: Path, point: KillPoint
 ) -> None:
@@ -212,7 +212,7 @@ ADOPTING: Mapping[object, Sequence[KillPoint]] = {
 """Where rows of an unfinished overwrite are taken into the table."""
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(2)
 def test_a_cancelled_truncate_s_rows_arrive_once_however_often_that_is_interrupted(
     warehouse: Warehouse, launch: WarmLaunch, tmp_path: Path, point: KillPoint
 ) -> None:

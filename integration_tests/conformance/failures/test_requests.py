@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
+import pytest
+
 from integration_tests.harness.aws_proxy import Answer, AwsProxy, Request
 from integration_tests.harness.messages import configured_stream, record, state, status
 from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
@@ -57,6 +59,7 @@ def test_a_stream_costs_few_requests(warehouse: Warehouse) -> None:
     assert warehouse.ids("b0") == sorted([*range(10), *range(10)])
 
 
+@pytest.mark.slow
 def test_a_sync_asks_for_its_database_once_and_not_for_every_stream(warehouse: Warehouse) -> None:
     with CountingAws(warehouse.lake.endpoint_url) as aws:
         _sync(warehouse, "a", 0, aws.endpoint_url, streams=40)

@@ -95,6 +95,7 @@ RECORD = {**SENT, "rate": 2.5, "one": 5, "open": {"b": 1}, "half": {"a": 1, "b":
 """The same as a source sends it."""
 
 
+@pytest.mark.share(1)
 @on("hive-parquet")
 @pytest.mark.parametrize(
     ("codec", "numeric_types"), [("snappy", "bigint/double"), ("gzip", "int/float"), (None, "decimal")]
@@ -151,6 +152,7 @@ def test_a_new_column_that_widens_leaves_every_old_value_what_it_was(lake: Lake,
     assert lake.columns(lake.database, "orders")["points"] == "bigint"
 
 
+@pytest.mark.share(1)
 @on("hive-jsonl")
 @pytest.mark.parametrize("codec", [None, "gzip"])
 def test_a_table_of_json_lines_goes_on_in_its_own_columns(lake: Lake, platform: Platform, codec: Any) -> None:
@@ -170,6 +172,7 @@ def test_a_table_of_json_lines_goes_on_in_its_own_columns(lake: Lake, platform: 
     assert {name: new[name] for name in same} == {name: old[name] for name in same}
 
 
+@pytest.mark.share(1)
 @on("hive-parquet")
 @pytest.mark.parametrize("options", [{"glue_catalog_float_as_decimal": True}, {}, {"numeric_types": "bigint/double"}])
 def test_decimal_columns_stay_what_they_are(lake: Lake, platform: Platform, options: dict[str, Any]) -> None:

@@ -21,6 +21,7 @@ UNCHANGED: list[tuple[Format, Json]] = [
 """Configurations of that connector as they were."""
 
 
+@pytest.mark.share(1)
 @on("iceberg")
 @pytest.mark.parametrize("prefix", ["", "raw_"])
 def test_a_sync_begins_no_second_table_beside_the_first_unless_a_prefix_asks_for_it(
@@ -59,6 +60,7 @@ def test_a_stream_that_has_a_second_table_already_goes_on_in_it(lake: Lake, plat
     assert sorted(row["id"] for row in lake.rows(lake.database, "order_items")) == [1, 2]
 
 
+@pytest.mark.share(1)
 @on("hive-jsonl")
 @pytest.mark.parametrize(("format_", "options"), UNCHANGED)
 def test_an_unchanged_configuration_moves_no_part_of_a_connection(
@@ -89,6 +91,7 @@ def test_an_unchanged_configuration_moves_no_part_of_a_connection(
     assert lake.tables() == [(lake.database, "orderitems"), (lake.database, "users")]
 
 
+@pytest.mark.slow
 @on("hive-jsonl")
 def test_an_unchanged_configuration_goes_on_with_the_columns_that_are_there(lake: Lake, platform: Platform) -> None:
     """Those of JSON lines, whatever the names of fields are, at any depth."""
@@ -129,6 +132,7 @@ def test_a_table_that_is_no_iceberg_table_is_refused_with_the_options_that_work(
     assert [row["id"] for row in lake.rows(lake.database, "orders")] == [1]
 
 
+@pytest.mark.slow
 @on("hive-parquet")
 def test_a_field_keeps_the_second_column_that_an_earlier_sync_has_begun(lake: Lake, platform: Platform) -> None:
     """Its rows since then are there; other fields go on in the first ones."""
@@ -167,6 +171,7 @@ def test_a_table_with_partition_keys_that_say_nothing_is_refused_and_stays_as_it
     assert lake.objects() == before
 
 
+@pytest.mark.slow
 @on("hive-parquet")
 def test_a_table_that_was_partitioned_by_two_cursors_is_refused_and_stays_as_it_is(
     lake: Lake, platform: Platform
@@ -187,6 +192,7 @@ def test_a_table_that_was_partitioned_by_two_cursors_is_refused_and_stays_as_it_
     assert lake.objects() == before
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(
     ("format_", "options", "set_these"),
     [
@@ -209,6 +215,7 @@ def test_check_says_which_options_go_on_with_the_tables_that_are_there(
     assert f"To continue them, set {set_these}. " in answer["message"]
 
 
+@pytest.mark.slow
 def test_check_says_nothing_where_the_options_go_on(lake: Lake, platform: Platform) -> None:
     """A check that finds all well has nothing to say."""
     AwsDatalake(lake).append("orderItems", {"id": "bigint"}, [{"id": 1}])

@@ -86,7 +86,7 @@ def ids(scan: Scan) -> list[int]:
     return sorted(row["id"] for row in scan.rows)
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(1)
 @pytest.mark.parametrize(
     ("format_", "partitioning"),
     [*(("Parquet", each) for each in PARTITIONINGS), ("JSONL", "DATE"), ("JSONL", "MONTH"), ("JSONL", "YEAR/MONTH")],
@@ -120,6 +120,7 @@ def test_a_partitioned_table_goes_on_in_its_partitions(
     assert not [text for text in run.logs if "AWS Datalake" in text]
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("partitioning", ["DATE", "YEAR/MONTH/DAY"])
 def test_engines_that_look_at_folders_find_old_and_new_rows_and_open_only_the_files_they_need(
     lake: Lake, platform: Platform, spark_reader: SparkReader, partitioning: str
@@ -155,6 +156,7 @@ def test_engines_that_look_at_folders_find_old_and_new_rows_and_open_only_the_fi
     assert sorted(frame["id"]) == match
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(("format_", "partitioning"), [("Parquet", "YEAR/MONTH/DAY"), ("JSONL", "DATE")])
 def test_a_refresh_of_a_partitioned_table_takes_the_old_partitions_out_of_the_catalog(
     lake: Lake, platform: Platform, format_: Format, partitioning: str
@@ -172,7 +174,7 @@ def test_a_refresh_of_a_partitioned_table_takes_the_old_partitions_out_of_the_ca
     assert old < set(lake.objects())
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 @pytest.mark.parametrize(
     ("partitioning", "unit"),
     [*zip(PARTITIONINGS, ("day", "year", "month", "day", "month", "day"), strict=True)],

@@ -132,6 +132,7 @@ def test_every_column_goes_on_in_its_name_and_type(lake: Lake, platform: Platfor
     assert json.loads(row["anything"]) == [1, "a"]
 
 
+@pytest.mark.slow
 def test_a_refresh_replaces_its_rows_and_leaves_its_branch(lake: Lake, platform: Platform) -> None:
     """Equality deletes and what a failed sync has staged are of rows that the refresh sends again."""
     old = S3DataLake(lake, "orders", ["id"])
@@ -167,6 +168,7 @@ def test_an_append_publishes_the_rows_that_a_failed_sync_has_left(lake: Lake, pl
     assert [len([text for text in run.logs if STAGING in text]) for run in runs] == [1, 0]
 
 
+@pytest.mark.slow
 def test_check_tells_of_staged_rows_that_no_sync_publishes(lake: Lake, platform: Platform) -> None:
     """Main has gone on without them, by a compaction for example."""
     old = S3DataLake(lake, "orders")
@@ -183,6 +185,7 @@ def test_check_tells_of_staged_rows_that_no_sync_publishes(lake: Lake, platform:
     assert ids(lake) == [1, 3, 4]
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("branch", [STAGING, f"{STAGING}_0a1b"])
 def test_a_table_that_never_had_a_sync_that_succeeded_goes_on(lake: Lake, platform: Platform, branch: str) -> None:
     old = S3DataLake(lake, "orders")
@@ -195,6 +198,7 @@ def test_a_table_that_never_had_a_sync_that_succeeded_goes_on(lake: Lake, platfo
     assert ids(lake) == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_table_without_equality_deletes_is_deduplicated(lake: Lake, platform: Platform) -> None:
     """Its key is of a type that floats are no match for; the later of two rows wins, whoever wrote it."""
     old = S3DataLake(lake, "orders", ["id"], deletes=False)
@@ -239,6 +243,7 @@ def test_equality_deletes_are_refused_before_the_first_record_with_the_statement
     assert appended.exit_code == 0, appended.report()
 
 
+@pytest.mark.slow
 def test_a_record_without_a_value_for_a_key_is_refused_with_statements_that_an_engine_takes(
     lake: Lake, platform: Platform
 ) -> None:
@@ -257,6 +262,7 @@ def test_a_record_without_a_value_for_a_key_is_refused_with_statements_that_an_e
     )
 
 
+@pytest.mark.slow
 def test_no_second_table_is_begun_beside_its_own(lake: Lake, platform: Platform) -> None:
     """An error names both, and the option that goes on with the first."""
     old = S3DataLake(lake, "orderitems")
@@ -275,6 +281,7 @@ def test_no_second_table_is_begun_beside_its_own(lake: Lake, platform: Platform)
     assert lake.tables() == [(lake.database, "orderitems")]
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -297,6 +304,7 @@ def test_check_tells_what_a_sync_would_refuse(
     assert says in answer["message"]
 
 
+@pytest.mark.slow
 def test_check_says_nothing_of_its_tables_where_all_goes_on(lake: Lake, platform: Platform) -> None:
     old = S3DataLake(lake, "orderitems")
     old.create({"id": LongType()})

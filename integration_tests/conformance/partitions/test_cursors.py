@@ -112,6 +112,7 @@ def test_an_iceberg_table_is_partitioned_by_the_day_of_any_cursor_that_is_a_date
     assert told(run) == {case.name for case in CASES if case.days is None}
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("format_", ["Parquet", "JSONL"])
 def test_a_hive_table_is_partitioned_by_the_date_of_any_cursor_that_is_a_date(
     lake: Lake, platform: Platform, format_: str

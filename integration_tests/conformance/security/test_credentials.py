@@ -105,7 +105,7 @@ def launch_with_a_user_s_keys(launch_cold: Launch) -> Launch:
     return with_variables(launch_cold, AWS_ACCESS_KEY_ID=ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY=SECRET_ACCESS_KEY)
 
 
-@pytest.mark.share(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("table_kind", TABLE_KINDS[:2], ids=lambda kind: kind.name)
 def test_a_sync_outlives_the_credentials_of_its_role(
     lake: Lake, tmp_path: Path, launch_with_a_user_s_keys: Launch, table_kind: TableKind
@@ -199,7 +199,7 @@ class IndiscreetAws(AwsProxy):
         return Answer(403, {}, f"<Error><Code>SignatureDoesNotMatch</Code><Message>{said}</Message></Error>".encode())
 
 
-@pytest.mark.share(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("table_kind", TABLE_KINDS[:1], ids=lambda kind: kind.name)
 @pytest.mark.parametrize("who", ["driver", "executor", "metadata"])
 def test_a_session_token_that_aws_repeats_is_not_repeated_by_us(
@@ -226,6 +226,7 @@ def test_a_session_token_that_aws_repeats_is_not_repeated_by_us(
     assert aws.assumed <= 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table_kind", TABLE_KINDS[:1], ids=lambda kind: kind.name)
 def test_an_endpoint_in_the_environment_is_every_client_s(
     lake: Lake, tmp_path: Path, launch_cold: Launch, table_kind: TableKind

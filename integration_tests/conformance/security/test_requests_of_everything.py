@@ -16,6 +16,8 @@ from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.table_kinds import TABLE_KINDS
 from integration_tests.harness.warehouse import Warehouse
 
+pytestmark = pytest.mark.module_turn
+
 CREATES_OBJECT = ("PutObject", "CreateMultipartUpload", "CopyObject")
 ENCRYPTION = "x-amz-server-side-encryption"
 WRITTEN: Mapping[str, str] = {
@@ -95,6 +97,7 @@ def test_by_default_no_request_says_anything_of_encryption_or_a_catalog(
     assert [request for request in requests if request.service == "lakeformation"] == []
 
 
+@pytest.mark.slow
 def test_with_keys_of_s3_every_request_that_creates_an_object_asks_for_them(
     aws: AwsServer, lake: Lake, platform: Platform
 ) -> None:

@@ -95,6 +95,7 @@ SCENARIOS: Mapping[str, Sequence[Step]] = {
 }  # fmt: skip
 
 
+@pytest.mark.share(5)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_generations_decide_what_readers_find(warehouse: Warehouse, scenario: str) -> None:
     """Appends and truncates of several generations, completed or not, one after another."""
@@ -198,6 +199,7 @@ def test_a_hybrid_refresh_is_refused(warehouse: Warehouse) -> None:
     assert warehouse.ids("orders") == [1]
 
 
+@pytest.mark.slow
 def test_overwrite_and_append_without_ids_alternate(warehouse: Warehouse) -> None:
     """Each sync does what its own mode says."""
     found = []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import pytest
 
@@ -11,10 +13,73 @@ from destination_datalake.tables.table import Reencode, TableConflict
 from unit_tests.tables.behaviour.shop import WIDE, Shop, Sync, ids, one_at_a_time, side_by_side
 
 
+@dataclass(frozen=True)
+class Step:
+    """A sync that commits these ids, if any, and then publishes unless it is left pending."""
+
+    generation: int | None
+    numbers: Sequence[int]
+    overwrite: bool = True
+    publishes: bool = True
+    sync_id: int | None = None
+
+    def play(self, shop: Shop) -> Sync:
+        sync = shop.sync(self.generation, overwrite=self.overwrite, sync_id=self.sync_id)
+        if self.numbers:
+            sync.commit(*ids(*self.numbers))
+        if self.publishes:
+            sync.publish()
+        return sync
+
+
+def appended(generation: int, *numbers: int) -> Step:
+    return Step(generation, numbers, overwrite=False)
+
+
+def overwritten(generation: int | None, *numbers: int) -> Step:
+    return Step(generation, numbers)
+
+
+def left_pending(generation: int | None, *numbers: int) -> Step:
+    return Step(generation, numbers, publishes=False)
+
+
 def published(shop: Shop, generation: int | None, number: int) -> None:
-    sync = shop.sync(generation, overwrite=True)
-    sync.commit(*ids(number))
-    sync.publish()
+    overwritten(generation, number).play(shop)
+
+
+OLD = appended(1, 1)
+SCENARIOS: Mapping[str, tuple[Sequence[Step], list[int]]] = {
+    "an overwrite without records empties the table": ([OLD, overwritten(2)], []),
+    "each overwrite replaces the one before": ([overwritten(1, 1), overwritten(2, 2), overwritten(3, 3)], [3]),
+    "a published generation is not replaced by itself": ([overwritten(2, 1), overwritten(2, 2)], [1, 2]),
+    "a later sync of the generation continues a pending overwrite": (
+        [OLD, left_pending(2, 2), overwritten(2, 3)], [2, 3],
+    ),
+    "an overwrite of another generation drops a pending one": ([OLD, left_pending(2, 2), overwritten(3, 3)], [3]),
+    "an overwrite without generations drops a pending one": ([OLD, left_pending(None, 2), overwritten(None, 3)], [3]),
+    "an append without records adopts a pending overwrite": ([OLD, left_pending(2, 2), appended(3)], [1, 2]),
+    "adopted rows keep their generation": ([left_pending(2, 1), appended(3), overwritten(2)], [1]),
+    "an append goes on once its rows were overwritten": (
+        [OLD, left_pending(5, 2), overwritten(6, 4), appended(5, 3)], [3, 4],
+    ),
+    "an append of a connection made anew, of generation 0, is accepted": ([overwritten(6, 1), appended(0, 2)], [1, 2]),
+    "PyAirbyte's ids, which are always 1, append": ([overwritten(6, 1), Step(1, [2], sync_id=1)], [1, 2]),
+}  # fmt: skip
+"""Syncs one after another, and the ids that readers find once the last has ended."""
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_generations_decide_what_readers_find(shop: Shop, scenario: str) -> None:
+    steps, found = SCENARIOS[scenario]
+
+    for step in steps:
+        before = shop.ids() if step is not steps[0] else []
+        step.play(shop)
+        if not step.publishes:
+            assert shop.ids() == before
+
+    assert shop.ids() == found
 
 
 @pytest.mark.parametrize("generation", [2, None], ids=["refresh", "overwrite"])
@@ -30,21 +95,6 @@ def test_readers_see_the_old_rows_until_the_new_ones_are_published(shop: Shop, g
 
     assert shop.ids() == [2, 3]
     assert shop.fencing_token() is None
-
-
-def test_an_overwrite_without_records_empties_the_table(shop: Shop) -> None:
-    shop.sync().commit(*ids(1))
-
-    shop.sync(2, overwrite=True).publish()
-
-    assert shop.ids() == []
-
-
-def test_each_overwrite_replaces_the_one_before(shop: Shop) -> None:
-    for generation in (1, 2, 3):
-        published(shop, generation, generation)
-
-    assert shop.ids() == [3]
 
 
 @side_by_side
@@ -73,15 +123,6 @@ def test_rows_that_are_committed_after_a_publish_stay(shop: Shop) -> None:
     assert shop.ids() == [1, 2]
 
 
-def test_a_generation_that_was_published_is_not_replaced_by_itself(shop: Shop) -> None:
-    """The platform resumes a truncate refresh in the same generation: the rows until then stay."""
-    published(shop, 2, 1)
-
-    published(shop, 2, 2)
-
-    assert shop.ids() == [1, 2]
-
-
 def test_an_overwrite_without_generations_leaves_none_that_a_refresh_could_take_for_its_own(shop: Shop) -> None:
     published(shop, 5, 1)
     published(shop, None, 2)
@@ -98,33 +139,8 @@ def test_an_overwrite_without_generations_leaves_none_that_a_refresh_could_take_
 
 def pending(shop: Shop, generation: int | None, number: int = 2) -> Sync:
     """Return a sync that has committed and will not publish. The table has a row of before."""
-    shop.sync().commit(*ids(1))
-    sync = shop.sync(generation, overwrite=True)
-    sync.commit(*ids(number))
-    return sync
-
-
-def test_a_later_sync_of_the_generation_continues_a_pending_overwrite(shop: Shop) -> None:
-    """Its rows were acknowledged, so the platform does not send them again."""
-    pending(shop, 2)
-
-    again = shop.sync(2, overwrite=True)
-    again.commit(*ids(3))
-    assert shop.ids() == [1]
-    again.publish()
-
-    assert shop.ids() == [2, 3]
-
-
-@pytest.mark.parametrize("generations", [(2, 3), (None, None)], ids=["refresh", "overwrite"])
-def test_an_overwrite_of_another_generation_drops_a_pending_one(
-    shop: Shop, generations: tuple[int | None, int | None]
-) -> None:
-    pending(shop, generations[0])
-
-    published(shop, generations[1], 3)
-
-    assert shop.ids() == [3]
+    OLD.play(shop)
+    return left_pending(generation, number).play(shop)
 
 
 @pytest.mark.parametrize("number", [2, WIDE], ids=["int", "bigint"])
@@ -139,24 +155,6 @@ def test_a_sync_that_appends_adopts_the_rows_of_a_pending_overwrite(shop: Shop, 
     assert shop.fencing_token() is None
     assert shop.ids() == sorted([1, 3, number])
     assert shop.types() == {"id": "bigint" if number == WIDE else "int"}
-
-
-def test_a_sync_that_appends_no_record_adopts_them_when_it_publishes(shop: Shop) -> None:
-    pending(shop, 2)
-
-    shop.sync(3).publish()
-
-    assert shop.ids() == [1, 2]
-
-
-def test_adopted_rows_keep_their_generation(shop: Shop) -> None:
-    """So that an overwrite of that generation knows them for its own."""
-    shop.sync(2, overwrite=True).commit(*ids(1))
-    shop.sync(3).publish()
-
-    shop.sync(2, overwrite=True).publish()
-
-    assert shop.ids() == [1]
 
 
 # --- Fencing
@@ -272,15 +270,6 @@ def test_an_append_does_not_go_on_after_rows_that_were_removed(shop: Shop, by: s
         shop.sync(other)
 
 
-def test_an_append_goes_on_once_its_rows_were_overwritten(shop: Shop) -> None:
-    pending(shop, 5)
-    published(shop, 6, 4)
-
-    shop.sync(5).commit(*ids(3))
-
-    assert shop.ids() == [3, 4]
-
-
 @pytest.mark.parametrize("table", ["published", "pending", "appended"])
 def test_an_overwrite_of_an_older_generation_than_the_tables_is_refused(shop: Shop, table: str) -> None:
     sync = shop.sync(6, overwrite=table != "appended")
@@ -312,24 +301,6 @@ def test_the_remedy_of_the_refusal_lets_a_connection_that_was_made_anew_overwrit
         published(shop, generation, 3)
 
     assert shop.ids() == [3]
-
-
-def test_an_append_of_an_older_generation_than_the_tables_is_accepted(shop: Shop) -> None:
-    """A connection that is made anew begins again with generation 0."""
-    published(shop, 6, 1)
-
-    shop.sync(0).commit(*ids(2))
-
-    assert shop.ids() == [1, 2]
-
-
-def test_ids_that_are_always_1_append_to_a_table_of_a_later_generation(shop: Shop) -> None:
-    """PyAirbyte sends them with every sync, also with one that appends."""
-    published(shop, 6, 1)
-
-    shop.sync(1, overwrite=True, sync_id=1).commit(*ids(2))
-
-    assert shop.ids() == [1, 2]
 
 
 def test_a_published_overwrite_is_not_begun_again_after_an_append_of_an_older_generation(shop: Shop) -> None:
