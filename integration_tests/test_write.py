@@ -171,6 +171,7 @@ def test_two_syncs_append_replace_nest_and_widen(lake: Lake, platform: Platform,
     assert lake.unfinished_uploads() == []
 
 
+@pytest.mark.slow
 def test_settings_that_only_shape_files_change_no_row(lake: Lake, platform: Platform) -> None:
     """Many batches, many files, a buffer that is full most of the time."""
     config = lake.config(

@@ -66,6 +66,7 @@ def test_the_role_needs_its_external_id(deploy: Deploy, platform: Platform) -> N
         assert "sts:AssumeRole" in check.connection_status["message"]
 
 
+@pytest.mark.slow
 def test_a_stack_that_becomes_governed_keeps_its_tables_and_its_syncs(deploy: Deploy, platform: Platform) -> None:
     lake = deploy()
     sync(platform, lake, [1])
@@ -76,6 +77,7 @@ def test_a_stack_that_becomes_governed_keeps_its_tables_and_its_syncs(deploy: De
     assert ids(lake) == [1, 2]
 
 
+@pytest.mark.slow
 def test_events_and_orders_are_read_together(deploy: Deploy, platform: Platform, account: Account) -> None:
     lake = deploy(LakeFormationMode="managed", CreateEventStream="true")
     lake.stack.run_commands("RevokeCommand")

@@ -37,7 +37,7 @@ CLAIMED = {
 """Which command uses which action, as the rules and the page say."""
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("name", MODES)
 def test_a_policy_allows_what_its_configuration_needs_and_nothing_else(
     lake: Lake, workers: Member, tmp_path: Path, launch: WarmLaunch, name: str

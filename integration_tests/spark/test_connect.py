@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_catalog, configured_stream, record, state, status
 from integration_tests.harness.runs.platform import Platform
@@ -11,6 +13,7 @@ from integration_tests.harness.warehouse import INTEGER, STRING, object_schema
 from integration_tests.spark.connect_server import ConnectServer
 
 
+@pytest.mark.slow
 def test_a_sync_over_spark_connect_outlives_its_session_and_leaves_nothing_behind(
     lake: Lake, container: Platform, tmp_path: Path
 ) -> None:

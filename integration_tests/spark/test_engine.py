@@ -33,7 +33,7 @@ sys.exit(f"still running: {living}" if living else 0)
 """
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("seconds", [0, 0.1, 0.3, 0.6, 1, 1.5, 2.5])
 def test_engine_stopped_while_starting_leaves_no_process_and_no_file(tmp_path: Path, seconds: float) -> None:
     # Given a Spark that has been starting for some moments
@@ -72,6 +72,7 @@ engine.stop()
 """
 
 
+@pytest.mark.slow
 def test_driver_and_workers_do_not_import_pandas_and_workers_have_the_encoder() -> None:
     # Given that PySpark would load pandas in both, and compile itself out of a zip file in the workers
     installed = find_spec("pyspark")
@@ -112,7 +113,7 @@ def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
     return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=120)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 @pytest.mark.parametrize(
     ("arguments", "failure_type", "words"),
     [
@@ -198,6 +199,7 @@ engine.stop()
 """
 
 
+@pytest.mark.slow
 def test_start_removes_no_environment_variable() -> None:
     ended = subprocess.run([sys.executable, "-c", REMOVED_VARIABLES], capture_output=True, text=True, timeout=120)
 
@@ -220,6 +222,7 @@ engine.stop()
 """
 
 
+@pytest.mark.slow
 def test_engine_starts_for_a_user_whom_the_system_does_not_know() -> None:
     # A container may run as any number (`runAsUser`); a user namespace makes one here.
     stranger = ["unshare", "--user", "--map-user=54321", "--map-group=54321", "env", "-u", "HOME"]
@@ -254,6 +257,7 @@ print(len(gone) >= 2, alive)
 """
 
 
+@pytest.mark.slow
 def test_engine_is_stopped_when_no_file_descriptor_is_left() -> None:
     ended = subprocess.run([sys.executable, "-c", OUT_OF_DESCRIPTORS], capture_output=True, text=True, timeout=120)
 
