@@ -82,14 +82,7 @@ class ConnectorError(Exception):
 
 
 class ConfigError(ConnectorError):
-    """The configuration is not valid. `message` has a sentence for each problem and quotes no secret."""
+    """The configuration or the catalog cannot be synced. `message` has a sentence for each problem, and no secret."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Failure(message, message, "config_error"))
-
-
-class SyncRefused(ConnectorError):
-    """A sync that cannot work, refused before anything is read. `message` says what is wrong and what to do."""
-
-    def __init__(self, message: str, type: FailureType = "config_error") -> None:
-        super().__init__(Failure(message, message, type))

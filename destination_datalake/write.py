@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from destination_datalake.aws.secrets import register_secrets
 from destination_datalake.config.options import Config
 from destination_datalake.config.parsing import normalised, read_object
-from destination_datalake.errors import ConfigError, SyncRefused
+from destination_datalake.errors import ConfigError, ConnectorError, Failure
 from destination_datalake.spark.engine import Engine, start_engine
 from destination_datalake.termination import Termination
 from destination_datalake.unforeseen import exhaustion
@@ -71,7 +71,8 @@ def _start_engine(config: Config) -> Engine:
         return start_engine(config)
     except OSError as error:
         if (exhausted := exhaustion(error)) is not None:
-            raise SyncRefused(f"Spark cannot be started. {exhausted}", "transient_error") from error
+            message = f"Spark cannot be started. {exhausted}"
+            raise ConnectorError(Failure(message, message, "transient_error")) from error
         raise ConfigError(
             f"There is no folder for temporary files: {error}. Set TMPDIR to a folder that can be written and has room."
         ) from error

@@ -107,7 +107,7 @@ _PRINCIPAL = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:(user|role)/\S+")
 
 
 class _Request:
-    """A command line with its files read. Raises ConfigError and SyncRefused for what is wrong in them."""
+    """A command line with its files read. Raises ConfigError for what is wrong in them."""
 
     def __init__(self, asked: argparse.Namespace) -> None:
         self._asked = asked

@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from destination_datalake.errors import SyncRefused, printable
+from destination_datalake.errors import ConfigError, ConnectorError, Failure, printable
 
 
 class StreamId(NamedTuple):
@@ -147,26 +147,26 @@ class _CatalogMessage(msgspec.Struct):
 def parse_catalog(catalog: object) -> tuple[Stream, ...]:
     """Return the streams of a configured catalog, in its order. Unknown keys are ignored.
 
-    Raises SyncRefused: config_error for what a user can correct (no streams, duplicates, a sync mode that this
-    connector does not support, keys and cursors by which rows cannot be deduplicated), system_error for a hybrid
+    Raises ConfigError for what a user can correct (no streams, duplicates, a sync mode that this connector does not
+    support, keys and cursors by which rows cannot be deduplicated), and ConnectorError (system_error) for a hybrid
     refresh, which the platform must not request.
     """
     try:
         configured = msgspec.convert(catalog, _CatalogMessage).streams
     except msgspec.ValidationError as error:
         if _is_discovered(catalog):
-            raise SyncRefused(
+            raise ConfigError(
                 "The catalog is one that a source discovers, which does not say how its streams are synced. Put each "
                 'of its streams into an object of the configured catalog: {"stream": {…}, "sync_mode": "full_refresh", '
                 '"destination_sync_mode": "append"}.'
             ) from error
-        raise SyncRefused(
+        raise ConfigError(
             f"The configured catalog is not valid: {error}. Refresh the source schema and save the connection."
         ) from error
     _refuse_keys(configured)
     streams = tuple(_stream(entry) for entry in configured)
     if not streams:
-        raise SyncRefused("The configured catalog has no streams. Select at least one stream to sync.")
+        raise ConfigError("The configured catalog has no streams. Select at least one stream to sync.")
     _refuse_duplicates(streams)
     return streams
 
@@ -184,17 +184,17 @@ def _stream(entry: _ConfiguredStreamMessage) -> Stream:
     identity = StreamId(entry.stream.namespace or None, entry.stream.name)
     mode = entry.destination_sync_mode
     if mode not in _MODES:
-        raise SyncRefused(
+        raise ConfigError(
             f"Stream {identity} asks for the destination sync mode {mode!r}. "
             f"This destination offers {', '.join(_MODES[:-1])} and {_MODES[-1]}: choose one of them for the stream."
         )
     generation, minimum = entry.generation_id, entry.minimum_generation_id
     if minimum and generation is not None and minimum != generation:
-        raise SyncRefused(
+        message = (
             f"Stream {identity}: cannot execute a hybrid refresh (minimum_generation_id {minimum}, "
-            f"generation_id {generation}). Both must be equal, or the minimum 0.",
-            "system_error",
+            f"generation_id {generation}). Both must be equal, or the minimum 0."
         )
+        raise ConnectorError(Failure(message, message, "system_error"))
     return Stream(
         id=identity,
         json_schema=entry.stream.json_schema,
@@ -229,7 +229,7 @@ def _refuse_keys(configured: Sequence[_ConfiguredStreamMessage]) -> None:
     if problems:
         count = [f"{len(problems)} streams cannot be deduplicated:"] if len(problems) > 1 else []
         more = ["…"] if len(problems) > _SHOWN else []
-        raise SyncRefused("\n".join([*count, *problems[:_SHOWN], *more]))
+        raise ConfigError("\n".join([*count, *problems[:_SHOWN], *more]))
 
 
 def _problem_of_keys(entry: _ConfiguredStreamMessage) -> str | None:
@@ -264,5 +264,5 @@ def _refuse_duplicates(streams: Sequence[Stream]) -> None:
     seen: set[StreamId] = set()
     for stream in streams:
         if stream.id in seen:
-            raise SyncRefused(f"The configured catalog names stream {stream.id} twice. Remove one of the two.")
+            raise ConfigError(f"The configured catalog names stream {stream.id} twice. Remove one of the two.")
         seen.add(stream.id)

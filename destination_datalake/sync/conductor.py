@@ -27,7 +27,7 @@ from destination_datalake.buffer.disk import DiskFailed, MiB, buffer_directory, 
 from destination_datalake.buffer.staging import CONCURRENT_CALLS, LocalStaging, RemoteStaging, Staging
 from destination_datalake.config.options import aws_access
 from destination_datalake.config.tables import streams_without_dedup
-from destination_datalake.errors import SyncRefused
+from destination_datalake.errors import ConfigError, ConnectorError, Failure, FailureType
 from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.maintenance.after_sync import maintain_after_sync
@@ -35,7 +35,7 @@ from destination_datalake.protocol.catalog import Stream, StreamId, parse_catalo
 from destination_datalake.protocol.messages import InputUnreadable, MalformedLine, chunks
 from destination_datalake.rejects.ledger import REJECTS_FOLDER, RejectLedger, RejectLimit
 from destination_datalake.sync.in_flight import InFlight, Releasing
-from destination_datalake.sync.intake import Intake, RecordRuns, RefusedMessage, Statuses
+from destination_datalake.sync.intake import Intake, RecordRuns, Statuses, UnexpectedMessage
 from destination_datalake.sync.landing import Encoding, Landing, StreamTables
 from destination_datalake.sync.outcome import (
     BatchOutcome,
@@ -45,8 +45,8 @@ from destination_datalake.sync.outcome import (
     input_not_read,
     input_unreadable,
     malformed_line,
-    refused_message,
     unexpected,
+    unexpected_message,
 )
 from destination_datalake.sync.report import ActiveStages, Progress, Reporter
 from destination_datalake.sync.thread_pool import ThreadPool
@@ -98,7 +98,7 @@ def run_sync(
         out.log("WARN", warning)
     dedup = [stream.id for stream in streams if stream.dedup]
     if (reason := streams_without_dedup(dedup, config.table_type, config.format.format_type)) is not None:
-        raise SyncRefused(reason)
+        raise ConfigError(reason)
     tables = TableNaming.of(config).tables_of(streams)
     access = aws_access(config)
     require_partition_source(config, streams, tables, access)
@@ -129,7 +129,8 @@ def run_sync(
             conductor = Conductor(streams, backlog, new_landing, out, termination)
             exit_code = conductor.run(stdin)
     except DiskFailed as error:
-        raise SyncRefused(str(error), "config_error" if exhaustion(error) is None else "transient_error") from error
+        kind: FailureType = "config_error" if exhaustion(error) is None else "transient_error"
+        raise ConnectorError(Failure(str(error), str(error), kind)) from error
     if config.maintenance.mode != "none":
         # Every state is out. What this takes, the sync takes; what it fails with does not fail the sync.
         published = [tables[stream] for stream in conductor.published]
@@ -231,8 +232,8 @@ class Conductor:
             self._read_to_the_end = not self._termination.requested
         except MalformedLine as error:
             self._in_flight.stop(malformed_line(error))
-        except RefusedMessage as error:
-            self._in_flight.stop(refused_message(error))
+        except UnexpectedMessage as error:
+            self._in_flight.stop(unexpected_message(error))
         except InputUnreadable as error:
             self._in_flight.stop(input_unreadable(error))
         except DiskFailed as error:

@@ -22,7 +22,7 @@ from destination_datalake.protocol.states import InvalidState, State, parse_stat
 _IGNORED = frozenset({"LOG", "CONTROL", "SPEC", "CONNECTION_STATUS", "CATALOG", "DESTINATION_CATALOG"})
 
 
-class RefusedMessage(Exception):
+class UnexpectedMessage(Exception):
     """A message of the protocol that does not belong to this sync. The text never quotes its content."""
 
 
@@ -61,7 +61,7 @@ class Intake:
     def steps(self, chunk: bytes | memoryview) -> Iterator[RecordRuns | State]:
         """Yield what the chunk's lines mean, in order.
 
-        Raises MalformedLine or RefusedMessage at the first line that is refused, after yielding all that precede it.
+        Raises MalformedLine or UnexpectedMessage at the first line that is refused, after yielding all that precede it.
         """
         runs = RecordRuns()
         try:
@@ -76,7 +76,7 @@ class Intake:
                     yield runs
                     runs = RecordRuns()
                 yield state
-        except (MalformedLine, RefusedMessage):
+        except (MalformedLine, UnexpectedMessage):
             if runs.streams:
                 yield runs
             raise
@@ -96,7 +96,7 @@ class Intake:
             return self._finder.find(namespace, name)
         except UnknownStream as error:
             named = StreamId(namespace or None, name)
-            raise RefusedMessage(f"Line {line} of the input is a {what} for stream {named}, {error}") from None
+            raise UnexpectedMessage(f"Line {line} of the input is a {what} for stream {named}, {error}") from None
 
     def _state_in(self, message: Message) -> State | None:
         """Return the state in a message, its stream named as in the catalog; None for another message."""
@@ -106,7 +106,7 @@ class Intake:
             try:
                 state = parse_state(message.line)
             except InvalidState as error:
-                raise RefusedMessage(f"Line {message.number} of the input is {error}") from None
+                raise UnexpectedMessage(f"Line {message.number} of the input is {error}") from None
             if state.stream is None:
                 return state
             return replace(state, stream=self._find("state", message.number, *state.stream))
@@ -119,11 +119,11 @@ class Intake:
         try:
             self._statuses.read_trace(message.line)
         except msgspec.DecodeError as error:
-            raise RefusedMessage(
+            raise UnexpectedMessage(
                 f"Line {message.number} of the input is a TRACE that cannot be read: {error}"
             ) from None
         except UnknownStream as error:
-            raise RefusedMessage(f"Line {message.number} of the input is the status of a stream {error}") from None
+            raise UnexpectedMessage(f"Line {message.number} of the input is the status of a stream {error}") from None
 
 
 # --- Statuses of streams --------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from destination_datalake.protocol.catalog import StreamId
     from destination_datalake.protocol.messages import InputUnreadable, MalformedLine
     from destination_datalake.protocol.stdout import Stdout
-    from destination_datalake.sync.intake import RefusedMessage
+    from destination_datalake.sync.intake import UnexpectedMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def malformed_line(error: MalformedLine) -> Failure:
     return Failure(message, str(error), "system_error")
 
 
-def refused_message(error: RefusedMessage) -> Failure:
+def unexpected_message(error: UnexpectedMessage) -> Failure:
     """A message of the protocol does not belong to this sync."""
     return Failure(str(error), str(error), "system_error")
 

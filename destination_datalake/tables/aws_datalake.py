@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from destination_datalake.aws.errors import explain
-from destination_datalake.errors import ConnectorError, SyncRefused
+from destination_datalake.errors import ConfigError, ConnectorError
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.aws_datalake import inherit_types
 from destination_datalake.schema.glue import parse_glue_type
@@ -170,7 +170,7 @@ def refuse_unchanged_configuration(streams: Mapping[StreamId, TableName], config
     """Refuse a sync with the options of AWS Datalake alone if some stream's table would not be continued with them.
 
     The other streams would begin to go on here, with states from there: half of the connection would have moved.
-    `streams` have their tables. Raises SyncRefused (config_error). What Glue does not tell is left to the streams.
+    `streams` have their tables. Raises ConfigError. What Glue does not tell is left to the streams.
     """
     if config.chooses_tables:
         return
@@ -195,7 +195,7 @@ def refuse_unchanged_configuration(streams: Mapping[StreamId, TableName], config
     with ThreadPoolExecutor(_CONCURRENT_CALLS) as pool:
         found = [each for each in pool.map(abandoned, streams.keys(), streams.values()) if each is not None]
     if (note := _note(found, config)) is not None:
-        raise SyncRefused(f"{note} Nothing was written.")
+        raise ConfigError(f"{note} Nothing was written.")
 
 
 def _note(abandoned: Sequence[tuple[InheritedTable, TableName]], config: Config) -> str | None:

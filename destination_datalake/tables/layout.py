@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.errors import ConfigError, SyncRefused
+from destination_datalake.errors import ConfigError
 from destination_datalake.partitioning.paths import MAX_KEY_BYTES, PartitionFolders, PartitionKey, key_type
 from destination_datalake.partitioning.spec import (
     EXTRACTED_AT,
@@ -345,7 +345,7 @@ def _distinct(
 def misnamed_streams(config: Config, streams: Sequence[StreamId]) -> Iterator[str]:
     """Yield a warning for each entry of `streams` that is for none of a sync's streams: one of another connection.
 
-    Raises SyncRefused for one that differs from a stream without an entry only in case and separators: that stream's
+    Raises ConfigError for one that differs from a stream without an entry only in case and separators: that stream's
     table would be created without what the entry says.
     """
     names = {str(stream).lower(): stream for stream in streams}
@@ -358,7 +358,7 @@ def misnamed_streams(config: Config, streams: Sequence[StreamId]) -> Iterator[st
         hint = f" Is {meant} meant?" if meant else ""
         has_entry = meant is not None and any(each.is_for(*meant) for each in config.streams)
         if meant is not None and not has_entry and _letters(meant) == _letters(named):
-            raise SyncRefused(
+            raise ConfigError(
                 f"streams.{number} is about stream {named}, which this sync does not have.{hint} Names are compared "
                 "exactly: correct the entry."
             )
@@ -374,7 +374,7 @@ def require_partition_source(
     """Refuse a field in `partition_source` that is a date in no stream, unless a table exists already.
 
     A table is partitioned when it is created, one of Hive's for ever. One that exists goes on if its source takes the
-    field away. Raises SyncRefused.
+    field away. Raises ConfigError.
     """
     source = config.partition_source
     concerned = [stream for stream in streams if config.of_stream(*stream.id).partition_by is None]
@@ -387,7 +387,7 @@ def require_partition_source(
     hint = f" Fields that are dates: {named}." if dates else ""
     if similar := get_close_matches(source, dates, n=1):
         hint = f" Is {similar[0]} meant?"
-    raise SyncRefused(
+    raise ConfigError(
         f"partition_source {source} is a date or a date-time in no stream of this sync, so no table would be "
         f"partitioned.{hint} Set it to cursor, extracted_at or the name of "
         "such a field, or leave partitioning out."

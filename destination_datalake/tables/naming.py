@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from destination_datalake.errors import SyncRefused
+from destination_datalake.errors import ConfigError
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.rejects.ledger import REJECTS_TABLE
 from destination_datalake.schema.names import AWS_DATALAKE, PRESERVE, SNAKE_CASE, SNAKE_CASE_NUMBERS, Naming, bounded
@@ -51,13 +51,13 @@ class TableNaming:
     def tables_of(self, streams: Sequence[Stream]) -> Mapping[StreamId, TableName]:
         """Return every stream's table.
 
-        Raises SyncRefused (config_error) if two streams have the same table, or if a table's name is reserved by the
+        Raises ConfigError if two streams have the same table, or if a table's name is reserved by the
         connector.
         """
         names = {stream.id: self.table_of(stream.id) for stream in streams}
         for stream, name in names.items():
             if (use := self._reserved_for(name)) is not None:
-                raise SyncRefused(
+                raise ConfigError(
                     f"Stream {stream} would be written to table {name}, which is {use}. Set table_prefix, or rename "
                     "the stream with a stream prefix in the connection's settings."
                 )
@@ -65,7 +65,7 @@ class TableNaming:
         for stream, name in names.items():
             other = owners.setdefault(name, stream)
             if other is not stream:
-                raise SyncRefused(_collision(self.strategy, other, stream, name))
+                raise ConfigError(_collision(self.strategy, other, stream, name))
         return names
 
     def _reserved_for(self, name: TableName) -> str | None:

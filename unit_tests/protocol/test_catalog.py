@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from destination_datalake.errors import SyncRefused
+from destination_datalake.errors import ConnectorError
 from destination_datalake.protocol.catalog import (
     Stream,
     StreamDescriptor,
@@ -35,8 +35,8 @@ def parsed(**options: object) -> Stream:
     return stream
 
 
-def refused(catalog: object) -> SyncRefused:
-    with pytest.raises(SyncRefused) as raised:
+def refused(catalog: object) -> ConnectorError:
+    with pytest.raises(ConnectorError) as raised:
         parse_catalog(catalog)
     return raised.value
 

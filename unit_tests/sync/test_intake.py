@@ -12,7 +12,7 @@ import pytest
 from destination_datalake.protocol.catalog import AmbiguousStream, Stream, StreamId
 from destination_datalake.protocol.messages import MalformedLine
 from destination_datalake.protocol.states import State
-from destination_datalake.sync.intake import Intake, RecordRuns, RefusedMessage, Statuses
+from destination_datalake.sync.intake import Intake, RecordRuns, Statuses, UnexpectedMessage
 from unit_tests.sync.fakes.messages import record, state
 
 STREAMS = tuple(Stream(StreamId(None, name), {}, False, 1, 0, None) for name in ("a", "b"))
@@ -81,7 +81,7 @@ def test_the_bytes_of_records_are_those_of_the_chunk(intake: Reading) -> None:
 def test_a_line_is_refused_after_everything_before_it_was_taken(intake: Reading, refused: bytes, reason: str) -> None:
     steps: list[Any] = []
 
-    with pytest.raises((MalformedLine, RefusedMessage), match=reason):
+    with pytest.raises((MalformedLine, UnexpectedMessage), match=reason):
         steps.extend(intake.steps([record("a"), record("a"), refused, record("a")]))
 
     assert steps == [{"a": 2}]

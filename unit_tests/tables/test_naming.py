@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from destination_datalake.config.options import Config
-from destination_datalake.errors import SyncRefused
+from destination_datalake.errors import ConfigError
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.names import AWS_DATALAKE, PRESERVE, SNAKE_CASE, SNAKE_CASE_NUMBERS
 from destination_datalake.tables.naming import TableNaming
@@ -56,7 +56,7 @@ def test_a_table_prefix_counts_towards_the_255_bytes() -> None:
 
 
 def test_streams_that_aws_datalake_wrote_to_one_table_are_refused() -> None:
-    with pytest.raises(SyncRefused, match=r"Streams 京都 and 大阪 would both be written to table lake\._: "):
+    with pytest.raises(ConfigError, match=r"Streams 京都 and 大阪 would both be written to table lake\._: "):
         names((None, "京都"), (None, "大阪"), naming=replace(DEFAULT, naming=AWS_DATALAKE))
 
 
@@ -84,7 +84,7 @@ def test_streams_of_one_name_in_different_namespaces_have_different_tables() -> 
 def test_streams_with_the_same_table_are_refused_by_name(
     naming: TableNaming, one: tuple[str | None, str], other: tuple[str | None, str], table: str, remedy: str
 ) -> None:
-    with pytest.raises(SyncRefused) as refused:
+    with pytest.raises(ConfigError) as refused:
         names(one, ("elsewhere", "z"), other, naming=naming)
 
     assert refused.value.failure.type == "config_error"
@@ -106,7 +106,7 @@ def test_streams_with_the_same_table_are_refused_by_name(
 def test_a_stream_with_a_reserved_table_is_refused(
     naming: TableNaming, stream: tuple[str | None, str], said: str
 ) -> None:
-    with pytest.raises(SyncRefused) as refused:
+    with pytest.raises(ConfigError) as refused:
         names((None, "users"), stream, naming=naming)
 
     assert refused.value.failure.type == "config_error"

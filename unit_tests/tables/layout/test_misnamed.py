@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from destination_datalake.config.options import Config
-from destination_datalake.errors import SyncRefused
+from destination_datalake.errors import ConfigError
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.tables.layout import misnamed_streams, require_partition_source
 from destination_datalake.tables.naming import TableNaming
@@ -56,7 +56,7 @@ def test_an_entry_for_a_stream_of_another_connection_is_warned_of(entry: Mapping
 def test_an_entry_with_another_spelling_of_a_stream_s_name_is_refused(entry: Mapping[str, str], meant: str) -> None:
     config = Config.parse(options(streams=[entry]))
 
-    with pytest.raises(SyncRefused, match=f"Is {meant} meant") as refused:
+    with pytest.raises(ConfigError, match=f"Is {meant} meant") as refused:
         list(misnamed_streams(config, SYNCED))
 
     assert refused.value.failure.type == "config_error"
@@ -93,7 +93,7 @@ def require(cloud: Cloud, *streams: Stream, **given: Any) -> None:
 def test_a_source_that_no_stream_has_is_refused_before_a_table_is_created(
     cloud: Cloud, given: dict[str, Any], said: str
 ) -> None:
-    with pytest.raises(SyncRefused) as refused:
+    with pytest.raises(ConfigError) as refused:
         require(cloud, ORDERS, EVENTS, **given)
 
     assert said in str(refused.value)
