@@ -21,7 +21,13 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.errors import ConnectorError
-from destination_datalake.tables.iceberg.branches import PENDING_BRANCH, forget_branches, has_new_files, says_unique
+from destination_datalake.tables.iceberg.branches import (
+    PENDING_BRANCH,
+    forget_branches,
+    has_new_files,
+    history,
+    says_unique,
+)
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.dedup.definition import PENDING_BY, UNIQUE_BY, remove_definition
 from destination_datalake.tables.iceberg.dedup.jobs import MergeJobs
@@ -54,16 +60,13 @@ _BYTES = "total-files-size"
 
 def is_merge_due(metadata: TableMetadata, now: datetime) -> bool:
     """Whether more than 2 GiB of files are pending, or any for more than half an hour."""
-    head = metadata.snapshot_by_name(PENDING_BRANCH) if PENDING_BRANCH in metadata.refs else None
-    if head is None:
+    snapshots = [*history(PENDING_BRANCH, metadata)]
+    if not snapshots:
         return False
+    head, oldest = snapshots[0], snapshots[-1]
     size = head.summary.get(_BYTES) if head.summary is not None else None
     if size is not None and int(size) > MOST_BYTES:
         return True
-    by_id = {each.snapshot_id: each for each in metadata.snapshots}
-    oldest = head
-    while oldest.parent_snapshot_id is not None and (parent := by_id.pop(oldest.parent_snapshot_id, None)) is not None:
-        oldest = parent
     return now - datetime.fromtimestamp(oldest.timestamp_ms / 1000, now.tzinfo) > LONGEST
 
 
