@@ -31,20 +31,14 @@ _NOT_IN_POLICIES = re.compile(r"[^\x20-\xff]+")
 class Scope:
     """What the statements of one configuration's policy are about.
 
-    `databases` begins with lakeformation_database_name. `warehouse` and `outside` are folders in S3, without a slash at
-    the end: that of bucket_name and bucket_prefix, and those of tables elsewhere (follow_table_location).
+    `account` owns the Data Catalog. `databases` begins with lakeformation_database_name. `outside` are folders in S3,
+    without a slash at the end, of tables elsewhere (follow_table_location).
     """
 
-    partition: str
-    region: str
-    catalog_region: str
-    catalog_account: str
-    warehouse: S3Address
-    outside: tuple[S3Address, ...]
+    config: Config
+    account: str
     databases: tuple[str, ...]
-    kms_key_arn: str | None
-    registration_role_arn: str | None
-    optimizer_role_arn: str | None = None
+    outside: tuple[S3Address, ...] = ()
 
     @classmethod
     def of(cls, config: Config, streams: Iterable[StreamId] = (), outside: Iterable[S3Address] = ()) -> Self:
@@ -52,19 +46,18 @@ class Scope:
 
         Raises ConfigError if no option tells the account of the Data Catalog.
         """
-        encryption, maintenance = config.encryption, config.maintenance
-        return cls(
-            partition=partition_of(config.region),
-            region=config.region,
-            catalog_region=config.glue_region or config.region,
-            catalog_account=_catalog_account(config),
-            warehouse=S3Address(config.bucket_name, config.key().rstrip("/")),
-            outside=tuple(S3Address(address.bucket, address.key.strip("/")) for address in outside),
-            databases=_databases(config, streams),
-            kms_key_arn=encryption.kms_key_arn if isinstance(encryption, SseKms) else None,
-            registration_role_arn=config.lake_formation.registration_role_arn,
-            optimizer_role_arn=maintenance.role_arn if isinstance(maintenance, GlueOptimizers) else None,
-        )
+        folders = tuple(S3Address(address.bucket, address.key.strip("/")) for address in outside)
+        return cls(config, _catalog_account(config), _databases(config, streams), folders)
+
+    @property
+    def partition(self) -> str:
+        """The partition of AWS in ARNs: aws, aws-cn, …."""
+        return partition_of(self.config.region)
+
+    @property
+    def warehouse(self) -> S3Address:
+        """The folder of bucket_name and bucket_prefix, without a slash at the end."""
+        return S3Address(self.config.bucket_name, self.config.key().rstrip("/"))
 
     @property
     def folders(self) -> tuple[S3Address, ...]:
@@ -95,7 +88,8 @@ class Scope:
         Glue authorizes a request for a resource together with the resources that contain it:
         https://docs.aws.amazon.com/glue/latest/dg/glue-specifying-resource-arns.html
         """
-        root = f"arn:{self.partition}:glue:{self.catalog_region}:{self.catalog_account}"
+        region = self.config.glue_region or self.config.region
+        root = f"arn:{self.partition}:glue:{region}:{self.account}"
         return tuple(in_policy(f"{root}:{name}") for name in ("catalog", *names))
 
     def tables(self, databases: Sequence[str], *names: str) -> tuple[str, ...]:
@@ -239,7 +233,7 @@ def _listed_prefixes(scope: Scope) -> Condition:
 
 def _via_s3(scope: Scope) -> Condition:
     # https://docs.aws.amazon.com/kms/latest/developerguide/conditions-kms.html#conditions-kms-via-service
-    names = [f"s3.{scope.region}.amazonaws.com"]
+    names = [f"s3.{scope.config.region}.amazonaws.com"]
     if scope.partition == "aws-cn":
         # Services have both names there; which of the two KMS compares is not documented for every service.
         names.append(f"{names[0]}.cn")
@@ -279,7 +273,7 @@ CAPABILITIES: Sequence[Capability] = (
             # https://docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html#mpuAndPermissions
             Permission("kms:Decrypt", Need.BOTH, "objects that are read; parts of multipart uploads", ENCRYPTED),
         ),
-        lambda scope: [scope.kms_key_arn] if scope.kms_key_arn else [],
+        lambda scope: [kms.kms_key_arn] if isinstance(kms := scope.config.encryption, SseKms) else [],
         _via_s3,
     ),
     Capability(
@@ -360,7 +354,7 @@ CAPABILITIES: Sequence[Capability] = (
         "OptimizerRole",
         # https://docs.aws.amazon.com/glue/latest/webapi/API_TableOptimizerConfiguration.html
         (Permission("iam:PassRole", Need.BOTH, "the role that Glue's optimizers use", OPTIMIZED),),
-        lambda scope: [scope.optimizer_role_arn] if scope.optimizer_role_arn else [],
+        lambda scope: [glue.role_arn] if isinstance(glue := scope.config.maintenance, GlueOptimizers) else [],
         lambda _scope: {"StringEquals": {"iam:PassedToService": ["glue.amazonaws.com"]}},
     ),
     Capability(
@@ -401,7 +395,7 @@ CAPABILITIES: Sequence[Capability] = (
             # https://docs.aws.amazon.com/aws-managed-policy/latest/reference/AWSLakeFormationDataAdmin.html
             Permission("iam:GetRole", Need.SYNC, "the same; AWS allows it to administrators of data lakes", REGISTERED),
         ),
-        lambda scope: [scope.registration_role_arn] if scope.registration_role_arn else [],
+        lambda scope: [role] if (role := scope.config.lake_formation.registration_role_arn) is not None else [],
     ),
 )
 """Every capability, in the order of the policy's statements."""

@@ -168,7 +168,7 @@ def test_the_catalog_may_be_another_account_s_and_in_another_region() -> None:
 def test_the_account_is_the_catalog_s_or_the_configured_one_or_the_role_s(
     changes: dict[str, Any], account: str
 ) -> None:
-    assert Scope.of(config(**changes)).catalog_account == account
+    assert Scope.of(config(**changes)).account == account
 
 
 def test_without_any_account_the_options_that_tell_it_are_named() -> None:
