@@ -20,6 +20,7 @@ from destination_datalake.config.base import AnyCase, Expects, Form, Options, ch
 from destination_datalake.config.governance import LakeFormationOptions, contradictory_governance
 from destination_datalake.config.parsing import (
     UnknownOption,
+    contradictions,
     invalid_options,
     normalised,
     of_s3_data_lake,
@@ -428,7 +429,7 @@ class Config(Options):
         except RecursionError:
             raise too_deep("configuration") from None
         unknown = tuple(unknown_options(given, cls))
-        problems = [str(option) for option in unknown if option.is_misspelt]
+        problems = [*(str(option) for option in unknown if option.is_misspelt), *contradictions(given)]
         try:
             config = cls.model_validate(with_dependent_defaults(given))
         except ValidationError as error:
@@ -508,40 +509,14 @@ _SECRET_SETTING = re.compile(r"secret|password|token|access[._-]?key", re.IGNORE
 def _contradictions(config: Config) -> Iterator[str]:
     """Yield a sentence for each contradiction among valid options."""
     yield from _misspelt_regions(config)
-    format_type, table_type = config.format.format_type, config.table_type
-    if format_type == "JSONL" and table_type == "ICEBERG":
-        yield (
-            "table_type ICEBERG cannot hold format_type JSONL: Iceberg tables are made of Parquet files. "
-            "Set table_type to HIVE, or format_type to Parquet."
-        )
-    if config.glue_catalog_float_as_decimal and config.numeric_types != "decimal":
-        yield (
-            f"glue_catalog_float_as_decimal true asks for decimal columns, numeric_types {config.numeric_types} for "
-            "others. Set numeric_types to decimal, or glue_catalog_float_as_decimal to false."
-        )
-    if (tag := config.database_default_tag()) is not None and not tag[1]:
-        yield (
-            "lakeformation_database_default_tag_key has no values: AWS assigns an LF-Tag with a value only. Set "
-            "lakeformation_database_default_tag_values to one or more, separated by commas, or leave the key out."
-        )
-    if config.naming.split_numbers and config.naming.style != "snake_case":
-        yield (
-            f"naming.split_numbers true splits names into words, which naming.style {config.naming.style} does not. "
-            "Set naming.style to snake_case, or naming.split_numbers to false."
-        )
-    if config.buffer_size_mb < config.batch_size_mb:
-        yield (
-            f"buffer_size_mb {config.buffer_size_mb} is smaller than batch_size_mb {config.batch_size_mb}: a batch "
-            "would never fill. Lower batch_size_mb or raise buffer_size_mb."
-        )
     hive_only = {
         "path_layout": config.path_layout != "hive",
         "catalog_partitions": config.catalog_partitions != "register",
         "timezone": config.timezone != "UTC",
     }
     yield from contradictory_governance(config.lake_formation, governed_tables=config.lakeformation_governed_tables)
-    yield from contradictory_layout(table_type, hive_only, config.streams)
-    yield from contradictory_dedup(config.dedup, table_type, format_type)
+    yield from contradictory_layout(config.table_type, hive_only, config.streams)
+    yield from contradictory_dedup(config.dedup, config.table_type, config.format.format_type)
     yield from contradictory_spark(config.spark)
     yield from contradictory_paths(config.path_layout, config.partitioning, config.table_prefix)
 

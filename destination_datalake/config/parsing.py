@@ -185,6 +185,46 @@ def with_dependent_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
+def contradictions(given: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence for each pair of options that contradict each other."""
+    format_ = given.get("format")
+    if isinstance(format_, dict) and format_.get("format_type") == "JSONL" and given.get("table_type") == "ICEBERG":
+        yield (
+            "table_type ICEBERG cannot hold format_type JSONL: Iceberg tables are made of Parquet files. "
+            "Set table_type to HIVE, or format_type to Parquet."
+        )
+    numeric_types = given.get("numeric_types")
+    if given.get("glue_catalog_float_as_decimal") is True and numeric_types not in (None, "decimal"):
+        yield (
+            f"glue_catalog_float_as_decimal true asks for decimal columns, numeric_types {numeric_types} for others. "
+            "Set numeric_types to decimal, or glue_catalog_float_as_decimal to false."
+        )
+    if given.get("lakeformation_database_default_tag_key") and not _values(given):
+        yield (
+            "lakeformation_database_default_tag_key has no values: AWS assigns an LF-Tag with a value only. Set "
+            "lakeformation_database_default_tag_values to one or more, separated by commas, or leave the key out."
+        )
+    naming = given.get("naming")
+    style = naming.get("style", "snake_case") if isinstance(naming, dict) else "snake_case"
+    if isinstance(naming, dict) and naming.get("split_numbers") is True and style in ("preserve", "aws_datalake"):
+        yield (
+            f"naming.split_numbers true splits names into words, which naming.style {style} does not. "
+            "Set naming.style to snake_case, or naming.split_numbers to false."
+        )
+    batch, buffer = given.get("batch_size_mb", 256), given.get("buffer_size_mb", 4096)
+    if isinstance(batch, int) and isinstance(buffer, int) and buffer < batch:
+        yield (
+            f"buffer_size_mb {buffer} is smaller than batch_size_mb {batch}: a batch would never fill. "
+            "Lower batch_size_mb or raise buffer_size_mb."
+        )
+
+
+def _values(given: Mapping[str, Any]) -> bool:
+    """Whether lakeformation_database_default_tag_values has any value; one that is no text is reported elsewhere."""
+    values = given.get("lakeformation_database_default_tag_values")
+    return any(value.strip() for value in values.split(",")) if isinstance(values, str) else values is not None
+
+
 _SIMILAR = 0.7
 _MISSPELT = 0.8
 """How much of two names is equal (`difflib`), so that the one reminds of the other, or is a slip of it."""

@@ -70,31 +70,24 @@ class CommandLines:
         """Grant permissions on a resource, with or without the right to grant them to others."""
         wanted = sorted(permissions)
         option = ["--permissions-with-grant-option", *wanted] if grantable else []
-        principal = f"DataLakePrincipalIdentifier={principal}"
-        of_resource = ["--resource", _json(to_request(resource))]
-        return self._line(
-            "grant-permissions", "--principal", principal, "--permissions", *wanted, *option, *of_resource
-        )
+        return self._line("grant-permissions", *_to(principal), "--permissions", *wanted, *option, *_on(resource))
 
     def revoke(self, principal: str, permissions: Iterable[str], resource: Resource) -> str:
         """Revoke permissions on a resource."""
-        who, of_resource = f"DataLakePrincipalIdentifier={principal}", _json(to_request(resource))
         wanted = sorted(permissions)
-        return self._line("revoke-permissions", "--principal", who, "--permissions", *wanted, "--resource", of_resource)
+        return self._line("revoke-permissions", *_to(principal), "--permissions", *wanted, *_on(resource))
 
     def opt_in(self, principal: str, resource: Resource) -> str:
         """Let Lake Formation decide for a principal about a resource. Here the catalog is part of the resource."""
         catalog = {} if self.catalog_id is None else {"CatalogId": self.catalog_id}
         named = {kind: {**catalog, **names} for kind, names in to_request(resource).items()}
-        who = f"DataLakePrincipalIdentifier={principal}"
-        words = ["create-lake-formation-opt-in", "--principal", who, "--resource", _json(named)]
+        words = ["create-lake-formation-opt-in", *_to(principal), "--resource", _json(named)]
         return _joined(["aws", "lakeformation", *words, "--region", self.region])
 
     def assign(self, tag: Tag) -> str:
         """Assign an LF-Tag to a resource, in place of another value of its key."""
         tags = [{"TagKey": tag.key, "TagValues": [tag.value]}]
-        resource = _json(to_request(tag.resource))
-        return self._line("add-lf-tags-to-resource", "--resource", resource, "--lf-tags", _json(tags))
+        return self._line("add-lf-tags-to-resource", *_on(tag.resource), "--lf-tags", _json(tags))
 
     def register(self, registration: Registration) -> str:
         """Register a data location."""
@@ -158,6 +151,14 @@ def _access(hybrid: bool) -> str:
 
 def _joined(words: Iterable[str]) -> str:
     return " ".join(word if word == ROLE_PLACEHOLDER else shlex.quote(word) for word in words)
+
+
+def _to(principal: str) -> tuple[str, str]:
+    return "--principal", f"DataLakePrincipalIdentifier={principal}"
+
+
+def _on(resource: Resource) -> tuple[str, str]:
+    return "--resource", _json(to_request(resource))
 
 
 def _json(value: object) -> str:
