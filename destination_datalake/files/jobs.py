@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-import pyarrow as pa
-
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.errors import explain, is_expired
 from destination_datalake.aws.session import SessionKeys
@@ -66,6 +64,8 @@ def attempt(work: Callable[[], _Result], problem: Callable[[Exception], Problem]
 
     `work` is the task's, and `problem` is asked what an error of it was about.
     """
+    import pyarrow as pa  # Here: `check` and `iam-policy` know tables' plans, and run without it.
+
     pa.set_cpu_count(1)  # Spark runs a task per core already.
     try:
         return work()
