@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from destination_datalake.files.parquet import with_field_ids
-from destination_datalake.files.plan import Arrival, FilePlan
+from destination_datalake.files.plan import FilePlan, IngestOrder
 from destination_datalake.records.decoded import CHANGES_TYPE, Decoded, LineNumbers, changes_array, numbers_of
 from destination_datalake.schema.arrow import arrow_field, arrow_type, narrowest
 from destination_datalake.schema.columns import CHANGE, METADATA_COLUMNS
@@ -61,8 +61,8 @@ class OrderedIds:
     between tell attempts and syncs apart.
     """
 
-    def __init__(self, arrival: Arrival) -> None:
-        self._octets = _octets(*arrival)
+    def __init__(self, ingest_order: IngestOrder) -> None:
+        self._octets = _octets(*ingest_order)
 
     def of(self, lines: LineNumbers) -> pa.StringArray:
         """Return the ids of the rows whose lines have these numbers in the unit."""
@@ -108,10 +108,10 @@ class FileSchema:
 class BlockTables:
     """Makes tables of decoded blocks. A column that a value does not fit is wider from that block on."""
 
-    def __init__(self, plan: FilePlan, arrival: Arrival) -> None:
+    def __init__(self, plan: FilePlan, ingest_order: IngestOrder) -> None:
         """Rows have ids in the order of arrival, that of their unit first."""
         self._plan = plan
-        self._ids = OrderedIds(arrival)
+        self._ids = OrderedIds(ingest_order)
         self.schema = _file_schema(plan.columns, plan)
 
     def table(self, decoded: Decoded) -> tuple[pa.Array[Any], pa.Table]:

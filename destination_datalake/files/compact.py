@@ -17,17 +17,15 @@ import pyarrow as pa
 from destination_datalake.aws.objects import Upload, undone_on_failure
 from destination_datalake.files.jobs import Problem, attempt
 from destination_datalake.files.parquet import ParquetFileWriter
-from destination_datalake.files.plan import Compacted, CompactResult, CompactTask, LeftFile, NotCompacted
+from destination_datalake.files.plan import Compacted, CompactResult, CompactTask, NotCompacted, SkippedFile
 from destination_datalake.files.projection import Unsuitable
-from destination_datalake.files.reading import StoredFile, deleted_rows, opened, read_rows
+from destination_datalake.files.reading import OpenedFile, StoredFile, deleted_rows, opened
 from destination_datalake.files.sorting import MergeSort
 from destination_datalake.partitioning.spec import SortOrder
 from destination_datalake.unforeseen import exhaustion
 
 if TYPE_CHECKING:
-    import numpy as np
     from mypy_boto3_s3 import S3Client
-    from numpy.typing import NDArray
 
 _MIN_SOURCES = 2
 
@@ -48,69 +46,57 @@ def _problem(task: CompactTask, _: Exception) -> Problem:
 def _compacted(task: CompactTask) -> Compacted | NotCompacted:
     """Leave unsuitable sources out. One may show to be that when rows of it are written: then begin again."""
     s3 = task.access.client("s3")
-    left: dict[str, LeftFile] = {}
+    skipped: dict[str, SkippedFile] = {}
     while True:
         try:
-            return _written(task, left, s3)
+            return _written(task, skipped, s3)
         except _Begun as found:
-            left[found.file.uri] = found.file
+            skipped[found.file.uri] = found.file
 
 
-def _written(task: CompactTask, left: dict[str, LeftFile], s3: S3Client) -> Compacted | NotCompacted:
+def _written(task: CompactTask, skipped: dict[str, SkippedFile], s3: S3Client) -> Compacted | NotCompacted:
     # An attempt that Spark has given up may still run: its file has a name of its own.
     upload = Upload(s3, f"{task.folder}/{task.name}-{secrets.token_hex(4)}.parquet", deferred=False)
-    sources = [source for source in task.sources if source.uri not in left]
+    sources = [source for source in task.sources if source.uri not in skipped]
     with undone_on_failure(upload.abort):
         writer = ParquetFileWriter(task.codec, task.schema, upload)
         rows = 0
-        read = (table for stored in opened(sources, s3) for table in _rows(stored, task.schema, left, s3))
+        read = (table for stored in opened(sources, s3) for table in _rows(stored, task.schema, skipped, s3))
         for table in read if task.sort_order is None else _sorted(read, task.sort_order):
             writer.write(table)
             rows += table.num_rows
-        suitable = [source for source in sources if source.uri not in left]
+        suitable = [source for source in sources if source.uri not in skipped]
         if len(suitable) < _MIN_SOURCES and not any(source.position_deletes for source in suitable):
             upload.abort()
-            return NotCompacted(tuple(left.values()))
+            return NotCompacted(tuple(skipped.values()))
         footer = writer.close()
         upload.close()
     uris = tuple(source.uri for source in suitable)
-    dead = sum(source.rows for source in suitable) - rows
+    deleted = sum(source.rows for source in suitable) - rows
     is_sorted = task.sort_order is not None
     return Compacted(
-        upload.uri, upload.written, rows, footer, None, task.name, uris, tuple(left.values()), is_sorted, dead
+        upload.uri, upload.written, rows, footer, None, task.name, uris, tuple(skipped.values()), is_sorted, deleted
     )
 
 
-def _rows(stored: StoredFile, schema: pa.Schema, left: dict[str, LeftFile], s3: S3Client) -> Iterator[pa.Table]:
-    """Yield the rows of a file that are not deleted; none if it is unsuitable, which is added to `left`.
+def _rows(stored: StoredFile, schema: pa.Schema, skipped: dict[str, SkippedFile], s3: S3Client) -> Iterator[pa.Table]:
+    """Yield the rows of a file that are not deleted; none if it is unsuitable, which is added to `skipped`.
 
     Raises _Begun.
     """
     begun = False
     try:
-        for table in _alive(read_rows(stored, schema), deleted_rows(stored.source, s3)):
+        for table in OpenedFile(stored).rows(schema, deleted_rows(stored.source, s3)):
             yield table
             begun = True
     except (Unsuitable, pa.ArrowException, OSError) as error:
         if exhaustion(error) is not None:
             raise
         reason = str(error) if isinstance(error, Unsuitable) else _UNREADABLE
-        file = LeftFile(stored.source.uri, reason)
+        file = SkippedFile(stored.source.uri, reason)
         if begun:
             raise _Begun(file) from error
-        left[file.uri] = file
-
-
-def _alive(tables: Iterable[pa.Table], dead: NDArray[np.bool_] | None) -> Iterator[pa.Table]:
-    if dead is None:
-        yield from tables
-        return
-    first = 0
-    for table in tables:
-        wanted = ~dead[first : first + table.num_rows]
-        first += table.num_rows
-        if wanted.any():
-            yield table if wanted.all() else table.filter(pa.array(wanted))
+        skipped[file.uri] = file
 
 
 def _sorted(tables: Iterable[pa.Table], order: SortOrder) -> Iterator[pa.Table]:
@@ -126,6 +112,6 @@ def _sorted(tables: Iterable[pa.Table], order: SortOrder) -> Iterator[pa.Table]:
 class _Begun(Exception):
     """Some rows of an unsuitable file are written."""
 
-    def __init__(self, file: LeftFile) -> None:
+    def __init__(self, file: SkippedFile) -> None:
         super().__init__(file.reason)
         self.file = file

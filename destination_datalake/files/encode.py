@@ -145,7 +145,7 @@ def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
     # their own, or it would overwrite or delete those of the next attempt.
     attempt = f"{unit.name}-{secrets.token_hex(4)}"
     writer = RollingFileWriter if _is_plain(unit.plan) else PartitionedFileWriter
-    files = writer(attempt, unit.plan, s3, arrival=unit.arrival)
+    files = writer(attempt, unit.plan, s3, ingest_order=unit.ingest_order)
     keys = KeptKeys.of(unit.plan)
     now = time.time_ns() // 1_000_000
     formatter = RejectFormatter(unit.rejects, unit.stream, unit.plan.columns, unit.name, now)

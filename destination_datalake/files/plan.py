@@ -40,7 +40,7 @@ class Deduplication:
     deleted_at: str | None = None
 
 
-class Arrival(NamedTuple):
+class IngestOrder(NamedTuple):
     """The place of a unit's records in the order of arrival: ids of rows ascend in it (`_airbyte_raw_id`).
 
     `milliseconds` since 1970-01-01 UTC is the start of the sync, with the number of the batch added; `part` is that of
@@ -51,7 +51,7 @@ class Arrival(NamedTuple):
     part: int
 
 
-FIRST = Arrival(0, 0)
+FIRST = IngestOrder(0, 0)
 """The place of a unit whose order does not matter."""
 
 
@@ -185,7 +185,7 @@ class CompactTask:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftFile:
+class SkippedFile:
     """A file that was not compacted, and why: a clause about the file."""
 
     uri: str
@@ -194,23 +194,23 @@ class LeftFile:
 
 @dataclass(frozen=True, slots=True)
 class Compacted(WrittenFile):
-    """A file with all rows of `sources`, which are those of the task of this `name` but for `left`.
+    """A file with all rows of `sources`, which are those of the task of this `name` but for those that were `skipped`.
 
-    `dead` rows of the sources are not in it: position deletes have removed them.
+    `deleted` is how many rows of the sources are not in it: position deletes have removed them.
     """
 
     name: str = ""
     sources: tuple[str, ...] = ()
-    left: tuple[LeftFile, ...] = ()
+    skipped: tuple[SkippedFile, ...] = ()
     is_sorted: bool = False
-    dead: int = 0
+    deleted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class NotCompacted:
-    """No file was written: what was left was one file without dead rows, or none."""
+    """No file was written: besides those that were skipped there was one file without deleted rows, or none."""
 
-    left: tuple[LeftFile, ...]
+    skipped: tuple[SkippedFile, ...]
 
 
 CompactResult = Compacted | NotCompacted | Failed
@@ -226,7 +226,7 @@ class StagedBatch:
 
     `name` is the prefix of the names of all objects written for it. `expected_yield` is how many bytes a file is
     expected to get, in each partition, of each byte that a task encodes. `arrived` are the milliseconds of its units'
-    `Arrival`.
+    `IngestOrder`.
     """
 
     stream: StreamId
@@ -250,7 +250,7 @@ class EncodeUnit:
     segments: tuple[StagedSegment, ...]
     plan: FilePlan
     rejects: RejectLocation
-    arrival: Arrival = FIRST
+    ingest_order: IngestOrder = FIRST
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,5 +319,5 @@ def _unit(batch: StagedBatch, part: int, segments: Sequence[StagedSegment]) -> E
     if batch.expected_yield is not None:
         expected = sum(segment.bytes for segment in segments) * batch.expected_yield
         plan = replace(plan, target_bytes=even_file_bytes(expected, plan.target_bytes))
-    arrival = Arrival(batch.arrived, part)
-    return EncodeUnit(batch.stream, f"{batch.name}-{part:04d}", tuple(segments), plan, batch.rejects, arrival)
+    ingest_order = IngestOrder(batch.arrived, part)
+    return EncodeUnit(batch.stream, f"{batch.name}-{part:04d}", tuple(segments), plan, batch.rejects, ingest_order)

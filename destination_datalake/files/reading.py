@@ -81,17 +81,6 @@ def parquet_file(stored: StoredFile, dictionaries: Sequence[str] = ()) -> pq.Par
     )
 
 
-def read_rows(stored: StoredFile, target: pa.Schema) -> Iterator[pa.Table]:
-    """Yield the rows of a file, in order, in the columns of `target`, which has field ids at every level.
-
-    Raises Unsuitable before the first rows, or at values that do not fit, and errors of AWS.
-    """
-    file = OpenedFile(stored)
-    project = file.projection(target)
-    for group, following in with_following(file.groups):
-        yield from file.read(group, project, following)
-
-
 @dataclass(frozen=True, slots=True)
 class RowGroup:
     """Rows that a Parquet file stores together, of which the first is the file's row `first`, counted from 0."""
@@ -126,8 +115,27 @@ class OpenedFile:
         """Return how the columns of `target`, which has field ids at every level, are read. Raises Unsuitable."""
         return Projection(self._file.schema_arrow, target, self._stored.source.required_ids)
 
+    def rows(self, target: pa.Schema, deleted: NDArray[np.bool_] | None = None) -> Iterator[pa.Table]:
+        """Yield the rows that are not deleted, in order, in the columns of `target`, which has field ids throughout.
+
+        Raises Unsuitable before the first rows, or at values that do not fit, and errors of AWS.
+        """
+        project = self.projection(target)
+        if deleted is None:
+            for group, following in with_following(self.groups):
+                yield from self.read(group, project, following)
+            return
+        groups = [group for group in self.groups if not deleted[group.first : group.first + group.rows].all()]
+        for group, following in with_following(groups):
+            first = group.first
+            for table in self.read(group, project, following):
+                live = ~deleted[first : first + table.num_rows]
+                first += table.num_rows
+                if live.any():
+                    yield table if live.all() else table.filter(pa.array(live))
+
     def read(self, group: RowGroup, project: Projection, following: RowGroup | None = None) -> Iterator[pa.Table]:
-        """Yield the rows of a row group, a few at a time. Raises as `read_rows` does.
+        """Yield the rows of a row group, a few at a time. Raises as `rows` does.
 
         The row group `following`, whose same columns are read next, is requested in the meantime.
         """

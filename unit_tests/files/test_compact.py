@@ -78,7 +78,12 @@ def test_rows_of_all_files_are_in_one_in_their_order(lake: Cloud) -> None:
     assert parquet.schema_arrow.equals(SCHEMA, check_metadata=True)
     assert parquet.num_row_groups == 1
     assert parquet.metadata.row_group(0).column(0).compression == "ZSTD"
-    assert (file.rows, file.size, file.left, file.is_sorted) == (5, len(lake.arrow(written(lake)[0]).read()), (), False)
+    assert (file.rows, file.size, file.skipped, file.is_sorted) == (
+        5,
+        len(lake.arrow(written(lake)[0]).read()),
+        (),
+        False,
+    )
     assert file.sources == tuple(source.uri for source in sources)
     footer = pq.read_metadata(io.BytesIO(file.footer))
     statistics = footer.row_group(0).column(0).statistics
@@ -109,7 +114,7 @@ def test_files_that_cannot_be_compacted_are_left(lake: Cloud) -> None:
 
     assert content(lake, file).read().to_pylist() == ids(1, 2)
     assert file.sources == (sources[0].uri, sources[3].uri)
-    assert {left.uri.rpartition("/")[2]: left.reason for left in file.left} == {
+    assert {each.uri.rpartition("/")[2]: each.reason for each in file.skipped} == {
         "foreign": "has columns without field ids",
         "broken": "cannot be read as Parquet",
         "wide": "has column id as double, which is int64 in the table",
@@ -162,7 +167,7 @@ def test_a_value_that_does_not_fit_is_found_only_after_others_were_written(lake:
     file = compacted(task(lake, *sources, schema=target))
 
     assert file.rows == 20_000
-    assert [left.reason for left in file.left] == ["has values in column at that timestamp[us] cannot hold"]
+    assert [each.reason for each in file.skipped] == ["has values in column at that timestamp[us] cannot hold"]
     assert len(written(lake)) == 1
 
 
@@ -172,7 +177,7 @@ def test_no_file_is_written_for_one_that_is_left_alone(lake: Cloud) -> None:
     [result] = compact([task(lake, put(lake, "a", ids(1)), broken)])
 
     assert isinstance(result, NotCompacted)
-    assert len(result.left) == 1
+    assert len(result.skipped) == 1
     assert written(lake) == []
 
 
@@ -244,7 +249,7 @@ def test_rows_that_position_deletes_remove_are_left_out(lake: Cloud) -> None:
     file = compacted(task(lake, with_deletes(first, deletes), with_deletes(second, deletes), put(lake, "c", ids(6))))
 
     assert content(lake, file).read().to_pylist() == ids(0, 3, 5, 6)
-    assert (file.rows, file.dead) == (4, 3)
+    assert (file.rows, file.deleted) == (4, 3)
 
 
 def test_one_file_is_enough_where_rows_are_deleted(lake: Cloud) -> None:
@@ -254,7 +259,7 @@ def test_one_file_is_enough_where_rows_are_deleted(lake: Cloud) -> None:
     file = compacted(task(lake, with_deletes(one, put_deletes(lake, "deletes", dead(one, [0, 1])))))
 
     assert isinstance(untouched, NotCompacted)
-    assert (file.rows, file.dead) == (0, 2)
+    assert (file.rows, file.deleted) == (0, 2)
 
 
 def test_a_file_whose_position_deletes_cannot_be_read_is_left(lake: Cloud) -> None:
@@ -262,5 +267,5 @@ def test_a_file_whose_position_deletes_cannot_be_read_is_left(lake: Cloud) -> No
 
     file = compacted(task(lake, *sources[:2], with_deletes(sources[2], put_body(lake, "deletes", b"no Parquet"))))
 
-    assert [left.reason for left in file.left] == ["has position deletes that cannot be read as Parquet"]
+    assert [each.reason for each in file.skipped] == ["has position deletes that cannot be read as Parquet"]
     assert content(lake, file).read().to_pylist() == ids(0, 1)

@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from destination_datalake.aws.objects import Upload, undone_on_failure
 from destination_datalake.files.dedup.probe import Probed, probe
@@ -23,7 +22,7 @@ from destination_datalake.files.jobs import Failed, Problem, attempt
 from destination_datalake.files.parquet import ParquetFileWriter, write_position_deletes
 from destination_datalake.files.plan import WrittenFile
 from destination_datalake.files.projection import Unsuitable
-from destination_datalake.files.reading import OpenedFile, StoredFile, deleted_rows, with_following
+from destination_datalake.files.reading import OpenedFile, StoredFile, deleted_rows
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -74,7 +73,7 @@ def _removed(task: RemoveTask) -> Removed:
         return replace(result, emptied=True)
     if task.deletes == "merge_on_read" and count <= source.rows * _MAX_DELETE_RATIO:
         return replace(result, position_deletes=_with_position_deletes(task, dead, s3))
-    return replace(result, rewritten=_rewritten(task, file, ~dead, s3))
+    return replace(result, rewritten=_rewritten(task, file, dead, s3))
 
 
 def _probed(task: RemoveTask, file: OpenedFile, dead: NDArray[np.bool_]) -> Probed:
@@ -83,30 +82,16 @@ def _probed(task: RemoveTask, file: OpenedFile, dead: NDArray[np.bool_]) -> Prob
     return probe(file, dead, task.index, task.schema, task.versions, task.access)
 
 
-def _rewritten(task: RemoveTask, file: OpenedFile, live: NDArray[np.bool_], s3: S3Client) -> WrittenFile:
-    """Write the rows that are live to a new file, in their order."""
+def _rewritten(task: RemoveTask, file: OpenedFile, dead: NDArray[np.bool_], s3: S3Client) -> WrittenFile:
+    """Write the other rows to a new file, in their order."""
     upload = _upload(task, s3, "parquet")
     with undone_on_failure(upload.abort):
         writer = ParquetFileWriter(task.codec, task.schema, upload)
-        for table in _rows(file, task.schema, live):
+        for table in file.rows(task.schema, dead):
             writer.write(table)
         footer = writer.close()
         upload.close()
-    return WrittenFile(upload.uri, upload.written, int(np.count_nonzero(live)), footer)
-
-
-def _rows(file: OpenedFile, schema: pa.Schema, live: NDArray[np.bool_]) -> Iterator[pa.Table]:
-    project = file.projection(schema)
-    groups = [group for group in file.groups if live[group.first : group.first + group.rows].any()]
-    for group, following in with_following(groups):
-        first = group.first
-        for table in file.read(group, project, following):
-            wanted = live[first : first + table.num_rows]
-            first += table.num_rows
-            if wanted.all():
-                yield table
-            elif wanted.any():
-                yield table.filter(pa.array(wanted))
+    return WrittenFile(upload.uri, upload.written, int(np.count_nonzero(~dead)), footer)
 
 
 def _with_position_deletes(task: RemoveTask, dead: NDArray[np.bool_], s3: S3Client) -> WrittenFile:

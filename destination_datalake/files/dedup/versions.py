@@ -18,7 +18,7 @@ from pyroaring import BitMap
 from destination_datalake.files.dedup.keys import canonical_keys, key_hashes, mask, one_array
 from destination_datalake.files.dedup.tasks import UNKNOWN, KeyBounds, RowSet, Versions, WinnersTask, add_rows, row_sets
 from destination_datalake.files.projection import Unsuitable
-from destination_datalake.files.reading import StoredFile, deleted_rows, opened, read_rows
+from destination_datalake.files.reading import OpenedFile, StoredFile, deleted_rows, opened
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -95,7 +95,7 @@ def _versions(
 ) -> Iterator[pa.Table]:
     dead = deleted_rows(stored.source, s3)
     first = 0
-    for table in blocks(read_rows(stored, wanted), READ_BYTES):
+    for table in blocks(OpenedFile(stored).rows(wanted), READ_BYTES):
         rows = _named(table, versions)
         positions = np.arange(first, first + table.num_rows)
         rows["file"] = pa.array(np.full(table.num_rows, number, np.int32))

@@ -21,12 +21,12 @@ from destination_datalake.files.block_tables import OrderedIds
 from destination_datalake.files.encode import encode
 from destination_datalake.files.plan import (
     MIN_TASK_BYTES,
-    Arrival,
     Deduplication,
     Encoded,
     EncodeTask,
     EncodeUnit,
     FilePlan,
+    IngestOrder,
     StagedBatch,
     UnitResult,
     split_into_tasks,
@@ -100,7 +100,7 @@ def test_raw_ids_ascend_in_the_order_of_lines_blocks_parts_and_batches(
     found: list[tuple[str, int]] = []
     number = 0
     for (batch, part), unit in zip(arrivals, units, strict=False):
-        decoder, ids = BlockDecoder(COLUMNS), OrderedIds(Arrival(STARTED + batch, part))
+        decoder, ids = BlockDecoder(COLUMNS), OrderedIds(IngestOrder(STARTED + batch, part))
         for kinds_of_lines in unit:
             numbered = [*enumerate(kinds_of_lines, number)]
             number += len(numbered)
@@ -118,7 +118,7 @@ def test_raw_ids_ascend_in_the_order_of_lines_blocks_parts_and_batches(
 
 @given(milliseconds=st.integers(0, 2**48 - 1), part=st.integers(0, 4095), place=st.integers(0, 2**32 - 1))
 def test_raw_ids_are_uuids_of_version_7_with_batch_part_and_line(milliseconds: int, part: int, place: int) -> None:
-    [text] = OrderedIds(Arrival(milliseconds, part)).of(range(place, place + 1)).to_pylist()
+    [text] = OrderedIds(IngestOrder(milliseconds, part)).of(range(place, place + 1)).to_pylist()
 
     id_ = uuid.UUID(text)
     assert str(id_) == text
@@ -127,9 +127,9 @@ def test_raw_ids_are_uuids_of_version_7_with_batch_part_and_line(milliseconds: i
 
 
 def test_attempts_at_a_unit_have_raw_ids_of_their_own() -> None:
-    arrival = Arrival(STARTED, 0)
+    order = IngestOrder(STARTED, 0)
 
-    assert len({OrderedIds(arrival).of(range(1)).to_pylist()[0] for _ in range(100)}) == 100
+    assert len({OrderedIds(order).of(range(1)).to_pylist()[0] for _ in range(100)}) == 100
 
 
 def test_each_part_of_a_batch_has_its_place() -> None:
@@ -138,7 +138,9 @@ def test_each_part_of_a_batch_has_its_place() -> None:
 
     tasks = split_into_tasks([batch], 3, AwsAccess("eu-west-1"))
 
-    assert [unit.arrival for task in tasks for unit in task.units] == [Arrival(STARTED, part) for part in range(3)]
+    assert [unit.ingest_order for task in tasks for unit in task.units] == [
+        IngestOrder(STARTED, part) for part in range(3)
+    ]
 
 
 @pytest.mark.parametrize("dedup", [None, Deduplication(("number",))])
@@ -164,7 +166,7 @@ def test_the_batches_of_a_sync_have_their_places(tmp_path: Path, dedup: Deduplic
         landing.land([Batch(stream, number, (segment,))])
     landing.close(lambda: False)
 
-    assert [unit.arrival for unit in seen] == [Arrival(STARTED + 1, 0), Arrival(STARTED + 7, 0)]
+    assert [unit.ingest_order for unit in seen] == [IngestOrder(STARTED + 1, 0), IngestOrder(STARTED + 7, 0)]
 
 
 def _noted(tasks: Sequence[EncodeTask], seen: list[EncodeUnit], executors: FakeExecutors) -> list[UnitResult]:

@@ -24,10 +24,10 @@ from destination_datalake.files.plan import (
     Compacted,
     DataFile,
     Encoded,
-    LeftFile,
     NotCompacted,
     NotEncoded,
     Rewritten,
+    SkippedFile,
     WrittenFile,
 )
 from destination_datalake.files.rewrite import rewrite
@@ -91,10 +91,19 @@ RESULTS: list[tuple[Callable[..., Any], Any]] = [
     (
         compact,
         Compacted(
-            "s3://lake/a", 1, 2, b"PAR1", None, "a", ("s3://lake/b",), (LeftFile("s3://lake/c", "is open"),), False, 3
+            "s3://lake/a",
+            1,
+            2,
+            b"PAR1",
+            None,
+            "a",
+            ("s3://lake/b",),
+            (SkippedFile("s3://lake/c", "is open"),),
+            False,
+            3,
         ),
     ),
-    (compact, NotCompacted((LeftFile("s3://lake/c", "is open"),))),
+    (compact, NotCompacted((SkippedFile("s3://lake/c", "is open"),))),
     (compact, Failed(FAILED)),
     (remove, Removed("a", rewritten=NEW, position_deletes=NEW, replaced=1, deleted=2, superseded=ROWS)),
     (winners, Winners(1, 2, ROWS, ROWS, INDEX)),
@@ -132,7 +141,7 @@ def test_a_text_is_read_as_it_was_whatever_characters_it_has(text: str) -> None:
     assert decode(encode([text]), str) == [text]
 
 
-NOT_COMPACTED = NotCompacted((LeftFile("s3://lake/a", "is open"),))
+NOT_COMPACTED = NotCompacted((SkippedFile("s3://lake/a", "is open"),))
 
 
 @pytest.mark.parametrize(

@@ -227,9 +227,9 @@ class _TableCompaction:
             if isinstance(result, Failed):
                 self._report.failures.append(result.failure)
             else:
-                for left in result.left:
-                    self._leave.add(left.uri)
-                    self._reasons[left.reason] += 1
+                for skipped in result.skipped:
+                    self._leave.add(skipped.uri)
+                    self._reasons[skipped.reason] += 1
             if isinstance(result, Compacted):
                 done.append(result)
             else:
@@ -359,7 +359,7 @@ class Round:
         for file in done:
             planned = [each for each in self.bins[file.name] if each.path in file.sources]
             old = [now for each in planned if (now := live.get(each.path)) is not None and now.state == each.state]
-            if len(old) < len(file.sources) or file.rows + file.dead != sum(each.entry.record_count for each in old):
+            if len(old) < len(file.sources) or file.rows + file.deleted != sum(each.entry.record_count for each in old):
                 continue
             order_id = order.order_id if order is not None and known and file.is_sorted else None
             new = entries.of_compacted(file, old[0].entry, order_id)
