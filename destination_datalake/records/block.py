@@ -18,10 +18,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.json as pj
 from msgspec import Raw
 
 from destination_datalake.protocol.json_text import can_be_member_name
-from destination_datalake.records.arrow_json import REFUSALS, parse_member, parse_texts
 from destination_datalake.records.decoded import (
     CHANGES_TYPE,
     ChangedRow,
@@ -39,6 +39,7 @@ from destination_datalake.records.record import (
     emitted_at,
     source_changes,
 )
+from destination_datalake.records.values.numbers import far_exponent
 from destination_datalake.records.values.registry import NestedRules, rules_for
 from destination_datalake.records.values.rules import (
     Coercer,
@@ -87,11 +88,11 @@ class BlockReader:
         """
         try:
             return self._read(block)
-        except REFUSALS as error:
+        except _REFUSALS as error:
             raise SchemaMismatch from error
 
     def _read(self, block: bytes | memoryview) -> Decoded:
-        record = parse_member(block, self._record)
+        record = _parsed_member(block, self._record)
         data = record.field("data")
         require(data.null_count == 0)
         raw = self._raw_values.records(block) if self._decodes_lines else []
@@ -160,6 +161,41 @@ def _all_changes(reported: Any, changed: Sequence[ChangedRow]) -> pa.Array[Any] 
     return change_lists(len(reported), sorted(by_row.items()))
 
 
+# --- Arrow's JSON parser --------------------------------------------------------------------------------------------
+
+_REFUSALS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What Arrow and msgspec raise where a block is not as they were asked to read it."""
+
+
+def _parsed_member(block: bytes | memoryview, member: pa.Field[Any]) -> Any:
+    """Return one member of each of the block's objects, as one array. Raises one of `_REFUSALS`, or SchemaMismatch."""
+    require(not _holds_decimals(member.type) or not far_exponent(block))
+    options = pj.ParseOptions(explicit_schema=pa.schema([member]), unexpected_field_behavior="ignore")
+    source: Any = pa.BufferReader(pa.py_buffer(block))
+    # One block: what Arrow gives back is one chunk.
+    read = pj.ReadOptions(use_threads=False, block_size=len(block) + 1)
+    return pj.read_json(source, read, options).column(member.name).chunk(0)
+
+
+def _holds_decimals(type_: pa.DataType) -> bool:
+    """Whether Arrow parses decimals itself; those that it reads as strings are judged by their canonical pattern."""
+    children = (type_.field(i).type for i in range(type_.num_fields))
+    return pa.types.is_decimal(type_) or any(map(_holds_decimals, children))
+
+
+def _parsed_texts(texts: Sequence[str], rules: TypeRules) -> Any:
+    """Return JSON texts as `rules.arrow_type`. Raises one of `_REFUSALS`, or SchemaMismatch, if one is irregular."""
+    if not texts:
+        return pa.array([], rules.arrow_type)
+    native = rules.read_type(ReadStrategy.NATIVE)
+    if native is None:
+        raise SchemaMismatch
+    block = ('{"v":' + '}\n{"v":'.join(texts) + "}\n").encode()
+    array = _parsed_member(block, pa.field("v", native))
+    require(len(array) == len(texts))
+    return rules.conform(array)
+
+
 # --- A column -------------------------------------------------------------------------------------------------------
 
 
@@ -224,8 +260,8 @@ class ColumnReader:
         regular = np.fromiter(map(rules.shape_filter, all_texts), np.bool_, len(all_texts))
         regular |= texts.is_null().to_numpy(False)
         try:
-            values = parse_texts([*compress(all_texts, regular)], rules)
-        except (SchemaMismatch, *REFUSALS):
+            values = _parsed_texts([*compress(all_texts, regular)], rules)
+        except (SchemaMismatch, *_REFUSALS):
             return self._coerced(enumerate(texts.to_pylist()), rows)
         irregular = np.flatnonzero(~regular)
         if not len(irregular):

@@ -7,6 +7,7 @@ import re
 from math import inf, isfinite, isinf, nan
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -173,3 +174,77 @@ def exact_number(text: str | None) -> decimal.Decimal | None:
 def _number_text(raw: bytes) -> str | None:
     """Return the text of a number, or of a string that may hold one; None for everything else."""
     return string_or_none(raw) if raw[:1] == b'"' else raw.decode("ascii", "replace")
+
+
+# --- Far exponents --------------------------------------------------------------------------------------------------
+#
+# Workaround: finds numbers with far exponents, which Arrow's decimal parser must not be given (apache/arrow#50964).
+# The parser takes powers of ten from a table of 77 without a bounds check. With the 38 digits that a column may have
+# behind the point, an exponent below -38 may read beyond the table: the number comes out wrong, or the process crashes.
+
+_SPAN = 1 << 16
+"""Bytes that are searched at a time: few enough to stay in a processor's cache."""
+
+_BEYOND = 5
+"""More bytes of each span, for what begins at its end."""
+
+_LONGEST = 512
+"""Longer runs of digits are not searched to their beginning: they count as numbers."""
+
+_E, _ZERO, _PLUS, _MINUS, _POINT, _BACKSLASH, _U = rb"e0+-.\u"
+_CASE = 0x20
+_POINT_TO_NINE = 12
+"""The characters from the point to the digit nine. One of them, the slash, is neither, and costs a closer look."""
+
+_FAR = re.compile(rb'[eE](?:[+-]?[0-9]{3,}|-(?:39|[4-9][0-9]))[\s,\]}"]')
+_BEFORE_NUMBERS = b':,[" \t\r\n'
+_ESCAPED = re.compile(rb"u00(?:2[bBdDeE]|3[0-9]|[46]5)")
+
+
+def far_exponent(text: bytes | memoryview) -> bool:
+    """Whether a number in the JSON text, or a string that reads like one, has an exponent below -38 or above 99.
+
+    A string in which a number's characters are escaped counts as such.
+    """
+    octets = np.frombuffer(text, np.uint8)
+    view = memoryview(text)
+    for start in range(0, len(octets), _SPAN):
+        first = max(start - 1, 0)
+        span = octets[first : start + _SPAN + _BEYOND]
+        if any(_is_far(view, first + at) for at in _exponents(span)):
+            return True
+        if any(_ESCAPED.match(view, first + at) for at in _escapes(span)):
+            return True
+    return False
+
+
+def _exponents(octets: Any) -> Any:
+    """Return the positions of every `e` with a digit or point before it, and three digits or sign and two behind it."""
+    digit_or_point = (octets[:-4] - _POINT) < _POINT_TO_NINE
+    found = np.flatnonzero(digit_or_point & ((octets[1:-3] | _CASE) == _E)) + 1
+    if not len(found):
+        return found
+    behind = octets[found + 1]
+    signed = (behind == _PLUS) | (behind == _MINUS)
+    return found[(signed | _are_digits(behind)) & _are_digits(octets[found + 2]) & _are_digits(octets[found + 3])]
+
+
+def _are_digits(octets: Any) -> Any:
+    return (octets - _ZERO) < 10
+
+
+def _escapes(octets: Any) -> Any:
+    """Return the positions of the `u` of every escaped character below 256, as those of a number are."""
+    found = np.flatnonzero(octets[:-4] == _BACKSLASH) + 1
+    if not len(found):
+        return found
+    found = found[octets[found] == _U]
+    return found[(octets[found + 1] == _ZERO) & (octets[found + 2] == _ZERO)]
+
+
+def _is_far(text: memoryview, at: int) -> bool:
+    """Whether the `e` at this position is that of a number, not of a hexadecimal text, say."""
+    if _FAR.match(text, at) is None:
+        return False
+    before = bytes(text[max(at - _LONGEST, 0) : at]).rstrip(b"0123456789.+-")
+    return not before or before[-1] in _BEFORE_NUMBERS

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from destination_datalake.records.arrow_json import far_exponent
 from destination_datalake.records.decoder import BlockDecoder
+from destination_datalake.records.values.numbers import far_exponent
 from destination_datalake.records.values.registry import coerce_value
 from destination_datalake.schema.types import ColumnType, Decimal, Field, Float64, Int64, Json, List, Struct
 from unit_tests.examples import examples
