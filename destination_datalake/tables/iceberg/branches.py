@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 from pyiceberg.table import Transaction
@@ -62,6 +62,15 @@ def unpublished_branches(metadata: TableMetadata) -> list[str]:
     return [*generation_branches(metadata), *([PENDING_BRANCH] if PENDING_BRANCH in metadata.refs else [])]
 
 
+def history(name: str, metadata: TableMetadata) -> Iterator[Snapshot]:
+    """Yield the snapshots of a branch or tag, from its head to the first that the table has; none if there is none."""
+    by_id = {each.snapshot_id: each for each in metadata.snapshots}
+    each = metadata.snapshot_by_name(name)
+    while each is not None:
+        yield each
+        each = by_id.pop(each.parent_snapshot_id, None) if each.parent_snapshot_id is not None else None
+
+
 def rows_on(branch: str, metadata: TableMetadata) -> str | None:
     """Return a clause that says how many rows a branch has that are not in the content; None if it has none."""
     head = metadata.snapshot_by_name(branch) if branch in metadata.refs else None
@@ -95,31 +104,18 @@ def remove_branches(branches: Iterable[str], transaction: Transaction) -> None:
                 snapshots.remove_branch(branch)
 
 
-def forget_branches(branches: Iterable[str], transaction: Transaction) -> None:
+def forget_branches(branches: Collection[str], transaction: Transaction) -> None:
     """Remove branches whose files another one has now, with the snapshots that no other branch or tag has.
 
     Iceberg's library before 1.10, which other engines expire snapshots with, takes the files that such a snapshot has
     added for nobody's: once it expires they are deleted, wherever else they are (apache/iceberg#13568).
     """
-    heads = [transaction.table_metadata.refs[branch].snapshot_id for branch in branches]
+    before = {each.snapshot_id for branch in branches for each in history(branch, transaction.table_metadata)}
     remove_branches(branches, transaction)
     metadata = transaction.table_metadata
-    gone = _with_ancestors(heads, metadata) - _with_ancestors(
-        [ref.snapshot_id for ref in metadata.refs.values()], metadata
-    )
+    gone = before - {each.snapshot_id for name in metadata.refs for each in history(name, metadata)}
     if gone:
         apply(transaction, (RemoveSnapshotsUpdate.model_validate({"snapshot-ids": sorted(gone)}),))
-
-
-def _with_ancestors(heads: Iterable[int], metadata: TableMetadata) -> set[int]:
-    parents = {each.snapshot_id: each.parent_snapshot_id for each in metadata.snapshots}
-    found: set[int] = set()
-    for head in heads:
-        id_: int | None = head
-        while id_ is not None and id_ in parents and id_ not in found:
-            found.add(id_)
-            id_ = parents[id_]
-    return found
 
 
 def keep_for_ever(branch: str, transaction: Transaction) -> None:
@@ -163,15 +159,6 @@ def last_unique(branch: str, key: Sequence[int], metadata: TableMetadata) -> Sna
         if (found := _property(snapshot)) is not None:
             return snapshot if {_PROPERTY: found} == says_unique(key) else None
     return None
-
-
-def history(branch: str, metadata: TableMetadata) -> Iterator[Snapshot]:
-    """Yield the snapshots of a branch, from its head to the first that has not expired."""
-    by_id = {each.snapshot_id: each for each in metadata.snapshots}
-    each = metadata.snapshot_by_name(branch)
-    while each is not None:
-        yield each
-        each = by_id.pop(each.parent_snapshot_id, None) if each.parent_snapshot_id is not None else None
 
 
 def _property(snapshot: Snapshot) -> str | None:

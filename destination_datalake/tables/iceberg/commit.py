@@ -51,6 +51,15 @@ class Ungoverned:
     new: frozenset[str]
 
 
+def set_property(name: str, value: str | None, transaction: Transaction) -> None:
+    """Set a table property, or remove it for None, unless it is so already."""
+    present = transaction.table_metadata.properties.get(name)
+    if value is None and present is not None:
+        transaction.remove_properties(name)
+    elif value is not None and value != present:
+        transaction.set_properties({name: value})
+
+
 class TableOperations:
     """Load, create and commit to one table (Iceberg's `TableOperations`).
 

@@ -19,6 +19,7 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.s3_data_lake import has_its_metadata_columns
+from destination_datalake.tables.iceberg.branches import history
 from destination_datalake.tables.iceberg.schema import column_types
 from destination_datalake.tables.iceberg.snapshots.branch_files import BranchFiles, has_row_level_deletes
 from destination_datalake.tables.ownership import TableOwner
@@ -40,13 +41,7 @@ def staged_ahead(metadata: TableMetadata) -> str | None:
 
     Branches with another history than main's, as after a compaction of main, are not known to have such rows.
     """
-    main = metadata.refs.get(MAIN_BRANCH)
-    for name, ref in sorted(metadata.refs.items()):
-        if name.startswith(STAGING_PREFIX) and (
-            main is None or main.snapshot_id in _ancestors(ref.snapshot_id, metadata)
-        ):
-            return name
-    return None
+    return next((name for name in _staging_branches(metadata) if _is_ahead(name, metadata)), None)
 
 
 def publish_staged(table: TableName, transaction: Transaction) -> None:
@@ -122,18 +117,19 @@ def _has_equality_deletes(snapshot: Snapshot, io: FileIO) -> bool:
 
 
 def _staged_elsewhere(metadata: TableMetadata) -> Iterator[str]:
-    main = metadata.refs.get(MAIN_BRANCH)
-    if main is None:
+    if MAIN_BRANCH not in metadata.refs:
         return
-    published = {main.snapshot_id, *_ancestors(main.snapshot_id, metadata)}
-    for name, ref in sorted(metadata.refs.items()):
-        is_staging = name.startswith(STAGING_PREFIX) and ref.snapshot_id not in published
-        if is_staging and main.snapshot_id not in _ancestors(ref.snapshot_id, metadata):
+    published = {each.snapshot_id for each in history(MAIN_BRANCH, metadata)}
+    for name in _staging_branches(metadata):
+        if metadata.refs[name].snapshot_id not in published and not _is_ahead(name, metadata):
             yield name
 
 
-def _ancestors(snapshot_id: int, metadata: TableMetadata) -> Iterator[int]:
-    parents = {each.snapshot_id: each.parent_snapshot_id for each in metadata.snapshots}
-    current: int | None = snapshot_id
-    while (current := parents.get(current) if current is not None else None) is not None:
-        yield current
+def _staging_branches(metadata: TableMetadata) -> list[str]:
+    return sorted(name for name in metadata.refs if name.startswith(STAGING_PREFIX))
+
+
+def _is_ahead(name: str, metadata: TableMetadata) -> bool:
+    """Whether a branch goes on where main ends."""
+    main, snapshots = metadata.refs.get(MAIN_BRANCH), [*history(name, metadata)]
+    return main is None or any(each.snapshot_id == main.snapshot_id for each in snapshots[1:])

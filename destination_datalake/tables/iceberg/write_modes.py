@@ -34,14 +34,13 @@ from destination_datalake.tables.iceberg.branches import (
     keep_for_ever,
     remove_branches,
 )
-from destination_datalake.tables.iceberg.commit import TableOperations
+from destination_datalake.tables.iceberg.commit import TableOperations, set_property
 from destination_datalake.tables.iceberg.dedup.definition import (
     PENDING_BY,
     UNIQUE_BY,
     Definition,
     MergeScope,
     pending_scope,
-    remove_definition,
     way_out,
 )
 from destination_datalake.tables.iceberg.snapshots.branch_files import (
@@ -100,11 +99,7 @@ def lowest_generation_with(stream: Stream, adopted: Iterable[str], table: Table)
 
 def set_lowest_generation(generation: int | None, transaction: Transaction) -> None:
     """Set the property, or remove it if the generation is unknown."""
-    properties = transaction.table_metadata.properties
-    if generation is None and LOWEST_GENERATION_PROPERTY in properties:
-        transaction.remove_properties(LOWEST_GENERATION_PROPERTY)
-    elif generation is not None and _lowest(properties) != generation:
-        transaction.set_properties({LOWEST_GENERATION_PROPERTY: str(generation)})
+    set_property(LOWEST_GENERATION_PROPERTY, None if generation is None else str(generation), transaction)
 
 
 def set_overwrites(overwrites: Overwrites, transaction: Transaction) -> None:
@@ -207,7 +202,7 @@ class WriteMode(ABC):
         if lowest is not None:
             set_lowest_generation(lowest, transaction)
         self._adopt(branches, table, transaction)
-        release_token(transaction)
+        set_property(TOKEN_PROPERTY, None, transaction)
 
     def _adopt(self, branches: Sequence[str], table: Table, transaction: Transaction) -> None:
         for branch in branches:
@@ -222,12 +217,6 @@ class WriteMode(ABC):
             if files := [each.entry for each in BranchFiles(metrics=None).of(table, branch)]:
                 self.append_files(files, table, transaction, ADOPTED)
         forget_branches(branches, transaction)
-
-
-def release_token(transaction: Transaction) -> None:
-    """Remove the fencing token, no matter which sync holds it."""
-    if FencingToken.held(transaction.table_metadata.properties) is not None:
-        transaction.remove_properties(TOKEN_PROPERTY)
 
 
 # --- append -----------------------------------------------------------------------------------------------------------
@@ -249,7 +238,7 @@ class Append(WriteMode):
         if self._leftover_merge is None:
             self._take_over(table, transaction)
         else:
-            release_token(transaction)
+            set_property(TOKEN_PROPERTY, None, transaction)
 
     @property
     def leftover_merge(self) -> MergeScope | None:
@@ -264,7 +253,7 @@ class Append(WriteMode):
     ) -> None:
         """Add the files to main, whose rows are not unique by a key any more."""
         super().append_files(files, table, transaction, origin)
-        remove_definition(UNIQUE_BY, transaction)
+        set_property(UNIQUE_BY, None, transaction)
 
     def publish(self, operations: TableOperations) -> None:
         """Do nothing: the rows are on main."""
@@ -354,7 +343,7 @@ class Overwrite(WriteMode):
 
     def begin(self, table: Table, transaction: Transaction) -> None:
         """Take the fencing token; continue the branch of the same generation, or create it; remove all others."""
-        transaction.set_properties({TOKEN_PROPERTY: str(self._token)})
+        set_property(TOKEN_PROPERTY, str(self._token), transaction)
         obsolete = generation_branches(table.metadata)
         if self.is_pending(table.metadata):
             obsolete.remove(self._branch)
@@ -413,14 +402,14 @@ class Overwrite(WriteMode):
             snapshots.set_current_snapshot(head).remove_branch(self._branch)
         # What waits for its deduplication belongs to the former content.
         remove_branches([PENDING_BRANCH], transaction)
-        remove_definition(PENDING_BY, transaction)
+        set_property(PENDING_BY, None, transaction)
         if self._definition is None:
-            remove_definition(UNIQUE_BY, transaction)
+            set_property(UNIQUE_BY, None, transaction)
         else:
             self._definition.write_to(UNIQUE_BY, transaction)
         set_lowest_generation(self._stream.generation, transaction)
         set_overwrites(Overwrites.of(transaction.table_metadata.properties).published(), transaction)
-        transaction.remove_properties(TOKEN_PROPERTY)
+        set_property(TOKEN_PROPERTY, None, transaction)
 
 
 # --- which mode a sync has --------------------------------------------------------------------------------------------

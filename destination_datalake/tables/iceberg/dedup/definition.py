@@ -20,6 +20,7 @@ from destination_datalake.files.dedup.tasks import Versions
 from destination_datalake.files.plan import Deduplication
 from destination_datalake.schema.types import Field, List, Struct
 from destination_datalake.tables.iceberg.branches import PENDING_BRANCH, last_unique, rows_on, says_unique, still_unique
+from destination_datalake.tables.iceberg.commit import set_property
 from destination_datalake.tables.table import TableName, table_conflict
 
 if TYPE_CHECKING:
@@ -68,9 +69,7 @@ class Definition:
 
     def write_to(self, name: str, transaction: Transaction) -> None:
         """Set a property, unless it is so already."""
-        text = msgspec.json.encode(self).decode()
-        if transaction.table_metadata.properties.get(name) != text:
-            transaction.set_properties({name: text})
+        set_property(name, msgspec.json.encode(self).decode(), transaction)
 
     def has_columns(self, schema: Schema) -> bool:
         """Whether a schema has all columns of the key."""
@@ -137,12 +136,6 @@ def _first_name(id_: int, metadata: TableMetadata) -> str | None:
     """Return the name that a column was created with, as far as the table still knows."""
     schemas = sorted(metadata.schemas, key=lambda schema: schema.schema_id)
     return next((name for schema in schemas if (name := schema.find_column_name(id_)) is not None), None)
-
-
-def remove_definition(name: str, transaction: Transaction) -> None:
-    """Remove a property, if the table has it."""
-    if name in transaction.table_metadata.properties:
-        transaction.remove_properties(name)
 
 
 @dataclass(frozen=True, slots=True)

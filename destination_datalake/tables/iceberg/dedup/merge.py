@@ -28,8 +28,8 @@ from destination_datalake.tables.iceberg.branches import (
     history,
     says_unique,
 )
-from destination_datalake.tables.iceberg.commit import TableOperations
-from destination_datalake.tables.iceberg.dedup.definition import PENDING_BY, UNIQUE_BY, remove_definition
+from destination_datalake.tables.iceberg.commit import TableOperations, set_property
+from destination_datalake.tables.iceberg.dedup.definition import PENDING_BY, UNIQUE_BY
 from destination_datalake.tables.iceberg.dedup.jobs import MergeJobs
 from destination_datalake.tables.iceberg.dedup.plan import MergePlan, Unmergeable, plan_merge
 from destination_datalake.tables.iceberg.maintenance.deletion import Deletion, is_garbage_collected
@@ -219,7 +219,7 @@ class _Merge:
             forget_branches([branch], transaction)
         if target == MAIN_BRANCH:
             self._scope.definition.write_to(UNIQUE_BY, transaction)
-            remove_definition(PENDING_BY, transaction)
+            set_property(PENDING_BY, None, transaction)
         self._writer.end_merge(table, transaction)
         found.obsolete = self._obsolete_files(plan, found, transaction)
         return found

@@ -15,7 +15,7 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
 from pyiceberg.table.update import RemovePartitionStatisticsUpdate, RemoveSnapshotRefUpdate, RemoveSnapshotsUpdate
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.tables.iceberg.branches import UNPUBLISHED
+from destination_datalake.tables.iceberg.branches import UNPUBLISHED, history
 from destination_datalake.tables.iceberg.maintenance.deletion import (
     Deletion,
     MaintenanceSkipped,
@@ -222,19 +222,19 @@ def expired(metadata: TableMetadata, retention: Retention, now: datetime) -> Exp
     kept_refs = {
         name: ref for name, ref in metadata.refs.items() if not _ref_has_expired(name, ref, metadata, retention, at)
     }
-    on_main = {each.snapshot_id for each in _history(metadata, metadata.refs.get(MAIN_BRANCH))}
+    on_main = {each.snapshot_id for each in history(MAIN_BRANCH, metadata)}
     kept: set[int] = set()
     of_branches: set[int] = set()
     for name, ref in kept_refs.items():
         kept.add(ref.snapshot_id)
         if ref.snapshot_ref_type == SnapshotRefType.TAG:
             continue
-        history = list(_history(metadata, ref))
-        of_branches.update(each.snapshot_id for each in history)
+        snapshots = list(history(name, metadata))
+        of_branches.update(each.snapshot_id for each in snapshots)
         if name.startswith(UNPUBLISHED):
-            kept.update(each.snapshot_id for each in history if each.snapshot_id not in on_main)
+            kept.update(each.snapshot_id for each in snapshots if each.snapshot_id not in on_main)
         else:
-            kept.update(_kept_of_branch(history, ref, retention, at))
+            kept.update(_kept_of_branch(snapshots, ref, retention, at))
     cutoff = at - retention.max_age_ms
     kept.update(
         each.snapshot_id
@@ -254,23 +254,13 @@ def _ref_has_expired(name: str, ref: SnapshotRef, metadata: TableMetadata, reten
     return snapshot is not None and max_age is not None and at - snapshot.timestamp_ms > max_age
 
 
-def _kept_of_branch(history: list[Snapshot], ref: SnapshotRef, retention: Retention, at: int) -> Iterator[int]:
+def _kept_of_branch(snapshots: list[Snapshot], ref: SnapshotRef, retention: Retention, at: int) -> Iterator[int]:
     cutoff = at - (ref.max_snapshot_age_ms or retention.max_age_ms)
     minimum = ref.min_snapshots_to_keep or retention.min_snapshots
-    for number, snapshot in enumerate(history):
+    for number, snapshot in enumerate(snapshots):
         if number >= minimum and snapshot.timestamp_ms < cutoff:
             return
         yield snapshot.snapshot_id
-
-
-def _history(metadata: TableMetadata, ref: SnapshotRef | None) -> Iterator[Snapshot]:
-    """Yield a ref's snapshot and its ancestors, the latest first, as far as the table has them."""
-    by_id = {each.snapshot_id: each for each in metadata.snapshots}
-    snapshot = by_id.pop(ref.snapshot_id, None) if ref is not None else None
-    while snapshot is not None:
-        yield snapshot
-        parent = snapshot.parent_snapshot_id
-        snapshot = by_id.pop(parent, None) if parent is not None else None
 
 
 def _positive(properties: Mapping[str, str], name: str) -> int | None:
