@@ -5,11 +5,14 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from destination_datalake.tables.glue.database import ensure_database
 from integration_tests.aws.server import ACCESS_KEY_ID, ACCOUNT_ID, REGION, SECRET_ACCESS_KEY
-from integration_tests.harness.lake import Lake
+from integration_tests.harness.account import Account, allow
+from integration_tests.harness.lake import PREFIX, Lake
 from integration_tests.harness.runs.kill_points import KillPoint
 from integration_tests.harness.runs.launch import COMMAND, with_variables
 from integration_tests.harness.runs.platform import Platform
@@ -83,25 +86,6 @@ def test_a_role_is_assumed_with_the_credentials_of_the_environment(
     assert run.connection_status == {"status": "SUCCEEDED"}
 
 
-def test_a_missing_bucket_is_named_with_a_remedy(platform: Platform, lake: Lake) -> None:
-    said = platform.check(lake.config(bucket_name="nobody-s-bucket")).refusal
-
-    assert "s3://nobody-s-bucket/" in said
-    assert "(S3, HeadBucket): the bucket does not exist. Create the bucket, or correct bucket_name and region." in said
-
-
-def test_a_bucket_in_another_region_is_named_with_both_regions(platform: Platform, lake: Lake) -> None:
-    bucket = f"{lake.bucket}-eu"
-    lake.s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
-
-    said = platform.check(lake.config(bucket_name=bucket)).refusal
-
-    assert said == (
-        f"Bucket {bucket} is in region eu-west-1, but region is {REGION}. Set region to eu-west-1, or choose a bucket "
-        f"in {REGION}."
-    )
-
-
 def test_a_region_that_is_not_known_is_no_place_for_another_bucket(platform: Platform, lake: Lake) -> None:
     said = platform.check(lake.config(region="us-east-9")).refusal
 
@@ -122,6 +106,56 @@ def test_an_unreachable_endpoint_is_reported_in_time(platform: Platform, lake: L
 
     assert "Cannot identify the owner of the credentials" in said
     assert "Check region, endpoint_url and the network" in said
+
+
+def test_a_key_that_aws_does_not_know_is_reported_once_and_not_for_every_service(
+    platform: Platform, lake: Lake
+) -> None:
+    keys = {"aws_access_key_id": "AKIANOBODY1234567890", "aws_secret_access_key": "n0b0dy/knows/this/secret"}
+    account = Account(lake.endpoint_url)
+    account.user(allow("s3:*"))  # From the first user on the account knows its keys.
+
+    said = platform.check(lake.config(credentials={"credentials_title": "IAM User", **keys})).refusal
+
+    assert "AWS does not know the access key id. Check aws_access_key_id and aws_secret_access_key" in said
+    assert "\n" not in said
+
+
+def test_missing_permissions_are_named_with_the_policy_that_has_them_all(platform: Platform, lake: Lake) -> None:
+    user = Account(lake.endpoint_url).user(allow("s3:*", "glue:*Database", "glue:CreateTable", "glue:DeleteTable"))
+
+    said = platform.check(lake.config(credentials=user.credentials)).refusal
+
+    assert "glue:GetTable" in said
+    assert "glue:UpdateTable" in said
+    intro, _, policy = said.splitlines()[-1].partition(" prints it: ")
+    assert intro.startswith("All that this configuration needs from IAM, as `destination-datalake iam-policy")
+    actions = {action for statement in json.loads(policy)["Statement"] for action in statement["Action"]}
+    assert {"s3:PutObject", "glue:GetTable", "glue:UpdateTable", "glue:CreateTable"} <= actions
+    assert (lake.objects(), lake.unfinished_uploads(), lake.tables()) == ({}, [], [])
+
+
+def test_notes_about_tables_that_are_there_are_in_the_answer_and_those_of_others_are_not(
+    platform: Platform, lake: Lake
+) -> None:
+    for stream, namespace, folder in (
+        ("orders", lake.database, f"{lake.bucket}/{PREFIX}/{lake.database}/orders/data"),
+        ("users", lake.name("shop"), "another-lake/shop/users"),
+    ):
+        of = {} if namespace == lake.database else {"airbyte.stream-namespace": namespace}
+        entry: Any = {
+            "Name": stream,
+            "Parameters": {"airbyte.stream-name": stream, "airbyte.naming": "snake_case", **of},
+            "StorageDescriptor": {"Location": f"s3://{folder}/"},
+        }
+        ensure_database(lake.glue, namespace)
+        lake.glue.create_table(DatabaseName=namespace, TableInput=entry)
+
+    status = platform.check(lake.config(table_type="ICEBERG")).connection_status
+
+    assert status["status"] == "SUCCEEDED"
+    assert f"would refuse to write to {lake.database}.orders (Hive, stream orders)" in status["message"]
+    assert "users" not in status["message"]
 
 
 def test_invalid_options_are_a_failed_status_with_a_sentence_for_each(platform: Platform, lake: Lake) -> None:
