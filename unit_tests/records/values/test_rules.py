@@ -105,6 +105,7 @@ def alone(lines: list[bytes], column: Field, floats: Floats) -> list[tuple[int, 
     ]
 
 
+@pytest.mark.share(12)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("type_", TYPES, ids=str)
 def test_a_text_is_read_in_a_block_as_it_is_by_the_coercer(type_: ColumnType, shape: str) -> None:
