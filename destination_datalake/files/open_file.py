@@ -191,7 +191,7 @@ class Uploads:
         return self._finished
 
     def abort(self) -> None:
-        """Withdraw all files."""
+        """Delete all files, published or not."""
         self._pool.shutdown(cancel_futures=True)
         with ExitStack() as steps:
             for file, upload, _ in self._running:

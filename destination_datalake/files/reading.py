@@ -53,8 +53,8 @@ _BATCH_VALUES = 2**22
 
 _AHEAD_BYTES = 16 * 1024 * 1024
 _AHEAD_FILES = 8
-"""So many files, and so many bytes of them, are requested before they are needed: S3 takes longer to answer a request
-than a small file takes to be decoded."""
+"""Limits of what is requested before it is needed: S3 takes longer to answer than a small file to be
+decoded."""
 
 
 def opened(sources: Iterable[SourceFile], s3: S3Client) -> Iterator[StoredFile]:

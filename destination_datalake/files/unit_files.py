@@ -1,10 +1,8 @@
 """The files of a unit: one after the other or, of rows that are partitioned or sorted, by partition.
 
-The files of a unit with partitions or an order of rows.
-
-Rows wait in memory until the unit ends, and are then grouped all at once: a table is taken apart once, not for each
-block. A unit that has more rows than memory groups them several times. Of each partition the rows are then written as
-a row group if there are enough of them, and few enough open files; the others wait on disk for the end.
+Rows of partitions wait in memory until the unit ends, and are then grouped all at once: a table is taken apart once,
+not for each block. A unit that has more rows than memory groups them several times. Of each partition the rows are then
+written as a row group if there are enough of them, and few enough open files; the others wait on disk for the end.
 """
 
 from __future__ import annotations
@@ -61,7 +59,7 @@ class RollingFileWriter:
         return self._finished
 
     def abort(self) -> None:
-        """Withdraw all files of the unit."""
+        """Delete all files of the unit, published or not."""
         with ExitStack() as steps:
             if self._open is not None:
                 steps.callback(self._open.abort)
@@ -152,7 +150,7 @@ class PartitionFiles:
         return self._uploads.finish()
 
     def abort(self) -> None:
-        """Withdraw all files."""
+        """Delete all files, published or not."""
         with ExitStack() as steps:
             for file in self._open.values():
                 steps.callback(file.abort)
@@ -264,7 +262,7 @@ class PartitionedFileWriter:
         return self._files.close()
 
     def abort(self) -> None:
-        """Withdraw all files of the unit, and forget the rows that wait."""
+        """Delete all files of the unit, published or not, and forget the rows that wait."""
         with ExitStack() as steps:
             steps.callback(self._files.abort)
             self._spill.close()
