@@ -18,9 +18,9 @@ from destination_datalake.check.catalog import drop_leftovers
 from destination_datalake.check.step import Findings, Trial
 from destination_datalake.check.storage import try_folder
 from destination_datalake.config.options import Config
-from destination_datalake.tables.aws_datalake import migration_note
 from destination_datalake.tables.glue.database import ListedTable, list_tables
 from destination_datalake.tables.location import TableKind, is_inside, not_in_s3, outside_warehouse
+from destination_datalake.tables.migration import migration_note
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.ownership import (
     OwnedTable,

@@ -50,12 +50,12 @@ from destination_datalake.sync.outcome import (
 )
 from destination_datalake.sync.report import ActiveStages, Progress, Reporter
 from destination_datalake.sync.thread_pool import ThreadPool
-from destination_datalake.tables.aws_datalake import refuse_unchanged_configuration
 from destination_datalake.tables.context import Jobs
 from destination_datalake.tables.factory import TableFactory
 from destination_datalake.tables.glue.database import Databases
 from destination_datalake.tables.glue.rejects_table import RejectsTable
 from destination_datalake.tables.layout import misnamed_streams, require_partition_source
+from destination_datalake.tables.migration import refuse_unchanged_configuration
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.unforeseen import exhaustion
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from destination_datalake.files.plan import FilePlan
-from destination_datalake.tables.aws_datalake import refuse_second_table
 from destination_datalake.tables.context import TableContext
 from destination_datalake.tables.layout import TableLayout
 from destination_datalake.tables.location import TableLocation
+from destination_datalake.tables.migration import refuse_second_table
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.reconcile import ColumnLimits

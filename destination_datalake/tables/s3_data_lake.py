@@ -1,16 +1,33 @@
-"""Tables of Airbyte's S3 Data Lake destination in the Glue Data Catalog: how to recognise them, and what options fit.
+"""Tables of Airbyte's S3 Data Lake destination in the Glue Data Catalog: how to recognise and continue them.
 
-They record neither owner nor stream; their metadata columns tell them from others. `tables.iceberg.s3_data_lake` has
-what depends on Iceberg's metadata.
+They record neither owner nor stream; their metadata columns tell them from others. Their types are long and double from
+the start; objects, unions and arrays without items are JSON text, also inside arrays. (Airbyte's bulk CDK:
+AirbyteTypeToIcebergSchema.) `tables.iceberg.s3_data_lake` has what depends on Iceberg's metadata.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+import unicodedata
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.glue import parse_glue_type
-from destination_datalake.schema.s3_data_lake import has_its_metadata_columns, table_identifier
+from destination_datalake.schema.names import Naming
+from destination_datalake.schema.types import (
+    ColumnType,
+    Decimal,
+    Field,
+    Float32,
+    Float64,
+    Int64,
+    Json,
+    List,
+    String,
+    Struct,
+)
 from destination_datalake.tables.location import outside_warehouse
 from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.table import TableName
@@ -54,3 +71,71 @@ def misfits(glue_table: Mapping[str, Any], config: Config) -> Iterator[str]:
             "streams with capitals in their names, such as orderItems, get other tables with naming.style snake_case. "
             "If there are such streams, set naming.style to preserve"
         )
+
+
+# Columns
+
+_EXTRACTED_AT = "_airbyte_extracted_at"
+
+EPOCH_METADATA_COLUMNS = tuple(
+    replace(column, type=Int64()) if column.name == _EXTRACTED_AT else column for column in METADATA_COLUMNS
+)
+"""The metadata columns as it has them: the time of extraction in milliseconds since 1970."""
+
+_BLANKS = re.compile(r"[ \t-\r]+")
+_NOT_ASCII_WORD = re.compile("[^A-Za-z0-9_]")
+
+
+def has_its_metadata_columns(existing: Mapping[str, ColumnType | None]) -> bool:
+    """Whether a table's metadata columns are those of S3 Data Lake; no other connector of Airbyte's has such."""
+    return all(existing.get(column.name) == column.type for column in EPOCH_METADATA_COLUMNS)
+
+
+def table_identifier(stream: str) -> str:
+    """Return the name that it gives to a stream's table in Glue, and likewise to a namespace's database."""
+    plain = "".join(c for c in unicodedata.normalize("NFKD", stream.lower()) if unicodedata.category(c)[0] != "M")
+    return _NOT_ASCII_WORD.sub("_", _BLANKS.sub("_", plain))
+
+
+def column_naming(naming: Naming, existing: Collection[str]) -> Naming:
+    """Return how fields are named in its tables: as the columns that are there, and by `naming` if there is none.
+
+    It keeps the source's spelling, or, if it was told to, letters and digits of ASCII in lower case.
+    """
+    names = {name.lower() for name in existing}
+
+    def spelling(source: str) -> str:
+        candidates = (source.lower(), table_identifier(source))
+        return next((name for name in candidates if name in names), None) or naming.identifier(source)
+
+    return Naming(naming.style, spelling, naming.spelling_inside)
+
+
+def inherit_types(
+    columns: Sequence[Field], json_schema: Mapping[str, object], existing: Mapping[str, ColumnType | None]
+) -> tuple[Field, ...]:
+    """Return the stream's columns, with the table's type where S3 Data Lake has derived it from the stream's schema.
+
+    `existing` has the types of the table's columns by name.
+    """
+    types = {name.lower(): type_ for name, type_ in existing.items()}
+    properties = json_schema.get("properties")
+    schemas = properties if isinstance(properties, Mapping) else {}
+    return tuple(
+        replace(column, type=_inherited(column.type, types.get(column.name.lower()), schemas.get(column.source)))
+        for column in columns
+    )
+
+
+def _inherited(own: ColumnType, existing: ColumnType | None, schema: object) -> ColumnType:
+    match own, existing:
+        case Struct() | List(), String():
+            return Json()
+        case List(element), List(existing_element):
+            return List(_inherited(element, existing_element, None))
+        case Float32() | Float64() | Decimal(), Float64() | Decimal():
+            # Its primary keys are decimals: Iceberg allows no floats as identifier fields.
+            return existing
+        case String(), Int64() if isinstance(schema, Mapping) and schema.get("airbyte_type") == "big_integer":
+            return existing
+    return own

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 
-from destination_datalake.schema.aws_datalake import inherit_types
 from destination_datalake.schema.columns import stream_columns
 from destination_datalake.schema.evolution import WIDER, evolve
 from destination_datalake.schema.glue import describe_type, glue_type, parse_glue_type
 from destination_datalake.schema.iceberg import iceberg_type
 from destination_datalake.schema.names import AWS_DATALAKE
 from destination_datalake.schema.types import ColumnType, NumericTypes, column_type
+from destination_datalake.tables.migration import inherit_types
 from docs.generator.markdown import code, table
 
 _AIRBYTE_TYPES = (

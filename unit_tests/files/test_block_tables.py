@@ -12,7 +12,7 @@ from destination_datalake.files.plan import FIRST, FilePlan
 from destination_datalake.records.decoded import CHANGES_TYPE, Decoded
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.columns import METADATA_COLUMNS
-from destination_datalake.schema.s3_data_lake import EPOCH_METADATA_COLUMNS
+from destination_datalake.tables.s3_data_lake import EPOCH_METADATA_COLUMNS
 
 AT = pa.array([1_700_000_000_000_000, 1_700_000_000_000_001], pa.timestamp("us", "UTC"))
 CHANGED = [[{"field": "a", "change": "NULLED", "reason": "SOURCE_SERIALIZATION_ERROR"}], []]

@@ -11,13 +11,12 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 from destination_datalake.partitioning.paths import PartitionFolders, PartitionKey
 from destination_datalake.partitioning.projection import is_projection, projection
 from destination_datalake.partitioning.spec import (
     CalendarPart,
-    Part,
     PartitionField,
     Partitioning,
     Transform,
@@ -26,9 +25,9 @@ from destination_datalake.partitioning.spec import (
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.glue import glue_type, parse_glue_type
-from destination_datalake.schema.types import ColumnType, Date, Field, Int64, String, Struct, Timestamp
-from destination_datalake.tables.aws_datalake import InheritedKeys, is_inherited
+from destination_datalake.schema.types import ColumnType, Field, String, Struct
 from destination_datalake.tables.glue.glue_table import TableInput, table_location
+from destination_datalake.tables.migration import inherited_keys
 from destination_datalake.tables.table import TableName, table_conflict
 
 if TYPE_CHECKING:
@@ -251,8 +250,9 @@ def _scheme_of(
 ) -> PartitionScheme | None:
     keys = _keys(table_input)
     recorded = PartitionScheme.recorded(table_input, (*METADATA_COLUMNS, *columns))
-    inherited = None if recorded is not None else _inherited(table_input, columns)
-    own = recorded or inherited
+    own = recorded
+    if own is None and (inherited := inherited_keys(table_input, columns)):
+        own = PartitionScheme(PartitionFolders.hive([PartitionKey(*each) for each in inherited]), "hive", "register")
     if not keys:
         if wanted is None:
             return None
@@ -288,25 +288,6 @@ def _scheme_of(
         "zone cannot be changed. Set partitioning, partition_source, partition_by, path_layout, catalog_partitions and "
         f"timezone as they were, partitioning to NO PARTITIONING to continue it as it is, or {_OTHER_TABLE}"
     )
-
-
-def _inherited(table_input: TableInput, columns: Sequence[Field]) -> PartitionScheme | None:
-    """Return how AWS Datalake partitioned a table; None if it did not, or by a column that is no date any more."""
-    inherited = InheritedKeys.of(table_input) if is_inherited(table_input) else None
-    if inherited is None:
-        return None
-    source = next((each for each in columns if each.name.lower() == inherited.column.lower()), None)
-    if source is None or not isinstance(source.type, Date | Timestamp):
-        return None
-    keys = [
-        PartitionKey(
-            PartitionField(f"{inherited.column}_{part}", (source.name,), CalendarPart(cast(Part, part))),
-            Date() if part == "date" else Int64(),
-            source.type,
-        )
-        for part in inherited.parts
-    ]
-    return PartitionScheme(PartitionFolders.hive(keys), "hive", "register")
 
 
 def _keys(table_input: TableInput) -> list[tuple[str, str]]:

@@ -25,7 +25,6 @@ from destination_datalake.files.plan import DataFile, FilePlan
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.evolution import AddColumn, evolve
 from destination_datalake.schema.types import Field
-from destination_datalake.tables.aws_datalake import column_naming, inherited_types
 from destination_datalake.tables.context import TableContext
 from destination_datalake.tables.fencing import Fenced
 from destination_datalake.tables.glue.glue_table import (
@@ -47,6 +46,7 @@ from destination_datalake.tables.hive.moves import Cleanup, Moves
 from destination_datalake.tables.hive.partition_index import Behind, PartitionIndex, mark_behind, mark_up_to_date
 from destination_datalake.tables.hive.scheme import PartitionScheme, scheme_of, wanted_scheme
 from destination_datalake.tables.hive.write_modes import Append, Overwrite, WriteMode
+from destination_datalake.tables.migration import column_naming, inherited_types
 from destination_datalake.tables.reconcile import ColumnLimits, reconcile
 from destination_datalake.tables.table import Committed, Reencode, Rewrite, TableName, table_conflict
 

@@ -18,9 +18,9 @@ from destination_datalake.schema.columns import CHANGE
 from destination_datalake.schema.evolution import AddColumn, SchemaChange, Widen, evolve
 from destination_datalake.schema.iceberg import from_iceberg
 from destination_datalake.schema.types import Field
-from destination_datalake.tables.aws_datalake import how_to_continue
 from destination_datalake.tables.iceberg.branches import how_to_copy
 from destination_datalake.tables.iceberg.layout import source_paths
+from destination_datalake.tables.migration import how_to_continue
 from destination_datalake.tables.table import TableConflict, TableName, table_conflict
 
 _NEWEST_FORMAT = 2

@@ -12,7 +12,6 @@ from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.metadata import TableMetadata
 
 from destination_datalake.schema.columns import METADATA_COLUMNS
-from destination_datalake.schema.s3_data_lake import EPOCH_METADATA_COLUMNS
 from destination_datalake.tables.iceberg import s3_data_lake
 from destination_datalake.tables.iceberg.compatibility import (
     UNREADABLE,
@@ -23,6 +22,7 @@ from destination_datalake.tables.iceberg.compatibility import (
 from destination_datalake.tables.iceberg.dedup.definition import stranded
 from destination_datalake.tables.iceberg.file_io import S3FileIO
 from destination_datalake.tables.iceberg.s3_data_lake import is_of_s3_data_lake
+from destination_datalake.tables.s3_data_lake import EPOCH_METADATA_COLUMNS
 from destination_datalake.tables.table import TableName
 
 if TYPE_CHECKING:

@@ -25,7 +25,6 @@ from destination_datalake.files.plan import DataFile, Deduplication, FilePlan, R
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.evolution import AddColumn, Widen, evolve
 from destination_datalake.schema.iceberg import iceberg_field
-from destination_datalake.schema.s3_data_lake import EPOCH_METADATA_COLUMNS, column_naming, inherit_types
 from destination_datalake.schema.types import Field, Float64
 from destination_datalake.tables.context import TableContext
 from destination_datalake.tables.glue.glue_table import GlueTable
@@ -69,6 +68,7 @@ from destination_datalake.tables.iceberg.write_modes import (
 )
 from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.reconcile import ColumnLimits, Reconciliation, reconcile
+from destination_datalake.tables.s3_data_lake import EPOCH_METADATA_COLUMNS, column_naming, inherit_types
 from destination_datalake.tables.table import (
     Committed,
     Reencode,

@@ -1,7 +1,9 @@
 """Inherited tables, created by Airbyte's AWS Datalake destination: how to recognise and continue them.
 
 That connector used awswrangler, which records in the Glue table what the files are, but not who wrote them. Its folders
-have the source's names of namespace and stream, its tables those names sanitised.
+have the source's names of namespace and stream, its tables those names sanitised. It had its own rules from JSON schema
+to column type: 64-bit numbers from the start, text for every open schema, no dates in arrays. A column whose type
+follows from those rules is continued in that type, so that no second column is added beside it.
 """
 
 from __future__ import annotations
@@ -10,16 +12,29 @@ import logging
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeGuard, cast
 
 from destination_datalake.aws.errors import explain
 from destination_datalake.errors import ConfigError, ConnectorError
+from destination_datalake.partitioning.spec import CalendarPart, Part, PartitionField
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.schema.aws_datalake import inherit_types
 from destination_datalake.schema.glue import parse_glue_type
 from destination_datalake.schema.names import AWS_DATALAKE, METADATA_NAMES, Naming
-from destination_datalake.schema.types import Field
+from destination_datalake.schema.types import (
+    Boolean,
+    ColumnType,
+    Date,
+    Decimal,
+    Field,
+    Float64,
+    Int64,
+    Json,
+    List,
+    String,
+    Struct,
+    Timestamp,
+)
 from destination_datalake.tables import s3_data_lake
 from destination_datalake.tables.location import is_inside
 from destination_datalake.tables.naming import TableNaming
@@ -41,7 +56,7 @@ _FORMATS: Mapping[str, str] = {"parquet": "Parquet", "json": "JSONL"}
 
 _PARTITION_KEY = re.compile(r"(?P<column>.+)_(?P<part>date|year|month|day)")
 
-_PARTITIONINGS: Mapping[tuple[str, ...], str] = {
+_PARTITIONINGS: Mapping[tuple[Part, ...], str] = {
     ("date",): "DATE",
     ("year",): "YEAR",
     ("month",): "MONTH",
@@ -74,7 +89,7 @@ class InheritedKeys:
     """What AWS Datalake partitioned a table by: a column, and the parts of its date, as `partitioning` has them."""
 
     column: str
-    parts: tuple[str, ...]
+    parts: tuple[Part, ...]
 
     @classmethod
     def of(cls, glue_table: Mapping[str, Any]) -> Self | None:
@@ -82,7 +97,7 @@ class InheritedKeys:
         keys = glue_table.get("PartitionKeys") or []
         found = [_PARTITION_KEY.fullmatch(key["Name"]) for key in keys]
         columns = {each["column"] for each in found if each is not None}
-        parts = tuple(each["part"] for each in found if each is not None)
+        parts: tuple[Part, ...] = tuple(cast(Part, each["part"]) for each in found if each is not None)
         types = ["date" if part == "date" else "bigint" for part in parts]
         if not keys or len(parts) != len(keys) or len(columns) != 1 or parts not in _PARTITIONINGS:
             return None
@@ -151,6 +166,192 @@ class InheritedTable:
             required["path_layout hive"] = config.path_layout == "hive"
             required["catalog_partitions register"] = config.catalog_partitions == "register"
         return tuple(option for option, is_set in required.items() if not is_set)
+
+
+# Columns and partition keys
+
+JsonSchema = Mapping[str, object]
+
+_Derived = Literal["text", "JSON", "timestamp", "date", "integer", "number", "boolean", "struct", "array"]
+"""The kinds of columns that it derived from schemas (AWS Datalake 0.1.35, stream_writer.py)."""
+
+_SCALARS: Mapping[str, _Derived] = {"integer": "integer", "number": "number", "boolean": "boolean"}
+_TIMES: Mapping[object, _Derived] = {"date-time": "timestamp", "date": "date"}
+
+
+def column_naming(naming: Naming, glue_table: Mapping[str, Any]) -> Naming:
+    """Return how a table's columns are named: in an inherited one as AWS Datalake did, whatever `naming` is.
+
+    A field for which an earlier sync has begun a second column, named by `naming`, keeps that one.
+    """
+    if naming == AWS_DATALAKE or not is_inherited(glue_table):
+        return naming
+    columns = glue_table["StorageDescriptor"]["Columns"]
+    begun = {column["Name"]: column.get("Comment") for column in columns}
+
+    def spelling(source: str) -> str:
+        own = naming.identifier(source)
+        return own if begun.get(own) == source else AWS_DATALAKE.identifier(source)
+
+    return Naming(AWS_DATALAKE.style, spelling, AWS_DATALAKE.spelling_inside)
+
+
+def inherited_types(stream: Stream, columns: Sequence[Field], glue_table: Mapping[str, Any]) -> tuple[Field, ...]:
+    """Return the stream's columns in a Glue table; in an inherited one, with the types that AWS Datalake gave them."""
+    if not is_inherited(glue_table):
+        return tuple(columns)
+    glue_columns = glue_table["StorageDescriptor"]["Columns"]
+    existing = {column["Name"]: parse_glue_type(column.get("Type", "")) for column in glue_columns}
+    return inherit_types(columns, stream.json_schema, existing)
+
+
+def inherited_keys(
+    glue_table: Mapping[str, Any], columns: Sequence[Field]
+) -> list[tuple[PartitionField, ColumnType, ColumnType]]:
+    """Return the fields that AWS Datalake partitioned a table by, with the types of their keys and of their column.
+
+    Empty if it did not, or if the column is no date any more.
+    """
+    inherited = InheritedKeys.of(glue_table) if is_inherited(glue_table) else None
+    if inherited is None:
+        return []
+    source = next((each for each in columns if each.name.lower() == inherited.column.lower()), None)
+    if source is None or not isinstance(source.type, Date | Timestamp):
+        return []
+    return [
+        (
+            PartitionField(f"{inherited.column}_{part}", (source.name,), CalendarPart(part)),
+            Date() if part == "date" else Int64(),
+            source.type,
+        )
+        for part in inherited.parts
+    ]
+
+
+def inherit_types(
+    columns: Sequence[Field], json_schema: JsonSchema, existing: Mapping[str, ColumnType | None]
+) -> tuple[Field, ...]:
+    """Return the stream's columns, with the table's type where AWS Datalake has derived it from the stream's schema.
+
+    `existing` has the types of the table's columns by name. Values that do not fit such a type are null and rejected.
+    Fields of flattened objects are new columns: AWS Datalake kept objects as structs.
+    """
+    properties = json_schema.get("properties")
+    if not _is_schema(properties):
+        return tuple(columns)
+    schemas = {column: None if column.parents else properties.get(column.source) for column in columns}
+    return tuple(
+        replace(column, type=_inherited_type(schema, existing.get(column.name), column.type))
+        for column, schema in schemas.items()
+    )
+
+
+def _inherited_type(schema: object, existing: ColumnType | None, own: ColumnType) -> ColumnType:
+    if existing is None or not _is_schema(schema):
+        return own
+    match _derived_from(schema), existing, own:
+        case "text", String() | Json(), _:
+            return String()
+        case "JSON", String() | Json(), _:
+            return Json()
+        case "timestamp", Timestamp(), _:
+            return Timestamp(zoned=schema.get("airbyte_type") != "timestamp_without_timezone")
+        case ("date", Date(), _) | ("integer", Int64(), _) | ("boolean", Boolean(), _):
+            return existing
+        case "number", Decimal(), _:
+            return existing
+        case "number", Float64(), _ if schema.get("airbyte_type") != "big_number":  # a double would round it
+            return existing
+        case "struct", Struct(), Struct(fields):
+            return _struct(schema, existing, fields)
+        case "array", List(element), List(own_element):
+            return List(_inherited_type(_item(schema), element, own_element))
+    return own
+
+
+def _struct(schema: JsonSchema, existing: Struct, fields: Sequence[Field]) -> Struct:
+    properties = schema["properties"]
+    assert _is_schema(properties)
+    inside = {field.name: field.type for field in existing.fields}
+    return Struct(
+        tuple(
+            replace(field, type=_inherited_type(properties[field.source], inside.get(field.name), field.type))
+            for field in fields
+        )
+    )
+
+
+def _derived_from(schema: JsonSchema) -> _Derived:
+    declared = _only_type(schema.get("type"))
+    if declared == "object":
+        properties = schema.get("properties")
+        if not _is_schema(properties) or not properties or schema.get("additionalProperties"):
+            return "JSON"
+        return "struct" if _closed(properties) else "JSON"
+    if declared == "array":
+        return _array(schema)
+    if declared == "number" and schema.get("airbyte_type") == "integer":
+        return "integer"
+    if declared == "string":
+        return _TIMES.get(schema.get("format"), "text")
+    return _SCALARS.get(declared, "text")
+
+
+def _array(schema: JsonSchema) -> _Derived:
+    item = _item(schema)
+    if not item or _is_mixed(item.get("type")):
+        return "JSON"
+    properties = item.get("properties")
+    return "array" if not _is_schema(properties) or _closed(properties) else "JSON"
+
+
+def _item(schema: JsonSchema) -> JsonSchema:
+    """Return what that connector read of the schema of an array's items: no formats, `airbyte_type` of numbers only."""
+    items = schema.get("items")
+    first = items[0] if isinstance(items, list) and items else items
+    if not _is_schema(first) or not first:
+        return {}
+    if first.get("properties"):
+        return {"type": "object", "properties": first["properties"]}
+    seen = ("type", "airbyte_type") if first.get("type") == "number" else ("type",)
+    return {"type": "string", **{key: first[key] for key in seen if key in first}}
+
+
+def _closed(properties: JsonSchema) -> bool:
+    """Whether the properties made a struct: none of them open, none of more than one type, at any depth."""
+    return all(_is_schema(schema) and _is_closed(schema) for schema in properties.values())
+
+
+def _is_closed(schema: JsonSchema) -> bool:
+    if schema.get("oneOf") or _is_mixed(schema.get("type")):
+        return False
+    declared, properties = _only_type(schema.get("type")), schema.get("properties")
+    if declared == "object":
+        return _is_schema(properties) and bool(properties) and _closed(properties)
+    if declared == "array":
+        item = _item(schema)
+        inside = item.get("properties")
+        return bool(item) and (not _is_schema(inside) or _closed(inside))
+    return True
+
+
+def _only_type(declared: object) -> str:
+    """Return the one type beside null; `string` if there are several or none."""
+    if isinstance(declared, list):
+        others = [each for each in declared if each != "null"]
+        declared = others[0] if len(others) == 1 else None
+    return declared if isinstance(declared, str) else "string"
+
+
+def _is_mixed(declared: object) -> bool:
+    return isinstance(declared, list) and len([each for each in declared if each != "null"]) > 1
+
+
+def _is_schema(schema: object) -> TypeGuard[JsonSchema]:
+    return isinstance(schema, Mapping)
+
+
+# What a sync refuses, and `check` tells
 
 
 def migration_note(glue_tables: Sequence[TableTypeDef], config: Config) -> str | None:
@@ -291,32 +492,6 @@ def how_to_continue(glue_table: Mapping[str, Any]) -> str | None:
         f"table_type to HIVE, naming.style to aws_datalake and format_type to {format_type} to continue it, as it was "
         f"created by Airbyte's AWS Datalake destination ({_SEE})"
     )
-
-
-def column_naming(naming: Naming, glue_table: Mapping[str, Any]) -> Naming:
-    """Return how a table's columns are named: in an inherited one as AWS Datalake did, whatever `naming` is.
-
-    A field for which an earlier sync has begun a second column, named by `naming`, keeps that one.
-    """
-    if naming == AWS_DATALAKE or not is_inherited(glue_table):
-        return naming
-    columns = glue_table["StorageDescriptor"]["Columns"]
-    begun = {column["Name"]: column.get("Comment") for column in columns}
-
-    def spelling(source: str) -> str:
-        own = naming.identifier(source)
-        return own if begun.get(own) == source else AWS_DATALAKE.identifier(source)
-
-    return Naming(AWS_DATALAKE.style, spelling, AWS_DATALAKE.spelling_inside)
-
-
-def inherited_types(stream: Stream, columns: Sequence[Field], glue_table: Mapping[str, Any]) -> tuple[Field, ...]:
-    """Return the stream's columns in a Glue table; in an inherited one, with the types that AWS Datalake gave them."""
-    if not is_inherited(glue_table):
-        return tuple(columns)
-    glue_columns = glue_table["StorageDescriptor"]["Columns"]
-    existing = {column["Name"]: parse_glue_type(column.get("Type", "")) for column in glue_columns}
-    return inherit_types(columns, stream.json_schema, existing)
 
 
 def _glue_table(glue: GlueClient, name: TableName) -> Mapping[str, Any] | None:

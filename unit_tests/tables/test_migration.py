@@ -11,7 +11,7 @@ from destination_datalake.aws.access import AccessKeys, AwsAccess
 from destination_datalake.config.options import Config
 from destination_datalake.errors import ConnectorError
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.tables.aws_datalake import (
+from destination_datalake.tables.migration import (
     InheritedTable,
     how_to_continue,
     is_inherited,

@@ -11,13 +11,6 @@ from hypothesis import strategies as st
 from destination_datalake.schema.columns import METADATA_COLUMNS, assign_names, stream_columns
 from destination_datalake.schema.evolution import evolve
 from destination_datalake.schema.names import PRESERVE, SNAKE_CASE, STYLES, Naming
-from destination_datalake.schema.s3_data_lake import (
-    EPOCH_METADATA_COLUMNS,
-    column_naming,
-    has_its_metadata_columns,
-    inherit_types,
-    table_identifier,
-)
 from destination_datalake.schema.types import (
     ColumnType,
     Decimal,
@@ -27,6 +20,13 @@ from destination_datalake.schema.types import (
     List,
     NumericTypes,
     String,
+)
+from destination_datalake.tables.s3_data_lake import (
+    EPOCH_METADATA_COLUMNS,
+    column_naming,
+    has_its_metadata_columns,
+    inherit_types,
+    table_identifier,
 )
 
 INTEGER, NUMBER, STRING = {"type": "integer"}, {"type": "number"}, {"type": "string"}

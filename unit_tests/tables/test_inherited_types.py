@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.schema.aws_datalake import inherit_types
 from destination_datalake.schema.columns import stream_columns
 from destination_datalake.schema.evolution import evolve
 from destination_datalake.schema.glue import parse_glue_type
@@ -29,6 +28,7 @@ from destination_datalake.schema.types import (
     Struct,
     Timestamp,
 )
+from destination_datalake.tables.migration import inherit_types
 from unit_tests.strategies import json_values
 
 STRING = {"type": "string"}
