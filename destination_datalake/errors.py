@@ -8,7 +8,7 @@ from typing import Literal
 
 FailureType = Literal["config_error", "system_error", "transient_error"]
 ErrorClass = Literal["insufficient_permissions", "invalid_settings", "internal"]
-"""Who can help: whoever grants permissions, whoever edits the options, or neither of them."""
+"""Who can help: an administrator of permissions, a user who edits the options, or neither of them."""
 
 
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")

@@ -237,7 +237,7 @@ class Remedies:
         else:
             remedy = f"Command: {self._grant(missing).command_line(self.principal, self.config)}"
             if missing == MissingPermission("DESCRIBE", self.scope.database):
-                # Lake Formation does not tell whoever may not create databases which ones exist.
+                # A caller who may not create databases is not told which ones exist.
                 creation = self._grant(MissingPermission("CREATE_DATABASE"))
                 remedy += f" Or, if there is no such database yet: {creation.command_line(self.principal, self.config)}"
         return dataclasses.replace(failure, message=f"{failure.message} {remedy}")

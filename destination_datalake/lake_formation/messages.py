@@ -215,7 +215,7 @@ def naming_grants(database: str, table: str, access: AwsAccess, location: str | 
         lines, caller = CommandLines.of(access), _caller(access)
         line = lines.grant(caller, [permission], resource, grantable=False)
         if permission == "DESCRIBE" and resource == Database(database):
-            # Lake Formation does not tell whoever may not create databases which ones exist.
+            # A caller who may not create databases is not told which ones exist.
             creation = lines.grant(caller, ["CREATE_DATABASE"], Catalog(), grantable=False)
             line += f" Or, if there is no such database yet: {creation}"
         raise ConnectorError(replace(failure, message=f"{failure.message} Command: {line}")) from error

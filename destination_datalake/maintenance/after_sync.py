@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 SECONDS = 600
-"""After so many seconds nothing more is begun: the platform waits for the sync's end."""
+"""After this time nothing more is begun: the platform waits for the sync's end."""
 
 _TABLES_AT_ONCE = 4
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _DESCRIPTION = """\
 Maintain the Iceberg tables that a configuration writes to: rewrite small files as fewer large ones, expire old
 snapshots and delete the files that only they had, and remove orphans, which are files that nothing refers to. Readers
-and running syncs are not disturbed; whoever interrupts it loses nothing, and can run it again."""
+and running syncs are not disturbed. It can be interrupted and run again; nothing is lost."""
 
 _EPILOG = """\
 Days and numbers are those of the option maintenance, or its defaults. There is a line for each table and step.

@@ -83,7 +83,7 @@ def test_a_sync_turns_on_glue_s_optimizers_once(platform: Platform, lake: Lake) 
 
 
 @pytest.mark.slow
-def test_the_command_rehearses_and_then_does_it(
+def test_a_dry_run_says_what_the_command_then_does(
     platform: Platform, lake: Lake, tmp_path: Path, launch_cold: Launch
 ) -> None:
     del launch_cold  # `maintain` starts a Spark of its own.

@@ -257,7 +257,7 @@ class ExecutorWatch:
     ) -> None:
         """`executors` counts those that are registered now; `give_up` cancels all jobs. Both may raise: Spark ended.
 
-        They are counted `every` so many seconds.
+        `every` is the time between counts, in seconds.
         """
         self._executors = executors
         self._give_up = give_up
