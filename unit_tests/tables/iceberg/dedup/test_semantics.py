@@ -68,6 +68,17 @@ def test_what_was_merged_leaves_no_snapshots_beside_those_of_main(orders: Orders
     assert only_history_of_main(orders)
 
 
+def test_a_merge_of_old_versions_alone_adds_no_snapshot_and_ends_what_was_pending(orders: Orders) -> None:
+    orders.sync([named(1, "new", 2)])
+    before = orders.lake.load().metadata.current_snapshot_id
+
+    orders.sync([named(1, "old", 1)])
+
+    assert orders.names() == {1: "new"}
+    assert orders.lake.branches() == []
+    assert orders.lake.load().metadata.current_snapshot_id == before
+
+
 def test_soft_deletions_are_rows_as_others(orders: Orders) -> None:
     soft = {"cdc_deletion": "soft"}
 
