@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from integration_tests.harness.lake import PREFIX, Lake
 from integration_tests.harness.messages import configured_catalog, configured_stream, record, status
 from integration_tests.harness.runs.platform import Platform
@@ -97,6 +99,7 @@ def test_names_are_preserved_in_every_kind_of_table(lake: Lake, platform: Platfo
     assert "'a b' is a_b_c8687a08, 'a_b' is a_b" in said
 
 
+@pytest.mark.slow
 def test_a_change_of_options_that_would_begin_new_tables_is_told_by_check(lake: Lake, platform: Platform) -> None:
     # Given tables with snake_case names in the databases of their namespaces
     shop = lake.name("Shop2")

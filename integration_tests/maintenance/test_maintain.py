@@ -109,6 +109,7 @@ def test_a_dry_run_says_what_the_command_then_does(
     assert errors.startswith("--stream shop.orders: no Iceberg table of this configuration")
 
 
+@pytest.mark.slow
 def test_the_command_may_do_what_the_printed_policy_allows(platform: Platform, lake: Lake, tmp_path: Path) -> None:
     config = lake.config(maintenance={"mode": "connector"})
     sync(platform, config)

@@ -7,6 +7,8 @@ import sys
 from ast import literal_eval
 from pathlib import Path
 
+import pytest
+
 CRASH = """
 import ctypes, os, signal, sys
 from pathlib import Path
@@ -36,6 +38,7 @@ engine.stop()
 """
 
 
+@pytest.mark.slow
 def test_task_whose_worker_dies_has_three_attempts_and_then_reports_the_crash(tmp_path: Path) -> None:
     ended = subprocess.run([sys.executable, "-c", CRASH, str(tmp_path)], capture_output=True, text=True, timeout=120)
 

@@ -297,6 +297,7 @@ WAYS: Mapping[str, tuple[Callable[[Any, Any], None], str]] = {
 }
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("case", CASES)
 def test_each_request_that_creates_an_object_asks_for_the_encryption(case: str, way: str, tmp_path: Any) -> None:

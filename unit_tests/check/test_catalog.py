@@ -51,6 +51,7 @@ def test_a_catalog_that_works_keeps_only_the_database(cloud: Cloud) -> None:
     assert tables(cloud) == []
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("operation", "doing"),
     [
@@ -78,6 +79,7 @@ def test_what_iam_refuses_is_one_failure_with_the_statement_that_allows_it(opera
     assert statement["Resource"] == [f"{GLUE}:catalog", f"{GLUE}:database/raw", *of_table]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("operation", "text", "permission", "resource"),
     [
@@ -142,6 +144,7 @@ def test_a_partition_that_cannot_be_created_is_a_warning(cloud: Cloud, caplog: p
     assert tables(cloud) == []
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize(
     ("operation", "doing"),
     [

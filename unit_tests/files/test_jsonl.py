@@ -48,6 +48,7 @@ def test_struct_column_can_have_the_name_of_a_member(name: str) -> None:
 TIMED = pa.struct([("at", pa.timestamp("us", "UTC")), ("list", pa.list_(pa.field("element", pa.decimal128(38, 9))))])
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("letter", ["x", "\x01", '"', "é", "😀"])
 def test_row_too_large_for_duckdb_s_memory_limit_is_written_exactly(letter: str) -> None:
     # Given a value that takes more memory than DuckDB has, between small ones
@@ -71,6 +72,7 @@ def test_row_too_large_for_duckdb_s_memory_limit_is_written_exactly(letter: str)
     assert [row["text"] for row in written] == texts
 
 
+@pytest.mark.slow
 def test_thousand_sparse_columns_are_written_within_the_memory_limit() -> None:
     names = [f"column_{number:0100}" for number in range(1000)]
     columns = [pa.array([1] + [None] * 2099, pa.int32()) for _ in names]

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 COLUMNS = 1_000
 ROW_GROUP_ROWS = 8_000
 """So many rows of so many numbers are a row group of 64 MiB in Arrow's memory, however few of them are not null."""
@@ -59,6 +61,7 @@ def peak(folder: Path, rows: int) -> int:
     return most
 
 
+@pytest.mark.slow
 def test_more_sparse_rows_of_many_columns_take_no_more_memory(tmp_path: Path) -> None:
     one_row_group = peak(tmp_path, ROW_GROUP_ROWS)
 

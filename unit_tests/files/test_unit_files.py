@@ -168,6 +168,7 @@ def test_wider_column_widens_the_rows_that_wait_and_all_files_after_them(account
     assert len(files) <= (5 if memory == NO_MEMORY else 3)
 
 
+@pytest.mark.slow
 def test_many_partitions_make_a_file_each(account: Cloud) -> None:
     many = [Order(f"city {number}", number) for number in range(400)]
 

@@ -162,6 +162,7 @@ JOBS: list[tuple[Callable[..., Iterator[Any]], Any]] = [
 ]
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(("job", "asked"), JOBS, ids=lambda each: getattr(each, "__name__", ""))
 def test_a_task_that_outlives_its_session_can_be_tried_by_the_next_sync(
     job: Callable[..., Iterator[Any]], asked: Any

@@ -5,6 +5,8 @@ Each test bears its scenario's name, in snake case.
 
 from datetime import UTC, datetime
 
+import pytest
+
 from integration_tests.conformance.airbyte.orders import COMPLETE, ID_AND_NAME, emitted_at, order, orders
 from integration_tests.harness.messages import configured_stream, global_state, record, state, status
 from integration_tests.harness.runs.output import record_count, same_text, without_stats
@@ -134,6 +136,7 @@ def test_funky_characters(warehouse: Warehouse) -> None:
         ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_many_streams_completion(warehouse: Warehouse) -> None:
     """Twenty-one streams end in one sync, each with its rows and its state."""
     names = [f"stream_{number}" for number in range(21)]

@@ -120,7 +120,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize(("table_kind", "point"), params)
 
 
-@pytest.mark.share(6)
+@pytest.mark.share(5)
 def test_a_sync_that_is_killed_loses_nothing_that_it_acknowledged(
     warehouse: Warehouse, launch: WarmLaunch, tmp_path: Path, point: KillPoint
 ) -> None:

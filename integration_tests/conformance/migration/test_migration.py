@@ -134,6 +134,7 @@ def test_a_parquet_table_goes_on_in_its_own_columns(
     assert not run_warnings(run)
 
 
+@pytest.mark.slow
 @on("hive-parquet")
 def test_a_new_column_that_widens_leaves_every_old_value_what_it_was(lake: Lake, platform: Platform) -> None:
     """Hive's Parquet files are rewritten for it: those of AWS Datalake, with INT96 timestamps, among them."""

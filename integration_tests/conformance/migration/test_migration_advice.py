@@ -48,6 +48,7 @@ def test_a_sync_begins_no_second_table_beside_the_first_unless_a_prefix_asks_for
     assert lake.tables() == [(lake.database, "orderitems")]
 
 
+@pytest.mark.slow
 @on("iceberg")
 def test_a_stream_that_has_a_second_table_already_goes_on_in_it(lake: Lake, platform: Platform) -> None:
     schema = object_schema(id=INTEGER)

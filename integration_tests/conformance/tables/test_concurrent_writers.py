@@ -161,6 +161,7 @@ class ForgetfulAws(AwsProxy):
         return answer
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("generation", [2, 0], ids=["replaced", "appended"])
 def test_an_update_whose_answer_is_lost_is_not_taken_for_another_writer_s(
     warehouse: Warehouse, generation: int
@@ -181,6 +182,7 @@ def test_an_update_whose_answer_is_lost_is_not_taken_for_another_writer_s(
     assert old.items() <= warehouse.lake.objects().items(), "readers of what was replaced can read on"
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(
     ("newer", "found"), [(orders(3), [1, 2, 3]), (orders(2, 2), [2, 3])], ids=["that appends", "of its generation"]
 )

@@ -128,6 +128,7 @@ def test_what_a_sync_is_to_do_is_decided_again_on_what_another_sync_has_publishe
     assert shop.ids() == [2, 3]
 
 
+@pytest.mark.share(3)
 @one_at_a_time
 @each_catalog_call
 @pytest.mark.parametrize("number", [2, WIDE], ids=["int", "bigint"])

@@ -69,6 +69,7 @@ SCENARIOS: Mapping[str, tuple[Sequence[Step], list[int]]] = {
 """Syncs one after another, and the ids that readers find once the last has ended."""
 
 
+@pytest.mark.share(5)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_generations_decide_what_readers_find(shop: Shop, scenario: str) -> None:
     steps, found = SCENARIOS[scenario]
@@ -160,6 +161,7 @@ def test_a_sync_that_appends_adopts_the_rows_of_a_pending_overwrite(shop: Shop, 
 # --- Fencing
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("generation", "successor", "kept"),
     [(2, (2, True), [2, 4]), (2, (3, True), [4]), (None, (None, True), [4]), (2, (3, False), [1, 2, 4])],
@@ -242,6 +244,7 @@ TAKEN_OVER = (
 )
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("by", TAKEN_OVER)
 def test_an_overwrite_whose_acknowledged_rows_are_gone_is_refused_until_it_starts_over(shop: Shop, by: str) -> None:
     """The platform retries it from its last state, and does not send these rows again."""

@@ -211,6 +211,7 @@ def test_columns_beyond_max_columns_are_refused_before_the_table_is_created_or_c
     assert shop.types() == {"id": "int", **STRUCT}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind in TABLE_KINDS if kind.name == "hive-parquet"], indirect=True)
 def test_a_stream_of_ten_thousand_columns_lands(shop: Shop) -> None:
     """In one kind of table, as it takes seconds: the others take two and three times as long."""

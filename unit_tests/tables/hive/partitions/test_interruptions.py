@@ -89,6 +89,7 @@ def is_settled(cloud: Cloud) -> bool:
     )
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("format", ["parquet", "jsonl"])
 def test_widening_is_seen_right_between_any_two_calls(cloud: Cloud, format: FileFormat) -> None:
     access = another_client()
@@ -105,6 +106,7 @@ def test_widening_is_seen_right_between_any_two_calls(cloud: Cloud, format: File
     assert is_settled(cloud)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("format", "mode"), [("parquet", "append"), ("jsonl", "overwrite")])
 def test_widening_killed_between_any_two_calls_is_finished_by_the_next_sync(
     cloud: Cloud, format: FileFormat, mode: str
@@ -138,6 +140,7 @@ def test_new_column_is_seen_right_between_any_two_calls(cloud: Cloud) -> None:
     assert is_settled(cloud)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("generations", [(None, None), (1, 2)])
 def test_reader_between_any_two_calls_of_an_overwrite_sees_rows_of_one_generation(
     cloud: Cloud, generations: tuple[int | None, int | None]
@@ -159,6 +162,7 @@ def test_reader_between_any_two_calls_of_an_overwrite_sees_rows_of_one_generatio
     assert is_settled(cloud)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("next_mode", ["append", "overwrite", "the same overwrite"])
 def test_publication_killed_between_any_two_calls_is_rolled_forward_by_the_next_sync(
     cloud: Cloud, next_mode: str
