@@ -6,9 +6,11 @@ import os
 import re
 import stat
 import subprocess
+import sys
 
 import pytest
 
+from integration_tests.harness.table_kinds import TABLE_KINDS
 from unit_tests.repository.files import ROOT, text
 
 
@@ -64,3 +66,17 @@ def test_ci_runs_tests_the_slow_ones_too_then_lint_types_coverage_and_the_accept
         "integration_tests/acceptance",
     ]
     assert all("--durations" in step for step in steps[:2]), "which tests are slow is in the log of every run"
+
+
+def test_make_test_runs_each_scenario_with_one_kind_of_table_and_each_kind_has_its_turn() -> None:
+    def scenarios(marks: str) -> list[tuple[str, str]]:
+        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", marks, "unit_tests/tables/behaviour"]
+        listing = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        kinds = "|".join(kind.name for kind in TABLE_KINDS)
+        found = re.findall(rf"^(.*test_commits\.py.*)\[({kinds})(.*)\]$", listing, re.MULTILINE)
+        return [(f"{test}{others}", kind) for test, kind, others in found]
+
+    quick, every = scenarios("not slow"), scenarios("slow or not slow")
+
+    assert sorted(test for test, _ in quick) == sorted({test for test, _ in every})
+    assert {kind for _, kind in quick} == {kind.name for kind in TABLE_KINDS}
