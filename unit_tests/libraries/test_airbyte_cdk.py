@@ -6,7 +6,10 @@ import subprocess
 import sys
 
 import orjson
+import pytest
 from airbyte_cdk.models.airbyte_protocol_serializers import AirbyteMessageSerializer
+
+pytestmark = pytest.mark.slow
 
 IMPORT = """
 import logging, sys

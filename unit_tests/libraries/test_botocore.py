@@ -15,6 +15,8 @@ from botocore.config import Config
 from botocore.credentials import RefreshableCredentials
 from botocore.exceptions import IncompleteReadError
 
+pytestmark = pytest.mark.slow
+
 DATABASE = b'{"Database":{"Name":"shop"}}'
 
 

@@ -6,6 +6,8 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_json_of_a_large_value_needs_many_times_its_size() -> None:
     connection = duckdb.connect(config={"threads": "1", "memory_limit": "256MB"})

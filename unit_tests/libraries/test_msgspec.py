@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+pytestmark = pytest.mark.slow
+
 
 class Wanted(msgspec.Struct):
     wanted: int

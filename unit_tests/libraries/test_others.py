@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 IMPORT = "import sys, awswrangler; print('pandas' in sys.modules)"
 
 

@@ -16,6 +16,8 @@ import pyarrow.json as pj
 import pyarrow.parquet as pq
 import pytest
 
+pytestmark = pytest.mark.slow
+
 
 def parse(value: bytes, type_: pa.DataType) -> Any:
     """What Arrow's JSON parser makes of `{"v": value}`."""

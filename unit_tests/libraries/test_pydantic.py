@@ -8,6 +8,8 @@ import pytest
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 from pydantic_core import SchemaError
 
+pytestmark = pytest.mark.slow
+
 
 class Circle(BaseModel):
     kind: Literal["circle"]

@@ -22,6 +22,8 @@ from pyiceberg.utils.truncate import truncate_upper_bound_text_string
 
 from unit_tests.cloud import cloud
 
+pytestmark = pytest.mark.slow
+
 ID = ("shop", "orders")
 SCHEMA = Schema(NestedField(1, "id", LongType()))
 

@@ -11,9 +11,12 @@ from typing import Any, cast
 from zipfile import ZipFile
 
 import pyspark
+import pytest
 from pyspark import SparkContext
 from pyspark.serializers import CPickleSerializer
 from pyspark.sql.connect.client import core
+
+pytestmark = pytest.mark.slow
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:

@@ -90,6 +90,7 @@ class Saved:
         glue.update_table(DatabaseName="shop", TableInput={name: self._table[name] for name in names})  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_killed_before_any_change_readers_find_the_same_and_the_next_run_finishes(cloud: Cloud) -> None:
     """Or after the change before it."""
     shop = Shop(cloud)

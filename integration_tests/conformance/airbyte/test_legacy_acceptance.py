@@ -5,10 +5,14 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from integration_tests.harness.messages import configured_stream, global_state, record, state, status
 from integration_tests.harness.runs.output import record_count, same_text, without_stats
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.warehouse import INTEGER, NUMBER, STRING, Warehouse, object_schema
+
+pytestmark = pytest.mark.slow
 
 RATES = object_schema(id=INTEGER, currency=STRING, date=STRING, HKD=NUMBER, NZD=NUMBER)
 COMPLETE = status("exchange_rate", "COMPLETE")
