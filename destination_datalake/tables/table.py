@@ -90,7 +90,7 @@ class Table(Protocol):
         """
 
     def merge_is_due(self) -> bool:
-        """Whether so many committed rows wait for their deduplication that `merge` should not wait for the end."""
+        """Whether enough committed rows wait for their deduplication to `merge` them before the end."""
 
     def merge(self) -> None:
         """Deduplicate the committed rows that wait for it, with those of the table. Nothing if there are none.

@@ -166,7 +166,7 @@ class PartitionIndex:
             self._follow(table_input, Behind.of(table_input) or Behind())
 
     def locations(self, table_input: TableInput) -> Iterator[str]:
-        """Yield where the registered partitions are now, whoever put them there."""
+        """Yield where the registered partitions are now, also those of other writers."""
         if has_registered_partitions(table_input):
             yield from map(location_of, self._registered.all(with_columns=False))
 
