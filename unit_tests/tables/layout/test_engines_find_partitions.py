@@ -120,6 +120,7 @@ LAYOUTS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("options", LAYOUTS.values(), ids=LAYOUTS.keys())
 def test_every_object_lies_in_a_registered_and_in_a_projected_partition(
     options: Mapping[str, Any], cloud: Cloud

@@ -93,6 +93,7 @@ LAYOUTS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("options", LAYOUTS, ids=str)
 def test_every_row_lies_in_a_projected_location_and_in_a_registered_one(cloud: Cloud, options: dict[str, Any]) -> None:
     syncing = sync(cloud, catalog_partitions="both", **options)
@@ -121,6 +122,7 @@ def test_projected_partitions_are_not_registered_and_cost_no_call(cloud: Cloud) 
     assert projected_ids(cloud) == [1, 2]
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("options", LAYOUTS[1:4:2], ids=str)
 def test_overwrite_of_a_projected_table_is_one_step(cloud: Cloud, options: dict[str, Any]) -> None:
     access = another_client()

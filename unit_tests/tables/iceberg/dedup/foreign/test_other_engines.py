@@ -21,6 +21,7 @@ from unit_tests.tables.iceberg.snapshots.committed import files, merge
 ID = NestedField(1, "id", LongType())
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("deletes", ["copy_on_write", "merge_on_read"])
 @pytest.mark.parametrize("version", ["1", "2"])
 def test_a_table_of_either_format_version_becomes_unique(orders: Orders, deletes: str, version: str) -> None:

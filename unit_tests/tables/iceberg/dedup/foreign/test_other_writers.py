@@ -153,6 +153,7 @@ def test_files_that_are_gone_before_they_are_read_are_looked_for_again(orders: O
     assert orders.names() == MERGED
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("deletes", ["copy_on_write", "merge_on_read"])
 def test_rows_that_another_engine_deletes_meanwhile_stay_deleted(
     orders: Orders, executors: Interrupted, deletes: str
@@ -262,6 +263,7 @@ def test_equality_deletes_are_refused_and_what_is_pending_stays(orders: Orders, 
     assert executors.jobs == []
 
 
+@pytest.mark.share(1)
 @pytest.mark.usefixtures("executors")
 @pytest.mark.parametrize("deletes", ["copy_on_write", "merge_on_read"])
 def test_rows_that_others_have_deleted_by_position_do_not_come_back_and_do_not_win(

@@ -82,6 +82,7 @@ def unique(orders: Orders) -> None:
     assert orders.names() == UNIQUE
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("records", [[], [named(9, "ours", 1)]], ids=["without records", "with others"])
 def test_a_key_that_another_engine_has_appended_again_is_there_once(
     orders: Orders, reading: Reading, records: list[Mapping[str, Any]]
@@ -190,6 +191,7 @@ def test_content_of_a_branch_that_main_was_moved_to_is_deduplicated(orders: Orde
     assert orders.names() == {1: "theirs", 2: "a", 3: "b", 4: "ours"}
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("deletes", ["copy_on_write", "merge_on_read"])
 def test_deletes_and_compactions_leave_content_unique(orders: Orders, reading: Reading, deletes: str) -> None:
     more: dict[str, Any] = {"dedup": {"deletes": deletes}}
