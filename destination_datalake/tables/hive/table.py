@@ -26,7 +26,7 @@ from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.evolution import AddColumn, evolve
 from destination_datalake.schema.types import Field
 from destination_datalake.tables.context import TableContext
-from destination_datalake.tables.fencing import Fenced
+from destination_datalake.tables.fencing import Fenced, FencingToken
 from destination_datalake.tables.glue.glue_table import (
     GlueTable,
     TableInput,
@@ -184,11 +184,12 @@ class HiveTable:
     def _create(self) -> TableVersion:
         """Create the table, unless it exists by now. An overwrite saves its generation when it is published.
 
-        Raises ConfigError if the options mean partitions that the stream cannot have.
+        One that appends has the fencing token from the start, which saves the call that takes it. Raises ConfigError if the options mean partitions that the stream cannot have.
         """
         parameters = self._owner.parameters()
         if not self._stream.overwrites_table:
             parameters |= generation_parameter(self._stream.generation)
+            FencingToken.after({}, self._sync).write_to(parameters)
         self._databases.ensure(self.name.database)
         scheme, location = wanted_scheme(self._layout, self._columns), f"{self._first_folder()}/"
         if scheme is not None:

@@ -40,7 +40,7 @@ WRITE_MODES = "destination_datalake.tables.iceberg.write_modes"
 GLUE_COMMIT = "pyiceberg.catalog.glue:GlueCatalog.commit_table"
 HIVE = "destination_datalake.tables.hive.table:HiveTable"
 UPDATE = "destination_datalake.tables.glue.glue_table:GlueTable.update"
-ADOPTION = "destination_datalake.tables.hive.adoption:Adoption"
+MOVES = "destination_datalake.tables.hive.moves:Moves"
 FOLDERS = "destination_datalake.tables.hive.folders:Folders"
 HIDDEN = "destination_datalake.aws.objects:PendingUpload.publish"
 
@@ -65,7 +65,7 @@ POINTS: Mapping[object, Sequence[KillPoint]] = {
         KillPoint("after", f"{ICEBERG}.prepare"),
         KillPoint("after", f"{ICEBERG}.prepare", 3),
         KillPoint("before", f"{ICEBERG}.commit"),
-        KillPoint("after", f"{WRITE_MODES}.mode:WriteMode.append_files"),
+        KillPoint("after", f"{WRITE_MODES}:WriteMode.append_files"),
         KillPoint("after", f"{ICEBERG}.commit", 2),
         KillPoint("before", f"{ICEBERG}.commit", 5),
         KillPoint("before", GLUE_COMMIT),
@@ -193,8 +193,8 @@ def last_acknowledged(run: Run, name: str) -> int:
 
 ADOPTING: Mapping[object, Sequence[KillPoint]] = {
     "ICEBERG": (
-        KillPoint("before", f"{WRITE_MODES}.append:Append.begin"),
-        KillPoint("after", f"{WRITE_MODES}.append:Append.begin"),
+        KillPoint("before", f"{WRITE_MODES}:Append.begin"),
+        KillPoint("after", f"{WRITE_MODES}:Append.begin"),
         KillPoint("before", GLUE_COMMIT),
         KillPoint("after", GLUE_COMMIT),
     ),
@@ -203,8 +203,9 @@ ADOPTING: Mapping[object, Sequence[KillPoint]] = {
         KillPoint("after", UPDATE),
         KillPoint("before", f"{FOLDERS}.copy"),
         KillPoint("after", f"{FOLDERS}.copy"),
-        KillPoint("after", f"{ADOPTION}._conclude"),
-        KillPoint("after", f"{ADOPTION}.adopt"),
+        KillPoint("after", UPDATE, 2),
+        KillPoint("after", UPDATE, 3),
+        KillPoint("after", f"{MOVES}.adopt"),
         KillPoint("before", f"{FOLDERS}.delete_folder"),
         KillPoint("after", f"{FOLDERS}.delete_folder"),
     ),
