@@ -46,8 +46,8 @@ HIDDEN = "destination_datalake.aws.objects:PendingUpload.publish"
 
 EVERYWHERE = (
     KillPoint("before", f"{LANDING}.land"),
-    KillPoint("after", f"{LANDING}._encode"),
-    KillPoint("before", f"{LANDING}._encode", 2),
+    KillPoint("after", f"{LANDING}._encoded"),
+    KillPoint("before", f"{LANDING}._encoded", 2),
     KillPoint("after", f"{LANDING}._commit"),
     KillPoint("before", f"{IN_FLIGHT}.settle"),
     KillPoint("after", f"{IN_FLIGHT}.settle"),

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.runs.output import Run
@@ -27,11 +28,17 @@ def of_processes(running: Running) -> Iterator[tuple[str, bytes]]:
             name = f"{process.name()} ({process.pid})"
             proc = Path(f"/proc/{process.pid}")
             yield f"command line of {name}", (proc / "cmdline").read_bytes()
-            yield f"environment of {name}", (proc / "environ").read_bytes()
+            yield f"environment of {name}", _environment(proc)
             for descriptor in (proc / "fd").iterdir():
                 yield from _of_file(descriptor, f"open file of {name}")
             for data in Path("/tmp").glob(f"hsperfdata_*/{process.pid}"):
                 yield from _of_file(data, f"performance data of {name}")
+
+
+@retry(retry=retry_if_exception_type(PermissionError), stop=stop_after_delay(10), wait=wait_fixed(0.05), reraise=True)
+def _environment(proc: Path) -> bytes:
+    """Return a process's environment. For a moment, while it starts a program, it is nobody's to read (proc(5))."""
+    return (proc / "environ").read_bytes()
 
 
 def of_files(folder: Path) -> Iterator[tuple[str, bytes]]:
