@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
+import pytest
 
 from integration_tests.harness.engines.duck import downloaded, scan
 from integration_tests.harness.engines.spark import SparkReader
@@ -70,6 +71,7 @@ def local(statements: str, folder: Path) -> str:
     return statements.replace("s3://lake/raw/shop/cart_viewed", str(folder))
 
 
+@pytest.mark.slow
 def test_the_statements_of_the_page_find_the_rows(lake: Lake, platform: Platform, spark_reader: SparkReader) -> None:
     of_spark = (IN_NOVEMBER, IN_THE_ADDED_PARTITION)
     for number, path_layout in enumerate(("firehose", "plain")):

@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from destination_datalake.sync.conductor import TERMINATION_SECONDS
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_catalog, configured_stream, record, state, status
@@ -73,6 +75,7 @@ def test_sigterm_commits_what_came_acknowledges_it_and_replaces_nothing(
     assert ids(lake, "users") == [3, 4, 5]
 
 
+@pytest.mark.slow
 def test_sigterm_before_anything_has_come_ends_at_once(lake: Lake, platform: Platform) -> None:
     with platform.start(lake.config(), catalog(1)) as running:
         running.wait_for_log("Progress after")
@@ -134,6 +137,7 @@ def test_a_state_that_finds_no_room_on_the_disk_of_stdout_fails_the_sync(
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_sigterm_ends_a_sync_whose_output_nobody_reads(lake: Lake, launch: WarmLaunch, tmp_path: Path) -> None:
     """Within the platform's patience of 60 seconds, less here; what was read is in the table all the same."""
     assert TERMINATION_SECONDS < 60
@@ -158,6 +162,7 @@ def unread(pipe: int) -> int:
     return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_ends_the_sync_with_all_that_was_read_safe(
     lake: Lake, launch: WarmLaunch, tmp_path: Path
 ) -> None:

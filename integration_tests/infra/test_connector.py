@@ -21,6 +21,7 @@ PAGE = Path(__file__).parents[2] / "infra" / "README.md"
 
 @pytest.mark.share(1)
 @pytest.mark.parametrize("mode", ["none", "hybrid", "managed"])
+@pytest.mark.slow
 def test_check_and_a_sync_succeed_with_what_the_stack_has_created(
     mode: str, deploy: Deploy, platform: Platform, account: Account
 ) -> None:

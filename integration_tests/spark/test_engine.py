@@ -168,6 +168,7 @@ engine.stop()
 """
 
 
+@pytest.mark.slow
 def test_values_of_properties_are_on_no_command_line_and_in_no_environment() -> None:
     ended = subprocess.run([sys.executable, "-c", PROCESSES_OF_THE_JVM], capture_output=True, text=True, timeout=120)
 

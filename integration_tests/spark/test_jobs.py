@@ -66,6 +66,7 @@ engine.stop()
 """
 
 
+@pytest.mark.slow
 def test_exchange_brings_all_payloads_of_a_partition_to_one_consumer() -> None:
     # Given three tasks that make payloads for three of four partitions, when they are exchanged
     ended = subprocess.run([sys.executable, "-c", EXCHANGE], capture_output=True, text=True, timeout=120)

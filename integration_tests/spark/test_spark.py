@@ -45,6 +45,7 @@ def run(code: str, *arguments: str, prefix: tuple[str, ...] = ()) -> subprocess.
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.slow
 def test_a_local_master_does_not_retry_a_task_however_many_failures_are_allowed(tmp_path: Path) -> None:
     assert run(DIES_ONCE, str(tmp_path / "tried")).stdout == "True\n"
 

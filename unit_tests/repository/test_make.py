@@ -68,6 +68,7 @@ def test_ci_runs_tests_the_slow_ones_too_then_lint_types_coverage_and_the_accept
     assert all("--durations" in step for step in steps[:2]), "which tests are slow is in the log of every run"
 
 
+@pytest.mark.slow
 def test_make_test_runs_each_scenario_with_one_kind_of_table_and_each_kind_has_its_turn() -> None:
     def scenarios(marks: str) -> list[tuple[str, str]]:
         command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", marks, "unit_tests/tables/behaviour"]

@@ -184,7 +184,8 @@ class HiveTable:
     def _create(self) -> TableVersion:
         """Create the table, unless it exists by now. An overwrite saves its generation when it is published.
 
-        One that appends has the fencing token from the start, which saves the call that takes it. Raises ConfigError if the options mean partitions that the stream cannot have.
+        One that appends has the fencing token from the start, which saves the call that takes it. Raises ConfigError
+        if the options mean partitions that the stream cannot have.
         """
         parameters = self._owner.parameters()
         if not self._stream.overwrites_table:
