@@ -95,16 +95,6 @@ class GlueTable:
 
         return retry_on(self._access.client("glue").exceptions.ConcurrentModificationException, attempt)
 
-    def compare_and_set(self, version: TableVersion, change: Callable[[TableInput], object]) -> bool:
-        """Apply `change` only if the table still has this version; return whether it was applied."""
-        changed = copy.deepcopy(version.table_input)
-        change(changed)
-        try:
-            self._put(changed, version)
-        except self._access.client("glue").exceptions.ConcurrentModificationException:
-            return False
-        return True
-
     def _put(self, table_input: Any, version: TableVersion) -> None:
         condition: Any = {"VersionId": version.version_id} if version.version_id is not None else {}
         glue = self._access.client("glue")

@@ -90,25 +90,10 @@ def test_update_of_a_version_just_read_does_not_read_the_table_again(table: Glue
     assert (reads, table.read()["Parameters"]) == ([], {"ours": "1"})
 
 
-def test_compare_and_set_changes_a_table_that_still_has_the_version(table: GlueTable) -> None:
-    assert table.compare_and_set(table.read_version(), setting("ours"))
-
-    assert table.read()["Parameters"] == {"ours": "1"}
-
-
-def test_compare_and_set_changes_nothing_after_another_writers_update(table: GlueTable) -> None:
-    version = table.read_version()
-    table.update(setting("theirs"))
-
-    assert not table.compare_and_set(version, setting("ours"))
-
-    assert table.read()["Parameters"] == {"theirs": "1"}
-
-
-def test_compare_and_set_leaves_the_version_as_it_was_read(table: GlueTable) -> None:
+def test_update_leaves_the_version_as_it_was_read(table: GlueTable) -> None:
     version = table.read_version()
 
-    table.compare_and_set(version, setting("ours"))
+    table.update(setting("ours"), version)
 
     assert version.table_input["Parameters"] == {}
 
