@@ -20,7 +20,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from destination_datalake.aws.objects import delete_uncommitted, publish_all, undone_on_failure
+from destination_datalake.aws.objects import PendingUpload, abort_all, publish_all, undone_on_failure
 from destination_datalake.files.plan import DataFile, FilePlan
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.evolution import AddColumn, evolve
@@ -177,7 +177,7 @@ class HiveTable:
 
     def discard(self, files: Sequence[DataFile]) -> None:
         """Abort the uploads."""
-        delete_uncommitted(files, self._access.client("s3"))
+        abort_all(_uploads(files), self._access.client("s3"))
 
     # Planning
 
@@ -305,8 +305,7 @@ class HiveTable:
         return self._plan.folder == table_location(self._current)
 
     def _complete_uploads(self, files: Sequence[DataFile]) -> None:
-        uploads = [file.pending_upload for file in files if file.pending_upload is not None]
-        publish_all(uploads, self._access.client("s3"))
+        publish_all(_uploads(files), self._access.client("s3"))
 
     def _record_commit(self, table_input: TableInput, commit: str, partitions: Collection[str]) -> bool:
         """Record the commit in the Glue entry; False if the content is not what the files were planned for any more."""
@@ -325,9 +324,11 @@ class HiveTable:
         try:
             self.discard(files)
         finally:
-            self._folders.delete(file.uri for file in files)
+            originals = {file.uri for file in files}
+            self._folders.delete(originals)
             folders = folders_in_use(self._glue_table.read())
-            self._folders.delete(f"{folder}/{self._planned.name(file.uri)}" for folder in folders for file in files)
+            copies = {f"{folder}/{self._planned.name(uri)}" for folder in folders for uri in originals}
+            self._folders.delete(copies - originals)
 
     def _new_commit(self) -> str:
         return f"{self._sync}-{next(self._commits)}"
@@ -383,3 +384,7 @@ class HiveTable:
             except Exception as another:
                 fenced.add_note(f"Its partitions could not be said to be behind: {type(another).__name__}")
             raise
+
+
+def _uploads(files: Sequence[DataFile]) -> list[PendingUpload]:
+    return [file.pending_upload for file in files if file.pending_upload is not None]
