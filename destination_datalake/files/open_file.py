@@ -16,7 +16,7 @@ from destination_datalake.aws.objects import Upload, delete_uncommitted
 from destination_datalake.files.block_tables import FileSchema, Rows
 from destination_datalake.files.jsonl import JsonLinesFiles
 from destination_datalake.files.parquet import ParquetFiles
-from destination_datalake.files.plan import DataFile, FileFormat
+from destination_datalake.files.plan import DataFile, FileFormat, FilePlan
 from destination_datalake.partitioning.spec import PartitionValue
 
 if TYPE_CHECKING:
@@ -82,21 +82,18 @@ class OpenFile:
         uri: str,
         schema: FileSchema,
         opener: FileOpener,
+        plan: FilePlan,
         s3: S3Client,
-        *,
-        deferred: bool,
         partition: tuple[PartitionValue, ...] = (),
-        spec_id: int = 0,
-        is_sorted: bool = False,
     ) -> None:
-        """Send nothing yet. `opener` is of `schema`. `is_sorted` says that each run of rows will be."""
+        """Send nothing yet. `opener` is of `schema`; `partition` has the values of the plan's partitioning, if any."""
         self.schema = schema
-        self._upload = Upload(s3, uri, deferred=deferred)
+        self._upload = Upload(s3, uri, deferred=plan.deferred)
         self._writer = opener.open(self._upload)
         self._partition = partition
-        self._spec_id = spec_id
+        self._spec_id = plan.partitioning.spec_id if plan.partitioning is not None else 0
         self._rows = 0
-        self._is_sorted = is_sorted
+        self._is_sorted = plan.sort_order is not None
         self._with_nulls: set[str] = set()
         self._footer = b""
 

@@ -69,7 +69,7 @@ class RollingFileWriter:
         plan, schema = self._plan, self._tables.schema
         uri = f"{plan.folder}/{self._name}-{len(self._finished):04d}{extension(plan.format, plan.codec)}"
         self._opener = opener(plan.format, plan.codec, schema.arrow)
-        return OpenFile(uri, schema, self._opener, self._s3, deferred=plan.deferred)
+        return OpenFile(uri, schema, self._opener, plan, self._s3)
 
     def _finish(self) -> None:
         if self._open is None or self._opener is None:
@@ -179,16 +179,7 @@ class PartitionFiles:
             folder = f"{folder}/{below}"
         uri = f"{folder}/{self._name}-{self._opened:04d}{extension(plan.format, plan.codec)}"
         self._opened += 1
-        return OpenFile(
-            uri,
-            self._schema,
-            self._opener,
-            self._s3,
-            deferred=plan.deferred,
-            partition=values,
-            spec_id=plan.partitioning.spec_id if plan.partitioning is not None else 0,
-            is_sorted=plan.sort_order is not None,
-        )
+        return OpenFile(uri, self._schema, self._opener, plan, self._s3, values)
 
     def _finish(self, key: str) -> None:
         self._open[key].end()
