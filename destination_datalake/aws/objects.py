@@ -21,8 +21,9 @@ from destination_datalake.aws.retries import retry_on
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-PART_BYTES = 16 * 1024 * 1024
-"""S3 takes parts of at least 5 MiB, except for the last, and at most 10,000 of them: enough for an object of 160 GB."""
+PART_BYTES = 8 * 1024 * 1024
+"""S3 takes parts of at least 5 MiB, except for the last, and at most 10,000 of them: enough for an object of 80 GB. One
+is filled while another is sent: twice this is the memory of an upload."""
 
 CONCURRENT_CALLS = 8
 """Uploads that are published at the same time."""
@@ -154,8 +155,9 @@ class Upload:
         self.uri = uri
         self._bucket, self._key = S3Address.parse(uri)
         self._deferred = deferred
-        self._buffer: list[bytes] = []
-        self._buffered_bytes = 0
+        # Two buffers take turns: one is filled while the other is sent. The first grows, for most objects are small.
+        self._part, self._sent = bytearray(), bytearray()
+        self._filled = 0
         self._upload_id: str | None = None
         self._etags: list[str] = []
         self._sender = ThreadPoolExecutor(1, "upload")  # Its thread starts with the first part.
@@ -168,7 +170,7 @@ class Upload:
     @property
     def buffered_bytes(self) -> int:
         """How many of the bytes written wait for a part to be full."""
-        return self._buffered_bytes
+        return self._filled
 
     def writable(self) -> bool:
         """Return True (Arrow asks)."""
@@ -192,14 +194,14 @@ class Upload:
     def write(self, data: bytes | memoryview) -> int:
         """Buffer bytes and send each full part in the background. Raises what the previous part failed with."""
         rest = memoryview(data)
-        while len(rest) >= (room := PART_BYTES - self._buffered_bytes):
-            self._buffer.append(bytes(rest[:room]))
-            part = self._take()
+        while len(rest) >= (room := PART_BYTES - self._filled):
+            self._fill(rest[:room])
             self._wait_for_part()
-            self._in_flight = self._sender.submit(self._send, part)
+            self._part, self._sent = self._sent or bytearray(PART_BYTES), self._part
+            self._filled = 0
+            self._in_flight = self._sender.submit(self._send, self._sent)
             rest = rest[room:]
-        self._buffer.append(bytes(rest))
-        self._buffered_bytes += len(rest)
+        self._fill(rest)
         self.written += len(data)
         return len(data)
 
@@ -212,12 +214,12 @@ class Upload:
             self._wait_for_part()
         if self._upload_id is None and not self._deferred:
             try:
-                self._s3.put_object(Bucket=self._bucket, Key=self._key, Body=self._take())
+                self._s3.put_object(Bucket=self._bucket, Key=self._key, Body=self._take())  # type: ignore[arg-type]
             except Exception as error:
                 self._may_exist = not _is_refusal(error)
                 raise
             return
-        if self._buffered_bytes or self._upload_id is None:
+        if self._filled or self._upload_id is None:
             self._send(self._take())
         assert self._upload_id is not None
         finished = PendingUpload(self._bucket, self._key, self._upload_id, tuple(self._etags))
@@ -239,10 +241,19 @@ class Upload:
         if self._upload_id is not None:
             PendingUpload(self._bucket, self._key, self._upload_id, ()).abort(self._s3)
 
-    def _take(self) -> bytes:
-        taken = b"".join(self._buffer)
-        self._buffer.clear()
-        self._buffered_bytes = 0
+    def _fill(self, data: memoryview) -> None:
+        begin, self._filled = self._filled, self._filled + len(data)
+        if len(self._part) == begin:
+            self._part += data
+        else:
+            with memoryview(self._part) as part:
+                part[begin : self._filled] = data
+
+    def _take(self) -> bytearray:
+        """Return the bytes that wait for a part to be full, and forget them."""
+        taken, self._part = self._part, bytearray()
+        del taken[self._filled :]
+        self._filled = 0
         return taken
 
     def _wait_for_part(self) -> None:
@@ -251,7 +262,7 @@ class Upload:
             part, self._in_flight = self._in_flight, None
             part.result()
 
-    def _send(self, part: bytes) -> None:
+    def _send(self, part: bytearray) -> None:
         if self._upload_id is None:
             created = self._s3.create_multipart_upload(Bucket=self._bucket, Key=self._key)
             self._upload_id = created["UploadId"]
@@ -260,7 +271,7 @@ class Upload:
             Key=self._key,
             UploadId=self._upload_id,
             PartNumber=len(self._etags) + 1,
-            Body=part,
+            Body=part,  # type: ignore[arg-type]  # The stubs know no bytearray.
         )
         self._etags.append(answer["ETag"])
 
