@@ -134,11 +134,11 @@ def archive_path() -> Path:
 def local_master_with_attempts(master: str, processors: Callable[[], int]) -> str:
     """Return a local master that tries a task again as a cluster would: `local[*]` ignores `spark.task.maxFailures`.
 
-    `local[*]` gets one thread more than there are processors, because tasks also wait for S3. Masters that are not
-    local are returned as they are.
+    `local[*]` gets a thread for each processor: uploads run beside the encoding, and one worker more takes 250 MiB.
+    Masters that are not local are returned as they are.
     """
     found = re.fullmatch(r"local(?:\[(\d+|\*)\])?", master)
     if found is None:
         return master
-    threads = "1" if found[1] is None else str(processors() + 1) if found[1] == "*" else found[1]
+    threads = "1" if found[1] is None else str(processors()) if found[1] == "*" else found[1]
     return f"local[{threads},{_TASK_ATTEMPTS}]"

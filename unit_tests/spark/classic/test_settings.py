@@ -114,11 +114,11 @@ def test_class_data_archive_is_used_if_it_exists(tmp_path: Path, monkeypatch: py
     [
         ("local", "local[1,3]"),
         ("local[4]", "local[4,3]"),
-        ("local[*]", "local[9,3]"),
+        ("local[*]", "local[8,3]"),
         ("local[4,1]", "local[4,1]"),
         ("local-cluster[1,1,1024]", "local-cluster[1,1,1024]"),
         ("spark://lake:7077", "spark://lake:7077"),
     ],
 )
-def test_local_master_gets_attempts_and_a_thread_more_than_processors(master: str, expected: str) -> None:
+def test_local_master_gets_attempts_and_a_thread_for_each_processor(master: str, expected: str) -> None:
     assert local_master_with_attempts(master, lambda: 8) == expected
