@@ -10,6 +10,9 @@ PYTEST := .venv/bin/pytest --timeout 300 --dist worksteal
 SYNCED := .venv/.synced
 ARCHIVE := .venv/share/destination-datalake/spark.jsa
 
+# A test run is dozens of processes: without byte code each would compile the connector, and workers rewrite all assertions.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup jdk demo test test-slow test-unit test-engines test-cluster test-clients conformance chaos laws coverage lint types bench archive sbom image-test clean FORCE
 
