@@ -13,10 +13,34 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any, Self
 
-from cfnlint.decode import cfn_yaml  # type: ignore[import-untyped]
+import yaml
 
 _NO_VALUE = "AWS::NoValue"
 _VARIABLE = re.compile(r"\$\{(!?)([^}]+)\}")
+
+
+class _Loader(yaml.CSafeLoader):
+    """YAML with the short forms of functions, and without dates: a policy's version is a text."""
+
+    def long_form(self, name: str, node: yaml.Node) -> dict[str, Any]:
+        """Return the function that a tag such as `!GetAtt` is short for."""
+        match node:
+            case yaml.ScalarNode():
+                argument: Any = self.construct_scalar(node)
+            case yaml.SequenceNode():
+                argument = self.construct_sequence(node, deep=True)
+            case _:
+                raise TemplateError(f"!{name} has neither a text nor a list")
+        if name == "GetAtt" and isinstance(argument, str):
+            argument = argument.split(".", 1)
+        return {name if name in ("Ref", "Condition") else f"Fn::{name}": argument}
+
+
+_Loader.add_multi_constructor("!", _Loader.long_form)
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
 
 
 class TemplateError(Exception):
@@ -43,13 +67,13 @@ class Template:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read YAML with cfn-lint's loader, which knows the short forms of functions."""
+        """Read a template in YAML; functions may have their short forms."""
         return cls.parse(path.read_text(encoding="utf-8"))
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """As `read`, from the template's text."""
-        return cls(_plain(cfn_yaml.loads(text)))
+        return cls(yaml.load(text, _Loader))
 
     @property
     def resources(self) -> Mapping[str, Mapping[str, Any]]:
@@ -216,12 +240,3 @@ def _function(value: Mapping[str, Any]) -> str | None:
     # A policy's Condition is a mapping, a reference to a condition is a name.
     is_call = key in ("Ref",) or key.startswith("Fn::") or (key == "Condition" and isinstance(argument, str))
     return key if is_call else None
-
-
-def _plain(value: Any) -> Any:
-    """Return cfn-lint's nodes, which know their lines, as what they hold."""
-    if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    return str(value) if isinstance(value, str) else value
