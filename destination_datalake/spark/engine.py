@@ -218,4 +218,6 @@ def _backend(config: Config) -> Backend:
     from destination_datalake.spark.classic.backend import ClassicBackend
     from destination_datalake.spark.classic.settings import ClassicSettings
 
-    return ClassicBackend(ClassicSettings.from_config(config))
+    backend = ClassicBackend(ClassicSettings.from_config(config))
+    backend.launch()
+    return backend

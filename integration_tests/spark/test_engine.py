@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+import time
 from ast import literal_eval
 from importlib.util import find_spec
 from pathlib import Path
 
+import psutil
 import pytest
 
 START_AND_STOP = """
@@ -18,7 +21,9 @@ from destination_datalake.spark.engine import Engine
 from destination_datalake.spark.classic.backend import ClassicBackend
 from destination_datalake.spark.classic.settings import ClassicSettings
 
-engine = Engine.start(ClassicBackend(ClassicSettings("local[1]", {})))
+backend = ClassicBackend(ClassicSettings("local[1]", {}))
+backend.launch()
+engine = Engine.start(backend)
 time.sleep(float(sys.argv[1]))
 engine.stop()
 
@@ -62,7 +67,10 @@ def loaded(_):
     slow = {"pandas", "pyspark.testing"} & set(sys.modules)
     return (pyspark.__file__, sorted(slow), "destination_datalake.files.encode" in sys.modules, "boto3" in sys.modules)
 
-engine = Engine.start(ClassicBackend(ClassicSettings("local[1]", {})))
+backend = ClassicBackend(ClassicSettings("local[1]", {}))
+if sys.argv[1] == "forked":
+    backend.launch()
+engine = Engine.start(backend)
 import_arrow()
 engine.parallelism()
 context = engine._backend.context
@@ -73,19 +81,117 @@ engine.stop()
 
 
 @pytest.mark.slow
-def test_driver_and_workers_do_not_import_pandas_and_workers_have_the_encoder() -> None:
+@pytest.mark.parametrize("daemon", ["forked", "Spark's own"])
+def test_driver_and_workers_do_not_import_pandas_and_workers_have_the_encoder(daemon: str) -> None:
     # Given that PySpark would load pandas in both, and compile itself out of a zip file in the workers
     installed = find_spec("pyspark")
     assert installed is not None
 
     # When Spark has started
-    ended = subprocess.run([sys.executable, "-c", LOADED_MODULES], capture_output=True, text=True, timeout=120)
+    command = [sys.executable, "-c", LOADED_MODULES, daemon]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
 
     # Then pandas is in neither, and the workers have the installed PySpark, the encoder and the client of S3
     assert ended.returncode == 0, ended.stderr
     driver, worker = map(literal_eval, ended.stdout.splitlines())
     assert driver[:3] == (installed.origin, [], True)
     assert worker == (installed.origin, [], True, True)
+
+
+STARTED = """
+import os, signal, sys, time
+import psutil
+from destination_datalake.spark.engine import Engine
+from destination_datalake.spark.classic.backend import ClassicBackend
+from destination_datalake.spark.classic.settings import ClassicSettings
+
+backend = ClassicBackend(ClassicSettings("local[1]", {}))
+backend.launch()
+engine = Engine.start(backend)
+
+def facts(_):
+    files = sorted({file.path for file in psutil.Process().open_files()})
+    return os.getpid(), os.getppid(), os.environ.get("MALLOC_TRIM_THRESHOLD_"), files
+
+def run():
+    return backend.context.parallelize([None], 1).map(facts).collect()[0]
+"""
+
+WORKS = (
+    STARTED
+    + """
+engine.parallelism()
+worker, daemon, variable, _ = run()
+print(daemon == backend._jvm.daemon, psutil.Process(daemon).ppid() == os.getpid(), variable)
+os.kill(daemon, signal.SIGKILL)
+os.kill(worker, signal.SIGKILL)
+_, another, variable, _ = run()
+print(another in (daemon, os.getpid()), psutil.Process(another).ppid() == os.getpid(), variable)
+engine.stop()
+"""
+)
+
+
+def test_workers_are_forked_from_the_driver_s_fork_and_by_spark_s_own_daemon_once_that_is_gone() -> None:
+    ended = subprocess.run([sys.executable, "-c", WORKS], capture_output=True, text=True, timeout=120)
+
+    assert ended.stdout == "True True 268435456\nFalse False 268435456\n", ended.stderr
+
+
+KEEPS = (
+    STARTED
+    + """
+engine.parallelism()
+print(run()[3])
+engine.stop()
+"""
+)
+
+
+def test_workers_have_none_of_the_driver_s_files_open(tmp_path: Path) -> None:
+    # Given a driver whose input, output and some file are open when it forks
+    (tmp_path / "input").touch()
+    code = f"kept = open({str(tmp_path / 'another')!r}, 'w')\n{KEEPS}"
+    with (tmp_path / "input").open() as stdin, (tmp_path / "output").open("w") as stdout:
+        command = [sys.executable, "-c", code]
+        subprocess.run(command, stdin=stdin, stdout=stdout, stderr=subprocess.DEVNULL, timeout=120, check=True)
+
+    # Then its workers have none of them
+    assert str(tmp_path) not in (tmp_path / "output").read_text()
+
+
+IS_KILLED = (
+    STARTED
+    + """
+if sys.argv[1] == "started":
+    engine.parallelism()
+    run()
+time.sleep(float(sys.argv[2]))
+print(*(process.pid for process in psutil.Process().children(recursive=True)), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+)
+
+
+@pytest.mark.parametrize(("until", "seconds"), [("launched", 0), ("launched", 0.5), ("started", 0)])
+def test_killed_driver_leaves_no_process(until: str, seconds: float) -> None:
+    killed = subprocess.run(
+        [sys.executable, "-c", IS_KILLED, until, str(seconds)], capture_output=True, text=True, timeout=120
+    )
+
+    assert killed.returncode == -9
+    family = [int(pid) for pid in killed.stdout.split()]
+    assert len(family) >= 2, "the JVM and the workers' daemon"
+    deadline = time.monotonic() + 60
+    while living := [pid for pid in family if _lives(pid)]:
+        assert time.monotonic() < deadline, f"still running: {living}"
+        time.sleep(0.1)
+
+
+def _lives(pid: int) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 START_FAILURE = """
@@ -193,7 +299,8 @@ class Watched(type(os.environ)):
 
 os.environ.pop("PYSPARK_SUBMIT_ARGS", None)
 os.environ.__class__ = Watched
-engine = Engine.start(ClassicBackend(ClassicSettings("local[1]", {})))
+# Spark's own launcher is for whoever sets properties, and takes its arguments from the environment.
+engine = Engine.start(ClassicBackend(ClassicSettings("local[1]", {"spark.ui.port": "4041"})))
 engine.parallelism()
 print(Watched.removed, os.environ["PYSPARK_SUBMIT_ARGS"])
 engine.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,11 @@ from zipfile import ZipFile
 
 import pyspark
 import pytest
-from pyspark import SparkContext
+from pyspark import SparkContext, daemon, java_gateway
 from pyspark.serializers import CPickleSerializer
 from pyspark.sql.connect.client import core
+
+from destination_datalake.spark.classic.pyspark_internals import GATEWAY_CLASS, GATEWAY_FILE, MODULE_OPTIONS
 
 pytestmark = pytest.mark.slow
 
@@ -95,6 +98,37 @@ def test_the_zip_files_that_workers_import_pyspark_from_have_no_byte_code() -> N
     assert {archive.name.partition("-")[0] for archive in archives} == {"py4j", "pyspark.zip"}
     for archive in archives:
         assert not [name for name in ZipFile(archive).namelist() if name.endswith(".pyc")]
+
+
+def test_the_jvm_is_launched_by_shell_scripts_and_looked_for_ten_times_a_second() -> None:
+    source = inspect.getsource(java_gateway.launch_gateway)
+
+    assert '"./bin/spark-submit"' in source
+    assert "time.sleep(0.1)" in source
+
+
+def test_what_spark_s_launcher_gives_each_jvm_is_what_we_give_it() -> None:
+    (launcher,) = Path(pyspark.__path__[0], "jars").glob("spark-launcher_*.jar")
+    constants = ZipFile(launcher).read("org/apache/spark/launcher/JavaModuleOptions.class")
+
+    given = re.findall(rb"(?:--[a-z]|-D|-XX:)[ -~]+", constants)
+
+    assert {*map(bytes.decode, given)} - {*MODULE_OPTIONS} == {"--add-modules=jdk.incubator.vector"}
+    assert {*MODULE_OPTIONS} <= {*map(bytes.decode, given)}
+
+
+def test_the_jvm_s_gateway_writes_where_it_listens_to_a_file_that_a_variable_names() -> None:
+    (core,) = Path(pyspark.__path__[0], "jars").glob("spark-core_*.jar")
+    constants = ZipFile(core).read(f"{GATEWAY_CLASS.replace('.', '/')}$.class")
+
+    assert GATEWAY_FILE.encode() in constants
+
+
+def test_a_worker_daemon_talks_to_the_jvm_over_its_standard_input_and_output() -> None:
+    source = inspect.getsource(daemon.manager)
+
+    assert "write_int(listen_port, stdout_bin)" in source
+    assert "worker_pid = read_int(stdin_bin)" in source
 
 
 SUBMIT_ARGUMENTS = """

@@ -45,15 +45,16 @@ from destination_datalake.spark.classic.pyspark_internals import (
     is_java_exception,
     is_stopped,
     java_exception_text,
-    preload,
     seconds_property,
     silence_accumulator_server,
     silence_py4j,
 )
 from destination_datalake.spark.classic.settings import ClassicSettings, local_master_with_attempts
+from destination_datalake.spark.classic.worker_daemon import ADDRESS, fork_daemon
 from destination_datalake.spark.executors.python import FOLDER
 
 if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]
     from pyspark import SparkContext
 
 
@@ -76,7 +77,6 @@ class ClassicBackend:
         self._watch: ExecutorWatch | None = None
         self._patience = _PATIENCE_SECONDS
         self._application: Mapping[str, str] = {}
-        preload()
 
     @property
     def is_local(self) -> bool:
@@ -88,6 +88,19 @@ class ClassicBackend:
         """PySpark's context; there is one after `start`."""
         assert self._context is not None
         return self._context
+
+    def launch(self) -> None:
+        """Launch Java, unless Spark's launcher has to, and meanwhile import what workers need and fork their daemon.
+
+        To be called on the main thread before there are others; `start` launches Java if it was not. Raises OSError.
+        """
+        if self._settings.needs_launcher:
+            return
+        daemon = self._scratch / "daemon"
+        self._launch_java({ADDRESS: str(daemon)})
+        if threading.active_count() == 1:
+            with contextlib.suppress(OSError):  # Spark then starts a daemon of its own.
+                self._jvm.daemon = fork_daemon(daemon)
 
     def start(self) -> None:
         """Launch the JVM and start Spark in it. Raises SparkFailed."""
@@ -195,14 +208,15 @@ class ClassicBackend:
             raise InterruptedError("Spark was stopped before its JVM was launched")
         packing = self._pack() if python.is_packed else None
         silence_py4j()
-        gateway = self._jvm.launch(properties)
+        gateway = self._jvm.submit(properties) if self._settings.needs_launcher else self._connect()
         properties["spark.master"] = local_master_with_attempts(
             properties["spark.master"], lambda: available_processors(gateway)
         )
         context = SparkContext(conf=SparkConf(loadDefaults=False).setAll(list(properties.items())), gateway=gateway)
         silence_accumulator_server(context)
         hand_over_without_files(context)
-        context.setLogLevel("ERROR")
+        if self._settings.needs_launcher:
+            context.setLogLevel("ERROR")
         if packing is not None:
             # A URI: Spark takes a path with a space or a quote for one without the fragment.
             context.addArchive(f"{packing.result().as_uri()}#{FOLDER}")
@@ -210,6 +224,16 @@ class ClassicBackend:
             self._watch_over(context)
         self._warm_up(context)
         return context
+
+    def _launch_java(self, environment: Mapping[str, str]) -> None:
+        settings = self._settings
+        variables = {**settings.environment, **environment}
+        self._jvm.launch(settings.memory, settings.java_options(self._scratch), variables)
+
+    def _connect(self) -> JavaGateway:
+        if self._jvm.process is None:
+            self._launch_java({})
+        return self._jvm.connect()
 
     def _pack(self) -> Future[Path]:
         """Build the archive for executors while the JVM starts."""

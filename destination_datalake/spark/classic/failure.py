@@ -42,14 +42,19 @@ class Java:
     version: int
 
 
+def java_command() -> str | None:
+    """Return the command that Spark's scripts would run: JAVA_HOME's java, else the one on the PATH."""
+    home = os.environ.get("JAVA_HOME")
+    return os.path.join(home, "bin", "java") if home else shutil.which("java")  # noqa: PTH118
+
+
 def find_java() -> Java:
     """Return the Java that Spark's scripts would use: JAVA_HOME's, else the one on the PATH.
 
     Runs it for its version, which takes a tenth of a second. Raises JavaUnusable if there is none, it cannot be run, or
     it is too old.
     """
-    home = os.environ.get("JAVA_HOME")
-    command = os.path.join(home, "bin", "java") if home else shutil.which("java")  # noqa: PTH118
+    command = java_command()
     remedy = f"Install a Java runtime {MINIMUM_VERSION} or newer and set JAVA_HOME to it, or put java on the PATH."
     if command is None:
         raise JavaUnusable(f"Spark needs a Java runtime, and there is none. {remedy}")

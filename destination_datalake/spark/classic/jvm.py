@@ -17,7 +17,17 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from destination_datalake.spark.classic.pyspark_internals import launch_gateway, process_of
+from destination_datalake.spark.classic.failure import java_command
+from destination_datalake.spark.classic.pyspark_internals import (
+    GATEWAY_CLASS,
+    GATEWAY_FILE,
+    MODULE_OPTIONS,
+    WITHOUT_LOGGING,
+    connected_gateway,
+    launch_gateway,
+    process_of,
+    spark_jars,
+)
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]
@@ -45,13 +55,44 @@ class Jvm:
         """Launch nothing yet. `scratch` is a folder that only this JVM's command line names."""
         self._scratch = scratch
         self._lines: deque[str] = deque(maxlen=_LINES_KEPT)
+        self._output: int | None = None
         self._reader: threading.Thread | None = None
         # Looking for processes opens files, and at the end all other descriptors may be in use.
         self._spare_descriptors = [os.open(os.devnull, os.O_RDONLY) for _ in range(_SPARE_DESCRIPTORS)]
         self.process: subprocess.Popen[bytes] | None = None
+        self.daemon: int | None = None
+        """The process id of the worker daemon, if this process has forked it."""
 
-    def launch(self, properties: Mapping[str, str]) -> JavaGateway:
-        """Launch it with these Spark properties and return the gateway to it. Raises what PySpark raises.
+    def launch(self, memory: str, options: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Launch Java itself, and return at once: `connect` waits for it.
+
+        Spark's scripts and its launcher would find out the same command line, which takes two JVMs and three shells.
+        `environment` is added to this process's. Raises OSError.
+        """
+        java = [java_command() or "java", f"-Xmx{memory}", *MODULE_OPTIONS, *WITHOUT_LOGGING, *options]
+        added = {**environment, **_user_environment(), GATEWAY_FILE: str(self._gateway_file)}
+        self._output, write_end = os.pipe()
+        try:
+            self.process = subprocess.Popen(
+                [*java, "-cp", spark_jars(), GATEWAY_CLASS],
+                stdin=subprocess.PIPE,  # The JVM ends itself at the end of its input, also when this process is killed.
+                stdout=write_end,
+                stderr=write_end,
+                env=os.environ | added,
+                process_group=0,
+            )
+        finally:
+            os.close(write_end)
+
+    def connect(self) -> JavaGateway:
+        """Return the gateway to the JVM that was launched, once it answers. Raises what PySpark raises."""
+        assert self.process is not None
+        assert self._output is not None
+        self._read_output(self._output)
+        return connected_gateway(self.process, self._gateway_file)
+
+    def submit(self, properties: Mapping[str, str]) -> JavaGateway:
+        """Launch it by Spark's own launcher and return the gateway to it. Raises what PySpark raises.
 
         The properties are passed in a file that only this user can read: everybody can read command lines, and some
         values are secrets.
@@ -60,8 +101,7 @@ class Jvm:
         file.touch(mode=0o600)
         file.write_text(_properties_file(properties), encoding="ascii")
         read_end, write_end = os.pipe()
-        self._reader = threading.Thread(target=self._read, args=(read_end,), name="spark-output", daemon=True)
-        self._reader.start()
+        self._read_output(read_end)
         try:
             gateway = launch_gateway(file, write_end, _user_environment())
         finally:
@@ -103,13 +143,21 @@ class Jvm:
                 self.process.kill()
 
     def _processes(self) -> list[psutil.Process]:
-        """Return the JVM's process, recognised by its scratch folder, and the workers'."""
+        """Return the JVM's process, recognised by its scratch folder, the worker daemon's, and the workers'."""
         processes = []
         for child in psutil.Process().children():
             with contextlib.suppress(psutil.NoSuchProcess):
-                if any(str(self._scratch) in argument for argument in child.cmdline()):
+                if child.pid == self.daemon or any(str(self._scratch) in argument for argument in child.cmdline()):
                     processes += [child, *child.children(recursive=True)]
         return processes
+
+    @property
+    def _gateway_file(self) -> Path:
+        return self._scratch / "gateway"
+
+    def _read_output(self, descriptor: int) -> None:
+        self._reader = threading.Thread(target=self._read, args=(descriptor,), name="spark-output", daemon=True)
+        self._reader.start()
 
     def _read(self, descriptor: int) -> None:
         """Keep what the JVM and its workers print away from the terminal, for the log and for error messages."""

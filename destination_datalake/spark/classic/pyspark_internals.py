@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -32,6 +34,99 @@ def preload() -> None:
     as long to import, and the JVM would be launched that much later.
     """
     import pyspark.java_gateway  # noqa: F401
+
+
+GATEWAY_CLASS = "org.apache.spark.api.python.PythonGatewayServer"
+"""The main class of the JVM that PySpark talks to."""
+
+GATEWAY_FILE = "_PYSPARK_DRIVER_CONN_INFO_PATH"
+"""The variable that names the file which this class writes its port and its secret to."""
+
+_OPENED = (
+    *("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util"),
+    *("java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref", "sun.nio.ch", "sun.nio.cs"),
+    *("sun.security.action", "sun.util.calendar"),
+)
+MODULE_OPTIONS = (
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED),
+    "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Dio.netty.allocator.type=pooled",
+    "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
+    "--sun-misc-unsafe-memory-access=allow",
+    "--enable-native-access=ALL-UNNAMED",
+)
+"""What Spark's launcher gives every JVM (its JavaModuleOptions), without the modules that only MLlib computes with."""
+
+
+WITHOUT_LOGGING = (
+    "-Dslf4j.provider=org.slf4j.helpers.NOP_FallbackServiceProvider",
+    "-Dslf4j.internal.verbosity=ERROR",
+    "-Dlog4j.provider=org.apache.logging.log4j.simple.internal.SimpleProvider",
+    "-Dorg.apache.logging.log4j.simplelog.level=OFF",
+)
+"""Options of a JVM that does not log: what Spark fails of is thrown, and Log4j takes a tenth of its start."""
+
+_JARS = (
+    *("spark-common-utils", "spark-config", "spark-core", "spark-kvstore", "spark-launcher", "spark-network-"),
+    *("spark-tags", "spark-udf-worker-core", "spark-unsafe", "scala-library", "scala-reflect", "hadoop-client-"),
+    *("avro-1", "chill", "commons-", "compress-lzf", "failureaccess", "guava", "ivy", "jackson-", "jakarta."),
+    *("javax.servlet", "jersey-", "json4s-", "kryo-", "log4j-api", "log4j-core", "lz4-", "metrics-", "minlog"),
+    *("netty-", "objenesis", "paranamer", "py4j", "RoaringBitmap", "slf4j-api", "snappy-", "stream-", "xbean-"),
+    "zstd-",
+)
+"""What jars of Spark's core, and of what it uses, are called."""
+
+
+def spark_home() -> Path:
+    """Return the folder of the installed Spark. PySpark is not imported for it."""
+    package = find_spec("pyspark")
+    assert package is not None
+    assert package.origin is not None
+    return Path(package.origin).parent
+
+
+def spark_jars() -> str:
+    """Return the class path of Spark's core: Java looks for some things in each jar, and there are 280 in all."""
+    jars = sorted((spark_home() / "jars").iterdir())
+    return os.pathsep.join(str(jar) for jar in jars if jar.name.startswith(_JARS))
+
+
+def connected_gateway(process: subprocess.Popen[bytes], file: Path) -> JavaGateway:
+    """Wait until the JVM's gateway has written `file`, and connect to it, as PySpark's `launch_gateway` does.
+
+    Raises PySparkRuntimeError if the JVM ends before.
+    """
+    from py4j.clientserver import ClientServer, JavaParameters, PythonParameters  # type: ignore[import-untyped]
+    from py4j.java_gateway import java_import
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.serializers import UTF8Deserializer, read_int
+
+    while not file.exists():
+        if process.poll() is not None:
+            raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+        time.sleep(_POLL_SECONDS)
+    with file.open("rb") as info:
+        port, secret = read_int(info), UTF8Deserializer().loads(info)  # type: ignore[no-untyped-call]
+    gateway = ClientServer(
+        JavaParameters(port=port, auth_token=secret, auto_convert=True), PythonParameters(port=0, eager_load=False)
+    )
+    gateway.proc = process
+    for name in _IMPORTED:
+        java_import(gateway.jvm, name)
+    return gateway
+
+
+_POLL_SECONDS = 0.002
+_IMPORTED = (
+    "org.apache.spark.SparkConf",
+    "org.apache.spark.api.java.*",
+    "org.apache.spark.api.python.*",
+    "org.apache.spark.resource.*",
+    "scala.Tuple2",
+)
+"""What SparkContext and RDDs find by its short name."""
 
 
 def launch_gateway(properties_file: Path, output: int, environment: Mapping[str, str]) -> JavaGateway:

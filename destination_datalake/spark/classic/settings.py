@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from destination_datalake.spark.classic.jvm import user_options
+from destination_datalake.spark.classic.pyspark_internals import spark_home
 from destination_datalake.spark.executors.python import WORKER_ENVIRONMENT, ExecutorPython
 
 if TYPE_CHECKING:
@@ -30,9 +31,20 @@ _JVM_OPTIONS = (
     "-Xss512k",
 )
 
+_MEMORY = "spark.driver.memory"
+
+_OF_THE_CONTEXT = (_MEMORY, "spark.executorEnv.", "spark.python.", "spark.task.")
+"""Beginnings of properties that mean nothing to Spark's launcher, or no more than we do ourselves."""
+
+_OF_THE_LAUNCHER = (
+    *("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH", "SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS"),
+    *("HADOOP_CONF_DIR", "YARN_CONF_DIR"),
+)
+"""Variables by which a user tells Spark's launcher of another Spark, more classes or more properties."""
+
 _DEFAULTS: Mapping[str, str] = {
     "spark.app.name": "destination-datalake",
-    "spark.driver.memory": "512m",
+    _MEMORY: "512m",
     "spark.python.daemon.module": "destination_datalake.spark.classic.worker_daemon",
     "spark.python.worker.reuse": "true",
     "spark.ui.enabled": "false",
@@ -85,6 +97,24 @@ class ClassicSettings:
         return _is_cluster(self.master)
 
     @property
+    def needs_launcher(self) -> bool:
+        """Whether Spark's own launcher (spark-submit) may have something to do that launching Java itself leaves out.
+
+        It has on a cluster, and where a user has set what it alone reads, such as spark-env.sh.
+        """
+        return (
+            self.is_cluster
+            or (spark_home() / "conf").exists()
+            or not all(name.startswith(_OF_THE_CONTEXT) for name in self.conf)
+            or any(name in os.environ for name in _OF_THE_LAUNCHER)
+        )
+
+    @property
+    def memory(self) -> str:
+        """The JVM's largest heap, as Java and Spark write it."""
+        return self.conf.get(_MEMORY, _DEFAULTS[_MEMORY])
+
+    @property
     def environment(self) -> dict[str, str]:
         """The variables that PySpark and the JVM are started with, besides those that there are."""
         python = {"PYSPARK_PYTHON": self.python.interpreter, "PYSPARK_DRIVER_PYTHON": sys.executable}
@@ -102,12 +132,13 @@ class ClassicSettings:
             "spark.master": self.master,
             **{f"spark.executorEnv.{name}": value for name, value in WORKER_ENVIRONMENT.items()},
             **(_LOCAL_DEFAULTS if self.is_local else {}),
-            "spark.driver.extraJavaOptions": " ".join(map(_quoted, self._java_options(scratch))),
+            "spark.driver.extraJavaOptions": " ".join(map(_quoted, self.java_options(scratch))),
             **self.conf,
             **(_LOCAL_ALWAYS if self.is_local else {}),
         }
 
-    def _java_options(self, scratch: Path) -> tuple[str, ...]:
+    def java_options(self, scratch: Path) -> tuple[str, ...]:
+        """Return the options of the JVM, its memory aside."""
         temporary = f"-Djava.io.tmpdir={scratch}"
         # A URI: Log4j takes a path for a list at its commas.
         logging = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"

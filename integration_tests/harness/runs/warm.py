@@ -187,6 +187,7 @@ def _run(
     os.chdir(launch.folder)
     faulthandler.enable(2)
     tempfile.tempdir = None
+    ClassicBackend.launch = lambda _: None  # type: ignore[assignment,method-assign]
     ClassicBackend._new_context = _attach  # type: ignore[assignment,method-assign]
     if not launch.shared_disk:
         ClassicSettings.is_local = property(lambda _: False)  # type: ignore[assignment,method-assign]

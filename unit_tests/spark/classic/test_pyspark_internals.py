@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from destination_datalake.spark.classic.pyspark_internals import _JARS, spark_home, spark_jars
 
 MODULE = "destination_datalake.spark.classic.pyspark_internals"
 
@@ -91,6 +94,15 @@ def test_launch_names_the_properties_file_and_restores_the_arguments(arguments: 
     theirs = ", ".join(repr(argument) for argument in arguments.split())
 
     assert run(LAUNCH, PYSPARK_SUBMIT_ARGS=arguments) == f"[{file}, {theirs}] airbyte 0 7 7\n{arguments}\n"
+
+
+def test_the_class_path_has_each_jar_that_it_names_and_no_other_part_of_spark() -> None:
+    jars = {jar.name for jar in (spark_home() / "jars").glob("*.jar")}
+    named = {Path(jar).name for jar in spark_jars().split(os.pathsep)}
+
+    assert named < jars
+    assert not [beginning for beginning in _JARS if not any(name.startswith(beginning) for name in named)]
+    assert not [name for name in named if name.startswith(("spark-sql", "spark-mllib", "hive-", "kubernetes-"))]
 
 
 PREFERRED = """

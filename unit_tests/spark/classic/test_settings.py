@@ -64,6 +64,28 @@ def test_a_host_name_that_the_environment_has_is_kept(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
+    ("master", "conf", "environment", "needs"),
+    [
+        ("local[*]", {}, {}, False),
+        ("local[4, 2]", {"spark.driver.memory": "2g", "spark.task.cpus": "2"}, {}, False),
+        ("local[*]", {"spark.driver.extraClassPath": "/opt/classes"}, {}, True),
+        ("local[*]", {"spark.submit.deployMode": "cluster"}, {}, True),
+        ("local[*]", {}, {"SPARK_CONF_DIR": "/etc/spark"}, True),
+        ("local[*]", {}, {"SPARK_HOME": "/opt/spark"}, True),
+        ("local-cluster[1,1,1024]", {}, {}, True),
+        ("spark://lake:7077", {}, {}, True),
+    ],
+)
+def test_java_is_launched_directly_where_spark_s_launcher_would_find_nothing_to_do(
+    monkeypatch: pytest.MonkeyPatch, master: str, conf: dict[str, str], environment: dict[str, str], needs: bool
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+    assert ClassicSettings(master, conf).needs_launcher is needs
+
+
+@pytest.mark.parametrize(
     ("spark", "is_cluster", "interpreter"),
     [
         ({}, False, sys.executable),
