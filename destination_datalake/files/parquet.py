@@ -67,6 +67,12 @@ _SAMPLE_ROWS = 4096
 _DICTIONARY_BELOW = 0.5
 """A column is dictionary-encoded if the share of distinct values in its sample is below this."""
 
+_GLANCE = pa.array(np.sort(np.random.default_rng(0).choice(_SAMPLE_ROWS, 256, replace=False)), pa.int64())
+"""Rows of the sample, not in a pattern that the values could have as well: most columns need no more."""
+
+_DISTINCT_ABOVE = 0.98
+"""A column with more distinct values at a glance has many in the sample."""
+
 _LARGE_BYTES = 16 * 1024 * 1024
 """A sample above this is not copied to count distinct values."""
 
@@ -172,9 +178,22 @@ def _repetitive_columns(table: pa.Table) -> list[str]:
             repetitive += _paths(table.schema.field(name))
         elif column.nbytes > _LARGE_BYTES:
             continue  # Counting distinct values would copy it, and so would a dictionary.
-        elif sample.num_rows == 0 or pc.count_distinct(column).as_py() < sample.num_rows * _DICTIONARY_BELOW:
+        elif _is_repetitive(column):
             repetitive.append(name)
     return repetitive
+
+
+def _is_repetitive(column: pa.ChunkedArray[Any]) -> bool:
+    """Whether few values of a sample are distinct: the more rows, the smaller their share."""
+    if len(column) == _SAMPLE_ROWS:
+        share = _distinct_share(column.take(_GLANCE))
+        if not _DICTIONARY_BELOW <= share <= _DISTINCT_ABOVE:
+            return share < _DICTIONARY_BELOW
+    return _distinct_share(column) < _DICTIONARY_BELOW
+
+
+def _distinct_share(column: pa.ChunkedArray[Any]) -> float:
+    return pc.count_distinct(column).as_py() / len(column) if len(column) else 0.0
 
 
 def _bounded_columns(table: pa.Table) -> bool | list[str]:

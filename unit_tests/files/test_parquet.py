@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterable
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -49,6 +50,29 @@ def test_only_columns_with_repeated_values_are_dictionary_encoded(cloud: Cloud) 
         for index in range(row_group.num_columns)
     }
     assert encodings == {"id": False, "country": True, "nested.a": True, "nested.tags.list.element.x": True}
+
+
+@pytest.mark.parametrize(
+    ("values", "is_repetitive"),
+    [
+        pytest.param(range(5000), False, id="all different"),
+        pytest.param([number % 4 for number in range(5000)], True, id="few"),
+        pytest.param([number % 1500 for number in range(5000)], True, id="in turn"),
+        pytest.param([number % 2500 for number in range(5000)], False, id="too many in turn"),
+        pytest.param([number // 4 for number in range(5000)], True, id="in runs"),
+        pytest.param([None] * 1000 + [*range(4000)], False, id="different after many nulls"),
+        pytest.param([None if number % 4 else number for number in range(5000)], True, id="mostly null"),
+        pytest.param([1, 2, 3, 1], False, id="a few rows, different"),
+        pytest.param([1, 1, 1, 1], True, id="a few rows, the same"),
+    ],
+)
+def test_a_column_is_dictionary_encoded_if_less_than_half_of_its_first_values_differ(
+    cloud: Cloud, values: Iterable[int | None], is_repetitive: bool
+) -> None:
+    _, footer = written(cloud, "parquet", "ZSTD", pa.table({"id": pa.array(values, pa.int64())}))
+
+    encodings = pq.read_metadata(pa.BufferReader(footer)).row_group(0).column(0).encodings
+    assert ("RLE_DICTIONARY" in encodings) == is_repetitive
 
 
 def test_row_group_is_written_when_the_buffer_is_full(cloud: Cloud) -> None:
