@@ -315,15 +315,13 @@ def _taken(arrays: Sequence[Any], record: RecordFields) -> list[Any]:
     Columns may be fields of objects (`nested: flatten`). Whatever is in an object, it is read by the rules of objects,
     and its fields are what they would be in a struct.
     """
+    # No function that calls itself: a reference cycle, it would keep the arrays until the garbage collector runs.
     opened: dict[tuple[int, ...], list[Any]] = {(): [*arrays]}
-
-    def members(position: tuple[int, ...]) -> list[Any]:
-        if position not in opened:
-            *around, index = position
-            opened[position] = members(tuple(around))[index].flatten()  # With the objects' validity.
-        return opened[position]
-
-    return [members(position[:-1])[position[-1]] for position in record.positions]
+    for position in record.positions:
+        for depth in range(1, len(position)):
+            if (around := position[:depth]) not in opened:
+                opened[around] = opened[around[:-1]][around[-1]].flatten()  # With the objects' validity.
+    return [opened[position[:-1]][position[-1]] for position in record.positions]
 
 
 # --- Line numbers ---------------------------------------------------------------------------------------------------

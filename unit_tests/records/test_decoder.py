@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 from collections.abc import Iterable, Sequence
@@ -308,3 +309,18 @@ def test_lines_of_rows_are_found_beside_blank_lines_and_lines_of_two_records() -
 
     assert values(decoded.columns[1]) == [None, 5, None]
     assert [(row.row, row.line) for row in decoded.changed] == [(0, first), (2, third)]
+
+
+def test_a_block_s_memory_is_free_as_soon_as_nothing_refers_to_it() -> None:
+    """Without the garbage collector, which runs rarely where few objects are made."""
+    block = b"".join(line(number, json.dumps("x" * 1000)) + b"\n" for number in range(1000))
+    decoder = BlockDecoder([ID, VALUE])
+    before = pa.total_allocated_bytes()
+    gc.disable()
+    try:
+        for _ in range(3):
+            decoded = [*decoder.decode(block)]
+            del decoded
+        assert pa.total_allocated_bytes() == before
+    finally:
+        gc.enable()
