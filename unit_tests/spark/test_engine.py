@@ -21,7 +21,7 @@ from destination_datalake.aws.secrets import known_secrets
 from destination_datalake.aws.session import Role, SessionKeys
 from destination_datalake.files.compact import compact
 from destination_datalake.files.dedup.remove import remove
-from destination_datalake.files.dedup.tasks import RemoveTask, Versions, WinnersTask
+from destination_datalake.files.dedup.tasks import Removal, RemoveTask, Versions, WinnersTask
 from destination_datalake.files.dedup.winners import winners
 from destination_datalake.files.encode import encode
 from destination_datalake.files.plan import (
@@ -155,7 +155,7 @@ JOBS: list[tuple[Callable[..., Iterator[Any]], Any]] = [
     (
         remove,
         RemoveTask(
-            "new", MISSING[0], None, (), VERSIONS, pa.schema([]), "s3://lake", "ZSTD", "copy_on_write", access(ROLE)
+            "new", (Removal(MISSING[0]),), VERSIONS, pa.schema([]), "s3://lake", "ZSTD", "copy_on_write", access(ROLE)
         ),
     ),
     (winners, WinnersTask(MISSING, 0, pa.schema([]), VERSIONS, 1, None, access(ROLE))),

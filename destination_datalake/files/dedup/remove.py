@@ -2,27 +2,29 @@
 
 A file is read a few rows at a time and the new one is sent in parts while it is encoded, as in compaction: memory
 depends neither on the file's size nor on the index's, but on one row group, and has one byte for each of the file's
-rows.
+rows. Small files of a task are read once, and held until they are written again as one.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from destination_datalake.aws.objects import Upload, undone_on_failure
+from destination_datalake.aws.objects import Upload, delete_uncommitted, undone_on_failure
 from destination_datalake.files.dedup.probe import Probed, probe
-from destination_datalake.files.dedup.tasks import Removed, RemoveTask
+from destination_datalake.files.dedup.tasks import Removal, Removed, RemoveTask, united
+from destination_datalake.files.dedup.versions import UnsuitableFile
 from destination_datalake.files.jobs import Failed, Problem, attempt
 from destination_datalake.files.parquet import ParquetFileWriter, write_position_deletes
-from destination_datalake.files.plan import WrittenFile
+from destination_datalake.files.plan import SourceFile, WrittenFile
 from destination_datalake.files.projection import Unsuitable
-from destination_datalake.files.reading import OpenedFile, StoredFile, deleted_rows
+from destination_datalake.files.reading import OpenedFile, StoredFile, deleted_rows, opened
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -39,9 +41,9 @@ def remove(tasks: Iterable[RemoveTask]) -> Iterator[Removed | Failed]:
 
 
 def _problem(task: RemoveTask, error: Exception) -> Problem:
-    uri = task.source.uri
+    uri = error.uri if isinstance(error, UnsuitableFile) else task.files[0].source.uri
     remedy = None
-    if isinstance(error, Unsuitable):
+    if isinstance(error, UnsuitableFile):
         remedy = (
             f"Rows of {uri} cannot be replaced: the file {error}. Another program has written it. Let that program "
             "write the table's files again (Spark: CALL system.rewrite_data_files with the option rewrite-all), then "
@@ -50,56 +52,93 @@ def _problem(task: RemoveTask, error: Exception) -> Problem:
     return Problem(f"Rows of {uri} could not be replaced", "replace rows of", uri, task.access, remedy)
 
 
+@dataclass(frozen=True, slots=True)
+class _LookedAt:
+    """A file and its dead rows: a mask of all, and how many there were before."""
+
+    source: SourceFile
+    file: OpenedFile
+    dead: NDArray[np.bool_]
+    before: int
+    probed: Probed
+
+    @property
+    def count(self) -> int:
+        return int(np.count_nonzero(self.dead))
+
+
 def _removed(task: RemoveTask) -> Removed:
     s3 = task.access.client("s3")
-    source = task.source
-    file = OpenedFile(StoredFile(source, s3))
-    before = _mask(source.rows) if (deleted := deleted_rows(source, s3)) is None else deleted
-    dead = before.copy()
-    if task.dead is not None:
-        dead[np.asarray(task.dead.rows().to_array())] = True
-    probed = _probed(task, file, dead)
-    result = Removed(
+    files = [_looked_at(each, stored, task, s3) for each, stored in zip(task.files, _stored(task, s3), strict=True)]
+    losing = {number: each for number, each in enumerate(files) if each.count > each.before}
+    beside = {number: each for number, each in losing.items() if _gets_position_deletes(each, task)}
+    gone = {number: each for number, each in losing.items() if number not in beside}
+    left = [each for each in gone.values() if each.count < each.source.rows]
+    written: list[WrittenFile] = []
+    with undone_on_failure(lambda: delete_uncommitted(written, s3)):
+        written.extend(_with_position_deletes(task, each, s3) for each in beside.values())
+        rewritten = _rewritten(task, left, s3) if left else None
+    return Removed(
         task.name,
-        replaced=int(np.count_nonzero(probed.replaced)),
-        deleted=int(np.count_nonzero(probed.deleted)),
-        superseded=probed.superseded,
+        tuple(gone),
+        rewritten,
+        dict(zip(beside, written, strict=True)),
+        sum(int(np.count_nonzero(each.probed.replaced)) for each in files),
+        sum(int(np.count_nonzero(each.probed.deleted)) for each in files),
+        united(each.probed.superseded for each in files),
     )
-    dead |= probed.replaced | probed.deleted
-    count = int(np.count_nonzero(dead))
-    if count == int(np.count_nonzero(before)):
-        return result
-    if count == source.rows:
-        return replace(result, emptied=True)
-    if task.deletes == "merge_on_read" and count <= source.rows * _MAX_DELETE_RATIO:
-        return replace(result, position_deletes=_with_position_deletes(task, dead, s3))
-    return replace(result, rewritten=_rewritten(task, file, dead, s3))
 
 
-def _probed(task: RemoveTask, file: OpenedFile, dead: NDArray[np.bool_]) -> Probed:
-    if not task.index:
-        return Probed(_mask(len(dead)), _mask(len(dead)), {})
-    return probe(file, dead, task.index, task.schema, task.versions, task.access)
+def _stored(task: RemoveTask, s3: S3Client) -> Iterable[StoredFile]:
+    return opened((each.source for each in task.files), s3)
 
 
-def _rewritten(task: RemoveTask, file: OpenedFile, dead: NDArray[np.bool_], s3: S3Client) -> WrittenFile:
-    """Write the other rows to a new file, in their order."""
+def _looked_at(removal: Removal, stored: StoredFile, task: RemoveTask, s3: S3Client) -> _LookedAt:
+    source = removal.source
+    with _naming(source):
+        file = OpenedFile(stored)
+        dead = _mask(source.rows) if (deleted := deleted_rows(source, s3)) is None else deleted
+        before = int(np.count_nonzero(dead))
+        if removal.dead is not None:
+            dead[np.asarray(removal.dead.rows().to_array())] = True
+        found = Probed(_mask(len(dead)), _mask(len(dead)), {})
+        if removal.index:
+            found = probe(file, dead, removal.index, task.schema, task.versions, task.access)
+        return _LookedAt(source, file, dead | found.replaced | found.deleted, before, found)
+
+
+@contextmanager
+def _naming(source: SourceFile) -> Iterator[None]:
+    try:
+        yield
+    except Unsuitable as error:
+        raise UnsuitableFile(source.uri, str(error)) from error
+
+
+def _gets_position_deletes(file: _LookedAt, task: RemoveTask) -> bool:
+    return task.deletes == "merge_on_read" and file.count <= file.source.rows * _MAX_DELETE_RATIO
+
+
+def _rewritten(task: RemoveTask, files: Sequence[_LookedAt], s3: S3Client) -> WrittenFile:
+    """Write the other rows of files to a new one, in their order."""
     upload = _upload(task, s3, "parquet")
     with undone_on_failure(upload.abort):
         writer = ParquetFileWriter(task.codec, task.schema, upload)
-        for table in file.rows(task.schema, dead):
-            writer.write(table)
+        for each in files:
+            with _naming(each.source):
+                for table in each.file.rows(task.schema, each.dead):
+                    writer.write(table)
         footer = writer.close()
         upload.close()
-    return WrittenFile(upload.uri, upload.written, int(np.count_nonzero(~dead)), footer)
+    return WrittenFile(upload.uri, upload.written, sum(each.source.rows - each.count for each in files), footer)
 
 
-def _with_position_deletes(task: RemoveTask, dead: NDArray[np.bool_], s3: S3Client) -> WrittenFile:
+def _with_position_deletes(task: RemoveTask, file: _LookedAt, s3: S3Client) -> WrittenFile:
     """Write a file that names all dead rows."""
     upload = _upload(task, s3, "deletes.parquet")
-    positions = np.flatnonzero(dead)
+    positions = np.flatnonzero(file.dead)
     with undone_on_failure(upload.abort):
-        footer = write_position_deletes(task.source.uri, positions, upload)
+        footer = write_position_deletes(file.source.uri, positions, upload)
         upload.close()
     return WrittenFile(upload.uri, upload.written, len(positions), footer)
 

@@ -8,7 +8,7 @@ removes from the pending files the rows that have lost, to others or to stored o
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -79,6 +79,15 @@ def add_rows(found: dict[int, BitMap], files: NDArray[np.int32], positions: NDAr
 def row_sets(found: Mapping[int, BitMap]) -> dict[int, RowSet]:
     """Return the rows of each file that has any, in the order of their numbers."""
     return {number: RowSet.of(rows) for number, rows in sorted(found.items()) if rows}
+
+
+def united(sets: Iterable[Mapping[int, RowSet]]) -> dict[int, RowSet]:
+    """Return the rows that are in any of some sets, by the number of their file, in the order of these."""
+    found: dict[int, BitMap] = {}
+    for by_file in sets:
+        for number, each in by_file.items():
+            found[number] = found.get(number, BitMap()) | each.rows()
+    return row_sets(found)
 
 
 UNKNOWN = ...
@@ -152,18 +161,25 @@ class Winners:
 
 
 @dataclass(frozen=True, slots=True)
+class Removal:
+    """What is removed from one file: the rows in `dead`, and those that a row in the index replaces."""
+
+    source: SourceFile
+    dead: RowSet | None = None
+    index: tuple[IndexPart, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class RemoveTask:
-    """The removal of rows from one file: those in `dead`, and those that a row in the index replaces.
+    """The removal of rows from one file, or from several small ones of one partition, which are held in memory.
 
     `schema` is the table's, with field ids at every level. New files are in `folder`, an S3 URI without a slash at its
-    end, and have `name` and a token of the attempt in their names. Position deletes that the file has already are
+    end, and have `name` and a token of the attempt in their names. Position deletes that a file has already are
     applied to a file that is written again, and repeated in a new file of position deletes, which takes their place.
     """
 
     name: str
-    source: SourceFile
-    dead: RowSet | None
-    index: tuple[IndexPart, ...]
+    files: tuple[Removal, ...]
     versions: Versions
     schema: pa.Schema
     folder: str
@@ -174,20 +190,25 @@ class RemoveTask:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """The file of a `RemoveTask` afterwards, named as that.
+    """The files of a `RemoveTask` afterwards, by their number in it.
 
-    If no rows are to be removed it stays as it is, and both files are None; if all are, it is `emptied`, and nothing is
-    written. Otherwise `rewritten` takes its place, or `position_deletes` is added, which names all its deleted rows,
-    also those that were deleted before.
+    Those without rows to be removed stay as they are. Those in `gone` are to leave the table: their other rows are in
+    `rewritten`, in the files' order; it is None if there are none. Each of the others has a file in `position_deletes`
+    that names all its deleted rows, also those that were deleted before.
 
     `replaced` and `deleted` count rows that the index removes: by upserts, and by tombstones. `superseded` are pending
-    rows that lose to rows of this file, by the number of their file.
+    rows that lose to rows of these files, by the number of their file among all pending ones.
     """
 
     name: str
-    emptied: bool = False
+    gone: tuple[int, ...] = ()
     rewritten: WrittenFile | None = None
-    position_deletes: WrittenFile | None = None
+    position_deletes: Mapping[int, WrittenFile] = field(default_factory=dict)
     replaced: int = 0
     deleted: int = 0
     superseded: Mapping[int, RowSet] = field(default_factory=dict)
+
+    @property
+    def written(self) -> tuple[WrittenFile, ...]:
+        """The new files."""
+        return (*(() if self.rewritten is None else (self.rewritten,)), *self.position_deletes.values())

@@ -20,7 +20,15 @@ from pyroaring import BitMap
 import destination_datalake.files.reading as reading
 from destination_datalake.aws.objects import delete_uncommitted
 from destination_datalake.files.dedup.remove import remove
-from destination_datalake.files.dedup.tasks import IndexPart, Removed, RemoveTask, RowSet, Versions, WinnersTask
+from destination_datalake.files.dedup.tasks import (
+    IndexPart,
+    Removal,
+    Removed,
+    RemoveTask,
+    RowSet,
+    Versions,
+    WinnersTask,
+)
 from destination_datalake.files.dedup.winners import consume_versions, produce_versions, winners
 from destination_datalake.files.jobs import done
 from destination_datalake.files.plan import SourceFile
@@ -78,12 +86,12 @@ def probed(
     gone: RowSet | None = None,
 ) -> tuple[Removed, list[int]]:
     """The result, and the positions of the rows that are dead then."""
-    task = RemoveTask("merge", file, gone, parts, versions, of, FOLDER, "ZSTD", "merge_on_read", lake.access)
+    task = RemoveTask(
+        "merge", (Removal(file, gone, parts),), versions, of, FOLDER, "ZSTD", "merge_on_read", lake.access
+    )
     [result] = done(remove([replace(task, deletes="copy_on_write")]))
-    if result.emptied:
-        return result, [*range(file.rows)]
     if result.rewritten is None:
-        return result, []
+        return result, [*range(file.rows)] if result.gone else []
     written = lake.arrow(result.rewritten.uri.removeprefix(f"s3://{BUCKET}/"))
     left = pq.read_table(written).column("raw_id").to_pylist()
     delete_uncommitted([result.rewritten], lake.access.client("s3"))

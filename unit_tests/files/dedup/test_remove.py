@@ -16,7 +16,7 @@ from pyroaring import BitMap
 import destination_datalake.files.reading as reading
 from destination_datalake.aws.objects import delete_uncommitted
 from destination_datalake.files.dedup.remove import remove
-from destination_datalake.files.dedup.tasks import Deletes, Removed, RemoveTask, RowSet, Versions
+from destination_datalake.files.dedup.tasks import Deletes, Removal, Removed, RemoveTask, RowSet, Versions
 from destination_datalake.files.jobs import Failed, done
 from destination_datalake.files.plan import SourceFile, WrittenFile
 from unit_tests.cloud import BUCKET, Cloud, cloud
@@ -45,7 +45,11 @@ def task(
     lake: Cloud, file: SourceFile, positions: Iterable[int] | None, deletes: Deletes = "copy_on_write"
 ) -> RemoveTask:
     gone = None if positions is None else RowSet.of(BitMap(positions))
-    return RemoveTask("merge-1", file, gone, (), VERSIONS, SCHEMA, FOLDER, "ZSTD", deletes, lake.access)
+    return of_files(lake, Removal(file, gone), deletes=deletes)
+
+
+def of_files(lake: Cloud, *files: Removal, deletes: Deletes = "copy_on_write") -> RemoveTask:
+    return RemoveTask("merge-1", files, VERSIONS, SCHEMA, FOLDER, "ZSTD", deletes, lake.access)
 
 
 def removed(task: RemoveTask) -> Removed:
@@ -77,7 +81,7 @@ def test_a_file_is_written_again_without_its_dead_rows_in_their_order(lake: Clou
     statistics = file.metadata.row_group(0).column(0).statistics
     assert statistics is not None
     assert (statistics.min, statistics.max) == (0, 5)
-    assert result == Removed("merge-1", rewritten=result.rewritten)
+    assert result == Removed("merge-1", (0,), result.rewritten)
 
 
 def test_a_file_of_position_deletes_has_the_form_that_readers_expect(lake: Cloud) -> None:
@@ -85,7 +89,7 @@ def test_a_file_of_position_deletes_has_the_form_that_readers_expect(lake: Cloud
 
     result = removed(task(lake, file, [4, 1], "merge_on_read"))
 
-    deletes = parquet(lake, result.position_deletes)
+    deletes = parquet(lake, result.position_deletes[0])
     assert deletes.read().to_pylist() == [{"file_path": file.uri, "pos": 1}, {"file_path": file.uri, "pos": 4}]
     declared = [each.with_nullable(False) for each in DELETES]
     assert deletes.schema_arrow.equals(pa.schema(declared), check_metadata=True)
@@ -111,7 +115,7 @@ def test_a_file_whose_rows_are_all_dead_is_emptied(lake: Cloud, deletes: Deletes
     file = stored(lake)
     file = with_deletes(file, put_deletes(lake, "old", dead(file, [0, 2])))
 
-    assert removed(task(lake, file, [1, 3, 4, 5], deletes)) == Removed("merge-1", emptied=True)
+    assert removed(task(lake, file, [1, 3, 4, 5], deletes)) == Removed("merge-1", gone=(0,))
     assert written(lake) == []
 
 
@@ -123,7 +127,7 @@ def test_rows_that_position_deletes_have_removed_do_not_come_back(lake: Cloud) -
     beside = removed(task(lake, file, [1], "merge_on_read"))
 
     assert parquet(lake, again.rewritten).read().to_pylist() == rows(2, 4, 5)
-    assert parquet(lake, beside.position_deletes).read(["pos"]).to_pylist() == [{"pos": each} for each in (0, 1, 3)]
+    assert parquet(lake, beside.position_deletes[0]).read(["pos"]).to_pylist() == [{"pos": each} for each in (0, 1, 3)]
 
 
 def test_a_file_that_is_dead_for_the_most_part_is_written_again(lake: Cloud) -> None:
@@ -132,7 +136,7 @@ def test_a_file_that_is_dead_for_the_most_part_is_written_again(lake: Cloud) -> 
     half = removed(task(lake, file, [0, 1, 2], "merge_on_read"))
     more = removed(task(lake, file, [0, 1, 2, 3], "merge_on_read"))
 
-    assert (half.rewritten, more.position_deletes) == (None, None)
+    assert (half.rewritten, more.position_deletes) == (None, {})
     assert parquet(lake, more.rewritten).read().to_pylist() == rows(4, 5)
 
 
@@ -146,6 +150,58 @@ def test_a_file_is_written_in_the_columns_that_the_table_has_now(lake: Cloud) ->
         {"id": 1, "name": "x", "at": None},
         {"id": 3, "name": "z", "at": None},
     ]
+
+
+def several(lake: Cloud) -> list[SourceFile]:
+    """Four files of two rows each."""
+    return [
+        put(lake, f"{number}.parquet", pa.Table.from_pylist(rows(2 * number, 2 * number + 1), SCHEMA))
+        for number in range(4)
+    ]
+
+
+def test_of_several_files_those_that_lose_rows_become_one(lake: Cloud) -> None:
+    some, untouched, emptied, others = several(lake)
+    dead_rows = [RowSet.of(BitMap(positions)) for positions in ([0], [0, 1], [1])]
+
+    result = removed(
+        of_files(
+            lake,
+            Removal(some, dead_rows[0]),
+            Removal(untouched),
+            Removal(emptied, dead_rows[1]),
+            Removal(others, dead_rows[2]),
+        )
+    )
+
+    assert parquet(lake, result.rewritten).read().to_pylist() == rows(1, 6)
+    assert result == Removed("merge-1", (0, 2, 3), result.rewritten)
+
+
+def test_each_of_several_files_gets_position_deletes_of_its_own(lake: Cloud) -> None:
+    files = several(lake)
+    first, second = RowSet.of(BitMap([0])), RowSet.of(BitMap([0, 1]))
+
+    result = removed(
+        of_files(lake, Removal(files[0], first), Removal(files[1], second), Removal(files[2], first), Removal(files[3]),
+                 deletes="merge_on_read")
+    )  # fmt: skip
+
+    named = {number: parquet(lake, file).read().to_pylist() for number, file in result.position_deletes.items()}
+    assert named == {number: [{"file_path": files[number].uri, "pos": 0}] for number in (0, 2)}
+    assert (result.gone, result.rewritten) == ((1,), None)
+
+
+def test_of_several_files_the_one_that_cannot_be_read_is_named(lake: Cloud) -> None:
+    good = stored(lake)
+    lake.access.client("s3").put_object(Bucket=BUCKET, Key="orders/data/b", Body=b"no Parquet")
+    gone = RowSet.of(BitMap([0]))
+
+    [result] = remove([of_files(lake, Removal(good, gone), Removal(SourceFile(f"{FOLDER}/b", 10, 2), gone))])
+
+    assert isinstance(result, Failed)
+    assert f"Rows of {FOLDER}/b cannot be replaced" in result.failure.message
+    assert written(lake) == []
 
 
 def test_every_attempt_writes_a_file_of_its_own(lake: Cloud) -> None:
@@ -244,15 +300,14 @@ def test_the_rows_afterwards_are_those_before_but_for_the_dead(lake: Cloud, monk
         result = removed(task(lake, file, new, deletes))
 
         left = [number for number in range(count) if number not in {*old, *new}]
-        if result.position_deletes is not None:
-            named = parquet(lake, result.position_deletes).read(["pos"]).column(0).to_pylist()
+        if result.position_deletes:
+            named = parquet(lake, result.position_deletes[0]).read(["pos"]).column(0).to_pylist()
             assert named == [number for number in range(count) if number not in left]
         elif result.rewritten is not None:
             assert parquet(lake, result.rewritten).read().to_pylist() == rows(*left)
         else:
-            assert result.emptied == (not left and bool({*new} - {*old}))
-            assert result.emptied or {*new} <= {*old}
-        unwanted = [file for file in (result.rewritten, result.position_deletes) if file is not None]
-        delete_uncommitted(unwanted, lake.access.client("s3"))
+            assert bool(result.gone) == (not left and bool({*new} - {*old}))
+            assert result.gone or {*new} <= {*old}
+        delete_uncommitted(result.written, lake.access.client("s3"))
 
     law()

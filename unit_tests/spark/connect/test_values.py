@@ -105,7 +105,7 @@ RESULTS: list[tuple[Callable[..., Any], Any]] = [
     ),
     (compact, NotCompacted((SkippedFile("s3://lake/c", "is open"),))),
     (compact, Failed(FAILED)),
-    (remove, Removed("a", rewritten=NEW, position_deletes=NEW, replaced=1, deleted=2, superseded=ROWS)),
+    (remove, Removed("a", (0, 2), NEW, {1: NEW}, replaced=1, deleted=2, superseded=ROWS)),
     (winners, Winners(1, 2, ROWS, ROWS, INDEX)),
     (consume_versions, Failed(FAILED)),
 ]

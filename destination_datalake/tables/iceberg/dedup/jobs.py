@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,6 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 from botocore.exceptions import BotoCoreError, ClientError
-from pyroaring import BitMap
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.objects import delete
@@ -21,17 +20,18 @@ from destination_datalake.files.dedup.remove import remove
 from destination_datalake.files.dedup.tasks import (
     Deletes,
     IndexPart,
+    Removal,
     Removed,
     RemoveTask,
     RowSet,
     Winners,
     WinnersTask,
-    row_sets,
+    united,
 )
 from destination_datalake.files.dedup.winners import consume_versions, produce_versions, winners
 from destination_datalake.files.jobs import Failed, done
 from destination_datalake.tables.iceberg.dedup.plan import MergePlan
-from destination_datalake.tables.iceberg.snapshots.branch_files import LiveFile
+from destination_datalake.tables.iceberg.snapshots.branch_files import LiveFile, PartitionKey
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -43,6 +43,14 @@ _TASKS_OF_A_JOB = 1000
 _USUAL_EXPANSION = 2.0
 _FEW_BYTES = 2 * 1024 * 1024
 """An index of the keys in so many bytes of files is not too large, however much they are alike."""
+
+_SMALL_BYTES = 2 * 1024 * 1024
+"""Files up to this size are looked at by one task, and those that lose rows become one: each costs requests, more than
+to encode its rows again."""
+
+_TOGETHER_BYTES = 16 * 1024 * 1024
+_MOST_TOGETHER = 200
+"""Limits of the small files of one task, which it holds in memory."""
 
 _TAIL_BYTES = 256 * 1024
 """So many bytes at the end of a file mostly have its footer."""
@@ -64,11 +72,28 @@ class _FoundWinners:
 
     @property
     def losers(self) -> dict[int, RowSet]:
-        return _united(part.losers for part in self.parts)
+        return united(part.losers for part in self.parts)
 
     @property
     def tombstones(self) -> dict[int, RowSet]:
-        return _united(part.tombstones for part in self.parts)
+        return united(part.tombstones for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Losing:
+    """A file from which a job may have to remove rows, and by what.
+
+    `number` is that of a pending file, -1 for a stored one.
+    """
+
+    file: LiveFile
+    dead: RowSet | None = None
+    index: tuple[IndexPart, ...] = ()
+    number: int = -1
+
+
+_Losers = tuple[_Losing, ...]
+"""The files of one task."""
 
 
 class MergeJobs:
@@ -86,7 +111,7 @@ class MergeJobs:
         self._removed: dict[_CacheKey, Removed] = {}
         self._all: list[Removed] = []
         self._indexes: list[IndexPart] = []
-        self._touched: tuple[MergePlan, _FoundWinners, list[tuple[LiveFile, tuple[IndexPart, ...]]]] | None = None
+        self._touched: tuple[MergePlan, _FoundWinners, list[_Losers]] | None = None
 
     def run(self, plan: MergePlan) -> None:
         """Run the jobs that the plan needs. Raises ConnectorError if one has failed."""
@@ -97,22 +122,25 @@ class MergeJobs:
         """Whether all results that the plan needs are there."""
         return self._next(plan) is None
 
-    def from_stored(self, plan: MergePlan) -> list[tuple[LiveFile, Removed]]:
+    def from_stored(self, plan: MergePlan) -> list[tuple[list[LiveFile], Removed]]:
         """Return what became of the stored files that were looked at, by a plan whose jobs are done."""
         found = self._winners_of(plan)
-        return [(file, self._removed[_key_of_probe(file, plan, found)]) for file, _ in self._files_touched(plan, found)]
+        return [
+            ([each.file for each in files], self._removed[_key_of_probe(files, plan, found)])
+            for files in self._files_touched(plan, found)
+        ]
 
-    def from_pending(self, plan: MergePlan) -> dict[int, Removed]:
-        """Return what became of pending files from which rows had to be removed, by their number."""
-        dead = self._dead(plan)
-        return {
-            number: self._removed[_key_of_removal(plan.pending[number], plan, rows)] for number, rows in dead.items()
-        }
+    def from_pending(self, plan: MergePlan) -> list[tuple[list[int], Removed]]:
+        """Return what became of pending files from which rows had to be removed, by their numbers."""
+        return [
+            ([each.number for each in files], self._removed[_key_of_removal(files, plan)])
+            for files in self._files_losing(plan)
+        ]
 
     def merged_keys(self, plan: MergePlan) -> int:
         """Return of how many keys a pending row comes into the table, by a plan whose jobs are done."""
         found = self._winners_of(plan)
-        without = _united((found.tombstones, self._superseded(plan)))
+        without = united((found.tombstones, self._superseded(plan)))
         return sum(part.keys for part in found.parts) - sum(len(each.rows()) for each in without.values())
 
     def written(self) -> list[Removed]:
@@ -133,24 +161,34 @@ class MergeJobs:
             return lambda: self._find_winners(plan)
         found = self._winners[1]
         stored = [
-            (key, self._task(file, None, parts, plan))
-            for file, parts in self._files_touched(plan, found)
-            if (key := _key_of_probe(file, plan, found)) not in self._removed
+            (key, self._task(files, plan))
+            for files in self._files_touched(plan, found)
+            if (key := _key_of_probe(files, plan, found)) not in self._removed
         ]
         if stored:
             return lambda: self._remove(stored)
         pending = [
-            (key, self._task(plan.pending[number], rows, (), plan))
-            for number, rows in self._dead(plan).items()
-            if (key := _key_of_removal(plan.pending[number], plan, rows)) not in self._removed
+            (key, self._task(files, plan))
+            for files in self._files_losing(plan)
+            if (key := _key_of_removal(files, plan)) not in self._removed
         ]
         return (lambda: self._remove(pending)) if pending else None
 
-    def _files_touched(self, plan: MergePlan, found: _FoundWinners) -> list[tuple[LiveFile, tuple[IndexPart, ...]]]:
-        """Return what `MergePlan.touched` yields, which is asked for again and again."""
+    def _files_touched(self, plan: MergePlan, found: _FoundWinners) -> list[_Losers]:
+        """Return what `MergePlan.touched` yields, by task. It is asked for again and again."""
         if self._touched is None or self._touched[0] is not plan or self._touched[1] is not found:
-            self._touched = plan, found, [*plan.touched(found.index)]
+            touched = (_Losing(file, index=parts) for file, parts in plan.touched(found.index))
+            self._touched = plan, found, [*_together(touched)]
         return self._touched[2]
+
+    def _files_losing(self, plan: MergePlan) -> list[_Losers]:
+        """Return the pending files with rows that do not come into the table, by task."""
+        losing = [_Losing(plan.pending[number], rows, (), number) for number, rows in self._dead(plan).items()]
+        return [
+            files
+            for arrive in (False, True)
+            for files in _together(each for each in losing if plan.arrives(each.number) == arrive)
+        ]
 
     def _find_winners(self, plan: MergePlan) -> None:
         name, parts = uuid4().hex, plan.parts(self._expansion(plan))
@@ -192,7 +230,7 @@ class MergeJobs:
 
     def _remove(self, tasks: Sequence[tuple[_CacheKey, RemoveTask]]) -> None:
         # Large files first, so that no executor is left alone with one in the end.
-        tasks = sorted(tasks, key=lambda each: each[1].source.size, reverse=True)
+        tasks = sorted(tasks, key=lambda each: sum(file.source.size for file in each[1].files), reverse=True)
         for batch in (tasks[begin : begin + _TASKS_OF_A_JOB] for begin in range(0, len(tasks), _TASKS_OF_A_JOB)):
             results = self._executors.run(remove, [task for _, task in batch])
             self._all += [each for each in results if not isinstance(each, Failed)]
@@ -205,22 +243,22 @@ class MergeJobs:
 
     def _superseded(self, plan: MergePlan) -> dict[int, RowSet]:
         """Return the pending rows that lose to stored ones, by the number of their file."""
-        return _united(result.superseded for _, result in self.from_stored(plan))
+        return united(result.superseded for _, result in self.from_stored(plan))
 
     def _dead(self, plan: MergePlan) -> dict[int, RowSet]:
         """Return the pending rows that do not come into the table."""
         found = self._winners_of(plan)
-        return _united((found.losers, found.tombstones, self._superseded(plan)))
+        return united((found.losers, found.tombstones, self._superseded(plan)))
 
-    def _task(self, file: LiveFile, dead: RowSet | None, index: tuple[IndexPart, ...], plan: MergePlan) -> RemoveTask:
-        folder = file.path.rpartition("/")[0]
+    def _task(self, files: _Losers, plan: MergePlan) -> RemoveTask:
+        folder = files[0].file.path.rpartition("/")[0]
         # Format version 1 has no delete files (Iceberg spec: Version 2).
         deletes = self._deletes if plan.metadata.format_version > 1 else "copy_on_write"
+        if len(files) > 1 and plan.arrives(files[0].number):
+            deletes = "copy_on_write"  # Nobody has read these files. Several with deletes each would cost readers more.
         return RemoveTask(
             uuid4().hex,
-            file.source(plan.metadata),
-            dead,
-            index,
+            tuple(Removal(each.file.source(plan.metadata), each.dead, each.index) for each in files),
             plan.versions,
             plan.schema,
             folder if f"{folder}/".startswith(f"{self._folder}/") else self._folder,
@@ -228,6 +266,23 @@ class MergeJobs:
             deletes,
             self._access,
         )
+
+
+def _together(files: Iterable[_Losing]) -> Iterator[_Losers]:
+    """Yield the files of each task: a large or a sorted one alone, small ones of a partition together."""
+    waiting: dict[PartitionKey, list[_Losing]] = {}
+    for each in files:
+        entry = each.file.entry
+        if entry.file_size_in_bytes > _SMALL_BYTES or entry.sort_order_id:
+            yield (each,)
+            continue
+        of_partition = waiting.setdefault(each.file.partition, [])
+        size = sum(other.file.entry.file_size_in_bytes for other in of_partition)
+        if len(of_partition) == _MOST_TOGETHER or size + entry.file_size_in_bytes > _TOGETHER_BYTES:
+            yield tuple(of_partition)
+            of_partition.clear()
+        of_partition.append(each)
+    yield from map(tuple, waiting.values())
 
 
 def _expansion(tail: bytes, ids: Collection[int]) -> float:
@@ -249,23 +304,14 @@ def _expansion(tail: bytes, ids: Collection[int]) -> float:
     return values / stored if stored else 1.0
 
 
-def _united(sets: Iterator[Mapping[int, RowSet]] | Sequence[Mapping[int, RowSet]]) -> dict[int, RowSet]:
-    """Return the rows that are in any of some sets, by the number of their file, in the order of these."""
-    found: dict[int, BitMap] = {}
-    for by_file in sets:
-        for number, each in by_file.items():
-            found[number] = found.get(number, BitMap()) | each.rows()
-    return row_sets(found)
-
-
 def _key_of_winners(plan: MergePlan) -> _CacheKey:
     files = tuple(each.state for each in plan.pending)
     return files, plan.pooled, plan.versions, plan.metadata.current_schema_id, bool(plan.stored)
 
 
-def _key_of_probe(file: LiveFile, plan: MergePlan, found: _FoundWinners) -> _CacheKey:
-    return file.state, found.name, plan.metadata.current_schema_id
+def _key_of_probe(files: _Losers, plan: MergePlan, found: _FoundWinners) -> _CacheKey:
+    return tuple(each.file.state for each in files), found.name, plan.metadata.current_schema_id
 
 
-def _key_of_removal(file: LiveFile, plan: MergePlan, dead: RowSet) -> _CacheKey:
-    return file.state, dead, plan.metadata.current_schema_id
+def _key_of_removal(files: _Losers, plan: MergePlan) -> _CacheKey:
+    return tuple((each.file.state, each.dead) for each in files), plan.metadata.current_schema_id

@@ -7,7 +7,7 @@ sync, and files that no table has, for the removal of orphans.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -299,8 +299,8 @@ class MergeResult:
         self.obsolete = _Obsolete()
         self.rewritten = self.with_deletes = self.by_reference = self.bytes_written = 0
         stored = jobs.from_stored(plan)
-        for file, changed in stored:
-            self._replace(file, changed)
+        for files, changed in stored:
+            self._replace(files, changed)
         self._add_pending(jobs.from_pending(plan))
         self.pending_rows = sum(each.entry.record_count for each in plan.pending)
         self.pending_bytes = sum(each.entry.file_size_in_bytes for each in plan.pending)
@@ -335,39 +335,44 @@ class MergeResult:
             "(partition_by, sort_by), or fewer syncs with more records would write less."
         )
 
-    def _add_pending(self, results: Mapping[int, Removed]) -> None:
-        plan = self._plan
+    def _add_pending(self, results: Sequence[tuple[Sequence[int], Removed]]) -> None:
+        plan, gone = self._plan, set[int]()
+        deletes: dict[int, WrittenFile] = {}
+        for numbers, result in results:
+            if not plan.arrives(numbers[0]):
+                self._replace([plan.pending[number] for number in numbers], result)
+                continue
+            gone |= {numbers[place] for place in result.gone}
+            deletes |= {numbers[place]: file for place, file in result.position_deletes.items()}
+            if result.rewritten is not None:
+                self._add(plan.pending[numbers[result.gone[0]]], result.rewritten)
         entries = self._arriving()
         for number, file in enumerate(plan.pending):
-            result = results.get(number)
-            if not plan.arrives(number):
-                if result is not None:
-                    self._replace(file, result)
-            elif result is None or not (result.emptied or result.rewritten):
-                self.added.append(entries[file.path])
-                self.by_reference += 1
-                if result is not None and result.position_deletes is not None:
-                    self._add_deletes(file, result.position_deletes)
-                else:
-                    self.added += [each for each in file.deletes if each not in self.added]
-            elif result.rewritten is not None:
-                self._add(file, result.rewritten)
+            if not plan.arrives(number) or number in gone:
+                continue
+            self.added.append(entries[file.path])
+            self.by_reference += 1
+            if number in deletes:
+                self._add_deletes(file, deletes[number])
+            else:
+                self.added += [each for each in file.deletes if each not in self.added]
 
-    def _replace(self, file: LiveFile, result: Removed) -> None:
-        """Put a file's new form into the place of the one that is in the branch."""
-        if not (result.emptied or result.rewritten or result.position_deletes):
-            return
-        if deletes := [each for each in file.deletes if is_for_one(each, file.path)]:
-            self.removed += deletes
-            self.listed_in |= self._plan.manifests_of_deletes
-        if result.position_deletes is not None:
-            self._add_deletes(file, result.position_deletes)
-            return
-        self.removed.append(file.entry)
-        self.listed_in.add(file.manifest)
-        self.rewritten += 1
+    def _replace(self, files: Sequence[LiveFile], result: Removed) -> None:
+        """Put the new form of files of one task into the place of those that are in the branch."""
+        for place, file in enumerate(files):
+            if place not in result.gone and place not in result.position_deletes:
+                continue
+            if deletes := [each for each in file.deletes if is_for_one(each, file.path)]:
+                self.removed += deletes
+                self.listed_in |= self._plan.manifests_of_deletes
+            if place in result.position_deletes:
+                self._add_deletes(file, result.position_deletes[place])
+            else:
+                self.removed.append(file.entry)
+                self.listed_in.add(file.manifest)
+                self.rewritten += 1
         if result.rewritten is not None:
-            self._add(file, result.rewritten)
+            self._add(files[result.gone[0]], result.rewritten)
 
     def _add(self, file: LiveFile, new: WrittenFile) -> None:
         entry = self._entries.of_compacted(new, file.entry, file.entry.sort_order_id)
@@ -405,6 +410,4 @@ class MergeResult:
 def _unused(written: Sequence[Removed], used: set[str]) -> Iterator[WrittenFile]:
     """Yield the new files that the table does not have."""
     for result in written:
-        for file in (result.rewritten, result.position_deletes):
-            if file is not None and file.uri not in used:
-                yield file
+        yield from (file for file in result.written if file.uri not in used)

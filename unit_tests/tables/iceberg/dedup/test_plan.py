@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import tracemalloc
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -35,6 +36,7 @@ from destination_datalake.tables.iceberg.dedup import jobs, plan
 from destination_datalake.tables.iceberg.dedup.plan import KeyColumns
 from destination_datalake.tables.iceberg.snapshots.branch_files import BranchFiles
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
+from destination_datalake.tables.iceberg.table import IcebergTable
 from unit_tests.tables.iceberg.dedup.orders import Orders, named
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 from unit_tests.tables.jobs import InProcess
@@ -108,6 +110,98 @@ def test_a_file_whose_rows_are_all_replaced_is_removed(orders: Orders, deletes: 
     assert orders.names() == {1: "c", 2: "d"}
 
 
+# --- Small files, as of many batches
+
+
+def landed(orders: Orders, batches: int, **more: Any) -> IcebergTable:
+    """Return a sync that has landed batches of two rows, one of which the next batch replaces."""
+    opened = orders.open(**more)
+    for number in range(batches):
+        orders.land(opened, named(0, f"{number}", number), named(number + 1, "once"))
+    return opened
+
+
+@pytest.mark.parametrize("deletes", ["copy_on_write", "merge_on_read"])
+def test_small_pending_files_that_lose_rows_become_one(orders: Orders, deletes: str) -> None:
+    counted = counting(orders)
+    opened = landed(orders, 6, dedup={"deletes": deletes})
+
+    opened.publish(no_rewrite)
+
+    assert len(orders.files()) == 2
+    assert counted == {"winners": 1, "remove": 1}
+    assert not any(task.delete_files for task in orders.lake.load().scan().plan_files())
+    assert orders.names() == {0: "5", **dict.fromkeys(range(1, 7), "once")}
+
+
+def test_small_stored_files_that_lose_rows_become_one(orders: Orders) -> None:
+    for number in range(5):
+        orders.sync([named(number, "old"), named(number + 10, "stays")])
+    counted = counting(orders)
+
+    orders.sync([named(number, "new", 1) for number in range(4)])
+
+    assert len(orders.files()) == 3
+    assert counted == {"winners": 1, "remove": 1}
+    assert orders.names() == {
+        **dict.fromkeys(range(4), "new"), 4: "old", **dict.fromkeys(range(10, 15), "stays")
+    }  # fmt: skip
+
+
+def test_small_stored_files_get_position_deletes_each(orders: Orders) -> None:
+    for number in range(3):
+        orders.sync([named(number, "old"), named(number + 10, "stays")])
+    before = orders.files()
+
+    orders.sync([named(number, "new", 1) for number in range(3)], dedup=MERGE_ON_READ)
+
+    assert before < orders.files()
+    assert orders.names() == {**dict.fromkeys(range(3), "new"), **dict.fromkeys(range(10, 13), "stays")}
+
+
+def test_files_of_several_partitions_do_not_become_one(orders: Orders) -> None:
+    opened = orders.open(partition_by=BY_NAME)
+    for number in range(4):
+        orders.land(opened, *(named(id_, name, number) for id_, name in enumerate("ab")), named(number + 10, "a"))
+
+    opened.publish(no_rewrite)
+
+    scanned = [task.file for task in orders.lake.load().scan().plan_files()]
+    assert sorted(file.partition[0] for file in scanned) == ["a", "a", "b"]
+    assert orders.names() == {0: "a", 1: "b", **dict.fromkeys(range(10, 14), "a")}
+
+
+def test_files_with_an_order_of_rows_stay_in_it(orders: Orders) -> None:
+    opened = landed(orders, 4, sort_by=[{"source": "id"}])
+
+    opened.publish(no_rewrite)
+
+    assert {task.file.sort_order_id for task in orders.lake.load().scan().plan_files()} == {1}
+    assert orders.names() == {0: "3", **dict.fromkeys(range(1, 5), "once")}
+
+
+def test_of_files_that_were_put_together_a_row_that_comes_too_late_is_left_out(orders: Orders) -> None:
+    orders.sync([named(0, "later", 9)])
+    opened = landed(orders, 4)
+
+    opened.publish(no_rewrite)
+
+    assert orders.names() == {0: "later", **dict.fromkeys(range(1, 5), "once")}
+
+
+def counting(orders: Orders) -> Counter[str]:
+    """Return the numbers of tasks of the jobs that syncs run from now on."""
+    tasks_of: Counter[str] = Counter()
+
+    class Counting(InProcess):
+        def run(self, work: Callable[[Iterable[Any]], Iterable[Any]], tasks: Sequence[Any]) -> list[Any]:
+            tasks_of[work.__name__] += len(tasks)
+            return super().run(work, tasks)
+
+    orders.lake.jobs = Jobs(Counting(), orders.lake.jobs.scratch)
+    return tasks_of
+
+
 # --- Partitions
 
 BY_NAME = [{"source": "name"}]
@@ -143,7 +237,7 @@ def test_partitions_of_the_key_say_so_beside_files_of_a_former_spec(orders: Orde
 
     class Noting(InProcess):
         def run(self, work: Callable[[Iterable[Any]], Iterable[Any]], tasks: Sequence[Any]) -> list[Any]:
-            probed.update(task.source.uri for task in tasks if isinstance(task, RemoveTask))
+            probed.update(each.source.uri for task in tasks if isinstance(task, RemoveTask) for each in task.files)
             return super().run(work, tasks)
 
     orders.lake.jobs = Jobs(Noting(), orders.lake.jobs.scratch)
