@@ -7,9 +7,12 @@ release changes it, and says what to do. Methods that subclasses replace are in 
 
 from __future__ import annotations
 
+import json
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum
+from functools import lru_cache
 from struct import Struct
 from typing import Any, Self, TypeVar
 
@@ -48,6 +51,7 @@ from pyiceberg.table.update import (
 from pyiceberg.table.update.snapshot import _SnapshotProducer
 from pyiceberg.typedef import EMPTY_DICT, Record, TableVersion
 from pyiceberg.types import DecimalType, DoubleType, IcebergType, IntegerType, ListType, NestedField, StructType
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 _Entry = TypeVar("_Entry", bound=Record)
 _DOUBLE = Struct("<d")
@@ -244,18 +248,28 @@ class _WholeBlocks(AvroFile[_Entry]):
 
 class _ManifestReader(_WholeBlocks[ManifestEntry]):
     def __init__(self, manifest: ManifestFile, io: FileIO) -> None:
-        super().__init__(
-            io.new_input(manifest.manifest_path),
-            _ENTRY_SCHEMAS[manifest.content],
-            read_types={-1: ManifestEntry, 2: DataFile},
-            read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
-        )
+        super().__init__(io.new_input(manifest.manifest_path))
+        self._manifest_content = manifest.content
 
     def __enter__(self) -> Self:
-        super().__enter__()
-        resolver: Any = _Resolver(self.read_types, self.read_enums)
-        self.reader = visit_with_partner(self.schema, self.read_schema, resolver, SchemaPartnerAccessor())
+        with self.input_file.open() as source:
+            self.decoder = new_decoder(source.read())
+        self.header = self._read_header()
+        schema = self.header.meta.get("avro.schema")
+        if schema is None:
+            raise ValueError("it has no schema")
+        self.reader = _entry_reader(schema, self._manifest_content)
         return self
+
+
+@lru_cache(64)
+def _entry_reader(schema: str, content: ManifestContent) -> Reader:
+    """Return the reader of entries with this Avro schema. To make one takes longer than to read a small manifest."""
+    enums: dict[int, Callable[..., Enum]] = {0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent}
+    resolver: Any = _Resolver({-1: ManifestEntry, 2: DataFile}, enums)
+    present = AvroSchemaConversion().avro_to_iceberg(json.loads(schema))
+    reader: Reader = visit_with_partner(present, _ENTRY_SCHEMAS[content], resolver, SchemaPartnerAccessor())
+    return reader
 
 
 class _Resolver(ReadSchemaResolver):
