@@ -20,8 +20,9 @@ from rich.console import Console
 
 from benchmarks.cluster import OnCluster
 from benchmarks.commits.systems import COMMITS, STEADY
+from benchmarks.dedup.batches import MANY, NONE, ONE
 from benchmarks.dedup.systems import APPEND, COPY_ON_WRITE, DUCKDB, MERGE_ON_READ, PYICEBERG, SPARK_MERGES, Merging
-from benchmarks.dedup.workload import Upserts
+from benchmarks.dedup.workload import ORDERS, Upserts
 from benchmarks.maintenance.systems import SMALL_FILES
 from benchmarks.measure import Cost
 from benchmarks.report import Result, figures_table, targets, targets_table
@@ -152,7 +153,12 @@ def _cases(sizes: Sequence[int], *, spark_merge: bool) -> Iterator[Case]:
 
 
 def _upserts(millions: int, *, spark_merge: bool) -> Iterator[Case]:
-    """Upserts into a table of so many million rows, and into a tenth of them, which must not take less memory."""
+    """Upserts into a table of so many million rows, and into a tenth of them, which must not take less memory.
+
+    And those of many small batches, beside the same ones in one batch.
+    """
+    for pending in (NONE, ONE, MANY):
+        yield Case(pending, Workload(ORDERS, 80_000, streams=8))
     rows = millions * 1_000_000
     random = Upserts(table_rows=rows, records=rows // 10)
     systems: list[System] = [APPEND, COPY_ON_WRITE, MERGE_ON_READ, DUCKDB, *(SPARK_MERGES if spark_merge else ())]

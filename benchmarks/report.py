@@ -11,6 +11,7 @@ from rich.table import Table
 
 from benchmarks.cluster import OnCluster
 from benchmarks.commits.systems import COMMITS, STEADY, STEADY_WITHIN
+from benchmarks.dedup.batches import MANY, NONE, ONE
 from benchmarks.dedup.systems import APPEND, COPY_ON_WRITE, DUCKDB, MERGE_ON_READ, WRITTEN
 from benchmarks.dedup.workload import Upserts
 from benchmarks.maintenance.systems import COMPACTION, PYARROW
@@ -163,6 +164,7 @@ def targets(results: Iterable[Result]) -> Iterator[Target]:
             f"5,000,000 {shape.name}, {system.name}: share of bytes in files near the target", value, ">=", 0.9
         )
     yield from _growing(found)
+    yield from _merging_batches(found)
     yield from _upserting(found)
     for number in sorted({number for system, _, number in found if system == COMPACTION.name}):
         compaction, others = only(COMPACTION.name, "flat", number), only(PYARROW.name, "flat", number)
@@ -189,6 +191,17 @@ def _growing(found: Mapping[tuple[str, str, int], Result]) -> Iterator[Target]:
         if system == STEADY.name:
             for what, most in STEADY_WITHIN.items():
                 yield _target(f"{number} s of commits, end ÷ a third: {what}", result.growth(what), "<=", most)
+
+
+def _merging_batches(found: Mapping[tuple[str, str, int], Result]) -> Iterator[Target]:
+    for (system, name, records), many in found.items():
+        none, one = (found.get((each.name, name, records)) for each in (NONE, ONE))
+        if system != MANY.name or none is None or one is None:
+            continue
+        batches = f"{MANY.batches * many.workload.streams} batches of {name}"
+        ratio = (many.cpu_seconds - none.cpu_seconds) / (one.cpu_seconds - none.cpu_seconds)
+        yield _target(f"{batches}: the merges' CPU seconds ÷ those of one batch each", ratio, "<=", 1.2)
+        yield _target(f"{batches}: seconds of the merges", many.seconds - none.seconds, "<=", 10)
 
 
 def _upserting(found: Mapping[tuple[str, str, int], Result]) -> Iterator[Target]:

@@ -91,10 +91,10 @@ def _filled(
     table = table_factory(access, lake.url, OPTIONS).open(stream, TableName(DATABASE, name))
     table.prepare()
     plan = table.plan()
-    schema = _schema(plan)
+    schema = schema_of(plan)
     paths = _kept(f"{name} {len(numbers)}", workload, numbers, cursors, schema)
-    files = [_uploaded(path, plan, access) for path in paths]
-    assert table.commit(files, _no_rewrite) == Committed()
+    files = [uploaded(path, plan, access) for path in paths]
+    assert table.commit(files, no_rewrite) == Committed()
     return Filled(tuple(file.uri for file in files), paths)
 
 
@@ -135,12 +135,14 @@ def _kept(
     return tuple(paths)
 
 
-def _schema(plan: FilePlan) -> pa.Schema:
+def schema_of(plan: FilePlan) -> pa.Schema:
+    """Return the columns of the files of a plan, with field ids."""
     fields = [arrow_field(field) for field in (*METADATA_COLUMNS, *plan.columns)]
     return with_field_ids(pa.schema(fields), plan.field_ids)
 
 
-def _uploaded(path: Path, plan: FilePlan, access: AwsAccess) -> DataFile:
+def uploaded(path: Path, plan: FilePlan, access: AwsAccess) -> DataFile:
+    """Put a file into the table's folder; return it as executors do."""
     bucket, _, folder = plan.folder.removeprefix("s3://").partition("/")
     key = f"{folder}/{path.name}"
     access.client("s3").put_object(Bucket=bucket, Key=key, Body=path.read_bytes())
@@ -150,5 +152,6 @@ def _uploaded(path: Path, plan: FilePlan, access: AwsAccess) -> DataFile:
     return DataFile(uri, path.stat().st_size, metadata.num_rows, plan.columns, footer.getvalue(), None)
 
 
-def _no_rewrite(_tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
+def no_rewrite(_tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
+    """Fail: no column becomes wider."""
     raise AssertionError("no column becomes wider")

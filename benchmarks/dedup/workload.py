@@ -69,12 +69,13 @@ class Upserts(Workload):
         """The configured catalog: the stream is deduplicated by its key."""
         catalog = super().catalog()
         [stream] = cast("list[dict[str, Any]]", catalog["streams"])
-        return {"streams": [_deduplicated(stream, self.key)]}
+        return {"streams": [deduplicated(stream, self.key)]}
 
     def appended(self) -> dict[str, object]:
         """The catalog of the same records without deduplication."""
         return super().catalog()
 
 
-def _deduplicated(stream: Mapping[str, Any], key: str) -> dict[str, object]:
+def deduplicated(stream: Mapping[str, Any], key: str) -> dict[str, object]:
+    """Return a stream of a configured catalog with deduplication by a key."""
     return {**stream, "sync_mode": "incremental", "destination_sync_mode": "append_dedup", "primary_key": [[key]]}

@@ -1,0 +1,93 @@
+"""What the merge costs of rows that came in many small batches, beside that of the same rows in one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from benchmarks.cloud import DATABASE, Cloud, cloud
+from benchmarks.commits.factory import table_factory
+from benchmarks.dedup.rows import DAY, FIRST_CURSOR, rows
+from benchmarks.dedup.table import OPTIONS, access_of, no_rewrite, schema_of, uploaded
+from benchmarks.dedup.workload import deduplicated
+from benchmarks.measure import Cost
+from benchmarks.systems import CONNECTOR, WITH_ARCHIVE, BenchmarkError, config, measured, saved
+from benchmarks.workload import Workload
+from destination_datalake.files.parquet import ParquetFileWriter
+from destination_datalake.protocol.catalog import Stream, parse_catalog
+from destination_datalake.tables.table import Committed, TableName
+
+if TYPE_CHECKING:
+    from destination_datalake.aws.objects import Upload
+
+KEY = "id"
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A sync without records, which merges what another one has committed and not merged, in so many batches a stream.
+
+    Every second record updates an earlier one. With no batch there is nothing to merge: what a merge costs is the
+    difference.
+    """
+
+    name: str
+    batches: int
+
+    def run(self, workload: Workload, folder: Path) -> Cost:
+        """Merge; every key must be in its table once."""
+        configured = cast("list[dict[str, Any]]", workload.catalog()["streams"])
+        document = {"streams": [deduplicated(stream, KEY) for stream in configured]}
+        numbers = _numbers(workload.records // workload.streams)
+        with cloud() as lake:
+            for stream in parse_catalog(document):
+                self._land(stream, numbers, workload, lake, folder)
+            messages = folder / "messages.jsonl"
+            messages.write_text("".join(map(_complete, workload.stream_names)))
+            arguments = ["--config", saved(folder / "config.json", config(lake, OPTIONS))]
+            command = [*CONNECTOR, "write", *arguments, "--catalog", saved(folder / "catalog.json", document)]
+            cloud_cpu, before = lake.cpu_seconds(), lake.files()
+            cost = measured(command, messages, folder, WITH_ARCHIVE)
+            cost = replace(cost, cloud_cpu_seconds=lake.cpu_seconds() - cloud_cpu)
+            expected = len(np.unique(numbers)) if self.batches else 0
+            for table in workload.stream_names:
+                if (found := lake.rows(table)) != expected:
+                    raise BenchmarkError(f"{self.name}: table {table} has {found} rows, not {expected}")
+            written = [size for key, size in lake.files().items() if key not in before]
+            return replace(cost, file_bytes=tuple(sorted(written, reverse=True)))
+
+    def _land(self, stream: Stream, numbers: Any, workload: Workload, lake: Cloud, folder: Path) -> None:
+        """Commit the rows of these numbers, as a sync does that is killed before it merges them."""
+        access = access_of(lake)
+        table = table_factory(access, lake.url, OPTIONS).open(stream, TableName(DATABASE, stream.id.name))
+        table.prepare()
+        plan = table.plan()
+        schema = schema_of(plan)
+        cursors = FIRST_CURSOR + np.arange(len(numbers)) * DAY // len(numbers)
+        landed = rows(workload.shape, numbers, cursors, schema)
+        size = -(-len(numbers) // max(1, self.batches))
+        for batch in range(self.batches):
+            path = folder / f"{stream.id.name}-{batch:05}.parquet"
+            with path.open("wb") as file:
+                writer = ParquetFileWriter("ZSTD", schema, cast("Upload", file))
+                writer.write(landed.slice(batch * size, size))
+                writer.close()
+            assert table.commit([uploaded(path, plan, access)], no_rewrite) == Committed()
+
+
+def _numbers(records: int) -> Any:
+    """Return the numbers of the records of a stream: half of them are there twice, far apart."""
+    return np.concatenate([np.arange(records // 2), np.random.default_rng(records).permutation(records // 2)])
+
+
+def _complete(name: str) -> str:
+    status = {"stream_descriptor": {"name": name}, "status": "COMPLETE"}
+    trace = {"type": "STREAM_STATUS", "emitted_at": 0, "stream_status": status}
+    return json.dumps({"type": "TRACE", "trace": trace}) + "\n"
+
+
+MANY, ONE, NONE = Pending("merge of 49 batches", 49), Pending("merge of one batch", 1), Pending("merge of nothing", 0)
