@@ -193,7 +193,7 @@ class Upload:
 
     def write(self, data: bytes | memoryview) -> int:
         """Buffer bytes and send each full part in the background. Raises what the previous part failed with."""
-        rest = memoryview(data)
+        rest = memoryview(data).cast("B")  # Those of Arrow's buffers are of signed bytes.
         while len(rest) >= (room := PART_BYTES - self._filled):
             self._fill(rest[:room])
             self._wait_for_part()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import gzip
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from destination_datalake.aws.objects import (
@@ -81,13 +82,15 @@ def test_an_aborted_upload_leaves_nothing(cloud: Cloud, content: bytes, deferred
 
 
 @settings(max_examples=5)
-@given(sizes=st.lists(st.sampled_from([0, 1, PART_BYTES - 1, PART_BYTES]), max_size=3))
-def test_the_object_is_the_concatenation_of_all_writes(sizes: list[int]) -> None:
+@given(sizes=st.lists(st.sampled_from([0, 1, PART_BYTES - 1, PART_BYTES]), max_size=3), of_arrow=st.booleans())
+@example(sizes=[PART_BYTES, 1], of_arrow=True)
+def test_the_object_is_the_concatenation_of_all_writes(sizes: list[int], of_arrow: bool) -> None:
     written = [bytes([65 + index]) * size for index, size in enumerate(sizes)]
     with an_account() as cloud:
         upload = upload_to(cloud, deferred=False)
         for piece in written:
-            assert upload.write(piece) == len(piece)
+            # The bytes of Arrow's buffers are signed.
+            assert upload.write(memoryview(pa.py_buffer(piece)) if of_arrow else piece) == len(piece)
         upload.close()
 
         assert cloud.objects() == {"folder/file": b"".join(written)}
