@@ -6,6 +6,7 @@ Beside the tests that carry the mark, two rules give it:
 - Of a test with the mark `share(n)`, `n` parameters are run.
 
 Both choose by a hash of the test's name: every run chooses alike, and each choice meets all kinds and parameters.
+What hypothesis tries has the mark `law`: `make test-slow` runs it again, on more examples.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from zlib import crc32
 
 import pytest
+from hypothesis import is_hypothesis_test
 
 from integration_tests.harness.table_kinds import TableKind
 
@@ -24,6 +26,8 @@ from integration_tests.harness.table_kinds import TableKind
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     scenarios, shared = defaultdict(list), defaultdict(list)
     for item in items:
+        if isinstance(item, pytest.Function) and is_hypothesis_test(item.obj):
+            item.add_marker("law")
         if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
             scenarios[_scenario(item)].append(item)
             shared[item.nodeid.partition("[")[0]].append(item)

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from unit_tests.examples import PLAIN
+
 if TYPE_CHECKING:
     from unit_tests.cloud import Cloud
 
 # Laws are tried on new examples at every run; where a run decides whether a change lands, on the same ones each time.
 # How long a busy machine takes for an example says nothing.
-settings.register_profile("connector", deadline=None, derandomize="CI" in os.environ)
+settings.register_profile("connector", deadline=None, derandomize="CI" in os.environ, max_examples=PLAIN)
 settings.load_profile("connector")
 
 

@@ -10,6 +10,10 @@ ALL = _HOW_MANY == "all"
 """Whether laws are tried on all examples."""
 
 
+PLAIN = 20 if _HOW_MANY == "few" else 100
+"""The examples of a law that asks for no number."""
+
+
 def examples(count: int) -> int:
     """Return `count` where all are wanted, and a seventh or a thirtieth of it otherwise, but no less than 15."""
     return max(round(count * _SHARES[_HOW_MANY]), min(count, 15))

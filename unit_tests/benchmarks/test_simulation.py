@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from benchmarks.simulation.model import S3, Costs, Setting, simulate
 from destination_datalake.buffer.buffer import SEGMENT_BYTES
 
+pytestmark = pytest.mark.slow
+
 COSTS = Costs(read=2.0, upload=1.0, encode=8.0, job=0.05, task=0.002, commit=0.06, start=10.0)
 INSTANT = S3(median_seconds=0.0, connection=1e15)
 

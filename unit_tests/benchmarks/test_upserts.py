@@ -13,6 +13,8 @@ from benchmarks.dedup.rows import DAY, FIRST_CURSOR, references
 from benchmarks.dedup.workload import Upserts
 from destination_datalake.protocol.catalog import parse_catalog
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,7 +143,6 @@ LINES = b"".join(
 )
 
 
-@pytest.mark.law
 @pytest.mark.parametrize("deferred", [True, False], ids=["hive", "iceberg"])
 @settings(max_examples=examples(150), deadline=None)
 @given(seed=st.integers(0, 2**32))
@@ -192,7 +191,6 @@ def test_the_files_and_rejects_of_exactly_one_attempt_are_committed_and_stay(
             assert {line["row_id"] for line in lines} <= ids, "rejects are those of the rows that were committed"
 
 
-@pytest.mark.law
 @settings(max_examples=examples(100), deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_a_rewritten_file_is_never_replaced_nor_deleted_by_a_lost_attempt(executors: AwsAccess, seed: int) -> None:

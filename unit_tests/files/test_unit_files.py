@@ -56,7 +56,6 @@ orders = st.builds(
 )
 
 
-@pytest.mark.law
 @settings(max_examples=examples(200))
 @given(
     blocks=st.lists(st.lists(orders, max_size=6), max_size=6),
@@ -97,7 +96,6 @@ def rank(order: Order) -> tuple[bool, int, bool, int]:
     return (order.day is None, order.day or 0, order.number is not None, -(order.number or 0))
 
 
-@pytest.mark.law
 @settings(max_examples=examples(100))
 @given(
     blocks=st.lists(st.lists(orders, max_size=6), max_size=6),

@@ -285,7 +285,6 @@ def test_a_policy_within_the_limit_is_one_document() -> None:
     assert parts(found) == [found]
 
 
-@pytest.mark.law
 @given(st.integers(1, 300), st.integers(1, 250))
 @settings(max_examples=examples(50), deadline=None)
 def test_parts_allow_what_the_policy_allows_and_each_is_within_the_limit(count: int, length: int) -> None:

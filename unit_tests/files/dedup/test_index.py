@@ -55,7 +55,6 @@ def positions_of(index: Index, keys: pa.Array[Any]) -> list[int | None]:
     return [None if row < 0 else int(index.positions[row]) for row in rows]
 
 
-@pytest.mark.law
 @given(tables(max_rows=30), st.randoms(use_true_random=False))
 @settings(max_examples=examples(400))
 def test_a_key_is_found_where_its_winner_is(columns: list[Column], random: Any) -> None:
@@ -98,7 +97,6 @@ def test_few_keys_are_found_as_many_are(asked: int) -> None:
     assert found == [None if number % 2 else number for number in range(7, 7 + asked)]
 
 
-@pytest.mark.law
 @given(tables(max_columns=1, max_rows=8))
 @settings(max_examples=examples(200))
 def test_a_stored_row_is_replaced_unless_it_is_later(columns: list[Column]) -> None:

@@ -17,7 +17,6 @@ from unit_tests.examples import examples
 from unit_tests.files.dedup.values import NAN, Column, arrays, rows_of, tables
 
 
-@pytest.mark.law
 @given(tables())
 @settings(max_examples=examples(500))
 def test_keys_are_equal_if_and_only_if_all_their_parts_are(columns: list[Column]) -> None:
@@ -31,7 +30,6 @@ def test_keys_are_equal_if_and_only_if_all_their_parts_are(columns: list[Column]
     assert all(len(each) == 1 for each in (*by_canonical.values(), *by_value.values()))
 
 
-@pytest.mark.law
 @given(tables(), st.integers(0, 5), st.integers(0, 5), st.integers(1, 50))
 @settings(max_examples=examples(300))
 def test_a_key_has_one_part_however_its_column_is_sliced_and_chunked(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +14,6 @@ from unit_tests.examples import examples
 from unit_tests.files.dedup.values import Column, arrays, rows_of, tables
 
 
-@pytest.mark.law
 @given(tables(max_columns=4, max_rows=20), st.integers(1, 3), st.sampled_from([1, 2, 2**63]))
 @settings(max_examples=examples(1000))
 def test_the_latest_of_a_key_is_that_of_a_dict(columns: list[Column], parts: int, hashes: int) -> None:
@@ -34,7 +32,6 @@ def test_the_latest_of_a_key_is_that_of_a_dict(columns: list[Column], parts: int
     assert won.nonzero()[0].tolist() == sorted(expected.values())
 
 
-@pytest.mark.law
 @given(tables(max_rows=20))
 @settings(max_examples=examples(500))
 def test_rows_are_compared_column_by_column(columns: list[Column]) -> None:

@@ -129,7 +129,6 @@ def histories(draw: st.DrawFn) -> tuple[list[Column], int, list[int], list[set[i
     return columns, parts, ends, dead
 
 
-@pytest.mark.law
 @given(histories(), st.integers(2, 5))
 @settings(max_examples=examples(120), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_winners_are_those_of_a_dict_with_and_without_a_shuffle(
