@@ -51,24 +51,6 @@ def assert_failed_once(run: Run, failure_type: str) -> str:
             "a record for stream payments, which the configured catalog does not have",
             id="a record of another stream",
         ),
-        pytest.param(
-            f'{{"type":"STATE","state":{{"type":"STREAM","data":"{SECRET}"}}}}'.encode(),
-            "a STATE without the member 'stream'",
-            id="a state without its stream",
-        ),
-        pytest.param(
-            state("orders", 2).replace(b'"cursor"', b'"cursor\xff"'),
-            "a STATE that is not UTF-8",
-            id="a state in Latin-1",
-        ),
-        pytest.param(
-            record("orders", {"id": 3}) + record("orders", {"id": 4}), "is not an Airbyte message", id="two on a line"
-        ),
-        pytest.param(
-            state("payments", 2),
-            "a state for stream payments, which the configured catalog does not have",
-            id="a state of another stream",
-        ),
     ],
 )
 def test_a_line_that_cannot_be_understood_fails_the_sync_after_what_stood_before_it_is_safe(
@@ -101,12 +83,11 @@ def test_a_line_that_cannot_be_understood_fails_the_sync_after_what_stood_before
 # --- Files that say what to do, and do not
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 @pytest.mark.parametrize(
     ("catalog", "said"),
     [
         ('{"streams": [\n{"stream": }]}', "is not valid JSON: line 2, column 12: Expecting value."),
-        ('{"streams": ' + "[" * 100_000, "is nested too deeply"),
         (
             '{"streams": [{"stream": {"name": "orders", "json_schema": '
             + '{"properties": {"a": ' * 50_000
@@ -115,13 +96,8 @@ def test_a_line_that_cannot_be_understood_fails_the_sync_after_what_stood_before
             + '}, "destination_sync_mode": "append"}]}',
             "is nested too deeply",
         ),
-        (
-            '{"streams": [{"stream": {"name": "orders", "json_schema": {}}, "destination_sync_mode": "append", '
-            f'"generation_id": {"9" * 400}}}]}}',
-            "The configured catalog is not valid: ",
-        ),
     ],
-    ids=["broken", "endless", "deep", "many digits"],
+    ids=["broken", "deep"],
 )
 def test_a_catalog_that_cannot_be_is_a_sentence_and_no_stack_trace(
     lake: Lake, platform: Platform, tmp_path: Path, catalog: str, said: str
@@ -189,66 +165,33 @@ def test_what_a_destination_need_not_know_is_ignored_with_one_warning_for_each_u
 ORDER_LINES = (configured_stream("orderLines", SCHEMA), configured_stream("order_lines", SCHEMA))
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
-    ("options", "streams", "failure_type", "said"),
+    ("options", "streams", "said"),
     [
         pytest.param(
             {"format": {"format_type": "JSONL"}, "table_type": "ICEBERG"},
             [APPENDED],
-            "config_error",
             ["table_type ICEBERG cannot hold format_type JSONL", "Set table_type to HIVE, or format_type to Parquet"],
             id="JSON lines in an Iceberg table",
         ),
         pytest.param(
-            {"bucket_name": None, "region": "Frankfurt"},
-            [APPENDED],
-            "config_error",
-            ["bucket_name is missing", 'region "Frankfurt" is not valid. It must be the code of the bucket'],
-            id="options missing and wrong",
-        ),
-        pytest.param(
             {},
             ORDER_LINES,
-            "config_error",
             ["Streams orderLines and order_lines would both be written to table", "Rename one"],
             id="two streams in one table",
         ),
         pytest.param(
-            {},
-            [APPENDED | {"destination_sync_mode": "soft_delete"}],
-            "config_error",
-            ["Stream orders asks for the destination sync mode 'soft_delete'", "offers overwrite, append and append"],
-            id="a sync mode that is not offered",
-        ),
-        pytest.param(
-            {},
-            [APPENDED | {"destination_sync_mode": "append_dedup", "primary_key": []}],
-            "config_error",
-            ["Stream orders has no primary key", "Choose one for the stream"],
-            id="deduplication without a primary key",
-        ),
-        pytest.param(
             {"format": {"format_type": "JSONL"}},
             [APPENDED | {"destination_sync_mode": "append_dedup", "primary_key": [["id"]]}],
-            "config_error",
             ["Stream orders asks", "append_dedup", "Set table_type to ICEBERG and format_type to Parquet"],
             id="deduplication in a Hive table",
         ),
-        pytest.param({}, [], "config_error", ["no streams"], id="no streams"),
         pytest.param(
             {"table_type": "HIVE", "partitioning": "DATE", "partition_source": "created_at"},
             [APPENDED],
-            "config_error",
             ["partition_source created_at is a date or a date-time in no stream", "no table would be partitioned"],
             id="a partition source that no stream has",
-        ),
-        pytest.param(
-            {},
-            [configured_stream("orders", SCHEMA, generation=3, minimum=2)],
-            "system_error",
-            ["hybrid refresh"],
-            id="a hybrid refresh",
         ),
     ],
 )
@@ -257,13 +200,12 @@ def test_a_sync_that_cannot_work_is_refused_before_anything_is_read(
     platform: Platform,
     options: Mapping[str, object],
     streams: list[dict[str, object]],
-    failure_type: str,
     said: list[str],
 ) -> None:
     # Were it read, this line would be the failure.
     run = platform.write(lake.config(**options), configured_catalog(*streams), [b"not a message"])
 
-    message = assert_failed_once(run, failure_type)
+    message = assert_failed_once(run, "config_error")
     for text in said:
         assert text in message
     assert run.states == []

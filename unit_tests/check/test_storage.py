@@ -36,22 +36,13 @@ def test_a_folder_that_works_is_left_as_it_was(cloud: Cloud) -> None:
 @pytest.mark.parametrize(
     ("operation", "doing", "action", "statement"),
     [
-        ("PutObject", "write to", "s3:PutObject", {"Resource": ["arn:aws:s3:::lake/lake/raw/*"]}),
-        ("GetObject", "read", "s3:GetObject", {"Resource": ["arn:aws:s3:::lake/lake/raw/*"]}),
         (
             "ListObjectsV2",
             "list",
             "s3:ListBucket",
             {"Resource": ["arn:aws:s3:::lake"], "Condition": {"StringLike": {"s3:prefix": ["lake/raw/*"]}}},
         ),
-        ("DeleteObject", "delete", "s3:DeleteObject", {"Resource": ["arn:aws:s3:::lake/lake/raw/*"]}),
         ("CreateMultipartUpload", "upload in parts to", "s3:PutObject", {"Resource": ["arn:aws:s3:::lake/lake/raw/*"]}),
-        (
-            "AbortMultipartUpload",
-            "upload in parts to",
-            "s3:AbortMultipartUpload",
-            {"Resource": ["arn:aws:s3:::lake/lake/raw/*"]},
-        ),
     ],
 )
 def test_a_refused_request_is_one_failure_with_the_statement_that_allows_it(

@@ -69,6 +69,10 @@ def test_the_folder_of_a_table_is_never_a_reserved_one(database: str, folder: st
     assert Config.parse(options()).table_uri(database, "orders") == f"s3://lake/{folder}/orders"
 
 
+def test_a_buffer_may_hold_one_batch_and_no_more() -> None:
+    assert Config.parse(options(batch_size_mb=64, buffer_size_mb=64)).buffer_size_mb == 64
+
+
 def test_unknown_options_are_accepted_and_listed() -> None:
     config = Config.parse(options(colour="green", credentials={**KEYS, "mfa": "1"}, spark={"jars": "x"}))
 
