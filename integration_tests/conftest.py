@@ -83,8 +83,7 @@ def platform(tmp_path: Path, launch: WarmLaunch) -> Platform:
 
 
 COLD_STARTS: Mapping[str, str] = {
-    "test_get_spec": "the console script answers before anything is loaded",
-    "test_spec_answers_with_exactly_one_message": "the same, as the platform first meets the connector",
+    "test_spec_answers_with_exactly_one_message": "the console script answers before anything is loaded",
     "test_a_working_configuration_succeeds_and_leaves_only_the_database_behind": "the console script checks",
     "test_a_spark_that_dies_ends_the_sync_with_what_was_acknowledged_safe": "kills the connector's own JVM",
     "test_with_spark_dead_reading_stops_long_before_the_input_ends": "kills the connector's own JVM",

@@ -1,8 +1,10 @@
 """The command line: `spec`, help, and what is said of one that makes no sense."""
 
+import json
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +44,14 @@ def test_help_names_every_command(arguments: list[str], exit_code: int) -> None:
     for command in ("spec", "check", "write", "iam-policy", "maintain"):
         assert f"\n    {command}" in said
     assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_the_connector_runs_from_a_checkout_as_from_its_package() -> None:
+    main = Path(__file__).parents[2] / "main.py"
+
+    done = subprocess.run([sys.executable, str(main), "spec"], capture_output=True, check=True)
+
+    assert json.loads(done.stdout)["type"] == "SPEC"
 
 
 def test_the_version_is_that_of_the_package() -> None:

@@ -34,7 +34,6 @@ TAKE_TURNS = (
     "test_basic_functionality",
     "test_basic_refreshes",
     "test_failures",
-    "test_legacy_acceptance",
     "test_refreshes",
     "test_states",
 )

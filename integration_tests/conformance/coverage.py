@@ -16,6 +16,7 @@ from integration_tests.conformance.airbyte.scenarios import (
     LEGACY_ACCEPTANCE,
     REASONS,
     function_name,
+    played_by,
 )
 from integration_tests.harness.table_kinds import PARTITIONED_KINDS, TABLE_KINDS
 
@@ -114,17 +115,17 @@ def page(cases: Sequence[Case]) -> str:
     for module in sorted({case.module for case in own}):
         parts.append(f"## {module.removeprefix('test_').replace('_', ' ').capitalize()}\n")
         parts.append(_table(_rows(case for case in own if case.module == module)))
-    parts.append("## Not applicable, and why\n")
+    parts.append("## Not here, and why\n")
     parts.append("\n".join(f"* **{key}**: {reason}" for key, reason in REASONS.items()) + "\n")
     return "\n".join(parts)
 
 
 def _scenario_table(scenarios: Mapping[str, str], cases: Mapping[str, Case]) -> str:
     rows = []
-    for scenario, reason in scenarios.items():
-        case = cases.get(function_name(scenario))
-        if reason:
-            rows.append([f"`{scenario}`", f"not applicable: {reason}", *([""] * len(_KINDS))])
+    for scenario, entry in scenarios.items():
+        case = cases.get(played_by(scenario, entry))
+        if entry in REASONS:
+            rows.append([f"`{scenario}`", f"not here: {entry}", *([""] * len(_KINDS))])
         elif case is not None:
             rows.append([f"`{scenario}`", case.says, *case.cells()])
         else:

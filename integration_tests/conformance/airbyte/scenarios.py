@@ -1,6 +1,7 @@
 """Airbyte's behavioural scenarios for destinations: the two lists that certified destinations are held against.
 
-Every name is either that of a test here (in snake case), or stands beside the reason why it does not apply.
+Every name is either that of a test here (in snake case), or stands beside the test that plays it, or beside the reason
+why none here does.
 """
 
 import re
@@ -42,22 +43,22 @@ BASIC_FUNCTIONALITY: Mapping[str, str] = {
     "testStreamStateTypes": "",
     "testCDCStateTypes": "",
 }
-"""BasicFunctionalityIntegrationTest of the bulk CDK: scenario → why it does not apply; empty where it does."""
+"""BasicFunctionalityIntegrationTest of the bulk CDK: scenario → why none here plays it; empty where one does."""
 
 LEGACY_ACCEPTANCE: Mapping[str, str] = {
-    "testGetSpec": "",
-    "testCheckConnection": "",
-    "testCheckConnectionInvalidCredentials": "",
-    "testSync": "",
+    "testGetSpec": "command",
+    "testCheckConnection": "command",
+    "testCheckConnectionInvalidCredentials": "command",
+    "testSync": "test_cdc_state_types",
     "testSyncWithLargeRecordBatch": "",
-    "testSecondSync": "",
-    "testLineBreakCharacters": "",
-    "testIncrementalSync": "",
+    "testSecondSync": "test_truncate_refresh_change_sync_mode",
+    "testLineBreakCharacters": "test_funky_characters",
+    "testIncrementalSync": "test_append",
     "testIncrementalDedupeSync": "",
-    "testSyncUsesAirbyteStreamNamespaceIfNotNull": "",
-    "testSyncWriteSameTableNameDifferentNamespace": "",
-    "testSyncNotFailsWithNewFields": "",
-    "testAirbyteFields": "",
+    "testSyncUsesAirbyteStreamNamespaceIfNotNull": "test_namespaces",
+    "testSyncWriteSameTableNameDifferentNamespace": "test_namespaces",
+    "testSyncNotFailsWithNewFields": "test_append_schema_evolution",
+    "testAirbyteFields": "test_the_source_s_changes_come_before_ours",
     "testAirbyteTimeTypes": "",
     "testProblematicTypes": "",
     "testStressPerformance": "benchmarks",
@@ -66,9 +67,10 @@ LEGACY_ACCEPTANCE: Mapping[str, str] = {
     "specDBTValueShouldBeCorrect": "normalization",
     "testCustomDbtTransformations": "normalization",
 }
-"""DestinationAcceptanceTest of the older Java CDK, in the same form."""
+"""DestinationAcceptanceTest of the older Java CDK, in the same form; or scenario → the test that plays it."""
 
 REASONS: Mapping[str, str] = {
+    "command": "About a command that does not sync; the tests of the command line assert it.",
     "sockets": "Messages overtake one another only on several sockets; this connector reads standard input.",
     "benchmarks": "Throughput is measured by `make bench`, on far more records, and not asserted in a test.",
     "image": "About the image, not about the protocol; a test of the repository compares the Dockerfile with it.",
@@ -80,3 +82,8 @@ def function_name(scenario: str) -> str:
     """Return the name of the test: `testCDCStateTypes` → `test_cdc_state_types`."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", scenario).lower()
     return words if words.startswith("test_") else f"test_{words}"
+
+
+def played_by(scenario: str, entry: str) -> str:
+    """Return the name of the test that plays a scenario with this entry."""
+    return entry if entry.startswith("test_") else function_name(scenario)

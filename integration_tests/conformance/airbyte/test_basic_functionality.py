@@ -114,11 +114,11 @@ FUNKY_NAMES = [
 
 
 def test_funky_characters(warehouse: Warehouse) -> None:
-    """Names with every character there is become tables and columns; values come back as they were."""
+    """Names with every character there is become tables and columns; values, with any line break, come back."""
     schema = object_schema(
         id=INTEGER, **{"Foo.Bar": STRING, "camelCase": STRING, "spécial": STRING, "1st": STRING, "sel'ect": STRING}
     )
-    value = "foo\nbar \" \\ \u2028 é 🚀 ' ` ,"
+    value = "foo\nbar \r\n\t \" \\ \u2028\u2029\u0085\v\f é 🚀 ' ` ,"
     data = {"id": 1, "Foo.Bar": value, "camelCase": value, "spécial": value, "1st": value, "sel'ect": value}
 
     warehouse.sync(
@@ -152,6 +152,19 @@ def test_many_streams_completion(warehouse: Warehouse) -> None:
 
     assert len(run.states) == 21
     assert [warehouse.ids(name) for name in names] == [[number] for number in range(21)]
+
+
+@pytest.mark.slow
+def test_sync_with_large_record_batch(warehouse: Warehouse) -> None:
+    """Many records with many states: all counted, all there."""
+    count, every = 20_000, 500
+    chunks = [range(start, start + every) for start in range(0, count, every)]
+    lines = [line for chunk in chunks for line in (*map(order, chunk), state("orders", chunk.stop))]
+
+    run = warehouse.sync([orders()], [*lines, COMPLETE])
+
+    assert [record_count(answer) for answer in run.states] == [every] * len(chunks)
+    assert warehouse.ids("orders") == list(range(count))
 
 
 def test_no_data(warehouse: Warehouse) -> None:

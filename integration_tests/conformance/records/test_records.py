@@ -1,6 +1,7 @@
 """Records: whatever the platform or PyAirbyte may put around them."""
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -66,21 +67,22 @@ def test_a_record_nested_beyond_any_decoder_costs_no_other(warehouse: Warehouse)
     assert record_count(orders) + orders.body["destinationStats"].get("rejectedRecordCount", 0) == 3
 
 
-@pytest.mark.parametrize(
-    ("emitted_at", "moment"),
-    [
-        (1_700_000_000_123, datetime(2023, 11, 14, 22, 13, 20, 123_000, UTC)),
-        (1_700_000_000_123.0, datetime(2023, 11, 14, 22, 13, 20, 123_000, UTC)),
+def test_emitted_at_is_when_the_record_was_extracted(warehouse: Warehouse) -> None:
+    """Milliseconds by the protocol; PyAirbyte sends seconds, and others a float."""
+    milliseconds = datetime(2023, 11, 14, 22, 13, 20, 123_000, UTC)
+    moments: Sequence[tuple[float, datetime]] = [
+        (1_700_000_000_123, milliseconds),
+        (1_700_000_000_123.0, milliseconds),
+        (1_700_000_000_123.5, milliseconds),
         (1_700_000_000, datetime(2023, 11, 14, 22, 13, 20, 0, UTC)),
         (0, datetime(1970, 1, 1, tzinfo=UTC)),
-    ],
-    ids=["milliseconds", "float", "seconds", "zero"],
-)
-def test_emitted_at_is_when_the_record_was_extracted(warehouse: Warehouse, emitted_at: float, moment: datetime) -> None:
-    """Milliseconds by the protocol; PyAirbyte sends seconds, and others a float."""
-    warehouse.sync([ORDERS], [line('{"id":1}', emitted_at=emitted_at), COMPLETE])
+    ]
 
-    assert warehouse.row("orders")["_airbyte_extracted_at"].replace(tzinfo=UTC) == moment
+    lines = [line(f'{{"id":{id_}}}', emitted_at=emitted_at) for id_, (emitted_at, _) in enumerate(moments)]
+    warehouse.sync([ORDERS], [*lines, COMPLETE])
+
+    found = {row["id"]: row["_airbyte_extracted_at"].replace(tzinfo=UTC) for row in warehouse.whole_rows("orders")}
+    assert found == dict(enumerate(moment for _, moment in moments))
 
 
 def test_explicit_nulls_are_the_same_as_nothing(warehouse: Warehouse) -> None:

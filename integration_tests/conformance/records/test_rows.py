@@ -1,5 +1,7 @@
 """Rows: what becomes of a record's fields, whatever they are called and hold."""
 
+from uuid import UUID
+
 from integration_tests.conformance.records.orders import COMPLETE, ORDERS, line
 from integration_tests.harness.messages import configured_stream, record, state, status
 from integration_tests.harness.runs.output import record_count
@@ -8,7 +10,10 @@ from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, obje
 
 def test_the_source_s_changes_come_before_ours(warehouse: Warehouse) -> None:
     """`_airbyte_meta.changes` is the whole story, in order."""
-    reported = [{"field": "name", "change": "TRUNCATED", "reason": "SOURCE_FIELD_SIZE_LIMITATION"}]
+    reported = [
+        {"field": "name", "change": "TRUNCATED", "reason": "SOURCE_FIELD_SIZE_LIMITATION"},
+        {"field": "other", "change": "NULLED", "reason": "A_REASON_THAT_THE_PROTOCOL_DOES_NOT_HAVE"},
+    ]
     quiet = line('{"id":1}', meta={"changes": reported})
     loud = line('{"id":"two"}', meta={"changes": reported})
 
@@ -71,7 +76,7 @@ def test_every_row_has_an_id_of_its_own(warehouse: Warehouse) -> None:
     """`_airbyte_raw_id` tells rows apart, whatever they hold."""
     warehouse.sync([ORDERS], [*(record("orders", {"id": 1}) for _ in range(500)), COMPLETE])
 
-    assert len({row["_airbyte_raw_id"] for row in warehouse.whole_rows("orders")}) == 500
+    assert len({UUID(row["_airbyte_raw_id"]) for row in warehouse.whole_rows("orders")}) == 500
 
 
 def test_a_record_of_megabytes_arrives_whole(warehouse: Warehouse) -> None:
