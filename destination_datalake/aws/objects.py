@@ -1,18 +1,21 @@
 """Objects in S3 by their URIs: read, deleted, and written by uploads that can be published later or not at all.
 
-A large object is uploaded in parts, each while the next one is being encoded. With `deferred=True` even the smallest
-object stays an incomplete multipart upload, which no reader sees, until `PendingUpload.publish` completes it (S3:
-CompleteMultipartUpload). That is how files are added to a table that has no snapshots. What no table has, because a
-commit failed or has no use for it, is deleted.
+A large object is uploaded in parts, each while the next one is being encoded. With `deferred=True` an object stays an
+incomplete multipart upload, which no reader sees, until `PendingUpload.publish` completes it (S3:
+CompleteMultipartUpload). That is how files are added to a table that has no snapshots. A small one waits on the disk
+instead, if whoever publishes it has the same disk (`HeldObject`): one request in place of three. What no table has,
+because a commit failed or has no use for it, is deleted.
 """
 
 from __future__ import annotations
 
 import contextlib
+import secrets
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from destination_datalake.aws.address import S3Address
@@ -27,6 +30,9 @@ is filled while another is sent: twice this is the memory of an upload."""
 
 CONCURRENT_CALLS = 8
 """Uploads that are published at the same time."""
+
+HELD_BYTES = 1024 * 1024
+"""Deferred objects of at most this size wait on the disk. Larger ones are sent while others are being encoded."""
 
 
 def get(s3: S3Client, uri: str, begin: int = 0, end: int | None = None, etag: str | None = None) -> bytes:
@@ -92,13 +98,40 @@ class PendingUpload:
             s3.abort_multipart_upload(Bucket=self.bucket, Key=self.key, UploadId=self.upload_id)
 
 
-def publish_all(uploads: Iterable[PendingUpload], s3: S3Client) -> None:
+@dataclass(frozen=True, slots=True)
+class HeldObject:
+    """A small object of which nothing is in S3 yet: a file at `path`, which is this object's alone."""
+
+    bucket: str
+    key: str
+    path: str
+
+    def publish(self, s3: S3Client) -> None:
+        """Make the object visible. Idempotent."""
+        try:
+            content = Path(self.path).read_bytes()
+        except FileNotFoundError:
+            s3.head_object(Bucket=self.bucket, Key=self.key)  # It is published already.
+            return
+        s3.put_object(Bucket=self.bucket, Key=self.key, Body=content)
+        Path(self.path).unlink()
+
+    def abort(self, s3: S3Client) -> None:  # noqa: ARG002
+        """Delete the file. Idempotent."""
+        Path(self.path).unlink(missing_ok=True)
+
+
+Pending = PendingUpload | HeldObject
+"""An object that is not visible yet."""
+
+
+def publish_all(uploads: Iterable[Pending], s3: S3Client) -> None:
     """Publish all of them, several at a time. Raises what one of them failed with; others may be published."""
     with ThreadPoolExecutor(CONCURRENT_CALLS, "publish") as pool:
         list(pool.map(lambda upload: upload.publish(s3), uploads))
 
 
-def abort_all(uploads: Iterable[PendingUpload], s3: S3Client) -> None:
+def abort_all(uploads: Iterable[Pending], s3: S3Client) -> None:
     """Abort every upload, also when others fail. Raises one of the failures, if any."""
     with contextlib.ExitStack() as steps:
         for upload in uploads:
@@ -113,8 +146,8 @@ class Uncommitted(Protocol):
         """The S3 URI that it has, or will have."""
 
     @property
-    def pending_upload(self) -> PendingUpload | None:
-        """The upload that has to be published, or was; None for an object that was visible from the first."""
+    def pending_upload(self) -> Pending | None:
+        """What has to be published, or was; None for an object that was visible from the first."""
 
 
 def delete_uncommitted(files: Iterable[Uncommitted], s3: S3Client) -> None:
@@ -149,12 +182,16 @@ def undone_on_failure(*steps: Callable[[], None]) -> Iterator[None]:
 class Upload:
     """A write-only file object that becomes one object in S3 on `close`; after `abort` nothing remains of it."""
 
-    def __init__(self, s3: S3Client, uri: str, *, deferred: bool) -> None:
-        """Send nothing yet. With `deferred`, `close` leaves a `pending_upload` instead of a visible object."""
+    def __init__(self, s3: S3Client, uri: str, *, deferred: bool, held_in: str | None = None) -> None:
+        """Send nothing yet. With `deferred`, `close` leaves a `pending_upload` instead of a visible object.
+
+        A small one is then held in this folder, which need not exist, if there is one.
+        """
         self._s3 = s3
         self.uri = uri
         self._bucket, self._key = S3Address.parse(uri)
         self._deferred = deferred
+        self._held_in = held_in if deferred else None
         # Two buffers take turns: one is filled while the other is sent. The first grows, for most objects are small.
         self._part, self._sent = bytearray(), bytearray()
         self._filled = 0
@@ -165,7 +202,7 @@ class Upload:
         self._may_exist = False
         self.closed = False
         self.written = 0
-        self.pending_upload: PendingUpload | None = None
+        self.pending_upload: Pending | None = None
 
     @property
     def buffered_bytes(self) -> int:
@@ -219,6 +256,10 @@ class Upload:
                 self._may_exist = not _is_refusal(error)
                 raise
             return
+        if self._upload_id is None and self._held_in is not None and self._filled <= HELD_BYTES:
+            self.pending_upload = self._held(Path(self._held_in))
+            if self.pending_upload is not None:
+                return
         if self._filled or self._upload_id is None:
             self._send(self._take())
         assert self._upload_id is not None
@@ -255,6 +296,19 @@ class Upload:
         del taken[self._filled :]
         self._filled = 0
         return taken
+
+    def _held(self, folder: Path) -> HeldObject | None:
+        """Write the whole object to the disk; None if the disk has no room for it."""
+        path = folder / secrets.token_hex(16)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(self._part)
+        except OSError:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            return None
+        self._take()
+        return HeldObject(self._bucket, self._key, str(path))
 
     def _wait_for_part(self) -> None:
         """Wait for the part in flight, if there is one; raises what it failed with."""

@@ -65,6 +65,12 @@ class Staging(Protocol):
         What is left there goes with the sync. May call S3, and raise what its client raises.
         """
 
+    def shared_folder(self) -> str | None:
+        """Return a folder on the disk of this process and of all executors; None if they share none.
+
+        It may not be there yet. What is left there goes with the sync.
+        """
+
     def on_free_file(self, call: Callable[[Segment], None]) -> None:
         """Call this, on any thread, for each segment whose file is not needed any more, unless `uses_files`."""
 
@@ -90,6 +96,10 @@ class LocalStaging:
     def scratch(self) -> str:
         """Return a folder on the local disk. It may not be there yet."""
         return (self._directory / "scratch").as_uri()
+
+    def shared_folder(self) -> str:
+        """Return a folder on the local disk."""
+        return str(self._directory / "held")
 
     def on_free_file(self, call: Callable[[Segment], None]) -> None:
         """Do nothing: files are free when the buffer releases their segments."""
@@ -170,6 +180,9 @@ class RemoteStaging:
         """Return a folder of the sync's own, which is deleted with it."""
         self._has_scratch = True
         return f"{self._folder}/scratch"
+
+    def shared_folder(self) -> None:
+        """Return None: executors have disks of their own."""
 
     def on_free_file(self, call: Callable[[Segment], None]) -> None:
         """Call this for each segment once it is uploaded, or never will be."""

@@ -88,7 +88,7 @@ class OpenFile:
     ) -> None:
         """Send nothing yet. `opener` is of `schema`; `partition` has the values of the plan's partitioning, if any."""
         self.schema = schema
-        self._upload = Upload(s3, uri, deferred=plan.deferred)
+        self._upload = Upload(s3, uri, deferred=plan.deferred, held_in=plan.held_in)
         self._writer = opener.open(self._upload)
         self._partition = partition
         self._spec_id = plan.partitioning.spec_id if plan.partitioning is not None else 0

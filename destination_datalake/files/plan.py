@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.aws.objects import PendingUpload
+from destination_datalake.aws.objects import Pending, PendingUpload
 from destination_datalake.errors import ConnectorError
 from destination_datalake.files.jobs import Failed
 from destination_datalake.files.segments import StagedSegment
@@ -79,6 +79,9 @@ class FilePlan:
     sort_order: SortOrder | None = None
     metadata: tuple[Field, ...] = METADATA_COLUMNS
     """The metadata columns as the table has them: the time of extraction may be in milliseconds since 1970."""
+    held_in: str | None = None
+    """A folder of the disk that executors share with the driver, where deferred files that are small wait until they
+    are published; None if they share none."""
     dedup: Deduplication | None = None
     """Records are rejects if their key cannot be kept as sent, or their cursor is lost (one that is cut is kept).
     None if rows are not deduplicated."""
@@ -112,7 +115,7 @@ class DataFile:
     rows: int
     columns: tuple[Field, ...]
     footer: bytes = field(repr=False)
-    pending_upload: PendingUpload | None
+    pending_upload: Pending | None
     with_nulls: frozenset[str] = frozenset()
     """Top-level columns that are null in some row: a footer does not always have that."""
     partition: tuple[PartitionValue, ...] = ()

@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from destination_datalake.aws.objects import Upload, abort_all, get, publish_all, undone_on_failure
+from destination_datalake.aws.objects import PendingUpload, Upload, abort_all, get, publish_all, undone_on_failure
 from destination_datalake.files.jobs import Failed, Problem, attempt
 from destination_datalake.files.parquet import promote_floats
 from destination_datalake.files.plan import RewriteFailed, RewriteTask, Rewritten, SourceFile
@@ -100,7 +100,9 @@ def _rewritten(task: RewriteTask) -> Rewritten:
         raise
     footer = io.BytesIO()
     writer.writer.metadata.write_metadata_file(footer)
-    return Rewritten(upload.uri, upload.written, rows, footer.getvalue(), upload.pending_upload, task.source)
+    pending = upload.pending_upload
+    assert isinstance(pending, PendingUpload)
+    return Rewritten(upload.uri, upload.written, rows, footer.getvalue(), pending, task.source)
 
 
 def _writer(old: pq.ParquetFile, schema: pa.Schema, upload: Upload) -> pq.ParquetWriter:

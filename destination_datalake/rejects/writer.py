@@ -113,8 +113,9 @@ class _File:
         self._compress()
         with self._named_errors():
             self._gzip.close()
-        assert self._upload.pending_upload is not None
-        return self._upload.pending_upload
+        pending = self._upload.pending_upload
+        assert isinstance(pending, PendingUpload)
+        return pending
 
     def abort(self) -> None:
         """Abort the upload."""

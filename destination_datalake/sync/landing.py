@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
+from destination_datalake.aws.objects import HeldObject
 from destination_datalake.errors import Failure
 from destination_datalake.files.plan import (
     DataFile,
@@ -121,16 +123,29 @@ class Encoding:
         name = f"{self._file_prefix}-{batch.number:06d}"
         segments = tuple(map(self._staging.stage, batch.segments))  # Before the plan: uploads may take a while.
         plan, location = table.plan(), rejects.location(*table.name)
+        plan = replace(plan, held_in=self._staging.shared_folder())
         arrived = self._started + batch.number
         return StagedBatch(batch.stream, name, segments, plan, location, batch.expected_yield, arrived)
 
     def encode(self, staged: Sequence[StagedBatch], tasks: int) -> Mapping[StreamId, list[UnitResult]]:
         """Encode batches of different streams in one Spark job of about so many tasks; return what each has become."""
         results = self.executors.encode(split_into_tasks(staged, tasks, self._access))
+        self._require_shared(file for result in results if isinstance(result, Encoded) for file in result.files)
         by_stream: dict[StreamId, list[UnitResult]] = {batch.stream: [] for batch in staged}
         for result in results:
             by_stream[result.stream].append(result)
         return by_stream
+
+    def _require_shared(self, files: Iterable[DataFile]) -> None:
+        """Raise ValueError for an object that is held elsewhere than in the shared folder.
+
+        A server of Spark Connect could otherwise name any file of this machine, to be published and deleted.
+        """
+        folder = self._staging.shared_folder()
+        for file in files:
+            held = file.pending_upload
+            if isinstance(held, HeldObject) and os.path.split(held.path)[0] != folder:
+                raise ValueError("Spark's answer names a file that no task has written")
 
     def slots(self) -> int | None:
         """Return the number of tasks that run at the same time, as of the last job; None while it is not known."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -11,8 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from destination_datalake.aws.objects import (
+    HELD_BYTES,
     PART_BYTES,
     GzipUpload,
+    HeldObject,
     PendingUpload,
     Upload,
     abort_all,
@@ -68,6 +71,70 @@ def test_a_finished_upload_that_is_aborted_leaves_nothing_and_aborting_is_idempo
         upload.pending_upload.abort(cloud.access.client("s3"))
 
     assert (cloud.objects(), cloud.unfinished_uploads()) == ({}, [])
+
+
+def held(cloud: Cloud, content: bytes, folder: Path, *, deferred: bool = True) -> Upload:
+    upload = Upload(cloud.access.client("s3"), f"s3://{BUCKET}/folder/file", deferred=deferred, held_in=str(folder))
+    upload.write(content)
+    upload.close()
+    return upload
+
+
+@pytest.mark.parametrize("content", [b"", b"x", b"x" * HELD_BYTES])
+def test_a_small_deferred_object_waits_on_the_disk_until_it_is_published(
+    cloud: Cloud, tmp_path: Path, content: bytes
+) -> None:
+    folder = tmp_path / "new" / "folder"
+    upload = held(cloud, content, folder)
+    assert isinstance(upload.pending_upload, HeldObject)
+    assert (cloud.objects(), cloud.unfinished_uploads(), len([*folder.iterdir()])) == ({}, [], 1)
+
+    for _ in range(2):
+        upload.pending_upload.publish(cloud.access.client("s3"))
+        assert (cloud.objects(), [*folder.iterdir()]) == ({"folder/file": content}, [])
+
+
+def test_what_is_held_and_not_published_does_not_exist(cloud: Cloud, tmp_path: Path) -> None:
+    s3 = cloud.access.client("s3")
+    upload = held(cloud, b"content", tmp_path)
+    assert upload.pending_upload is not None
+
+    for _ in range(2):
+        upload.pending_upload.abort(s3)
+
+    assert (cloud.objects(), cloud.unfinished_uploads(), [*tmp_path.iterdir()]) == ({}, [], [])
+    with pytest.raises(s3.exceptions.ClientError, match="Not Found"):
+        upload.pending_upload.publish(s3)
+
+
+def test_an_object_whose_publication_fails_can_be_published_again(cloud: Cloud, tmp_path: Path) -> None:
+    upload = held(cloud, b"content", tmp_path)
+    assert upload.pending_upload is not None
+
+    with cloud.refusing("PutObject"), pytest.raises(cloud.access.client("s3").exceptions.ClientError):
+        upload.pending_upload.publish(cloud.access.client("s3"))
+    upload.pending_upload.publish(cloud.access.client("s3"))
+
+    assert cloud.objects() == {"folder/file": b"content"}
+
+
+@pytest.mark.parametrize(
+    ("content", "folder", "deferred"),
+    [
+        pytest.param(b"x" * (HELD_BYTES + 1), "", True, id="a large object"),
+        pytest.param(b"x", "a file", True, id="a disk that takes no more"),
+        pytest.param(b"x", "", False, id="an object that is visible at once"),
+    ],
+)
+def test_other_objects_are_not_held(cloud: Cloud, tmp_path: Path, content: bytes, folder: str, deferred: bool) -> None:
+    (tmp_path / "a file").write_bytes(b"")
+    upload = held(cloud, content, tmp_path / folder, deferred=deferred)
+    assert [each.name for each in tmp_path.iterdir()] == ["a file"]
+
+    if upload.pending_upload is not None:
+        upload.pending_upload.publish(cloud.access.client("s3"))
+
+    assert cloud.objects() == {"folder/file": content}
 
 
 @pytest.mark.parametrize("deferred", [False, True])
@@ -138,7 +205,7 @@ def pending(cloud: Cloud, key: str) -> PendingUpload:
     upload = Upload(cloud.access.client("s3"), f"s3://{BUCKET}/{key}", deferred=True)
     upload.write(b"content")
     upload.close()
-    assert upload.pending_upload is not None
+    assert isinstance(upload.pending_upload, PendingUpload)
     return upload.pending_upload
 
 

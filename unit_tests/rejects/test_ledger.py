@@ -126,7 +126,7 @@ def pending(cloud: Cloud, attempt: str) -> RejectFile:
     upload = Upload(cloud.access.client("s3"), LOCATION.uri("R", attempt), deferred=True)
     upload.write(b"rejects of " + attempt.encode())
     upload.close()
-    assert upload.pending_upload is not None
+    assert isinstance(upload.pending_upload, PendingUpload)
     return RejectFile(LOCATION.partition("R"), upload.uri, upload.pending_upload)
 
 

@@ -1,7 +1,8 @@
 """Hive tables in the Glue Data Catalog: folders of Parquet or JSON-lines files.
 
-A Hive table has no snapshots; readers see the files in its location. So files stay pending multipart uploads until a
-commit completes them, and an overwrite writes to a folder of its own, which publishing makes the table's location.
+A Hive table has no snapshots; readers see the files in its location. So files stay pending multipart uploads, or small
+ones on the driver's disk, until a commit completes them, and an overwrite writes to a folder of its own, which
+publishing makes the table's location.
 
 One sync at a time writes to a table: the newest, which holds the fencing token. A commit completes its files in the
 folder that they were planned for, and then updates the table's Glue entry by compare-and-set, provided that the token
@@ -20,7 +21,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from destination_datalake.aws.objects import PendingUpload, abort_all, publish_all, undone_on_failure
+from destination_datalake.aws.objects import Pending, abort_all, publish_all, undone_on_failure
 from destination_datalake.files.plan import DataFile, FilePlan
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.evolution import AddColumn, evolve
@@ -386,5 +387,5 @@ class HiveTable:
             raise
 
 
-def _uploads(files: Sequence[DataFile]) -> list[PendingUpload]:
+def _uploads(files: Sequence[DataFile]) -> list[Pending]:
     return [file.pending_upload for file in files if file.pending_upload is not None]

@@ -19,6 +19,9 @@ class SlowUploads:
         self.uploaded: dict[Segment, bytes] = {}
         self._free: Callable[[Segment], None] = lambda _segment: None
 
+    def shared_folder(self) -> None:
+        pass
+
     def scratch(self) -> str:
         return "s3://lake/scratch"
 

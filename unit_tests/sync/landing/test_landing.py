@@ -6,11 +6,12 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from botocore.exceptions import ClientError
 
-from destination_datalake.aws.objects import PendingUpload
+from destination_datalake.aws.objects import HeldObject, PendingUpload
 from destination_datalake.buffer.batching import Batch
 from destination_datalake.buffer.staging import LocalStaging, Segment
 from destination_datalake.files.plan import Encoded, EncodeTask, UnitResult
@@ -96,6 +97,24 @@ class FaultyExecutors(FakeExecutors):
 
     def encode(self, tasks: Sequence[EncodeTask]) -> Sequence[UnitResult]:
         return self._change([self.encode_unit(unit) for task in tasks for unit in task.units])
+
+
+def test_a_file_that_is_held_where_no_task_writes_is_neither_published_nor_deleted(lake: Lake, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"of this machine")
+
+    def name(results: list[Encoded]) -> list[Encoded]:
+        held = HeldObject(BUCKET, "key", str(secret))
+        return [
+            replace(each, files=tuple(replace(file, pending_upload=held) for file in each.files)) for each in results
+        ]
+
+    lake.executors = FaultyExecutors(name)
+
+    (outcome,) = lake.land(lake.batch(A))
+
+    assert failure_of(outcome)[0] == "system_error"
+    assert (lake.a.committed, secret.read_bytes()) == ([], b"of this machine")
 
 
 def test_a_job_that_fails_fails_all_its_batches(lake: Lake) -> None:

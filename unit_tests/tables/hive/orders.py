@@ -76,15 +76,15 @@ class Sync:
     def folder(self) -> str:
         return self.table.plan().folder
 
-    def encode(self, name: str, *ids: int) -> DataFile:
-        """A data file as executors write it: a pending upload, with a column as wide as its values."""
+    def encode(self, name: str, *ids: int, held_in: str | None = None) -> DataFile:
+        """A data file as executors write it: pending, in S3 or in a folder, with a column as wide as its values."""
         plan = self.table.plan()
         fits = max(ids, default=0) < 2**31
         columns = tuple(
             replace(column, type=Int64()) if column.name == "id" and not fits else column for column in plan.columns
         )
         content = _jsonl(ids) if plan.format == "jsonl" else _parquet(columns, ids)
-        upload = Upload(self.access.client("s3"), f"{plan.folder}/{name}", deferred=True)
+        upload = Upload(self.access.client("s3"), f"{plan.folder}/{name}", deferred=True, held_in=held_in)
         upload.write(content)
         upload.close()
         return DataFile(upload.uri, upload.written, len(ids), columns, b"", upload.pending_upload)

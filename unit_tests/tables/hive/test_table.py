@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from destination_datalake.schema.names import SNAKE_CASE
 from destination_datalake.schema.types import Field, Int64, List, NumericTypes, String, Struct, Timestamp
 from destination_datalake.tables.fencing import Fenced
 from destination_datalake.tables.ownership import TableOwner
-from destination_datalake.tables.table import Reencode
+from destination_datalake.tables.table import Committed, Reencode
 from unit_tests.cloud import BUCKET, Cloud, another_client, before
 from unit_tests.tables.hive.orders import (
     PARQUET,
@@ -173,10 +174,25 @@ def test_new_table_shows_no_files_that_lie_in_its_folder_already(cloud: Cloud, k
     assert ids(cloud) == []
 
 
-@pytest.mark.parametrize("position", [0, 1, 2])
-def test_no_file_is_visible_if_one_cannot_be_committed(cloud: Cloud, position: int) -> None:
+def test_files_that_wait_in_s3_and_on_the_disk_are_committed_together(cloud: Cloud, tmp_path: Path) -> None:
     opened = sync(cloud)
-    files, lost = [opened.encode("a", 1), opened.encode("b", 2)], opened.encode("lost", 3)
+    files = [opened.encode("a", 1), opened.encode("b", 2, held_in=str(tmp_path))]
+    assert visible_files(cloud) == []
+
+    assert opened.table.commit(files, no_rewrite) == Committed()
+
+    assert (ids(cloud), cloud.unfinished_uploads(), [*tmp_path.iterdir()]) == ([1, 2], [], [])
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_no_file_is_visible_if_one_cannot_be_committed(
+    cloud: Cloud, tmp_path: Path, position: int, on_disk: bool
+) -> None:
+    opened = sync(cloud)
+    held_in = str(tmp_path) if on_disk else None
+    files = [opened.encode(name, id, held_in=held_in) for name, id in (("a", 1), ("b", 2))]
+    lost = opened.encode("lost", 3)
     upload = lost.pending_upload
     assert upload is not None
     broken = replace(lost, pending_upload=replace(upload, bucket="nobody-s-bucket"))
