@@ -63,6 +63,17 @@ def body_errors() -> tuple[type[Exception], ...]:
     return HTTPClientError, IncompleteReadError, HTTPError, ConnectionError
 
 
+def put(s3: S3Client, uri: str, content: bytes | bytearray) -> None:
+    """Put a small object, in one exchange with S3.
+
+    Of bytes, botocore makes a file, and for files it asks S3 first whether to send them (HTTP: 100-continue), which
+    takes as long as sending.
+    """
+    address = S3Address.parse(uri)
+    body = content if isinstance(content, bytearray) else bytearray(content)
+    s3.put_object(Bucket=address.bucket, Key=address.key, Body=body)  # type: ignore[arg-type]  # The stubs know none.
+
+
 def delete(s3: S3Client, uri: str) -> None:
     """Delete an object. Idempotent."""
     address = S3Address.parse(uri)
@@ -113,7 +124,7 @@ class HeldObject:
         except FileNotFoundError:
             s3.head_object(Bucket=self.bucket, Key=self.key)  # It is published already.
             return
-        s3.put_object(Bucket=self.bucket, Key=self.key, Body=content)
+        put(s3, str(S3Address(self.bucket, self.key)), content)
         Path(self.path).unlink()
 
     def abort(self, s3: S3Client) -> None:  # noqa: ARG002
@@ -251,7 +262,7 @@ class Upload:
             self._wait_for_part()
         if self._upload_id is None and not self._deferred:
             try:
-                self._s3.put_object(Bucket=self._bucket, Key=self._key, Body=self._take())  # type: ignore[arg-type]
+                put(self._s3, self.uri, self._take())
             except Exception as error:
                 self._may_exist = not _is_refusal(error)
                 raise

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from botocore.awsrequest import AWSPreparedRequest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +21,7 @@ from destination_datalake.aws.objects import (
     Upload,
     abort_all,
     delete_uncommitted,
+    put,
     undone_on_failure,
 )
 from destination_datalake.files.plan import WrittenFile
@@ -161,6 +163,24 @@ def test_the_object_is_the_concatenation_of_all_writes(sizes: list[int], of_arro
         upload.close()
 
         assert cloud.objects() == {"folder/file": b"".join(written)}
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+def test_s3_is_not_asked_whether_it_takes_an_object_before_it_is_sent(cloud: Cloud, content: bytes) -> None:
+    sent: list[str | None] = []
+
+    def note(request: AWSPreparedRequest, **_: object) -> None:
+        sent.append(request.headers.get("Expect"))
+
+    upload = upload_to(cloud, deferred=False)
+    cloud.access.client("s3").meta.events.register("before-send.s3", note)
+    upload.write(content)
+    upload.close()
+    put(cloud.access.client("s3"), f"s3://{BUCKET}/file", content)
+
+    assert sent
+    assert {*sent} == {None}
+    assert cloud.objects() == {"folder/file": content, "file": content}
 
 
 def test_arrow_s_buffers_are_written_into_every_part(cloud: Cloud) -> None:

@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.objects import delete, get
+from destination_datalake.aws.objects import delete, get, put
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -104,8 +104,7 @@ class _S3OutputFile(OutputFile):
         return cast("OutputStream", _S3OutputStream(self))
 
     def put(self, content: bytes) -> None:
-        address = S3Address.parse(self.location)
-        self._s3.put_object(Bucket=address.bucket, Key=address.key, Body=content)
+        put(self._s3, self.location, content)
         self._written = len(content)
         if self.location.endswith(".avro"):
             MANIFESTS.put(self.location, content, len(content))
