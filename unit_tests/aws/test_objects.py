@@ -183,16 +183,6 @@ def test_s3_is_not_asked_whether_it_takes_an_object_before_it_is_sent(cloud: Clo
     assert cloud.objects() == {"folder/file": content, "file": content}
 
 
-def test_arrow_s_buffers_are_written_into_every_part(cloud: Cloud) -> None:
-    pieces = [pa.py_buffer(bytes([65 + number]) * (PART_BYTES // 2 + 1)) for number in range(5)]
-    upload = upload_to(cloud, deferred=False)
-    for piece in pieces:
-        upload.write(memoryview(piece))
-    upload.close()
-
-    assert cloud.objects() == {"folder/file": b"".join(map(bytes, pieces))}
-
-
 def test_arrow_sees_a_file_that_is_write_only(cloud: Cloud) -> None:
     upload = upload_to(cloud, deferred=False)
 
