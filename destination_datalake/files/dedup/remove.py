@@ -37,7 +37,12 @@ _MAX_DELETE_RATIO = 0.5
 def remove(tasks: Iterable[RemoveTask]) -> Iterator[Removed | Failed]:
     """Remove the rows of every task; yield a result for each. A failure does not stop the others."""
     for task in tasks:
-        yield attempt(partial(_removed, task), partial(_problem, task))
+        yield removed_of(task)
+
+
+def removed_of(task: RemoveTask, stored: Sequence[StoredFile] | None = None) -> Removed | Failed:
+    """Remove the rows of one task, whose files may be opened already: `stored`, in their order."""
+    return attempt(partial(_removed, task, stored), partial(_problem, task))
 
 
 def _problem(task: RemoveTask, error: Exception) -> Problem:
@@ -67,9 +72,10 @@ class _LookedAt:
         return int(np.count_nonzero(self.dead))
 
 
-def _removed(task: RemoveTask) -> Removed:
+def _removed(task: RemoveTask, stored: Sequence[StoredFile] | None) -> Removed:
     s3 = task.access.client("s3")
-    files = [_looked_at(each, stored, task, s3) for each, stored in zip(task.files, _stored(task, s3), strict=True)]
+    content = opened((each.source for each in task.files), s3) if stored is None else stored
+    files = [_looked_at(each, file, task, s3) for each, file in zip(task.files, content, strict=True)]
     losing = {number: each for number, each in enumerate(files) if each.count > each.before}
     beside = {number: each for number, each in losing.items() if _gets_position_deletes(each, task)}
     gone = {number: each for number, each in losing.items() if number not in beside}
@@ -87,10 +93,6 @@ def _removed(task: RemoveTask) -> Removed:
         sum(int(np.count_nonzero(each.probed.deleted)) for each in files),
         united(each.probed.superseded for each in files),
     )
-
-
-def _stored(task: RemoveTask, s3: S3Client) -> Iterable[StoredFile]:
-    return opened((each.source for each in task.files), s3)
 
 
 def _looked_at(removal: Removal, stored: StoredFile, task: RemoveTask, s3: S3Client) -> _LookedAt:

@@ -2,7 +2,8 @@
 
 A merge is three jobs. *Winners* finds the latest row of each key among the pending files, and writes an index of them.
 *Probe* looks the rows of every stored file up in that index, and removes those that a pending row replaces. *Apply*
-removes from the pending files the rows that have lost, to others or to stored ones, and those that only delete.
+removes from the pending files the rows that have lost, to others or to stored ones, and those that only delete. If
+all pending files are small, *winners*, which has read them, does it too; *apply* is for rows that lose to stored ones.
 """
 
 from __future__ import annotations
@@ -132,6 +133,9 @@ class WinnersTask:
     with number `first_file` among all pending files. Keys are divided among `parts` (1: no shuffle is needed).
     `index_folder` is a URI (`file:` or `s3:`) without a slash at its end; None if nobody asks for an index. Of all
     pending files the first `content_files` are of the content: their rows have arrived before all others.
+
+    `removals` are of files of this task, which are small: they are done at once, for files that have rows without which
+    the table would be, as the files are in memory already.
     """
 
     files: tuple[SourceFile, ...]
@@ -142,6 +146,7 @@ class WinnersTask:
     index_folder: str | None
     access: AwsAccess
     content_files: int = 0
+    removals: tuple[RemoveTask, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +155,8 @@ class Winners:
 
     `index` is None if there are no keys, or nobody asked for one. A shuffle has no result for a part without rows.
     `losers` are rows that another pending row replaces; `tombstones` are winners that delete their key. Rows that
-    position deletes have removed are in neither.
+    position deletes have removed are in neither. `removed` has the results of removals, as if no stored row was later:
+    their files are those of the task that have losers or tombstones.
     """
 
     part: int
@@ -158,6 +164,7 @@ class Winners:
     losers: Mapping[int, RowSet]
     tombstones: Mapping[int, RowSet]
     index: IndexPart | None
+    removed: tuple[Removed, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from pyroaring import BitMap
 from destination_datalake.files.dedup.keys import canonical_keys, key_hashes, mask, one_array
 from destination_datalake.files.dedup.tasks import UNKNOWN, KeyBounds, RowSet, Versions, WinnersTask, add_rows, row_sets
 from destination_datalake.files.projection import Unsuitable
-from destination_datalake.files.reading import OpenedFile, StoredFile, deleted_rows, opened
+from destination_datalake.files.reading import OpenedFile, StoredFile, deleted_rows
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -55,8 +55,8 @@ def order_columns(table: pa.Table) -> list[pa.Array[Any]]:
     return [one_array(table.column(name)) for name in names if name in table.column_names]
 
 
-def read_versions(task: WinnersTask) -> Iterator[pa.Table]:
-    """Yield the rows of the task's files that position deletes have left, in order, about READ_BYTES at a time.
+def read_versions(task: WinnersTask, files: Iterable[StoredFile]) -> Iterator[pa.Table]:
+    """Yield the rows that position deletes have left, in order, about READ_BYTES at a time; `files` are the task's.
 
     Columns are `key0` and so on, `cursor` (if there is one), `extracted_at`, `arrives` (1, if only some files do),
     `raw_id`, `is_tombstone`, `file` (its number) and `position`. Raises UnsuitableFile, and errors of AWS.
@@ -64,7 +64,7 @@ def read_versions(task: WinnersTask) -> Iterator[pa.Table]:
     s3 = task.access.client("s3")
     fields = {_id(field): field for field in task.schema}
     wanted = pa.schema([fields[id_] for id_ in task.versions.columns if id_ in fields])
-    for number, stored in enumerate(opened(task.files, s3), task.first_file):
+    for number, stored in enumerate(files, task.first_file):
         try:
             for rows in _versions(stored, number, wanted, task.versions, s3):
                 if task.content_files:

@@ -18,7 +18,8 @@ import pyarrow as pa
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.files.dedup.index import index_table, write_index
 from destination_datalake.files.dedup.keys import canonical_keys, key_hashes, part_numbers
-from destination_datalake.files.dedup.tasks import IndexPart, Winners, WinnersTask
+from destination_datalake.files.dedup.remove import removed_of
+from destination_datalake.files.dedup.tasks import IndexPart, Removed, Winners, WinnersTask, united
 from destination_datalake.files.dedup.versions import (
     Candidates,
     UnsuitableFile,
@@ -28,6 +29,7 @@ from destination_datalake.files.dedup.versions import (
     read_versions,
 )
 from destination_datalake.files.jobs import Failed, Problem, attempt
+from destination_datalake.files.reading import StoredFile, opened
 
 _SENT_BYTES = 8 * 1024 * 1024
 """Arrow bytes of rows that are divided among parts at a time: each part is sent its share of them."""
@@ -43,9 +45,35 @@ def winners(tasks: Iterable[WinnersTask]) -> Iterator[Winners | Failed]:
 
 def _winners(task: WinnersTask) -> Winners:
     candidates = Candidates()
-    for table in read_versions(task):
+    files = _opened(task)
+    files = [*files] if task.removals else files
+    for table in read_versions(task, files):
         candidates.add(table)
-    return _found(candidates, 0, task)
+    found = _found(candidates, 0, task)
+    return replace(found, removed=tuple(_removed(task, found, files)))
+
+
+def _opened(task: WinnersTask) -> Iterable[StoredFile]:
+    return opened(task.files, task.access.client("s3"))
+
+
+def _removed(task: WinnersTask, found: Winners, files: Iterable[StoredFile]) -> Iterator[Removed]:
+    """Do the task's removals. One that fails is left to a job of its own, which says why."""
+    if not task.removals:
+        return
+    dead = united((found.losers, found.tombstones))
+    numbered = enumerate(files, task.first_file)
+    losing = {file.source.uri: (file, dead[number]) for number, file in numbered if number in dead}
+    for removal in task.removals:
+        chosen = tuple(
+            replace(each, dead=losing[each.source.uri][1]) for each in removal.files if each.source.uri in losing
+        )
+        if not chosen:
+            continue
+        stored = [losing[each.source.uri][0] for each in chosen]
+        result = removed_of(replace(removal, files=chosen, access=task.access), stored)
+        if isinstance(result, Removed):
+            yield result
 
 
 def produce_versions(tasks: Iterable[WinnersTask]) -> Iterator[tuple[int, bytes]]:
@@ -56,7 +84,7 @@ def produce_versions(tasks: Iterable[WinnersTask]) -> Iterator[tuple[int, bytes]
     pa.set_cpu_count(1)  # Spark runs a task per core already.
     for task in tasks:
         try:
-            for table in blocks(read_versions(task), _SENT_BYTES):
+            for table in blocks(read_versions(task, _opened(task)), _SENT_BYTES):
                 yield from _divided(table, task)
         except Exception as error:
             yield 0, pickle.dumps(_Share(_for_consumers(task), failed=_problem(task, error).failed(error)))

@@ -18,16 +18,27 @@ from hypothesis import strategies as st
 from pyiceberg.manifest import DataFile
 from pyiceberg.types import TimestampType
 
+from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.session import SessionKeys
 from destination_datalake.files.dedup.index import open_index
 from destination_datalake.files.dedup.keys import canonical_keys, key_hashes
 from destination_datalake.files.dedup.probe import may_have_keys
-from destination_datalake.files.dedup.tasks import UNKNOWN, KeyBounds, RowSet, Versions, Winners, WinnersTask
+from destination_datalake.files.dedup.tasks import (
+    UNKNOWN,
+    KeyBounds,
+    Removal,
+    RemoveTask,
+    RowSet,
+    Versions,
+    Winners,
+    WinnersTask,
+)
 from destination_datalake.files.dedup.versions import Candidates, key_bounds, read_versions
 from destination_datalake.files.dedup.winners import consume_versions, produce_versions, winners
 from destination_datalake.files.jobs import Failed, done
+from destination_datalake.files.reading import opened
 from destination_datalake.tables.iceberg.dedup.plan import KeyColumns
-from unit_tests.cloud import Cloud, cloud
+from unit_tests.cloud import BUCKET, Cloud, cloud
 from unit_tests.examples import examples
 from unit_tests.files.dedup.pending import FOLDER, SCHEMA, field, of_columns, order, put, task
 from unit_tests.files.dedup.values import NAN, Column, ordered, tables
@@ -61,6 +72,38 @@ def test_losers_and_tombstones_are_named_by_file_and_position(lake: Cloud) -> No
     assert (result.part, result.keys, result.index) == (0, 4, None)
     assert positions(result.losers) == {7: [1, 2], 8: [0]}
     assert positions(result.tombstones) == {8: [1]}
+
+
+def test_removals_are_done_at_once_with_the_access_of_the_task(lake: Cloud) -> None:
+    # Given files that are to become one if they lose rows, and access for the task alone
+    files = [put(lake, "a", [order("x", 1), order("y")]), put(lake, "b", [order("z")]), put(lake, "c", [order("x", 2)])]
+    asked = task(lake, *files)
+    removal = RemoveTask(
+        "merged", tuple(map(Removal, files)), asked.versions, SCHEMA, FOLDER, "ZSTD", "copy_on_write",
+        AwsAccess("us-east-1"),
+    )  # fmt: skip
+
+    [removed] = found(replace(asked, removals=(removal,))).removed
+
+    # Then only the file with a loser is written again
+    assert removed.name == "merged"
+    assert removed.rewritten is not None
+    assert removed.rewritten.rows == 1
+    assert lake.arrow(removed.rewritten.uri.removeprefix(f"s3://{BUCKET}/"))
+
+
+def test_a_removal_that_fails_is_left_to_a_job_of_its_own(lake: Cloud) -> None:
+    files = [put(lake, "a", [order("x", 1), order("y")]), put(lake, "c", [order("x", 2)])]
+    asked = task(lake, *files)
+    removal = RemoveTask(
+        "merged", tuple(map(Removal, files)), asked.versions, SCHEMA, FOLDER, "ZSTD", "copy_on_write", asked.access
+    )
+
+    with lake.refusing("PutObject"):
+        result = found(replace(asked, removals=(removal,)))
+
+    assert result.removed == ()
+    assert positions(result.losers) == {0: [0]}
 
 
 @pytest.mark.parametrize(
@@ -192,7 +235,7 @@ def test_losers_are_the_same_if_memory_holds_few_rows(lake: Cloud) -> None:
     asked = task(lake, put(lake, "a", rows[:150], row_group_size=20), put(lake, "b", rows[150:], row_group_size=20))
     candidates = Candidates(reduced_bytes=1)
 
-    for versions in read_versions(asked):
+    for versions in read_versions(asked, opened(asked.files, lake.access.client("s3"))):
         for start in range(0, versions.num_rows, 13):
             candidates.add(versions.slice(start, 13))
 

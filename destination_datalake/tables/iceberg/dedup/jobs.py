@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from botocore.exceptions import BotoCoreError, ClientError
 
+from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.objects import delete
 from destination_datalake.files.dedup.remove import remove
@@ -34,7 +35,6 @@ from destination_datalake.tables.iceberg.dedup.plan import MergePlan
 from destination_datalake.tables.iceberg.snapshots.branch_files import LiveFile, PartitionKey
 
 if TYPE_CHECKING:
-    from destination_datalake.aws.access import AwsAccess
     from destination_datalake.tables.context import Jobs
 
 _TASKS_OF_A_JOB = 1000
@@ -183,7 +183,11 @@ class MergeJobs:
 
     def _files_losing(self, plan: MergePlan) -> list[_Losers]:
         """Return the pending files with rows that do not come into the table, by task."""
-        losing = [_Losing(plan.pending[number], rows, (), number) for number, rows in self._dead(plan).items()]
+        return self._by_task(plan, self._dead(plan))
+
+    def _by_task(self, plan: MergePlan, dead: Mapping[int, RowSet | None]) -> list[_Losers]:
+        """Return the pending files that are named by number, by task."""
+        losing = [_Losing(plan.pending[number], rows, (), number) for number, rows in dead.items()]
         return [
             files
             for arrive in (False, True)
@@ -196,12 +200,17 @@ class MergeJobs:
         sources = [each.source(plan.metadata) for each in plan.pending]
         # Without a shuffle, one task reads them all.
         count = 1 if parts == 1 else max(1, min(len(sources), self._executors.parallelism()))
+        removals = self._removals(plan) if parts == 1 else {}
+        names = {partition: task.name for partition, task in removals.items()}
+        at_once = tuple(removals.values())
         tasks = []
         for number in range(count):
             begin, end = (len(sources) * each // count for each in (number, number + 1))
             files = tuple(sources[begin:end])
             tasks.append(
-                WinnersTask(files, begin, plan.columns, plan.versions, parts, folder, self._access, plan.pooled)
+                WinnersTask(
+                    files, begin, plan.columns, plan.versions, parts, folder, self._access, plan.pooled, at_once
+                )
             )
         if parts == 1:
             results = self._executors.run(winners, tasks)
@@ -210,7 +219,36 @@ class MergeJobs:
         for each in results:
             if not isinstance(each, Failed) and each.index is not None:
                 self._indexes.append(each.index)
-        self._winners = _key_of_winners(plan), _FoundWinners(name, tuple(done(results)))
+        removed = {each.name: each for part in results if isinstance(part, Winners) for each in part.removed}
+        self._all += removed.values()
+        found = _FoundWinners(name, tuple(done(results)))
+        self._winners = _key_of_winners(plan), found
+        losing = self._by_task(plan, united((found.losers, found.tombstones)))
+        self._removed |= {
+            _key_of_removal(files, plan): removed[name]
+            for files in losing
+            if (name := names.get(files[0].file.partition, "")) in removed
+        }
+
+    def _removals(self, plan: MergePlan) -> Mapping[PartitionKey, RemoveTask]:
+        """Return by partition what the job that finds winners, having read the files, can remove from them at once.
+
+        Nothing unless all files are small, few, and on the branch of pending rows: rows may still lose to stored ones.
+        """
+        entries = [each.entry for each in plan.pending]
+        is_small = (
+            not plan.pooled
+            and len(entries) <= _MOST_TOGETHER
+            and sum(each.file_size_in_bytes for each in entries) <= _TOGETHER_BYTES
+            and all(each.file_size_in_bytes <= _SMALL_BYTES and not each.sort_order_id for each in entries)
+        )
+        if not is_small:
+            return {}
+        # Executors use their own access, or one that they are lent: that of the task around them.
+        return {
+            files[0].file.partition: replace(self._task(files, plan), access=AwsAccess(self._access.region))
+            for files in self._by_task(plan, dict.fromkeys(range(len(entries))))
+        }
 
     def _expansion(self, plan: MergePlan) -> float:
         """Return how many times as large as in the pending files texts are in memory: keys may be much alike."""
