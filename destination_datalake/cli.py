@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from destination_datalake.aws.secrets import mask_secrets
 from destination_datalake.errors import ConnectorError, Failure
@@ -78,7 +78,7 @@ def run() -> int:
         if 0 in closed:
             message = "Standard input is closed: the messages to write must come from there. Nothing was written."
             raise ConnectorError(Failure(message, message, "system_error"))
-        return _write(asked.config, asked.catalog, out)
+        _write(asked.config, asked.catalog, out)
     finally:
         out.flush()
 
@@ -142,7 +142,7 @@ def _check(arguments: Sequence[str], out: Stdout) -> None:
     DestinationDatalake(out).run(list(arguments))
 
 
-def _write(config: str, catalog: str, out: Stdout) -> int:
+def _write(config: str, catalog: str, out: Stdout) -> NoReturn:
     """Run a sync, whose Spark starts while this thread still imports. The CDK's import would take longer than both."""
     if sys.stderr.isatty():
         sys.stderr.write("Starting Spark …\n")  # The live display takes over once it is imported.
@@ -157,11 +157,11 @@ def _write(config: str, catalog: str, out: Stdout) -> int:
     finally:
         if spark is not None:
             spark.stop()
-    if termination.requested:
-        # Do not wait for threads that wait for AWS: the platform kills the process 60 s after SIGTERM.
-        out.flush()
-        os._exit(exit_code)
-    return exit_code
+    # All is done. Do not wait for threads that wait for AWS, as the platform kills the process 60 s after SIGTERM, nor
+    # for the interpreter to take a thousand modules apart.
+    out.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)
 
 
 def _early_spark(config: str) -> Engine | None:
@@ -169,11 +169,16 @@ def _early_spark(config: str) -> Engine | None:
 
     Returns None if the configuration cannot be read or is not valid, which the command reports.
     """
-    from destination_datalake.config.options import Config
-    from destination_datalake.spark.engine import start_engine
+    from destination_datalake.spark.engine import start_engine, start_local_engine
 
     try:
-        return start_engine(Config.parse(json.loads(Path(config).read_bytes())))
+        options = json.loads(Path(config).read_bytes())
+        if options.get("spark") is None:
+            # Java is launched before the models of options are imported, which takes a fifth of a second.
+            return start_local_engine()
+        from destination_datalake.config.options import Config
+
+        return start_engine(Config.parse(options))
     except Exception:
         return None
 

@@ -1,4 +1,7 @@
-"""The interface between the engine and a Spark, whichever way that is reached: jobs go in, results come out."""
+"""The interface between the engine and a Spark, whichever way that is reached: jobs go in, results come out.
+
+Imports little, as all does that is imported before Java is launched.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from destination_datalake.errors import ConnectorError, Failure, FailureType
-from destination_datalake.files.plan import NotEncoded
-from destination_datalake.protocol.catalog import StreamId
+
+if TYPE_CHECKING:
+    from destination_datalake.files.plan import NotEncoded
+    from destination_datalake.protocol.catalog import StreamId
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -106,6 +111,8 @@ class JobFailed(SparkFailed):
 
 def worker_failure(stream: StreamId, error: JobFailed) -> NotEncoded:
     """Return the result of a unit whose worker died in every attempt; `error` is what its job failed of."""
+    from destination_datalake.files.plan import NotEncoded
+
     detail = error.detail
     crash = _CRASH.search(detail)
     if crash is not None:

@@ -11,9 +11,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
-from destination_datalake.aws.access import AwsAccess, Environment
-from destination_datalake.aws.session import SessionKeys
-from destination_datalake.files.plan import EncodeTask, EncodeUnit, RewriteTask, Rewritten, UnitResult
 from destination_datalake.spark.backend import (
     Backend,
     Consume,
@@ -31,8 +28,11 @@ from destination_datalake.spark.backend import (
 if TYPE_CHECKING:
     from botocore.credentials import Credentials
 
+    from destination_datalake.aws.access import AwsAccess
     from destination_datalake.config.options import Config
     from destination_datalake.config.spark import ExecutorCredentials
+    from destination_datalake.files.plan import EncodeTask, EncodeUnit, RewriteTask, Rewritten, UnitResult
+    from destination_datalake.spark.classic.settings import ClassicSettings
 
 _logger = logging.getLogger(__name__)
 
@@ -110,6 +110,7 @@ class Engine:
         tasks: then each unit becomes a job of its own, and only units whose jobs fail are returned as not encoded.
         """
         from destination_datalake.files.encode import encode
+        from destination_datalake.files.plan import EncodeTask
 
         try:
             return self.run(encode, tasks)
@@ -184,6 +185,9 @@ class ExecutorAccess:
         A session has a quarter of an hour left, or a third of its time if that is less: enough for a job. Raises for
         `session` what STS raises, or NoCredentialsError (botocore).
         """
+        from destination_datalake.aws.access import Environment
+        from destination_datalake.aws.session import SessionKeys
+
         match self._kind:
             case "role":
                 return replace(self._access, identity=Environment())
@@ -210,14 +214,29 @@ def start_engine(config: Config) -> Engine:
     return Engine.start(_backend(config), executor_access)
 
 
+def start_local_engine() -> Engine:
+    """Start the Spark of a configuration that has no options of it. Nothing is imported that takes long.
+
+    Raises OSError without a temporary folder.
+    """
+    from destination_datalake.spark.classic.settings import ClassicSettings
+
+    return Engine.start(_classic_backend(ClassicSettings("local[*]", {})))
+
+
 def _backend(config: Config) -> Backend:
     if config.spark.is_connect:
         from destination_datalake.spark.connect.backend import connect_backend
 
         return connect_backend(config)
-    from destination_datalake.spark.classic.backend import ClassicBackend
     from destination_datalake.spark.classic.settings import ClassicSettings
 
-    backend = ClassicBackend(ClassicSettings.from_config(config))
+    return _classic_backend(ClassicSettings.from_config(config))
+
+
+def _classic_backend(settings: ClassicSettings) -> Backend:
+    from destination_datalake.spark.classic.backend import ClassicBackend
+
+    backend = ClassicBackend(settings)
     backend.launch()
     return backend

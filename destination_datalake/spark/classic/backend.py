@@ -63,6 +63,9 @@ _PATIENCE_SECONDS = 60.0
 
 _POLL_SECONDS = 1.0
 
+_IDLE_SECONDS = 0.1
+"""How long a local Spark waits for a first job before it warms up."""
+
 
 class ClassicBackend:
     """A Spark whose driver is a JVM of ours."""
@@ -74,6 +77,7 @@ class ClassicBackend:
         self._jvm = Jvm(self._scratch)
         self._context: SparkContext | None = None
         self._stopping = threading.Event()
+        self._busy = threading.Event()
         self._watch: ExecutorWatch | None = None
         self._patience = _PATIENCE_SECONDS
         self._application: Mapping[str, str] = {}
@@ -111,6 +115,8 @@ class ClassicBackend:
                 raise different from error
             failure = self._ended_by_cluster() or start_failure(error, self._jvm.output(), self._settings.master)
             raise failure from error
+        if not self._settings.is_cluster:
+            threading.Thread(target=self._warm_up_if_idle, name="spark-warm-up", daemon=True).start()
 
     def ended(self) -> SparkFailed | None:
         """Return that Spark's JVM or its context has ended, if so."""
@@ -177,6 +183,7 @@ class ClassicBackend:
             raise end_failure(None) from error
 
     def _job(self) -> contextlib.AbstractContextManager[None]:
+        self._busy.set()
         return contextlib.nullcontext() if self._watch is None else self._watch.job()
 
     def _ended_by_cluster(self) -> SparkFailed | None:
@@ -222,7 +229,8 @@ class ClassicBackend:
             context.addArchive(f"{packing.result().as_uri()}#{FOLDER}")
         if not self.is_local:
             self._watch_over(context)
-        self._warm_up(context)
+        if self._settings.is_cluster:
+            self._warm_up(context)
         return context
 
     def _launch_java(self, environment: Mapping[str, str]) -> None:
@@ -245,12 +253,22 @@ class ClassicBackend:
         finally:
             threads.shutdown(wait=False)
 
+    def warm_up(self) -> None:
+        """Run a job that does nothing: another then finds Spark's classes loaded, and workers running."""
+        self._warm_up(self.context)
+
     def _warm_up(self, context: SparkContext) -> None:
         """Run an empty task per core: the first real job finds Python workers running, and like the driver."""
         from destination_datalake.files.encode import encode
 
         with self._job():
             context.parallelize([], context.defaultParallelism).mapPartitions(self._prepared(encode)).collect()
+
+    def _warm_up_if_idle(self) -> None:
+        """Warm up while records are still collected for the first job; that job would only wait for it."""
+        if not self._busy.wait(_IDLE_SECONDS):
+            with contextlib.suppress(Exception):  # The next job finds what this one has.
+                self.warm_up()
 
     def _prepared(self, work: Work[Task, Result]) -> Work[Task, Result]:
         """Return what Spark is given to run: the work itself where workers are forks of a daemon on this machine."""

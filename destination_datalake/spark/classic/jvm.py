@@ -15,8 +15,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
-
 from destination_datalake.spark.classic.failure import java_command
 from destination_datalake.spark.classic.pyspark_internals import (
     GATEWAY_CLASS,
@@ -30,6 +28,7 @@ from destination_datalake.spark.classic.pyspark_internals import (
 )
 
 if TYPE_CHECKING:
+    import psutil
     from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]
 
 _logger = logging.getLogger(__name__)
@@ -144,6 +143,8 @@ class Jvm:
 
     def _processes(self) -> list[psutil.Process]:
         """Return the JVM's process, recognised by its scratch folder, the worker daemon's, and the workers'."""
+        import psutil
+
         processes = []
         for child in psutil.Process().children():
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -198,6 +199,8 @@ def _is_user_known() -> bool:
 
 def _kill(processes: Sequence[psutil.Process]) -> None:
     """Kill the processes; return when they have ended."""
+    import psutil
+
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
@@ -208,6 +211,8 @@ def _kill(processes: Sequence[psutil.Process]) -> None:
 
 def _is_running(process: psutil.Process) -> bool:
     """Return whether the process runs; a zombie, which only waits for its parent to notice its end, does not."""
+    import psutil
+
     with contextlib.suppress(psutil.NoSuchProcess):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     return False

@@ -22,6 +22,7 @@ def build() -> Path:
     options = (f"-XX:ArchiveClassesAtExit={path}", "-Xlog:disable", "-Xlog:all=error:stderr")
     backend = ClassicBackend(ClassicSettings("local[*]", {}, options))
     backend.start()
+    backend.warm_up()
     backend.stop(orderly=True)
     if not path.exists():
         raise SystemExit(f"The JVM did not write {path}: it must be a JDK or JRE 17 or newer.")

@@ -10,7 +10,6 @@ import sysconfig
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from importlib import metadata
 from typing import Literal, TypeVar
 
 from destination_datalake.spark.executors import preflight
@@ -61,6 +60,12 @@ class ExecutorPython:
         return f"./{FOLDER}/bin/python" if self.is_packed else self.python
 
 
+def _version() -> str:
+    from importlib import metadata
+
+    return metadata.version("destination-datalake")
+
+
 def on_executors(
     work: Callable[[Iterable[_Task]], Iterable[_Result]], python: ExecutorPython
 ) -> Callable[[Iterable[_Task]], Iterable[_Result]]:
@@ -77,7 +82,7 @@ def on_executors(
 
 def expected(python: ExecutorPython) -> dict[str, str]:
     """Return what `preflight.check` compares an executor with."""
-    facts = {"version": metadata.version("destination-datalake")}
+    facts = {"version": _version()}
     return facts | {"abi": str(sysconfig.get_config_var("SOABI"))} if python.is_packed else facts
 
 
@@ -123,7 +128,7 @@ def _facts(text: str) -> dict[str, str] | None:
 
 def _told(facts: dict[str, str], python: ExecutorPython) -> str:
     where = f"{facts.get('interpreter', python.interpreter)} on {facts.get('host', 'an executor')}"
-    version = metadata.version("destination-datalake")
+    version = _version()
     match facts:
         case {"version": other}:
             return (
@@ -157,7 +162,7 @@ def _other_python(theirs: str, python: ExecutorPython) -> str:
 
 
 def _install(python: ExecutorPython) -> str:
-    version = metadata.version("destination-datalake")
+    version = _version()
     if python.is_packed:
         return "The executors' logs say why."
     return (
