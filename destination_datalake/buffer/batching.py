@@ -41,6 +41,16 @@ class Batch:
         """The size of the record lines, in bytes."""
         return sum(segment.bytes for segment in self.segments)
 
+    def line_of(self, record: int) -> int:
+        """Return the number in the input of the line of one of the batch's records."""
+        segment = next(each for each in self.segments if record < each.first_record + each.records)
+        left = record - segment.first_record
+        for first_line, lines in zip(segment.places[::2], segment.places[1::2], strict=True):
+            if left < lines:
+                return first_line + left
+            left -= lines
+        raise ValueError(f"record {record} is not in the batch")
+
 
 READ_AHEAD_BATCHES = 4
 """Whole batches that wait or are being landed: reading continues while Spark starts, and no job waits for a batch."""

@@ -10,7 +10,7 @@ import itertools
 import logging
 import tempfile
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.protocol.frames import Frame
 
 _logger = logging.getLogger(__name__)
 
@@ -41,7 +42,8 @@ class Segment:
     """A sealed file of RECORD lines of one stream.
 
     `first_record` is the number (from 0) of its first record in the stream's input, `since` the time (by the buffer's
-    clock) at which that record was read.
+    clock) at which that record was read. `flat` of its lines have the `frame`. `places` says where its records stood in
+    the input: runs of consecutive lines, as the number of the first line and how many they are.
     """
 
     stream: StreamId
@@ -50,6 +52,13 @@ class Segment:
     records: int
     bytes: int
     since: float
+    frame: Frame | None = None
+    flat: int = 0
+    places: Sequence[int] = field(default=(), compare=False, repr=False)
+
+    def staged(self, location: LocalFile | StagedObject) -> StagedSegment:
+        """Return the segment as it is found at a location."""
+        return StagedSegment(location, self.bytes, self.first_record, self.frame, 0 < self.flat < self.records)
 
 
 class Staging(Protocol):
@@ -109,7 +118,7 @@ class LocalStaging:
 
     def stage(self, segment: Segment) -> StagedSegment:
         """Return the segment's own file."""
-        return StagedSegment(LocalFile(str(segment.path)), segment.bytes)
+        return segment.staged(LocalFile(str(segment.path)))
 
     def release(self, segments: Iterable[Segment]) -> None:
         """Do nothing: the files are the buffer's."""
@@ -223,7 +232,7 @@ class RemoteStaging:
             address = S3Address.parse(staged.uri)
             with staged.segment.path.open("rb") as file:
                 answer = self._access.client("s3").put_object(Bucket=address.bucket, Key=address.key, Body=file)
-            return StagedSegment(StagedObject(staged.uri, answer["ETag"]), staged.segment.bytes)
+            return staged.segment.staged(StagedObject(staged.uri, answer["ETag"]))
         finally:
             self._free_file(staged.segment)
 

@@ -17,12 +17,21 @@ import pyarrow.compute as pc
 from destination_datalake.aws.access import Environment
 from destination_datalake.aws.objects import undone_on_failure
 from destination_datalake.files.jobs import Failed, Problem, attempt
-from destination_datalake.files.plan import Encoded, EncodeTask, EncodeUnit, FilePlan, NotEncoded, UnitResult
+from destination_datalake.files.plan import (
+    Encoded,
+    EncodeTask,
+    EncodeUnit,
+    FilePlan,
+    MalformedRecord,
+    NotEncoded,
+    UnitResult,
+)
 from destination_datalake.files.segments import LocalFile, contents
 from destination_datalake.files.unit_files import PartitionedFileWriter, RollingFileWriter
+from destination_datalake.protocol.messages import MalformedLine
 from destination_datalake.records.decoded import TRUNCATED, Decoded, RejectedLine, RowLines, numbers_of
 from destination_datalake.records.decoder import BlockDecoder, blocks
-from destination_datalake.records.undeclared import undeclared_fields
+from destination_datalake.records.undeclared import SAMPLE_BYTES, undeclared_fields
 from destination_datalake.records.values.numbers import ExactFloat
 from destination_datalake.records.values.rules import Floats, path_step
 from destination_datalake.rejects.line import RejectFormatter
@@ -32,6 +41,7 @@ from destination_datalake.schema.types import Field, Float32, Float64
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.files.plan import FilePlan
+    from destination_datalake.protocol.frames import Frame
 
 
 KEY_CHANGED = "DESTINATION_RECORD_KEY_CHANGED"
@@ -133,8 +143,16 @@ def encode(tasks: Iterable[EncodeTask]) -> Iterator[UnitResult]:
     """Encode every unit of the tasks; yield a result for each. A unit that fails does not stop the others."""
     for task in tasks:
         for unit in task.units:
-            result = attempt(partial(_encoded, unit, task.access), partial(_problem, unit, task.access))
+            result = attempt(partial(_result, unit, task.access), partial(_problem, unit, task.access))
             yield _not_encoded(unit, result, task.access) if isinstance(result, Failed) else result
+
+
+def _result(unit: EncodeUnit, access: AwsAccess) -> Encoded | MalformedRecord:
+    try:
+        return _encoded(unit, access)
+    except MalformedLine as error:
+        record = unit.segments[0].first_record + error.line_number - 1
+        return MalformedRecord(unit.stream, record, error.length, error.reason)
 
 
 def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
@@ -152,16 +170,25 @@ def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
     rejects = RejectWriter(formatter, unit.rejects, attempt, s3)
     undeclared: tuple[str, ...] | None = None
     with undone_on_failure(files.abort, rejects.abort):
-        for content in contents(unit.segments, access):
+        for segment, content in zip(unit.segments, contents(unit.segments, access), strict=True):
+            frame = segment.frame
             for block in blocks(content, unit.plan.columns):
-                undeclared = undeclared_fields(block, unit.plan.columns) if undeclared is None else undeclared
-                for decoded in decoder.decode(block):
+                if undeclared is None:
+                    first = block if frame is None else _first_received(block, frame)
+                    undeclared = undeclared_fields(first, unit.plan.columns)
+                for decoded in decoder.decode(block, frame, mixed=segment.mixed):
                     if keys is not None:
                         decoded = keys.refuse(decoded)
                     rejects.write(decoded, files.write(decoded))
         rejected = rejects.close()
         written = files.close()
     return Encoded(unit.stream, tuple(written), rejects.counts(), tuple(rejected), undeclared or ())
+
+
+def _first_received(block: memoryview, frame: Frame) -> bytes:
+    """Return the first lines of a block as received."""
+    start = bytes(block[:SAMPLE_BYTES])
+    return frame.restored(start[: start.rfind(b"\n") + 1])
 
 
 def _is_plain(plan: FilePlan) -> bool:

@@ -286,7 +286,20 @@ class NotEncoded(Failed):
     stream: StreamId
 
 
-UnitResult = Encoded | NotEncoded
+@dataclass(frozen=True, slots=True)
+class MalformedRecord:
+    """The result of a unit of which a line with the right frame is no record: its data are not JSON.
+
+    `record` is its number (from 0) in the stream's input, `length` the line's in bytes.
+    """
+
+    stream: StreamId
+    record: int
+    length: int
+    reason: str
+
+
+UnitResult = Encoded | NotEncoded | MalformedRecord
 
 
 def split_into_tasks(batches: Sequence[StagedBatch], parallelism: int, access: AwsAccess) -> list[EncodeTask]:

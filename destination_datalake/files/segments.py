@@ -15,6 +15,7 @@ from destination_datalake.errors import ConnectorError, Failure
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.protocol.frames import Frame
 
 READ_AHEAD_BYTES = 32 * 1024 * 1024
 """A segment of at most this size is downloaded while the one before it is being encoded. Most have half of it."""
@@ -40,10 +41,16 @@ class StagedObject:
 
 @dataclass(frozen=True, slots=True)
 class StagedSegment:
-    """A segment that executors can read: where it is, and its size in bytes."""
+    """A segment that executors can read: where it is, its size in bytes, and the number of its first record.
+
+    Its lines are flat if there is a `frame`; if it is `mixed`, some of them.
+    """
 
     location: LocalFile | StagedObject
     bytes: int
+    first_record: int = 0
+    frame: Frame | None = None
+    mixed: bool = False
 
 
 class SegmentGone(ConnectorError):

@@ -1,7 +1,8 @@
 """From standard input to messages: only the envelope is decoded, the data of a record stays bytes.
 
-The hot path decodes a whole chunk of lines in one call. A chunk with an irregular line is read again line by line, to
-accept what the strict decoder refuses without need, and to find the malformed line.
+The hot path compares all lines of a chunk with the frames of their streams (`frames`). The envelopes of lines without a
+frame are decoded, a whole chunk in one call; one with an irregular line is read again line by line, to accept what the
+strict decoder refuses without need, and to find the malformed line.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import select
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -20,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json as pj
 
+from destination_datalake.protocol.frames import Frame, Frames, Octets, Positions, line_bounds
 from destination_datalake.protocol.json_text import TooDeep, readable
 
 READ_BYTES = 1024 * 1024
@@ -89,6 +92,7 @@ class MalformedLine(Exception):
 
     def __init__(self, line_number: int, length: int, reason: str) -> None:
         super().__init__(f"Line {line_number} of the input ({length} bytes) is not an Airbyte message: {reason}")
+        self.line_number, self.length, self.reason = line_number, length, reason
 
 
 class _AnyObject(msgspec.Struct, gc=False):
@@ -115,13 +119,16 @@ class _Typed(msgspec.Struct):
 class Records:
     """Consecutive RECORD lines of one stream: their bytes, each line ended by a newline, and their number.
 
-    `lines` may be a view of the chunk that was read, and is valid only as long as the chunk.
+    `lines` may be a view of the chunk that was read, and is valid only as long as the chunk. `first_line` is the number
+    of the first in the input. With a `frame` the lines are flat, and their data are not known to be JSON.
     """
 
     namespace: str | None
     stream: str
     lines: bytes | memoryview
     count: int
+    first_line: int
+    frame: Frame | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +140,11 @@ class Message:
     number: int
 
 
-_NEWLINE, _RETURN, _OPENING, _CLOSING = b"\n\r{}"
+_RETURN, _OPENING, _CLOSING = b"\r{}"
 
-_PIECE = 256 * 1024
+_LEAST_FRAMED = 32 * 1024
+"""A shorter chunk is decoded sooner than compared."""
+
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 """Some programs begin their UTF-8 output with it; it is not part of the line."""
 
@@ -148,47 +157,75 @@ class MessageReader:
 
     def __init__(self) -> None:
         self.lines_read = 0
+        self._frames = Frames()
 
-    def read(self, chunk: bytes | memoryview) -> Iterator[Records | Message]:
-        """Yield the messages of whole lines; the last line needs no newline.
+    def read(self, chunk: bytes | bytearray | memoryview) -> Iterator[Records | Message]:
+        """Yield the messages of whole lines; the last line needs no newline. Lines are flattened in the chunk.
 
         Raises MalformedLine at the first line that is not a message, after yielding what precedes it.
         """
-        if not chunk:
+        if len(chunk) < _LEAST_FRAMED:
+            yield from self.read_envelopes(chunk)
             return
-        text = chunk if chunk[-1:] == b"\n" else bytes(chunk) + b"\n"
+        text = memoryview(_ended(chunk))
+        if text.readonly:
+            text = memoryview(bytearray(text))
+        octets = np.frombuffer(text, np.uint8)
+        starts, ends = line_bounds(octets)
+        flattened = self._frames.flatten(octets, starts, ends)
+        if flattened is None:
+            yield from self._envelopes(text, octets, starts, ends)
+            return
+        frames, of_line = flattened
+        for first, end in pairwise([0, *(np.flatnonzero(np.diff(of_line)) + 1).tolist(), len(ends)]):
+            lines, count = text[starts[first] : ends[end - 1] + 1], end - first
+            if of_line[first] < 0:
+                yield from self._line_by_line(bytes(lines))
+                continue
+            frame = frames[of_line[first]]
+            self.lines_read += count
+            yield Records(frame.namespace, frame.stream, lines, count, self.lines_read - count + 1, frame)
+
+    def read_envelopes(self, chunk: bytes | bytearray | memoryview) -> Iterator[Records | Message]:
+        """Yield the messages as `read` does; all of them are decoded, and none is flattened."""
+        if chunk:
+            text = _ended(chunk)
+            octets = np.frombuffer(text, np.uint8)
+            yield from self._envelopes(text, octets, *line_bounds(octets))
+
+    def _envelopes(
+        self, text: bytes | memoryview, octets: Octets, starts: Positions, ends: Positions
+    ) -> Iterator[Records | Message]:
         try:
             envelopes = _decoder.decode_lines(text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             envelopes = []
-        octets = np.frombuffer(text, np.uint8)
-        ends = _line_ends(octets)
-        if len(envelopes) == len(ends) and _are_messages(octets, ends):
-            yield from self._grouped(text, ends, envelopes)
+        if len(envelopes) == len(ends) and _are_messages(octets, starts, ends):
+            yield from self._grouped(text, starts, ends, envelopes)
         else:
             yield from self._line_by_line(bytes(text))
 
     def _grouped(
-        self, text: bytes | memoryview, ends: np.ndarray[Any, np.dtype[np.intp]], envelopes: list[_Envelope]
+        self, text: bytes | memoryview, starts: Positions, ends: Positions, envelopes: list[_Envelope]
     ) -> Iterator[Records | Message]:
         """Split the text where the stream changes, and around messages that are not records."""
         runs = _runs(envelopes)
         first = envelopes[0]
         if len(runs) == 1 and first.type == "RECORD" and first.record is not None:
             self.lines_read += len(envelopes)
-            yield Records(first.record.namespace, first.record.stream, text, len(envelopes))
+            first_line = self.lines_read - len(envelopes) + 1
+            yield Records(first.record.namespace, first.record.stream, text, len(envelopes), first_line)
             return
-        starts = np.concatenate(([0], ends[:-1]))
         for start, end in runs:
             head = envelopes[start]
             if head.type == "RECORD" and head.record is not None:
                 self.lines_read += end - start
-                lines = text[starts[start] : ends[end - 1]]
-                yield Records(head.record.namespace, head.record.stream, lines, end - start)
+                lines, first_line = text[starts[start] : ends[end - 1] + 1], self.lines_read - (end - start) + 1
+                yield Records(head.record.namespace, head.record.stream, lines, end - start, first_line)
                 continue
             for index in range(start, end):
                 self.lines_read += 1
-                line = bytes(text[starts[index] : ends[index] - 1])
+                line = bytes(text[starts[index] : ends[index]])
                 if envelopes[index].type == "RECORD":
                     raise MalformedLine(self.lines_read, len(line), "a RECORD without a record")
                 yield Message(envelopes[index].type, line, self.lines_read)
@@ -208,7 +245,7 @@ class MessageReader:
             elif envelope.record is None:
                 raise MalformedLine(self.lines_read, len(line), "a RECORD without a record")
             else:
-                yield Records(envelope.record.namespace, envelope.record.stream, line + b"\n", 1)
+                yield Records(envelope.record.namespace, envelope.record.stream, line + b"\n", 1, self.lines_read)
 
     def _lenient(self, line: bytes, cause: Exception) -> _Envelope:
         """Accept what only the strict decoder refuses: NaN, lone surrogates, deep nesting, `record` in other messages.
@@ -263,23 +300,19 @@ def _member(line: bytes, member: pa.Field[Any]) -> Any:
     return pj.read_json(source, read, options).column(0)[0].as_py()
 
 
-def _line_ends(octets: np.ndarray[Any, np.dtype[np.uint8]]) -> np.ndarray[Any, np.dtype[np.intp]]:
-    """Return the positions behind all newlines. Pieces that stay in the processor's cache take half the time."""
-    pieces = range(0, len(octets), _PIECE)
-    return np.concatenate(
-        [np.flatnonzero(octets[start : start + _PIECE] == _NEWLINE) + (start + 1) for start in pieces]
-    )
+def _ended(chunk: bytes | bytearray | memoryview) -> Any:
+    return chunk if chunk[-1:] == b"\n" else bytes(chunk) + b"\n"
 
 
-def _are_messages(octets: np.ndarray[Any, np.dtype[np.uint8]], ends: np.ndarray[Any, np.dtype[np.intp]]) -> bool:
+def _are_messages(octets: Octets, starts: Positions, ends: Positions) -> bool:
     """Whether every line begins and ends as a message does.
 
     As many messages as lines are not one a line: one line may have two of them, while another one is blank.
     """
-    last = octets[ends - 2]
+    last = octets[ends - 1]
     if _RETURN in last:
-        last = np.where(last == _RETURN, octets[ends - 3], last)
-    return bool(octets[0] == _OPENING and np.all(octets[ends[:-1]] == _OPENING) and np.all(last == _CLOSING))
+        last = np.where(last == _RETURN, octets[ends - 2], last)
+    return bool(np.all(octets[starts] == _OPENING) and np.all(last == _CLOSING))
 
 
 def _runs(envelopes: list[_Envelope]) -> list[tuple[int, int]]:
@@ -304,3 +337,19 @@ def _runs(envelopes: list[_Envelope]) -> list[tuple[int, int]]:
         start = index
     runs.append((start, len(envelopes)))
     return runs
+
+
+def require_records(lines: bytes, frame: Frame) -> None:
+    """Read the envelopes of lines that had a frame, once their data have turned out not to be what was expected.
+
+    Raises MalformedLine, with its number among these, at the first line that is not a record of the frame's stream.
+    """
+    reader = MessageReader()
+    for item in reader.read_envelopes(lines):
+        if not isinstance(item, Records):
+            raise MalformedLine(item.number, len(item.line), _REPEATED)
+        if (item.namespace, item.stream) != (frame.namespace, frame.stream):
+            raise MalformedLine(item.first_line, bytes(item.lines).index(b"\n"), _REPEATED)
+
+
+_REPEATED = "members of its envelope are repeated"

@@ -3,6 +3,8 @@
 Arrow parses the block in C++ against an explicit schema, and refuses all of it for one value that it does not take. A
 column with such values is left out of that schema: msgspec cuts its JSON texts out of the lines, they are parsed
 together, and only those that are irregular go through the coercer, one by one.
+
+Flat lines (`protocol.frames`) are read likewise, without an envelope around their data.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 from msgspec import Raw
 
+from destination_datalake.protocol.frames import Frame, line_bounds
 from destination_datalake.protocol.json_text import can_be_member_name
 from destination_datalake.records.decoded import (
     CHANGES_TYPE,
@@ -65,20 +68,28 @@ class BlockChangesExceeded(Exception):
 
 
 class BlockReader:
-    """Reads blocks for some columns, each by a strategy of its own, and the envelope NATIVE or RAW_JSON."""
+    """Reads blocks for some columns, each by a strategy of its own, and the envelope NATIVE or RAW_JSON.
 
-    def __init__(self, columns: Sequence[ColumnReader], envelope: ReadStrategy = ReadStrategy.NATIVE) -> None:
+    With a frame it reads lines that all are flat.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[ColumnReader],
+        envelope: ReadStrategy = ReadStrategy.NATIVE,
+        frame: Frame | None = None,
+    ) -> None:
         self.columns = columns
         self.envelope = envelope
+        self.frame = frame
         self._is_envelope_native = envelope is ReadStrategy.NATIVE
-        data = pa.struct([each for column in columns if (each := column.arrow_field) is not None])
-        self._record = pa.field("record", record_type(data, self._is_envelope_native))
+        self._data = [each for column in columns if (each := column.arrow_field) is not None]
         self._raw_keys = [column.field.source for column in columns if column.is_raw]
         self._decodes_lines = bool(self._raw_keys) or not self._is_envelope_native
 
     @cached_property
     def _raw_values(self) -> _JsonTexts:
-        return _JsonTexts(self._raw_keys)
+        return _JsonTexts(self._raw_keys, _data_of if self.frame is not None else _line_of)
 
     def read(self, block: bytes | memoryview) -> Decoded:
         """Read whole lines, each ended by a newline, UTF-8 throughout.
@@ -87,23 +98,19 @@ class BlockReader:
         in parts, and RejectedRecord (only where the envelope is RAW_JSON) for a line that is not a record.
         """
         try:
-            return self._read(block)
+            return self._read(block) if self.frame is None else self._read_flat(block, self.frame)
         except _REFUSALS as error:
             raise SchemaMismatch from error
 
     def _read(self, block: bytes | memoryview) -> Decoded:
-        record = _parsed_member(block, self._record)
+        type_ = record_type(pa.struct(self._data), self._is_envelope_native)
+        record = _parsed(block, [pa.field("record", type_)]).column("record").chunk(0)
         data = record.field("data")
         require(data.null_count == 0)
-        raw = self._raw_values.records(block) if self._decodes_lines else []
+        raw = [each.record for each in self._raw_values.decoded(block)] if self._decodes_lines else []
         require(not self._decodes_lines or len(raw) == len(record))
-        rows = _Rows(block, len(record))
-        columns = [
-            column.from_json(self._raw_values.texts(raw, column.field.source), rows)
-            if column.is_raw
-            else column.from_arrow(data.field(column.field.source), rows)
-            for column in self.columns
-        ]
+        rows = _Rows(block, len(record), None)
+        columns = self._read_columns(data.field, [each.data for each in raw], rows)
         if self._is_envelope_native:
             extracted = extracted_at(record.field("emitted_at"))
             reported = record.field("meta").field("changes")
@@ -113,6 +120,28 @@ class BlockReader:
         changed = rows.changed()
         all_changes = _all_changes(reported, changed)
         return Decoded(extracted, columns, all_changes, changed, lines=rows, line_numbers=range(len(record)))
+
+    def _read_flat(self, block: bytes | memoryview, frame: Frame) -> Decoded:
+        table = _parsed(block, [pa.field(frame.key, pa.int64()), *self._data])
+        emitted = table.column(frame.key).chunk(0)
+        require(emitted.null_count == 0)  # A line has the key once: these are the records of one line each.
+        raw = self._raw_values.decoded(block) if self._raw_keys else []
+        require(not self._raw_keys or len(raw) == len(emitted))
+        rows = _Rows(block, len(emitted), frame)
+        columns = self._read_columns(lambda source: table.column(source).chunk(0), raw, rows)
+        changed = rows.changed()
+        changes = change_lists(len(emitted), [(row, own) for row, _, own in changed]) if changed else None
+        line_numbers = range(len(emitted))
+        return Decoded(extracted_at(emitted), columns, changes, changed, lines=rows, line_numbers=line_numbers)
+
+    def _read_columns(self, values: Callable[[str], Any], data: Sequence[Any], rows: _Rows) -> list[Any]:
+        """Return the columns: of the values that Arrow has read, by source, or of the JSON texts in decoded data."""
+        return [
+            column.from_json(self._raw_values.texts(data, column.field.source), rows)
+            if column.is_raw
+            else column.from_arrow(values(column.field.source), rows)
+            for column in self.columns
+        ]
 
 
 # --- The envelope ---------------------------------------------------------------------------------------------------
@@ -167,14 +196,14 @@ _REFUSALS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, msgspec.DecodeError, 
 """What Arrow and msgspec raise where a block is not as they were asked to read it."""
 
 
-def _parsed_member(block: bytes | memoryview, member: pa.Field[Any]) -> Any:
-    """Return one member of each of the block's objects, as one array. Raises one of `_REFUSALS`, or SchemaMismatch."""
-    require(not _holds_decimals(member.type) or not far_exponent(block))
-    options = pj.ParseOptions(explicit_schema=pa.schema([member]), unexpected_field_behavior="ignore")
+def _parsed(block: bytes | memoryview, members: Sequence[pa.Field[Any]]) -> Any:
+    """Return members of the block's objects as a table of one chunk. Raises one of `_REFUSALS`, or SchemaMismatch."""
+    require(not any(_holds_decimals(member.type) for member in members) or not far_exponent(block))
+    options = pj.ParseOptions(explicit_schema=pa.schema(members), unexpected_field_behavior="ignore")
     source: Any = pa.BufferReader(pa.py_buffer(block))
     # One block: what Arrow gives back is one chunk.
     read = pj.ReadOptions(use_threads=False, block_size=len(block) + 1)
-    return pj.read_json(source, read, options).column(member.name).chunk(0)
+    return pj.read_json(source, read, options)
 
 
 def _holds_decimals(type_: pa.DataType) -> bool:
@@ -191,7 +220,7 @@ def _parsed_texts(texts: Sequence[str], rules: TypeRules) -> Any:
     if native is None:
         raise SchemaMismatch
     block = ('{"v":' + '}\n{"v":'.join(texts) + "}\n").encode()
-    array = _parsed_member(block, pa.field("v", native))
+    array = _parsed(block, [pa.field("v", native)]).column("v").chunk(0)
     require(len(array) == len(texts))
     return rules.conform(array)
 
@@ -291,27 +320,28 @@ class ColumnReader:
 class _Rows:
     """The records of a block: their lines, and the changes of their values.
 
-    Lines are found when the first is asked for: most blocks are never asked.
+    Lines are found when the first is asked for: most blocks are never asked. They are given as they were received.
     """
 
-    def __init__(self, block: bytes | memoryview, rows: int) -> None:
+    def __init__(self, block: bytes | memoryview, count: int, frame: Frame | None) -> None:
         self._block = memoryview(block)
-        self._rows = rows
+        self._count = count
+        self._frame = frame
         self._changes: dict[int, list[ValueChange]] = {}
         self._changed_values = 0
 
     @cached_property
     def _bounds(self) -> Any:
         text = np.frombuffer(self._block, np.uint8)
-        ends = np.flatnonzero(text == _NEWLINE)
-        starts = np.concatenate([[0], ends[:-1] + 1])
-        return (starts, ends) if len(ends) == self._rows and (text[starts] == _BRACE).all() else None
+        starts, ends = line_bounds(text)
+        one_each = len(ends) == self._count and (self._frame is not None or (text[starts] == _BRACE).all())
+        return (starts, ends) if one_each else None
 
     @cached_property
     def _documents(self) -> Sequence[bytes]:
         # A line may be blank, and another hold two records: white space is all that JSON needs between them.
         documents = [bytes(text) for text in _ANY_JSON.decode_lines(self._block)]
-        require(len(documents) == self._rows)
+        require(len(documents) == self._count)
         return documents
 
     def __getitem__(self, row: int) -> bytes:
@@ -319,7 +349,8 @@ class _Rows:
         if self._bounds is None:
             return self._documents[row]
         starts, ends = self._bounds
-        return bytes(self._block[starts[row] : ends[row]])
+        line = bytes(self._block[starts[row] : ends[row]])
+        return line if self._frame is None else self._frame.restored_line(line)
 
     def coerce(self, row: int, raw: bytes, coercer: Coercer) -> Any:
         """Return the value that the coercer makes of a JSON text of this row, and keep its changes.
@@ -332,7 +363,7 @@ class _Rows:
         if len(changes) != before:
             self._changes[row] = changes
             self._changed_values += len(changes) - before
-            if self._changed_values > BLOCK_CHANGES and self._rows > 1:
+            if self._changed_values > BLOCK_CHANGES and self._count > 1:
                 raise BlockChangesExceeded
         return value
 
@@ -341,51 +372,60 @@ class _Rows:
         return tuple(ChangedRow(row, self[row], changes) for row, changes in sorted(self._changes.items()))
 
 
-_NEWLINE, _BRACE = b"\n{"
+_BRACE = ord("{")
 _ANY_JSON = msgspec.json.Decoder(Raw)
 
 
 class _JsonTexts:
-    """Decodes record lines to the JSON texts of some keys of `record.data` and of the members beside it."""
+    """Decodes lines to the JSON texts of some keys of their data. `shape` gives the type of lines by that of data."""
 
-    def __init__(self, sources: Sequence[str]) -> None:
+    def __init__(self, sources: Sequence[str], shape: Callable[[Any], Any]) -> None:
         if all(map(can_be_member_name, sources)):
             members = [(f"f{i}", Raw, msgspec.field(name=source, default=Raw())) for i, source in enumerate(sources)]
             data: Any = msgspec.defstruct("Data", members, gc=False)
             self._getters: dict[str, Callable[[Any], Raw]] = {
-                source: attrgetter(f"data.f{i}") for i, source in enumerate(sources)
+                source: attrgetter(f"f{i}") for i, source in enumerate(sources)
             }
         else:
             data = dict[str, Raw]
             self._getters = {source: partial(_member, source) for source in sources}
-        self._decoder: Any = msgspec.json.Decoder(RecordLine[RawRecord[data]])
+        self._decoder: Any = msgspec.json.Decoder(shape(data))
 
-    def records(self, block: bytes | memoryview) -> list[Any]:
-        """Return the records of whole lines, as `RawRecord`. Raises what msgspec does."""
-        return [line.record for line in self._decoder.decode_lines(block)]
+    def decoded(self, block: bytes | memoryview) -> list[Any]:
+        """Return whole lines in their shape. Raises what msgspec does."""
+        lines: list[Any] = self._decoder.decode_lines(block)
+        return lines
 
-    def texts(self, records: Sequence[Any], source: str) -> list[Raw]:
-        """Return the JSON texts of one key of these records, empty where it is absent."""
-        return [*map(self._getters[source], records)]
+    def texts(self, data: Sequence[Any], source: str) -> list[Raw]:
+        """Return the JSON texts of one key of these data, empty where it is absent."""
+        return [*map(self._getters[source], data)]
+
+
+def _line_of(data: Any) -> Any:
+    return RecordLine[RawRecord[data]]
+
+
+def _data_of(data: Any) -> Any:
+    return data
 
 
 _ABSENT = Raw()
 
 
-def _member(source: str, record: Any) -> Raw:
-    text: Raw = record.data.get(source, _ABSENT)
+def _member(source: str, data: Any) -> Raw:
+    text: Raw = data.get(source, _ABSENT)
     return text
 
 
 @lru_cache(maxsize=4096)
 def _decoder_of_one(source: str) -> _JsonTexts:
-    return _JsonTexts([source])
+    return _JsonTexts([source], _line_of)
 
 
 def _text_of(source: str, line: bytes) -> bytes:
     """Return the JSON text of one value of a record, empty where it is absent."""
     decoder = _decoder_of_one(source)
-    return bytes(decoder.texts(decoder.records(line), source)[0])
+    return bytes(decoder.texts([each.record.data for each in decoder.decoded(line)], source)[0])
 
 
 def _texts_of(raws: Sequence[Any]) -> Any:

@@ -3,6 +3,8 @@
 Nearly all blocks are as their schema says and are read in C++ (`block`). When one is refused, the decoder finds the
 columns that it is refused for and changes their strategy from then on; the others keep their speed. Irregular lines
 (not JSON to msgspec, not UTF-8, numbers beyond a double) are taken out of the block and read one by one.
+
+A block of flat lines (`protocol.frames`) that is refused is restored, and read as if its lines had never been flat.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from destination_datalake.protocol.frames import Frame
+from destination_datalake.protocol.messages import MalformedLine, require_records
 from destination_datalake.records.block import (
     BLOCK_CHANGES,
     BlockChangesExceeded,
@@ -51,6 +55,9 @@ _NEWLINE = 10
 FEW_LINES = 64
 """So many lines are few enough to try strategies on, or to read one by one when no strategy helps."""
 
+_HOPELESS = 8
+"""After so many refused blocks of flat lines in turn, the next ones are restored without being tried."""
+
 _SMALL = 64 * 1024
 """Bytes that are few enough to try strategies on; one line always is."""
 
@@ -62,6 +69,8 @@ class BlockDecoder:
         self._record = RecordFields.of(columns)
         self._floats = floats
         self._reader = BlockReader([ColumnReader.of(field, floats) for field in self._record.fields])
+        self._flat_reader: BlockReader | None = None
+        self._refused_in_turn = 0
         self._filters: Set[LineFilter] = frozenset()
         self._lines = 0
 
@@ -69,25 +78,65 @@ class BlockDecoder:
     def _coerce(self) -> Callable[[bytes], CoercedRecord]:
         return record_coercer(self._record.fields, self._floats)
 
-    def decode(self, block: bytes | memoryview) -> Iterator[Decoded]:
+    def decode(
+        self, block: bytes | memoryview, frame: Frame | None = None, *, mixed: bool = False
+    ) -> Iterator[Decoded]:
         """Decode whole lines, each ended by a newline. What is yielded together holds every line, each once.
 
-        Records keep their order but for those of irregular lines, which may come first: `Decoded.line_numbers` has it.
+        With a frame the lines are flat, or some of them if they are mixed. Records keep their order but for those of
+        irregular lines, which may come first: `Decoded.line_numbers` has it. Raises MalformedLine, with its number
+        among all lines that were decoded (from 1), for a line that was flat and is not a record.
         """
         first = self._lines
-        for decoded in self._in_parts(block):
+        for decoded in self._in_parts(block) if frame is None else self._framed(block, frame, mixed=mixed):
             self._lines += decoded.rows + len(decoded.rejected)
             columns = _taken(decoded.columns, self._record)
             yield replace(decoded, columns=columns, line_numbers=_moved(decoded.line_numbers, first))
 
-    def _in_parts(self, block: bytes | memoryview) -> Iterator[Decoded]:
-        """Decode the lines; line numbers are those in the block."""
+    def _framed(self, block: bytes | memoryview, frame: Frame, *, mixed: bool) -> Iterator[Decoded]:
+        """Decode lines of which some are flat; line numbers are those in the block."""
+        flat: tuple[bytes | memoryview, LineNumbers | None] = (block, None)
+        others: tuple[bytes, LineNumbers | None] = (b"", None)
+        if mixed:
+            flat, others = frame.parted(block)
+            if not flat[0]:
+                yield from self._in_parts(block)
+                return
+        decoded = self._decoded_flat(flat[0], frame)
+        if decoded is None:
+            received = frame.restored(block)
+            try:
+                require_records(received, frame)
+            except MalformedLine as error:
+                raise MalformedLine(self._lines + error.line_number, error.length, error.reason) from None
+            yield from self._in_parts(received)
+            return
+        yield decoded if flat[1] is None else replace(decoded, line_numbers=flat[1])
+        yield from self._in_parts(*others)
+
+    def _decoded_flat(self, lines: bytes | memoryview, frame: Frame) -> Decoded | None:
+        """Return what flat lines are decoded to; None if something in them needs the lines as received."""
+        if self._filters or self._refused_in_turn >= _HOPELESS or not _is_utf8(lines):
+            return None
+        reader = self._flat_reader
+        if reader is None or reader.frame != frame or reader.columns is not self._reader.columns:
+            reader = self._flat_reader = BlockReader(self._reader.columns, frame=frame)
+        try:
+            decoded = reader.read(lines)
+        except (SchemaMismatch, BlockChangesExceeded):
+            self._refused_in_turn += 1
+            return None
+        self._refused_in_turn = 0
+        return decoded
+
+    def _in_parts(self, block: bytes | memoryview, numbers: LineNumbers | None = None) -> Iterator[Decoded]:
+        """Decode lines that have these numbers in their block; None for a whole block."""
         filters = self._filters if _is_utf8(block) else self._filters | {_not_utf8}
         if not filters:
             if block:
-                yield from self._decoded(block, None)
+                yield from self._decoded(block, numbers)
             return
-        parts = self._separated(bytes(block), filters, None)
+        parts = self._separated(bytes(block), filters, numbers)
         yield from self._decoded_one_by_one(parts.irregular, parts.irregular_numbers)
         if parts.regular:
             yield from self._decoded(parts.regular, parts.regular_numbers)

@@ -16,15 +16,18 @@ from destination_datalake.buffer.backlog import SealFailed
 from destination_datalake.buffer.batching import Batch
 from destination_datalake.buffer.disk import DiskFailed
 from destination_datalake.errors import Failure
+from destination_datalake.protocol.messages import MalformedLine
 from destination_datalake.protocol.states import DueState, StateLedger, with_statistics
 from destination_datalake.protocol.stdout import Stdout, StdoutClosedError
 from destination_datalake.sync.intake import RecordRuns
 from destination_datalake.sync.outcome import (
     BatchCommitted,
     BatchFailed,
+    BatchMalformed,
     BatchOutcome,
     BatchSkipped,
     SyncOutcome,
+    malformed_line,
     seal_failed,
     spark_ended,
     states_not_written,
@@ -92,7 +95,8 @@ class InFlight:
                 lines = records.pieces[0] if len(records.pieces) == 1 else b"".join(records.pieces)
                 first = self._ledger.received(stream)
                 if not self._outcome.has_failed(stream):
-                    due |= self._buffer.append(stream, lines, records.count, first)
+                    places, frame, flat = records.places, records.frame, records.flat
+                    due |= self._buffer.append(stream, lines, records.count, first, places, frame, flat)
                 self._ledger.record(stream, records.count)
                 progress = self._progress[stream]
                 progress.received += records.count
@@ -198,7 +202,10 @@ class InFlight:
             return self._ledger.can_acknowledge(batch.stream, batch.first_record)
 
     def settle(self, outcome: BatchOutcome) -> None:
-        """Release the batch's segments. If it was committed, states become due; if it failed, its stream fails."""
+        """Release the batch's segments. If it was committed, states become due; if it failed, its stream fails.
+
+        A malformed line ends the sync: what was read of other streams still lands.
+        """
         batch = outcome.batch
         with self._changed:
             self._buffer.release(batch.segments)
@@ -217,6 +224,10 @@ class InFlight:
                     self._notify_of_states_locked()
                 case BatchFailed(failure=failure):
                     self._fail_locked(batch.stream, failure)
+                case BatchMalformed(record=record, length=length, reason=reason):
+                    self._outcome.stop(malformed_line(MalformedLine(batch.line_of(record), length, reason)))
+                    self._ledger.fail(batch.stream)
+                    self._buffer.release_stream(batch.stream)
                 case BatchSkipped():
                     pass
                 case _:

@@ -15,6 +15,7 @@ from destination_datalake.protocol.catalog import (
     StreamId,
     UnknownStream,
 )
+from destination_datalake.protocol.frames import Frame
 from destination_datalake.protocol.json_text import TooDeep, decode
 from destination_datalake.protocol.messages import MalformedLine, Message, MessageReader, Records
 from destination_datalake.protocol.states import InvalidState, State, parse_state
@@ -28,10 +29,17 @@ class UnexpectedMessage(Exception):
 
 @dataclass(slots=True)
 class StreamRecords:
-    """Record lines of one stream: their bytes in pieces, valid as long as the chunk, and the number of lines."""
+    """Record lines of one stream: their bytes in pieces, valid as long as the chunk, and the number of lines.
+
+    `places` are the number in the input of the first line of each piece, and how many lines it has. `flat` lines have
+    the `frame`.
+    """
 
     pieces: list[bytes | memoryview] = field(default_factory=list)
     count: int = 0
+    places: list[tuple[int, int]] = field(default_factory=list)
+    frame: Frame | None = None
+    flat: int = 0
 
 
 @dataclass(slots=True)
@@ -45,6 +53,10 @@ class RecordRuns:
         of_stream = self.streams.setdefault(stream, StreamRecords())
         of_stream.pieces.append(records.lines)
         of_stream.count += records.count
+        of_stream.places.append((records.first_line, records.count))
+        if records.frame is not None:
+            of_stream.frame = records.frame
+            of_stream.flat += records.count
 
 
 class Intake:
@@ -86,8 +98,7 @@ class Intake:
     def _stream_of(self, records: Records) -> StreamId:
         known = self._found.get((records.namespace, records.stream))
         if known is None:
-            line = self._reader.lines_read - records.count + 1
-            known = self._find("record", line, records.namespace, records.stream)
+            known = self._find("record", records.first_line, records.namespace, records.stream)
             self._found[(records.namespace, records.stream)] = known
         return known
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 from destination_datalake.aws.objects import HeldObject
@@ -18,6 +19,7 @@ from destination_datalake.files.plan import (
     DataFile,
     Encoded,
     EncodeTask,
+    MalformedRecord,
     NotEncoded,
     RewriteTask,
     Rewritten,
@@ -28,7 +30,14 @@ from destination_datalake.files.plan import (
 from destination_datalake.lake_formation.messages import naming_grants
 from destination_datalake.records.undeclared import undeclared_warning
 from destination_datalake.rejects.ledger import RejectCounts
-from destination_datalake.sync.outcome import BatchCommitted, BatchFailed, BatchOutcome, BatchSkipped, failure_of
+from destination_datalake.sync.outcome import (
+    BatchCommitted,
+    BatchFailed,
+    BatchMalformed,
+    BatchOutcome,
+    BatchSkipped,
+    failure_of,
+)
 from destination_datalake.sync.thread_pool import ThreadPool
 from destination_datalake.tables.table import Committed, Reencode, Table
 
@@ -298,6 +307,9 @@ class Landing:
             if attempt:
                 _logger.info("Table %s: batch %d is encoded again, as %s.", table.name, batch.number, reason)
                 encoded = _EncodedBatch(batch, self._encoded([self._staged(batch)], batch.tasks)[batch.stream])
+            if (malformed := encoded.malformed) is not None:
+                self._discard(table, encoded.files, encoded.rejects)
+                return BatchMalformed(batch, malformed.record, malformed.length, malformed.reason)
             if (failure := encoded.failure or self._publish_rejects(encoded)) is not None:
                 self._discard(table, encoded.files, encoded.rejects)
                 return BatchFailed(batch, failure)
@@ -377,9 +389,11 @@ class _EncodedBatch:
         self.partitions = sum(len({file.partition for file in each.files}) for each in encoded) / max(1, len(encoded))
         self.counts = RejectCounts.total(result.counts for result in encoded)
         self.undeclared = {path for result in encoded for path in result.undeclared}
+        malformed = [result for result in results if isinstance(result, MalformedRecord)]
+        self.malformed = min(malformed, key=attrgetter("record"), default=None)
         self.failure = next((result.failure for result in results if isinstance(result, NotEncoded)), None)
         rows = sum(file.rows for file in self.files)
-        if self.failure is None and rows + self.counts.refused != batch.records:
+        if self.failure is None and self.malformed is None and rows + self.counts.refused != batch.records:
             self.failure = Failure(
                 f"Stream {batch.stream}: {batch.records} records were received, {rows} encoded and "
                 f"{self.counts.refused} rejected.",

@@ -48,13 +48,26 @@ class BatchFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchMalformed:
+    """A line of the batch is no message, as its executor has found: none of it is in the table.
+
+    `record` is the line's number (from 0) among the stream's records; the rest is as in MalformedLine.
+    """
+
+    batch: Batch
+    record: int
+    length: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class BatchSkipped:
     """No state can acknowledge the batch any more, so it was not committed. Its files are deleted."""
 
     batch: Batch
 
 
-BatchOutcome = BatchCommitted | BatchFailed | BatchSkipped
+BatchOutcome = BatchCommitted | BatchFailed | BatchMalformed | BatchSkipped
 
 
 class SyncOutcome:

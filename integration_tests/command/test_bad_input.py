@@ -80,6 +80,30 @@ def test_a_line_that_cannot_be_understood_fails_the_sync_after_what_stood_before
     assert lake.unfinished_uploads() == []
 
 
+def test_a_malformed_record_among_thousands_fails_the_sync_and_no_state_after_it_is_released(
+    lake: Lake, platform: Platform
+) -> None:
+    """Where many lines arrive together, executors are the first to parse what is within a record."""
+    records = [record("orders", {"id": number, "name": SECRET}) for number in range(4000)]
+    records[3000] = record("orders", {"id": 3000, "name": SECRET}).replace(b'"id":', b'"id"')
+    config = lake.config(flush_interval_seconds=1)
+
+    with platform.start(config, configured_catalog(APPENDED)) as running:
+        running.send([*records[:2000], state("orders", 2000)])
+        running.wait_for_states(1)
+        running.send([*records[2000:], state("orders", 4000), status("orders", "COMPLETE")])
+        run = running.close()
+
+    message = assert_failed_once(run, "system_error")
+    length = len(records[3000])
+    assert message.startswith(f"Line 3002 of the input ({length} bytes) is not an Airbyte message: JSON is malformed")
+    assert SECRET not in "\n".join([*run.logs, run.stderr, *map(str, run.errors)])
+    assert [released.body["stream"]["stream_state"] for released in run.states] == [{"cursor": 2000}]
+    assert ids(lake, "orders")[:2000] == [*range(2000)]
+    assert 3000 not in ids(lake, "orders")
+    assert lake.unfinished_uploads() == []
+
+
 # --- Files that say what to do, and do not
 
 

@@ -32,8 +32,8 @@ def read_lines(chunks: Iterable[bytes]) -> tuple[list[Read], str | None]:
         for chunk in chunks:
             for item in reader.read(chunk):
                 match item:
-                    case Records(namespace, stream, text, count):
-                        lines = bytes(text).split(b"\n")
+                    case Records(namespace, stream, text, count, _, frame):
+                        lines = (bytes(text) if frame is None else frame.restored(text)).split(b"\n")
                         assert (len(lines), lines[-1]) == (count + 1, b"")
                         read += [("RECORD", namespace, stream, line) for line in lines[:-1]]
                     case Message(kind, line, _):
@@ -120,11 +120,11 @@ def test_a_run_has_the_stream_and_the_bytes_as_received() -> None:
 
     [records] = MessageReader().read(first + b"\n" + second + b"\n")
 
-    assert records == Records("shop", "orders", first + b"\n" + second + b"\n", 2)
+    assert records == Records("shop", "orders", first + b"\n" + second + b"\n", 2, 1)
 
 
 def test_the_last_line_of_the_input_needs_no_newline() -> None:
-    assert list(MessageReader().read(record())) == [Records(None, "orders", record() + b"\n", 1)]
+    assert list(MessageReader().read(record())) == [Records(None, "orders", record() + b"\n", 1, 1)]
 
 
 def test_absent_null_and_empty_namespaces_are_read_as_sent() -> None:
@@ -152,7 +152,7 @@ def test_absent_null_and_empty_namespaces_are_read_as_sent() -> None:
 def test_any_values_in_the_data_of_a_record_are_accepted(data: str) -> None:
     line = record(data=data)
 
-    assert list(MessageReader().read(line)) == [Records(None, "orders", line + b"\n", 1)]
+    assert read_lines([line]) == ([("RECORD", None, "orders", line)], None)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from destination_datalake.protocol.stdout import Stdout
 from destination_datalake.rejects.ledger import RejectCounts
 from destination_datalake.sync.in_flight import InFlight, Releasing
 from destination_datalake.sync.intake import RecordRuns
-from destination_datalake.sync.outcome import BatchCommitted, BatchFailed, BatchSkipped, SyncOutcome
+from destination_datalake.sync.outcome import BatchCommitted, BatchFailed, BatchMalformed, BatchSkipped, SyncOutcome
 from destination_datalake.termination import Termination
 from unit_tests.buffer.staging.uploads import SlowUploads
 from unit_tests.sync.fakes.messages import failures, parsed, record, state
@@ -51,7 +51,7 @@ class Flight:
         """Add a record of each."""
         runs = RecordRuns()
         for stream in streams:
-            runs.add(stream, Records(None, stream.name, record(stream.name) + b"\n", 1))
+            runs.add(stream, Records(None, stream.name, record(stream.name) + b"\n", 1, 1))
         self.all.add_records(runs)
 
     def hold(self, number: int, stream: StreamId | None) -> None:
@@ -91,6 +91,15 @@ def flight(tmp_path: Path) -> Iterator[Flight]:
 
 def committed(batch: Batch) -> BatchCommitted:
     return BatchCommitted(batch, 1, 1, RejectCounts(batch.records))
+
+
+def reported(outcome: SyncOutcome) -> dict[str | None, tuple[str, str]]:
+    """The type and the message of each failure by stream; the whole sync's is None's."""
+    reader, writer = os.pipe()
+    outcome.write_traces(Stdout(writer))
+    os.close(writer)
+    with os.fdopen(reader, "rb") as traces:
+        return failures(parsed(traces.read()))
 
 
 def waits(call: Callable[[], Any], until: Callable[[], None]) -> Any:
@@ -337,11 +346,7 @@ class Sync:
 
     def reported(self) -> str:
         """Return the message of the failure of the whole sync."""
-        reader, writer = os.pipe()
-        self._outcome.write_traces(Stdout(writer))
-        os.close(writer)
-        with os.fdopen(reader, "rb") as traces:
-            return failures(parsed(traces.read()))[None][1]
+        return reported(self._outcome)[None][1]
 
     def close(self) -> None:
         self._termination.close()
@@ -381,3 +386,31 @@ def test_a_full_disk_under_stdout_is_reported(sync: Sync) -> None:
 
     os.close(full)
     assert os.strerror(errno.ENOSPC) in sync.reported()
+
+
+def test_a_malformed_line_of_a_batch_ends_the_sync_and_states_before_it_are_released(flight: Flight) -> None:
+    runs = RecordRuns()
+    runs.add(A, Records(None, "a", record("a") + b"\n", 1, 7))
+    flight.all.add_records(runs)
+    flight.hold(1, A)
+    flight.land()
+    runs = RecordRuns()
+    runs.add(A, Records(None, "a", record("a") + b"\n", 1, 9))
+    flight.all.add_records(runs)
+    flight.hold(2, A)
+    flight.add(B)
+    flight.hold(3, B)
+
+    flight.all.settle(BatchMalformed(flight.take(), 1, 100, "JSON is malformed"))
+    flight.land()
+
+    assert not flight.all.wait_for_room()
+    [(stream, (kind, message))] = reported(flight.outcome).items()
+    assert (stream, kind) == (None, "system_error")
+    assert message.startswith(
+        "Line 9 of the input (100 bytes) is not an Airbyte message: JSON is malformed. The source"
+    )
+    assert [flight.next_state(), flight.next_state()] == [1, 3]
+    flight.all.end_input()
+    flight.all.finish()
+    assert flight.all.next_state() is None

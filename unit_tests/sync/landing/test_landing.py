@@ -14,11 +14,17 @@ from botocore.exceptions import ClientError
 from destination_datalake.aws.objects import HeldObject, PendingUpload
 from destination_datalake.buffer.batching import Batch
 from destination_datalake.buffer.staging import LocalStaging, Segment
-from destination_datalake.files.plan import Encoded, EncodeTask, UnitResult
+from destination_datalake.files.plan import Encoded, EncodeTask, MalformedRecord, UnitResult
 from destination_datalake.files.segments import StagedSegment
 from destination_datalake.rejects.ledger import Partition, RejectFile, RejectLimit
 from destination_datalake.sync.landing import MAX_ENCODINGS, MAX_TASKS
-from destination_datalake.sync.outcome import BatchCommitted, BatchFailed, BatchOutcome, BatchSkipped
+from destination_datalake.sync.outcome import (
+    BatchCommitted,
+    BatchFailed,
+    BatchMalformed,
+    BatchOutcome,
+    BatchSkipped,
+)
 from destination_datalake.tables.table import Committed, Reencode, TableBusy, TableConflict
 from unit_tests.cloud import BUCKET, cloud
 from unit_tests.sync.fakes.executors import FakeExecutors, not_encoded
@@ -132,6 +138,17 @@ def test_a_unit_that_is_not_encoded_fails_its_batch_and_deletes_the_files_of_its
 
     (failed,) = [outcome for outcome in outcomes if isinstance(outcome, BatchFailed)]
     assert failed.failure == not_encoded(A).failure
+    assert (lake.a.committed, len(lake.a.discarded), lake.b.rows) == ([], 1, 1)
+
+
+def test_a_batch_with_malformed_lines_is_not_committed_and_says_which_is_the_first(lake: Lake) -> None:
+    malformed = [MalformedRecord(A, number, 10 + number, "JSON is malformed") for number in (7, 5)]
+    lake.executors = FaultyExecutors(lambda results: [*results, not_encoded(A), *malformed])
+    batch = lake.batch(A)
+
+    outcomes = lake.land(batch, lake.batch(B))
+
+    assert BatchMalformed(batch, 5, 15, "JSON is malformed") in outcomes
     assert (lake.a.committed, len(lake.a.discarded), lake.b.rows) == ([], 1, 1)
 
 
