@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import pkgutil
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
@@ -24,7 +24,6 @@ from destination_datalake.termination import Termination
 from destination_datalake.unforeseen import exhaustion
 
 if TYPE_CHECKING:
-    from destination_datalake.errors import FailureType
     from destination_datalake.spark.engine import Engine
 
 _COMMANDS = {
@@ -73,12 +72,12 @@ def run() -> int:
     sys.setswitchinterval(0.0001)
     try:
         if asked.command == "check":
-            _check(arguments, out)
-            return 0
+            _check(asked.config, out)
+            _end(0, out)
         if 0 in closed:
             message = "Standard input is closed: the messages to write must come from there. Nothing was written."
             raise ConnectorError(Failure(message, message, "system_error"))
-        _write(asked.config, asked.catalog, out)
+        _end(_write(asked.config, asked.catalog, out), out)
     finally:
         out.flush()
 
@@ -134,15 +133,32 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def _check(arguments: Sequence[str], out: Stdout) -> None:
-    from destination_datalake.destination import DestinationDatalake
+def _end(code: int, out: Stdout) -> NoReturn:
+    """End this process: do not wait for threads that wait for AWS, as the platform kills it 60 s after SIGTERM, nor for
+    the interpreter to take a thousand modules apart.
+    """
+    out.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
-    # Again, because importing the CDK has replaced our handler.
-    route_logging(out)
-    DestinationDatalake(out).run(list(arguments))
+
+def _check(config: str, out: Stdout) -> None:
+    """Write the answer to the command. Raises ConnectorError for what is no fault of the configuration."""
+    from destination_datalake.check.connection import answer
+    from destination_datalake.write import accepted, read_options
+
+    message: str | None
+    try:
+        status, message = answer(accepted(read_options(config), logging.getLogger(__name__)))
+    except ConnectorError as error:
+        if error.failure.type != "config_error":
+            raise
+        status, message = "FAILED", error.failure.message
+    said = {"status": status} if message is None else {"status": status, "message": message}
+    out.write_message({"type": "CONNECTION_STATUS", "connectionStatus": said})
 
 
-def _write(config: str, catalog: str, out: Stdout) -> NoReturn:
+def _write(config: str, catalog: str, out: Stdout) -> int:
     """Run a sync, whose Spark starts while this thread still imports. The CDK's import would take longer than both."""
     if sys.stderr.isatty():
         sys.stderr.write("Starting Spark …\n")  # The live display takes over once it is imported.
@@ -153,15 +169,10 @@ def _write(config: str, catalog: str, out: Stdout) -> NoReturn:
         import_arrow()
         from destination_datalake.write import read_options, run_write
 
-        exit_code = run_write(read_options(config), catalog, 0, out, spark, termination)
+        return run_write(read_options(config), catalog, 0, out, spark, termination)
     finally:
         if spark is not None:
             spark.stop()
-    # All is done. Do not wait for threads that wait for AWS, as the platform kills the process 60 s after SIGTERM, nor
-    # for the interpreter to take a thousand modules apart.
-    out.flush()
-    sys.stderr.flush()
-    os._exit(exit_code)
 
 
 def _early_spark(config: str) -> Engine | None:
@@ -221,23 +232,9 @@ def _failure(error: BaseException) -> Failure:
         return error.failure
     if (exhausted := exhaustion(error)) is not None:
         return Failure(exhausted, f"{type(error).__name__}: {error}", "transient_error")
-    if "airbyte_cdk" in sys.modules:
-        return _failure_by_cdk(error)
-    # In the CDK's words, but without importing it: a failing process may not be able to.
+    # In the CDK's words, which is not imported.
     message = "Something went wrong in the connector. See the logs for more details."
     return Failure(message, str(error), "system_error")
-
-
-def _failure_by_cdk(error: BaseException) -> Failure:
-    from airbyte_cdk.exception_handler import assemble_uncaught_exception
-
-    # The CDK turns the exception into a TRACE; it is written here because the CDK's `print` would go to stderr.
-    trace = assemble_uncaught_exception(type(error), error).as_sanitized_airbyte_message().trace
-    traced = trace.error if trace is not None else None
-    if traced is None:
-        raise TypeError("the CDK made a trace without an error out of an exception") from error
-    failure_type: FailureType = traced.failure_type.value if traced.failure_type is not None else "system_error"
-    return Failure(traced.message, traced.internal_message or "", failure_type)
 
 
 def _stack_trace(error: BaseException) -> str:

@@ -1,14 +1,13 @@
-"""The connector as the Airbyte CDK knows it: spec and check.
+"""The connector as the Airbyte CDK knows it: spec and check, for what runs connectors by their class.
 
-The CDK validates the configuration against the spec and turns exceptions into messages; this is the one module that
-raises its exceptions. `write` has no part of the CDK (`write.py`): its message classes drop fields, refuse valid
-messages and lose digits.
+This is the one module that knows the CDK. The command line (`cli.py`) answers the same without it, since importing it
+takes longer than a check, and `write` has no part of it anywhere (`write.py`): its message classes drop fields, refuse
+valid messages and lose digits.
 """
 
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Iterable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +20,8 @@ from airbyte_cdk import (
     FailureType,
     Status,
 )
-from airbyte_cdk.models.airbyte_protocol_serializers import AirbyteMessageSerializer
 
-from destination_datalake.aws.secrets import mask_secrets
 from destination_datalake.errors import ConnectorError, Failure
-from destination_datalake.protocol.stdout import Stdout
 from destination_datalake.write import accepted, read_options
 
 if TYPE_CHECKING:
@@ -34,10 +30,6 @@ if TYPE_CHECKING:
 
 class DestinationDatalake(Destination):
     """Writes to an AWS data lake."""
-
-    def __init__(self, out: Stdout | None = None) -> None:
-        """Write protocol lines to `out`, by default to file descriptor 1."""
-        self._out = Stdout(1, mask_secrets) if out is None else out
 
     @staticmethod
     def read_config(config_path: str) -> MutableMapping[str, Any]:
@@ -62,28 +54,12 @@ class DestinationDatalake(Destination):
                 raise refusal from error
             yield status
 
-    def run(self, args: list[str]) -> None:
-        """Run the command in `args` (without the program's name).
-
-        Raises what the command raises, and SystemExit for a wrong command line.
-        """
-        for message in self.run_cmd(self.parse_args(args)):
-            self._out.write_message(AirbyteMessageSerializer.dump(message))
-
     def check(self, logger: logging.Logger, config: Mapping[str, Any]) -> AirbyteConnectionStatus:
-        """Try everything that a sync needs. The message of a FAILED status has a sentence for each problem.
+        """Try everything that a sync needs, as `answer` says."""
+        from destination_datalake.check.connection import answer
 
-        That of a SUCCEEDED status, if there is one, names options that are ignored, and tables and columns that the
-        options would leave behind.
-        """
-        from destination_datalake.check.connection import check_connection
-
-        options = accepted(config, logger)
-        found = check_connection(options, uuid.uuid4().hex)
-        if found.problems:
-            return AirbyteConnectionStatus(status=Status.FAILED, message="\n".join(found.problems))
-        notes = [*map(str, options.unknown_options()), *([found.note] if found.note else [])]
-        return AirbyteConnectionStatus(status=Status.SUCCEEDED, message="\n".join(notes) or None)
+        status, message = answer(accepted(config, logger))
+        return AirbyteConnectionStatus(status=Status(status), message=message)
 
     def write(
         self,

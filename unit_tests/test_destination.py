@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from airbyte_cdk import AirbyteMessage, Status
 
-from destination_datalake.aws.secrets import register_secrets
+from destination_datalake.aws.secrets import mask_secrets, register_secrets
+from destination_datalake.cli import _check
 from destination_datalake.destination import DestinationDatalake
+from destination_datalake.protocol.stdout import Stdout
 
 VALID = {
     "credentials": {"credentials_title": "IAM User", "aws_access_key_id": "AKIA1", "aws_secret_access_key": "x"},
@@ -47,7 +49,7 @@ def test_the_answer_of_a_check_is_masked_like_every_message(tmp_path: Path, capf
     (tmp_path / "config.json").write_text(json.dumps({**VALID, "region": "hunter2-hunter2"}))
     register_secrets("hunter2-hunter2")
 
-    DestinationDatalake().run(["check", "--config", str(tmp_path / "config.json")])
+    _check(str(tmp_path / "config.json"), Stdout(1, mask_secrets))
 
     answer = json.loads(capfd.readouterr().out)["connectionStatus"]
     assert answer["status"] == "FAILED"

@@ -7,8 +7,10 @@ side, and a check deletes what it has created, also if it fails. What a killed c
 from __future__ import annotations
 
 import dataclasses
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from destination_datalake.aws.access import role_of_session
 from destination_datalake.check import governance
@@ -225,3 +227,16 @@ def check_connection(config: Config, unique: str) -> CheckResult:
         problems.append(trial.remedies.whole_policy())
     notes = [note for outcome in outcomes for note in outcome.findings.notes]
     return CheckResult(problems, None if problems else "\n".join(notes) or None)
+
+
+def answer(config: Config) -> tuple[Literal["SUCCEEDED", "FAILED"], str | None]:
+    """Check; return status and message, as the platform shows them. Raises exceptions that do not come from AWS.
+
+    The message of FAILED has a sentence for each problem; that of SUCCEEDED, if there is one, names options that are
+    ignored, and tables and columns that the options would leave behind.
+    """
+    found = check_connection(config, uuid.uuid4().hex)
+    if found.problems:
+        return "FAILED", "\n".join(found.problems)
+    notes = [*map(str, config.unknown_options()), *([found.note] if found.note else [])]
+    return "SUCCEEDED", "\n".join(notes) or None

@@ -6,9 +6,8 @@ from importlib import import_module
 from integration_tests.harness.runs.service_models import share
 
 MODULES = (
-    "airbyte_cdk.exception_handler",
     "awswrangler",
-    "destination_datalake.destination",
+    "destination_datalake.check.connection",
     "destination_datalake.cli",
     "destination_datalake.files.encode",
     "destination_datalake.sync.conductor",
