@@ -11,7 +11,7 @@ from rich.table import Table
 
 from benchmarks.cluster import OnCluster
 from benchmarks.commits.systems import COMMITS, STEADY, STEADY_WITHIN
-from benchmarks.dedup.batches import MANY, NONE, ONE
+from benchmarks.dedup.batches import MANY, NONE, ONE, STREAMS
 from benchmarks.dedup.systems import APPEND, COPY_ON_WRITE, DUCKDB, MERGE_ON_READ, WRITTEN
 from benchmarks.dedup.workload import Upserts
 from benchmarks.maintenance.systems import COMPACTION, PYARROW
@@ -198,7 +198,7 @@ def _merging_batches(found: Mapping[tuple[str, str, int], Result]) -> Iterator[T
         none, one = (found.get((each.name, name, records)) for each in (NONE, ONE))
         if system != MANY.name or none is None or one is None:
             continue
-        batches = f"{MANY.batches * many.workload.streams} batches of {name}"
+        batches = f"{MANY.batches * STREAMS} batches of {STREAMS} streams"
         ratio = (many.cpu_seconds - none.cpu_seconds) / (one.cpu_seconds - none.cpu_seconds)
         yield _target(f"{batches}: the merges' CPU seconds ÷ those of one batch each", ratio, "<=", 1.2)
         yield _target(f"{batches}: seconds of the merges", many.seconds - none.seconds, "<=", 10)
