@@ -97,6 +97,18 @@ def another_client() -> AwsAccess:
     return AwsAccess("us-east-1", AccessKeys(uuid4().hex, "not-a-secret"))
 
 
+@contextmanager
+def during(access: AwsAccess, event: str, act: Callable[..., Any]) -> Iterator[None]:
+    """As long as this lasts, `act` is called at an event of these clients ("before-call.s3.GetObject")."""
+    service: Any = event.split(".")[1]
+    events = access.client(service).meta.events
+    events.register(event, act)
+    try:
+        yield
+    finally:
+        events.unregister(event, act)
+
+
 def before(access: AwsAccess, service: Any, operation: str, act: Callable[[int], object]) -> None:
     """Call `act` with 1, 2, 3, … before each call of an operation through these clients, until the cloud is gone.
 

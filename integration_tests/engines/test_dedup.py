@@ -13,7 +13,6 @@ from integration_tests.engines.engine import Engine
 from unit_tests.tables.iceberg.dedup.orders import Orders, named
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 from unit_tests.tables.iceberg.maintenance.compacting import compacted
-from unit_tests.tables.iceberg.snapshots.committed import deletes
 
 BY_ID = [{"source": "id", "transform": "bucket[3]"}]
 BY_VERSION = [{"source": "version"}]
@@ -78,7 +77,7 @@ def test_spark_reads_what_was_merged(engine: Engine, orders: Orders, how: str, p
     expected = {**dict.fromkeys(range(20), "a"), 3: "b", 4: "c", 5: "b", 9: "c", 30: "c"}
 
     assert orders.names() == spark.names() == expected
-    assert bool(deletes(orders.lake)) == (how == "merge_on_read")
+    assert bool(orders.lake.deletes()) == (how == "merge_on_read")
 
     compacted(orders.lake, target=100)
     assert orders.names() == spark.names() == expected

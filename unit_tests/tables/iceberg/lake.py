@@ -17,26 +17,31 @@ import pyarrow.parquet as pq
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.manifest import DataFile as IcebergFile
-from pyiceberg.manifest import DataFileContent, FileFormat
+from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Summary
 from pyiceberg.transforms import parse_transform
 from pyiceberg.typedef import Record
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros
 
 from destination_datalake.aws.access import AwsAccess
+from destination_datalake.aws.address import S3Address
 from destination_datalake.config.options import Config
 from destination_datalake.files.parquet import with_field_ids
-from destination_datalake.files.plan import DataFile, FilePlan, RewriteTask, Rewritten
+from destination_datalake.files.plan import DataFile, FilePlan, RewriteTask, Rewritten, WrittenFile
 from destination_datalake.partitioning.spec import PartitionField, PartitionValue, Void
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.arrow import arrow_field
 from destination_datalake.schema.names import SNAKE_CASE
 from destination_datalake.schema.types import Field, Int64
 from destination_datalake.tables.context import TableContext
+from destination_datalake.tables.iceberg.branches import forget_branches
 from destination_datalake.tables.iceberg.catalog import METADATA
+from destination_datalake.tables.iceberg.snapshots.branch_files import live_entries
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
+from destination_datalake.tables.iceberg.snapshots.entries import position_deletes_entry
 from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.layout import TableLayout
 from destination_datalake.tables.location import TableLocation
@@ -51,8 +56,8 @@ STREAM = StreamId("shop", "Orders")
 COLUMNS = (Field("id", "id", Int64()),)
 
 
-_PATH: pa.Field[Any] = pa.field("file_path", pa.string(), metadata={"PARQUET:field_id": "2147483546"})
-_POSITION: pa.Field[Any] = pa.field("pos", pa.int64(), metadata={"PARQUET:field_id": "2147483545"})
+_PATH: pa.Field[Any] = pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": "2147483546"})
+_POSITION: pa.Field[Any] = pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": "2147483545"})
 
 
 class Lake:
@@ -176,13 +181,46 @@ class Lake:
         scan = table.scan(row_filter=row_filter, snapshot_id=table.metadata.refs[branch].snapshot_id)
         return len(list(scan.plan_files()))
 
-    def specs_of_files(self, branch: str = MAIN_BRANCH) -> list[int]:
-        """Return the partition spec of each live data file of a branch, by its manifest."""
+    def manifests(self, branch: str = MAIN_BRANCH) -> list[ManifestFile]:
+        """Return the manifests of a branch's head."""
         table = self.load()
         snapshot = table.metadata.snapshot_by_id(table.metadata.refs[branch].snapshot_id)
         assert snapshot is not None
-        manifests = snapshot.manifests(table.io)
-        return sorted(each.partition_spec_id for each in manifests for _ in each.fetch_manifest_entry(table.io))
+        return snapshot.manifests(table.io)
+
+    def entries(
+        self, content: ManifestContent = ManifestContent.DATA, branch: str = MAIN_BRANCH
+    ) -> list[ManifestEntry]:
+        """Return the live entries of a branch, in the order of their sequence numbers."""
+        manifests, io = self.manifests(branch), self.load().io
+        found = [entry for each in manifests if each.content == content for entry in live_entries(each, io)]
+        return sorted(found, key=lambda entry: entry.sequence_number or 0)
+
+    def files(self, branch: str = MAIN_BRANCH) -> list[IcebergFile]:
+        """Return the live data files of a branch."""
+        return [entry.data_file for entry in self.entries(branch=branch)]
+
+    def deletes(self) -> list[IcebergFile]:
+        """Return the live delete files."""
+        return [entry.data_file for entry in self.entries(ManifestContent.DELETES)]
+
+    def specs_of_files(self, branch: str = MAIN_BRANCH) -> list[int]:
+        """Return the partition spec of each live data file of a branch."""
+        return sorted(file.spec_id for file in self.files(branch))
+
+    def summary(self) -> Summary:
+        """Return what the table's last snapshot says of itself."""
+        snapshot = self.load().current_snapshot()
+        assert snapshot is not None
+        assert snapshot.summary is not None
+        return snapshot.summary
+
+    def rows(self, *columns: str) -> list[dict[str, Any]]:
+        """Return the rows that a reader finds, in no particular order."""
+        found = self.load().scan(selected_fields=columns or ("*",)).to_arrow().to_pylist()
+        # PyIceberg reads a list of structs that is null as an empty one, and as null if the file lacks the column.
+        rows = ({name: None if value == [] else value for name, value in row.items()} for row in found)
+        return sorted(rows, key=repr)
 
     def ids(self, branch: str = MAIN_BRANCH) -> list[int]:
         """Return the ids that a reader of the branch finds."""
@@ -209,6 +247,22 @@ class Lake:
         pq.write_table(pa.Table.from_pylist([{"id": 0}], pa.schema([id_])), body)
         self.add_deletes(body.getvalue(), branch, content=DataFileContent.EQUALITY_DELETES, equality_ids=[1])
 
+    def position_deletes(self, of: IcebergFile, positions: Sequence[int]) -> IcebergFile:
+        """Write a file of position deletes of one data file; return its entry."""
+        body = io.BytesIO()
+        paths = [of.file_path] * len(positions)
+        pq.write_table(pa.table({"file_path": paths, "pos": positions}, pa.schema([_PATH, _POSITION])), body)
+        uri = self.put(body.getvalue(), "deletes/")
+        return position_deletes_entry(WrittenFile(uri, len(body.getvalue()), len(positions), b""), of)
+
+    def merge(self, change: Change, branch: str = MAIN_BRANCH, without_branch: str | None = None) -> None:
+        """Change a branch in one snapshot; in the same commit forget another one, of what was pending."""
+        table = self.load()
+        with table.transaction() as transaction:
+            change_branch(change, branch, table, transaction, {"airbyte.sync-id": "7"})
+            if without_branch is not None:
+                forget_branches([without_branch], transaction)
+
     def add_deletes(self, body: bytes, branch: str, **more: Any) -> None:
         """Add a delete file of one row that applies to all files, as its entry says nothing of them."""
         file = IcebergFile.from_args(
@@ -220,17 +274,17 @@ class Lake:
             **more,
         )
         file.spec_id = 0
-        table = self.load()
-        with table.transaction() as transaction:
-            change_branch(Change([file]), branch, table, transaction)
+        self.merge(Change([file]), branch)
 
     def edit_metadata(self, changes: Mapping[str, Any]) -> None:
         """Change the table's metadata file in ways that PyIceberg does not support."""
         location = self.load().metadata_location
-        s3, key = self.access.client("s3"), location.removeprefix(f"s3://{self.bucket}/")
-        metadata = json.loads(s3.get_object(Bucket=self.bucket, Key=key)["Body"].read())
-        s3.put_object(Bucket=self.bucket, Key=key, Body=json.dumps({**metadata, **changes}).encode())
+        self.write_object(location, json.dumps({**json.loads(self.read_object(location)), **changes}).encode())
         METADATA.forget(location)
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        with self.load().transaction() as transaction:
+            transaction.set_properties(dict(properties))
 
     def compact_and_expire(self) -> None:
         """Compact the table and expire all snapshots that no branch refers to, as maintenance does."""
@@ -250,6 +304,22 @@ class Lake:
     def branches(self) -> list[str]:
         return sorted(ref for ref in self.load().metadata.refs if ref != MAIN_BRANCH)
 
+    def read_object(self, uri: str) -> bytes:
+        address = S3Address.parse(uri)
+        return self.access.client("s3").get_object(Bucket=address.bucket, Key=address.key)["Body"].read()
+
+    def write_object(self, uri: str, body: bytes) -> None:
+        address = S3Address.parse(uri)
+        self.access.client("s3").put_object(Bucket=address.bucket, Key=address.key, Body=body)
+
+    def delete_object(self, uri: str) -> None:
+        address = S3Address.parse(uri)
+        self.access.client("s3").delete_object(Bucket=address.bucket, Key=address.key)
+
+    def uris(self, ending: str = "") -> set[str]:
+        """Return the URIs of the bucket's objects whose names end so."""
+        return {f"s3://{self.bucket}/{key}" for key in self.objects() if key.endswith(ending)}
+
     def objects(self) -> set[str]:
         s3 = self.access.client("s3")
         return {entry["Key"] for entry in s3.list_objects_v2(Bucket=self.bucket).get("Contents", [])}
@@ -260,9 +330,9 @@ class Lake:
 
     def put(self, body: bytes, folder: str = "") -> str:
         """Put a Parquet file into a folder of the table's data and return its URI."""
-        key = f"orders/data/{folder}{uuid4().hex}.parquet"
-        self.access.client("s3").put_object(Bucket=self.bucket, Key=key, Body=body)
-        return f"s3://{self.bucket}/{key}"
+        uri = f"s3://{self.bucket}/orders/data/{folder}{uuid4().hex}.parquet"
+        self.write_object(uri, body)
+        return uri
 
     def _catalog(self) -> GlueCatalog:
         properties = {

@@ -36,6 +36,11 @@ def required_name(*, required: bool) -> NestedField:
         ),
         ((ID, required_name(required=True)), {}, "its column buyer.name is required"),
         (
+            (ID, NestedField(2, "theirs", StringType(), required=True)),
+            {},
+            "its column theirs is required, and the stream has no such field",
+        ),
+        (
             (ID, NestedField(4, "tags", ListType(5, StringType(), element_required=True))),
             {},
             "its column tags.element is required",

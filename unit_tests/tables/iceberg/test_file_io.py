@@ -15,6 +15,7 @@ from pyiceberg.types import StringType
 from destination_datalake.schema.types import Field, Int64, String
 from destination_datalake.tables.iceberg.catalog import METADATA
 from destination_datalake.tables.iceberg.file_io import MANIFESTS, LruCache, S3FileIO
+from unit_tests.cloud import during
 from unit_tests.tables.iceberg.lake import Lake
 
 CONTENT = b'{"format-version": 2}'
@@ -84,8 +85,7 @@ def test_the_metadata_of_a_new_table_is_not_read(lake: Lake) -> None:
 
 def test_manifests_that_this_process_has_written_are_not_read(lake: Lake) -> None:
     syncing = lake.open()
-    with lake.load().transaction() as transaction:
-        transaction.set_properties({"commit.manifest.min-count-to-merge": "2"})
+    lake.set_properties({"commit.manifest.min-count-to-merge": "2"})
     with reads(lake) as read:
         for id_ in range(4):
             lake.commit(syncing, id_)
@@ -96,8 +96,7 @@ def test_manifests_that_this_process_has_written_are_not_read(lake: Lake) -> Non
 
 def test_of_many_commits_only_what_the_next_one_needs_is_kept(lake: Lake) -> None:
     syncing = lake.open()
-    with lake.load().transaction() as transaction:
-        transaction.set_properties({"commit.manifest.min-count-to-merge": "3"})
+    lake.set_properties({"commit.manifest.min-count-to-merge": "3"})
     former = lake.objects()
     for id_ in range(11):
         lake.commit(syncing, id_)
@@ -152,13 +151,10 @@ def test_a_table_that_was_dropped_and_created_anew_is_not_taken_for_the_old_one(
 @contextmanager
 def reads(lake: Lake) -> Iterator[list[str]]:
     """The keys of the objects that the connector reads meanwhile."""
-    events, read = lake.access.client("s3").meta.events, list[str]()
+    read = list[str]()
 
     def note(params: dict[str, Any], **_: object) -> None:
         read.append(params["Key"])
 
-    events.register("provide-client-params.s3.GetObject", note)
-    try:
+    with during(lake.access, "provide-client-params.s3.GetObject", note):
         yield read
-    finally:
-        events.unregister("provide-client-params.s3.GetObject", note)

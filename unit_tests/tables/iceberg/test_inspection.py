@@ -82,8 +82,6 @@ def test_a_table_whose_metadata_column_has_another_type_is_in_a_note(
 
 
 def test_a_table_whose_metadata_is_gone_is_left_out(lake: Lake) -> None:
-    location = lake.create(Schema(*FIELDS)).metadata_location
-    key = location.removeprefix(f"s3://{lake.bucket}/")
-    lake.access.client("s3").delete_object(Bucket=lake.bucket, Key=key)
+    lake.delete_object(lake.create(Schema(*FIELDS)).metadata_location)
 
     assert notes(lake) == []

@@ -99,8 +99,7 @@ def test_branches_and_tags_of_others_with_names_like_ours_stay_and_are_not_adopt
 
 def test_no_engine_expires_the_branch_of_a_pending_overwrite(lake: Lake) -> None:
     lake.commit(lake.open(), 1)
-    with lake.load().transaction() as transaction:
-        transaction.set_properties({"history.expire.max-ref-age-ms": "1"})
+    lake.set_properties({"history.expire.max-ref-age-ms": "1"})
 
     lake.commit(lake.open(2, overwrite=True), 2)
 
@@ -134,25 +133,3 @@ def test_the_property_has_the_lowest_generation_of_all_rows(lake: Lake) -> None:
         found.append(lake.properties().get(LOWEST))
 
     assert found == ["4", "4", "6", "6", None, None]
-
-
-def test_rows_of_other_writers_have_no_generation(lake: Lake) -> None:
-    lake.commit(lake.open(None, overwrite=True), 0)
-    with lake.load().transaction() as transaction:
-        transaction.remove_properties(*lake.properties())
-    lake.append(-1)
-    lake.open(5)
-
-    new = lake.open(5, overwrite=True)
-    new.publish(no_rewrite)
-
-    assert lake.ids() == []
-
-
-def test_adopted_rows_keep_their_generation(lake: Lake) -> None:
-    lake.commit(lake.open(5, overwrite=True), 1)
-
-    lake.open(6)
-
-    assert lake.ids() == [1]
-    assert lake.properties()[LOWEST] == "5"

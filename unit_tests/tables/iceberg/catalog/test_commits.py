@@ -6,38 +6,28 @@ import pytest
 from botocore.exceptions import ConnectionClosedError
 
 from destination_datalake.tables.table import CommitStateUnknown
+from unit_tests.cloud import during
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 
 
 def test_a_commit_reads_the_glue_table_once(lake: Lake) -> None:
     syncing, calls = lake.open(), list[object]()
     file = lake.write(syncing, 1)
-    events, read = lake.access.client("glue").meta.events, "before-call.glue.GetTable"
 
-    def record(**call: object) -> None:
-        calls.append(call)
-
-    events.register(read, record)
-    try:
+    with during(lake.access, "before-call.glue.GetTable", lambda **call: calls.append(call)):
         syncing.commit([file], no_rewrite)
-    finally:
-        events.unregister(read, record)
 
     assert len(calls) == 1
 
 
 def test_a_commit_whose_responses_are_all_lost_is_found(lake: Lake) -> None:
     ours = lake.open()
-    events = lake.access.client("glue").meta.events
 
     def lose(**_: object) -> None:
         raise ConnectionClosedError(endpoint_url="glue")
 
-    events.register("after-call.glue.UpdateTable", lose)
-    try:
+    with during(lake.access, "after-call.glue.UpdateTable", lose):
         lake.commit(ours, 1)
-    finally:
-        events.unregister("after-call.glue.UpdateTable", lose)
 
     assert lake.ids() == [1]
 
@@ -50,8 +40,7 @@ def test_nothing_is_deleted_when_the_commit_state_is_unknown(lake: Lake) -> None
     before = set[str]()
 
     def expire() -> None:
-        with lake.load().transaction() as transaction:
-            transaction.set_properties({"write.metadata.previous-versions-max": "1"})
+        lake.set_properties({"write.metadata.previous-versions-max": "1"})
         lake.compact_and_expire()
         before.update(lake.objects())
 

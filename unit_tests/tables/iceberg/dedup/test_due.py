@@ -87,8 +87,7 @@ def test_an_overwrite_is_merged_once(orders: Orders, monkeypatch: pytest.MonkeyP
 def test_no_engine_may_expire_what_is_pending(orders: Orders) -> None:
     """Whatever the table's owner has set: those rows were acknowledged."""
     opened = orders.open()
-    with orders.lake.load().transaction() as transaction:
-        transaction.set_properties({"history.expire.max-ref-age-ms": "1"})
+    orders.lake.set_properties({"history.expire.max-ref-age-ms": "1"})
     orders.land(opened, named(1, "a"))
     orders.land(opened, named(2, "a"))
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from destination_datalake.aws.address import S3Address
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.dedup import index
 from destination_datalake.tables.context import Jobs
@@ -69,16 +68,15 @@ def test_files_that_were_written_before_another_task_failed_are_deleted(orders: 
     [second] = orders.files() - first
     opened = orders.open()
     orders.land(opened, named(1, "new", 2), named(3, "new", 2))
-    s3, address = orders.lake.access.client("s3"), S3Address.parse(second)
-    lost = s3.get_object(Bucket=address.bucket, Key=address.key)["Body"].read()
-    s3.delete_object(Bucket=address.bucket, Key=address.key)
-    before = data_files(orders)
+    lost = orders.lake.read_object(second)
+    orders.lake.delete_object(second)
+    before = orders.lake.uris(".parquet")
 
     with pytest.raises(ConnectorError):
         opened.publish(no_rewrite)
 
-    assert data_files(orders) == before
-    s3.put_object(Bucket=address.bucket, Key=address.key, Body=lost)
+    assert orders.lake.uris(".parquet") == before
+    orders.lake.write_object(second, lost)
     opened.publish(no_rewrite)
     assert orders.names() == {1: "new", 2: "old", 3: "new", 4: "old"}
 
@@ -116,7 +114,3 @@ def test_indexes_are_deleted_when_the_merge_has_ended(
 
     assert written
     assert not any(path.exists() for path in written)
-
-
-def data_files(orders: Orders) -> set[str]:
-    return {key for key in orders.lake.objects() if key.endswith(".parquet")}

@@ -30,7 +30,7 @@ def test_nothing_is_left_of_the_branch_that_no_snapshot_has(orders: Orders, dele
     )
 
     assert orders.names() == {1: "b", 2: "a", 3: "c", 4: "b"}
-    assert orders.lake.objects() - referred_to(orders.lake) == set()
+    assert orders.lake.uris() - referred_to(orders.lake) == set()
 
 
 def test_what_a_tag_of_somebody_still_has_stays(orders: Orders) -> None:
@@ -98,7 +98,7 @@ def test_what_others_have_taken_from_pending_rows_stays(orders: Orders) -> None:
 
 
 def referred_to(lake: Lake) -> set[str]:
-    """Return the keys of what the table's metadata leads to, also by files that were removed."""
+    """Return the URIs of what the table's metadata leads to, also by files that were removed."""
     table = lake.load()
     found = {table.metadata_location, *(each.metadata_file for each in table.metadata.metadata_log)}
     for snapshot in table.metadata.snapshots:
@@ -106,7 +106,7 @@ def referred_to(lake: Lake) -> set[str]:
         found |= {snapshot.manifest_list, *(each.manifest_path for each in manifests)}
         for manifest in manifests:
             found |= {each.data_file.file_path for each in manifest.fetch_manifest_entry(table.io, False)}
-    return {uri.removeprefix(f"s3://{lake.bucket}/") for uri in found}
+    return found
 
 
 @pytest.mark.parametrize("seed", [3])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from destination_datalake.schema.types import Field, String
 from destination_datalake.tables.iceberg.dedup.definition import PENDING_BY, UNIQUE_BY
 from destination_datalake.tables.table import TableConflict
-from unit_tests.tables.iceberg.dedup.orders import COLUMNS, Orders, named
+from unit_tests.tables.iceberg.dedup.orders import COLUMNS, Orders, Row, named
 from unit_tests.tables.iceberg.lake import no_rewrite
 
 PENDING = "airbyte_pending"
@@ -21,21 +23,16 @@ def left(orders: Orders) -> None:
     assert orders.lake.branches() == [PENDING]
 
 
-def test_rows_of_a_sync_that_died_are_merged_with_those_of_the_next(orders: Orders) -> None:
+@pytest.mark.parametrize(("sent", "found"), [([named(3, "newer", 2)], "newer"), ([], "new")])
+def test_rows_of_a_sync_that_died_are_merged_with_those_of_the_next_if_any(
+    orders: Orders, sent: Sequence[Row], found: str
+) -> None:
     left(orders)
 
-    orders.sync([named(3, "newer", 2)])
+    orders.sync(sent)
 
-    assert orders.names() == {1: "new", 2: "old", 3: "newer"}
+    assert orders.names() == {1: "new", 2: "old", 3: found}
     assert orders.lake.branches() == []
-
-
-def test_rows_of_a_sync_that_died_are_merged_by_the_next_one_without_records(orders: Orders) -> None:
-    left(orders)
-
-    orders.sync()
-
-    assert orders.names() == {1: "new", 2: "old", 3: "new"}
 
 
 @pytest.mark.parametrize("records", [True, False], ids=["with records", "without records"])

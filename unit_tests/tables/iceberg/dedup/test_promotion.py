@@ -7,7 +7,6 @@ from typing import Any
 from destination_datalake.schema.types import Field, Float32, Float64, Int64
 from destination_datalake.tables.table import Committed
 from unit_tests.tables.iceberg.dedup.orders import Orders
-from unit_tests.tables.iceberg.snapshots.committed import deletes
 from unit_tests.tables.iceberg.snapshots.consistency import assert_consistent
 from unit_tests.tables.iceberg.test_promotion import TENTH, Executors
 
@@ -27,7 +26,7 @@ def test_replaced_rows_stay_replaced_and_pending_ones_are_merged(orders: Orders)
         syncing = orders.open(**HOW)
         lake.commit_rows(syncing, *(price(orders, id_, TENTH) for id_ in ids))
         syncing.merge()
-    assert len(deletes(lake)) == 1
+    assert len(lake.deletes()) == 1
     dying = orders.open(**HOW)
     lake.commit_rows(dying, price(orders, 2, TENTH), price(orders, 7, TENTH))
 

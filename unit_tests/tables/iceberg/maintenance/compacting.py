@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from pyiceberg.manifest import DataFile as IcebergFile
-from pyiceberg.manifest import ManifestEntry
-from pyiceberg.table.snapshots import Summary
-
 from destination_datalake.files.compact import compact as compact_on_executor
 from destination_datalake.files.plan import CompactResult, CompactTask
 from destination_datalake.tables.iceberg.maintenance.compaction import CompactFiles, CompactionReport, compact
-from destination_datalake.tables.iceberg.snapshots.branch_files import live_entries, live_manifests
 from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.table import Committed
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
@@ -53,36 +48,10 @@ def compacted(lake: Lake, execute: CompactFiles = on_executors, target: int = TA
     return compact(lake.name, lake.access, execute, target)
 
 
-def live(lake: Lake, branch: str = "main") -> list[ManifestEntry]:
-    """Return the live entries of a branch, in the order of their sequence numbers."""
-    table = lake.load()
-    manifests = live_manifests(table.metadata.snapshot_by_name(branch), table.io)
-    entries = [entry for manifest in manifests for entry in live_entries(manifest, table.io)]
-    return sorted(entries, key=lambda entry: entry.sequence_number or 0)
-
-
-def files(lake: Lake, branch: str = "main") -> list[IcebergFile]:
-    return [entry.data_file for entry in live(lake, branch)]
-
-
 def keys(lake: Lake) -> set[str]:
     """Return the keys of all data files in the bucket, whether or not the table has them."""
     return {key for key in lake.objects() if "/data/" in key}
 
 
 def live_keys(lake: Lake) -> set[str]:
-    return {file.file_path.removeprefix(f"s3://{lake.bucket}/") for file in files(lake)}
-
-
-def rows(lake: Lake, *columns: str) -> list[dict[str, Any]]:
-    """Return the rows that a reader finds, in no particular order."""
-    found = lake.load().scan(selected_fields=columns or ("*",)).to_arrow().to_pylist()
-    # PyIceberg reads a list of structs that is null as an empty one, and as null if the file lacks the column.
-    return sorted(({name: None if value == [] else value for name, value in row.items()} for row in found), key=repr)
-
-
-def summary(lake: Lake) -> Summary:
-    snapshot = lake.load().current_snapshot()
-    assert snapshot is not None
-    assert snapshot.summary is not None
-    return snapshot.summary
+    return {file.file_path.removeprefix(f"s3://{lake.bucket}/") for file in (*lake.files(), *lake.deletes())}

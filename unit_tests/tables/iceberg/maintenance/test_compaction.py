@@ -6,6 +6,7 @@ from datetime import datetime, time
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyiceberg.conversions import to_bytes
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.schema import Schema
@@ -17,18 +18,7 @@ from destination_datalake.schema.types import Field, Int32, Int64, List, String,
 from destination_datalake.tables.iceberg.maintenance.compaction import compact, plan_compaction
 from destination_datalake.tables.table import Committed
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
-from unit_tests.tables.iceberg.maintenance.compacting import (
-    TARGET,
-    commit_files,
-    compacted,
-    files,
-    filled,
-    keys,
-    live,
-    on_executors,
-    rows,
-    summary,
-)
+from unit_tests.tables.iceberg.maintenance.compacting import TARGET, commit_files, compacted, filled, keys, on_executors
 
 ID = Field("id", "id", Int64())
 
@@ -36,18 +26,18 @@ ID = Field("id", "id", Int64())
 def test_small_files_become_one_in_one_snapshot_that_changes_no_rows(lake: Lake) -> None:
     """Incremental readers skip snapshots of the operation `replace` (Iceberg spec: Snapshots)."""
     filled(lake)
-    before, total = rows(lake), sum(file.file_size_in_bytes for file in files(lake))
+    before, total = lake.rows(), sum(file.file_size_in_bytes for file in lake.files())
 
     report = compacted(lake)
 
-    assert rows(lake) == before
-    [file] = files(lake)
+    assert lake.rows() == before
+    [file] = lake.files()
     assert (report.files_before, report.files_after, report.rows, report.commits) == (6, 1, 6, 1)
     assert (report.bytes_before, report.bytes_after) == (total, file.file_size_in_bytes)
     assert (report.notes, report.failures) == ((), [])
-    assert summary(lake).operation == Operation.REPLACE
+    assert lake.summary().operation == Operation.REPLACE
     totals = {"total-records": "6", "total-data-files": "1", "deleted-data-files": "6", "added-data-files": "1"}
-    assert {key: summary(lake)[key] for key in totals} == totals
+    assert {key: lake.summary()[key] for key in totals} == totals
 
 
 def test_the_old_files_stay_for_older_snapshots(lake: Lake) -> None:
@@ -68,7 +58,7 @@ def test_a_table_whose_files_are_large_or_few_is_left_as_it_is(lake: Lake) -> No
 
     assert compacted(lake).commits == 0
     lake.commit(lake.open(), 4)
-    assert compacted(lake, target=files(lake)[0].file_size_in_bytes).commits == 0
+    assert compacted(lake, target=lake.files()[0].file_size_in_bytes).commits == 0
 
     assert lake.load().metadata.metadata_log[-1].metadata_file == location
 
@@ -93,25 +83,25 @@ def test_sequence_numbers_are_kept_so_that_later_deletes_apply(lake: Lake) -> No
     opened = lake.open()
     for number in range(5):
         lake.commit(opened, number)
-    newest = max(entry.sequence_number or 0 for entry in live(lake))
+    newest = max(entry.sequence_number or 0 for entry in lake.entries())
 
     compacted(lake)
 
-    [entry] = live(lake)
+    [entry] = lake.entries()
     assert (entry.status, entry.sequence_number) == (ManifestEntryStatus.ADDED, newest)
     assert entry.file_sequence_number == newest + 1
 
 
 def test_sequence_numbers_survive_the_merging_of_manifests(lake: Lake) -> None:
     opened = filled(lake)
-    lake.load().transaction().set_properties({"commit.manifest.min-count-to-merge": "2"}).commit_transaction()
+    lake.set_properties({"commit.manifest.min-count-to-merge": "2"})
     compacted(lake)
-    [before] = live(lake)
+    [before] = lake.entries()
 
     for number in range(10, 14):
         lake.commit(opened, number)
 
-    [after, *_] = live(lake)
+    [after, *_] = lake.entries()
     assert after.data_file.file_path == before.data_file.file_path
     assert (after.sequence_number, after.file_sequence_number) == (before.sequence_number, before.file_sequence_number)
     assert after.status == ManifestEntryStatus.EXISTING
@@ -122,7 +112,7 @@ def test_entries_have_statistics_of_all_rows(lake: Lake) -> None:
 
     compacted(lake)
 
-    [file] = files(lake)
+    [file] = lake.files()
     id_ = lake.load().schema().find_field("id").field_id
     assert (file.lower_bounds[id_], file.upper_bounds[id_]) == (to_bytes(LongType(), 0), to_bytes(LongType(), 5))
     assert file.record_count == file.value_counts[id_] == 6
@@ -141,15 +131,15 @@ def test_files_of_different_partitions_and_specs_stay_apart(lake: Lake) -> None:
         rows_of_days = [{"id": id_, "at": datetime.fromisoformat(day)} for id_ in range(6) for day in DAYS]
         written = [file for row in rows_of_days for file in lake.write_partitions(opened, row)]
         assert opened.commit(written, no_rewrite) == Committed()
-    before = rows(lake)
+    before = lake.rows()
 
     report = compacted(lake)
 
     assert (report.files_before, report.files_after) == (24, 3)
-    assert rows(lake) == before
+    assert lake.rows() == before
     assert lake.specs_of_files() == [0, 1, 1]
     assert lake.scanned("at = '2024-01-02T00:00:00'") == 2
-    folders = sorted(file.file_path.rpartition("/")[0].rpartition("/data/")[2] for file in files(lake))
+    folders = sorted(file.file_path.rpartition("/")[0].rpartition("/data/")[2] for file in lake.files())
     assert folders == ["at_day=2024-01-01", "at_day=2024-01-02", "at_month=2024-01"]
 
 
@@ -180,37 +170,33 @@ def test_columns_are_what_the_table_has_now(lake: Lake) -> None:
     for n in range(3):
         late = lake.open(columns=wide)
         lake.commit_rows(late, {"n": 2**40 + n, "id": n})
-    before = rows(lake)
+    before = lake.rows()
 
     compacted(lake)
 
-    assert len(files(lake)) == 1
-    assert rows(lake) == before
+    assert len(lake.files()) == 1
+    assert lake.rows() == before
     assert {row["gone"] for row in before} == {None}
     assert {row["n"] for row in before} == {None, 0, 1, 2, 2**40, 2**40 + 1, 2**40 + 2}
 
 
-def test_files_of_a_table_with_a_sort_order_are_sorted(lake: Lake) -> None:
-    opened = lake.open(sort_by=[{"source": "id", "direction": "descending"}])
+@pytest.mark.parametrize(
+    ("sort_by", "order_id", "found"),
+    [(None, None, [3, 1, 5, 2, 4]), ([{"source": "id", "direction": "descending"}], 1, [5, 4, 3, 2, 1])],
+    ids=["of the commits", "of the table"],
+)
+def test_rows_are_in_the_order_of_the_table_or_else_of_the_commits(
+    lake: Lake, sort_by: Any, order_id: int | None, found: list[int]
+) -> None:
+    opened = lake.open(sort_by=sort_by)
     for number in (3, 1, 5, 2, 4):
         lake.commit(opened, number)
 
     compacted(lake)
 
-    [file] = files(lake)
-    assert file.sort_order_id == lake.load().sort_order().order_id != 0
-    assert lake.load().scan().to_arrow().column("id").to_pylist() == [5, 4, 3, 2, 1]
-
-
-def test_rows_of_a_table_without_sort_order_stay_in_the_order_of_the_commits(lake: Lake) -> None:
-    opened = lake.open()
-    for number in (3, 1, 5, 2, 4):
-        lake.commit(opened, number)
-
-    compacted(lake)
-
-    assert files(lake)[0].sort_order_id is None
-    assert lake.load().scan().to_arrow().column("id").to_pylist() == [3, 1, 5, 2, 4]
+    [file] = lake.files()
+    assert file.sort_order_id == order_id
+    assert lake.load().scan().to_arrow().column("id").to_pylist() == found
 
 
 def test_files_of_pyiceberg_are_compacted_with_ours(lake: Lake) -> None:
@@ -222,7 +208,7 @@ def test_files_of_pyiceberg_are_compacted_with_ours(lake: Lake) -> None:
     assert compacted(lake).files_before == 7
 
     assert lake.ids() == [0, 1, 2, 10, 11, 12, 20]
-    assert len(files(lake)) == 1
+    assert len(lake.files()) == 1
 
 
 def test_a_table_of_format_version_1_is_compacted(lake: Lake) -> None:
@@ -234,7 +220,7 @@ def test_a_table_of_format_version_1_is_compacted(lake: Lake) -> None:
     compacted(lake)
 
     assert lake.ids() == [0, 1, 2, 3, 4, 5]
-    assert len(files(lake)) == 1
+    assert len(lake.files()) == 1
 
 
 def test_branches_and_tags_keep_their_files(lake: Lake) -> None:
@@ -249,7 +235,7 @@ def test_branches_and_tags_keep_their_files(lake: Lake) -> None:
     compacted(lake)
 
     assert {name: ref for name, ref in lake.load().metadata.refs.items() if name != "main"} == refs
-    assert [len(files(lake, branch)) for branch in ("main", "airbyte_pending", "airbyte_generation_2")] == [1, 6, 6]
+    assert [len(lake.files(branch)) for branch in ("main", "airbyte_pending", "airbyte_generation_2")] == [1, 6, 6]
     overwriting.publish(lambda _: [])
     assert lake.ids() == [100, 101, 102, 103, 104, 105]
 
@@ -267,18 +253,17 @@ def test_a_plan_says_what_would_be_done(lake: Lake) -> None:
     plan = plan_compaction(table, TARGET)
 
     assert (len(plan.bins), plan.files) == (1, 6)
-    assert plan.bytes == sum(file.file_size_in_bytes for file in files(lake))
+    assert plan.bytes == sum(file.file_size_in_bytes for file in lake.files())
     assert lake.load().metadata_location == table.metadata_location
 
 
 def test_files_have_the_codec_of_the_table(lake: Lake) -> None:
     filled(lake, count=5)
-    lake.load().transaction().set_properties({"write.parquet.compression-codec": "gzip"}).commit_transaction()
+    lake.set_properties({"write.parquet.compression-codec": "gzip"})
 
     compacted(lake)
 
-    key = files(lake)[0].file_path.removeprefix(f"s3://{lake.bucket}/")
-    body = lake.access.client("s3").get_object(Bucket=lake.bucket, Key=key)["Body"].read()
+    body = lake.read_object(lake.files()[0].file_path)
     column = pa.parquet.ParquetFile(pa.BufferReader(body)).metadata.row_group(0).column(0)
     assert column.compression == "GZIP"
 
@@ -290,10 +275,10 @@ def test_types_that_this_connector_never_writes_stay_as_they_are(lake: Lake) -> 
     for number in range(5):
         row = {"c1": time(1, 2, number, 5), "c2": bytes([number]), "c3": b"abcd", "c4": [("k", number)]}
         lake.load().append(pa.Table.from_pylist([row, {}], lake.load().schema().as_arrow()))
-    before = rows(lake)
+    before = lake.rows()
 
     report = compacted(lake)
 
     assert (report.files_before, report.files_after, report.notes) == (5, 1, ())
-    assert rows(lake) == before
+    assert lake.rows() == before
     assert lake.scanned("c1 > '02:00:00'") == 0

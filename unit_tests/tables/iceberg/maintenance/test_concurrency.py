@@ -18,11 +18,9 @@ from unit_tests.tables.iceberg.maintenance.compacting import (
     after_writing,
     commit_files,
     compacted,
-    files,
     keys,
     live_keys,
     on_executors,
-    rows,
 )
 from unit_tests.tables.iceberg.test_promotion import Executors
 
@@ -49,7 +47,7 @@ def test_what_a_sync_appends_meanwhile_stays(lake: Lake, syncing: IcebergTable) 
 
     assert (report.files_before, report.files_after) == (6, 1)
     assert lake.ids() == list(range(7))
-    assert len(files(lake)) == 2
+    assert len(lake.files()) == 2
 
 
 def test_what_a_sync_appends_at_the_moment_of_the_commit_stays(lake: Lake, syncing: IcebergTable) -> None:
@@ -70,7 +68,7 @@ def test_a_sync_whose_commit_follows_a_compaction_appends_to_it(lake: Lake, sync
     assert syncing.commit([file], no_rewrite) == Committed()
 
     assert lake.ids() == list(range(7))
-    assert len(files(lake)) == 2
+    assert len(lake.files()) == 2
 
 
 def test_a_table_that_an_overwrite_replaces_meanwhile_has_its_rows_only(lake: Lake) -> None:
@@ -107,7 +105,7 @@ def test_a_column_that_becomes_double_meanwhile_is_double_in_all_files(lake: Lak
     report = compacted(lake, after_writing(promote))
 
     assert (report.files_before, report.files_after) == (7, 1)
-    assert rows(lake, "id", "price") == [{"id": id_, "price": 0.1 if id_ == 6 else 0.5} for id_ in range(7)]
+    assert lake.rows("id", "price") == [{"id": id_, "price": 0.1 if id_ == 6 else 0.5} for id_ in range(7)]
     assert len(keys(lake) - before) == 8  # The promotion's seven, and one of the compaction.
 
 
@@ -120,7 +118,7 @@ def test_a_promotion_after_a_compaction_finds_its_files(lake: Lake, syncing: Ice
     assert syncing.commit([file], executors) == Committed()
 
     assert len(executors.sources) == 1
-    assert len(rows(lake)) == 7
+    assert len(lake.rows()) == 7
 
 
 def change_schema(act: Callable[[Any], object]) -> Callable[[Lake], None]:
@@ -169,7 +167,7 @@ def test_two_compactions_at_once_leave_one_file(lake: Lake) -> None:
 
     assert report.commits == 0
     assert lake.ids() == list(range(6))
-    assert len(files(lake)) == 1
+    assert len(lake.files()) == 1
     assert orphans(lake, before) == set()
 
 
@@ -249,7 +247,7 @@ def test_killed_at_any_request_it_leaves_the_table_as_it_is_or_compacted(lake: L
         finally:
             for each in events:
                 each.unregister("before-send", count)
-        files_seen.add(len(files(lake)))
+        files_seen.add(len(lake.files()))
         assert live_keys(lake) <= keys(lake)
         if left[0]:
             break

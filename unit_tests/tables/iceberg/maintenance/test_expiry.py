@@ -13,6 +13,7 @@ from destination_datalake.tables.iceberg.file_io import MANIFESTS
 from destination_datalake.tables.iceberg.maintenance.deletion import DeadlineExceeded, MaintenanceSkipped
 from destination_datalake.tables.iceberg.maintenance.expiry import Expirer, Expiry
 from destination_datalake.tables.iceberg.maintenance.second_reader import Disagreement
+from unit_tests.cloud import during
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 from unit_tests.tables.iceberg.maintenance.misreading import misread_first_manifest
 
@@ -176,8 +177,7 @@ def test_files_outside_the_tables_folder_stay(lake: Lake) -> None:
 
 def test_a_table_whose_files_others_share_is_left_alone(lake: Lake) -> None:
     overwritten(lake)
-    with lake.load().transaction() as change:
-        change.set_properties({"gc.enabled": "false"})
+    lake.set_properties({"gc.enabled": "false"})
 
     with pytest.raises(MaintenanceSkipped, match=r"gc\.enabled"):
         expire(lake)
@@ -268,13 +268,11 @@ def test_with_a_clock_that_is_wrong_nothing_expires(lake: Lake) -> None:
     def another_time(parsed: dict[str, Any], **_: object) -> None:
         parsed["ResponseMetadata"]["HTTPHeaders"]["date"] = "Mon, 01 Jan 2024 00:00:00 GMT"
 
-    events = lake.access.client("s3").meta.events
-    events.register("after-call.s3.ListObjectsV2", another_time)
-    try:
-        with pytest.raises(MaintenanceSkipped, match="clock"):
-            expire(lake)
-    finally:
-        events.unregister("after-call.s3.ListObjectsV2", another_time)
+    with (
+        during(lake.access, "after-call.s3.ListObjectsV2", another_time),
+        pytest.raises(MaintenanceSkipped, match="clock"),
+    ):
+        expire(lake)
 
     assert snapshots(lake) > 1
 

@@ -19,7 +19,6 @@ from unit_tests.tables.iceberg.maintenance.compacting import (
     after_writing,
     commit_files,
     compacted,
-    files,
     filled,
     keys,
     live_keys,
@@ -57,7 +56,7 @@ def test_files_of_other_writers_without_field_ids_are_left_with_a_note(lake: Lak
     assert report.notes == ("1 of its files: has columns without field ids",)
     assert (report.files_before, report.files_after) == (6, 1)
     assert lake.ids() == [0, 1, 2, 3, 4, 5, 7]
-    assert foreign in {file.file_path for file in files(lake)}
+    assert foreign in {file.file_path for file in lake.files()}
 
 
 def in_two_partitions(lake: Lake) -> None:
@@ -69,8 +68,8 @@ def in_two_partitions(lake: Lake) -> None:
 
 def test_bins_that_fail_are_left_and_the_others_committed(lake: Lake) -> None:
     in_two_partitions(lake)
-    lost = next(file for file in files(lake) if file.partition[0] == 1)
-    lake.access.client("s3").delete_object(Bucket=lake.bucket, Key=lost.file_path.removeprefix(f"s3://{lake.bucket}/"))
+    lost = next(file for file in lake.files() if file.partition[0] == 1)
+    lake.delete_object(lost.file_path)
 
     report = compacted(lake)
 
@@ -101,7 +100,7 @@ def test_a_compaction_ends_when_no_job_can_be_run(lake: Lake) -> None:
 
     with pytest.raises(ConnectorError, match="Spark has ended"):
         compacted(lake, execute)
-    assert len(files(lake)) == 10
+    assert len(lake.files()) == 10
 
 
 def test_a_file_that_the_table_lists_twice_is_left_with_a_note(lake: Lake) -> None:

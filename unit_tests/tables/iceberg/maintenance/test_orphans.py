@@ -35,12 +35,12 @@ def remove(lake: Lake, *, dry_run: bool = False, after: timedelta = LATER) -> Or
 
 def keep_nothing(lake: Lake) -> None:
     """Forget what this process has read and written of metadata, as another one would not have it."""
-    for key in lake.objects():
-        MANIFESTS.forget(f"s3://{lake.bucket}/{key}")
+    for uri in lake.uris():
+        MANIFESTS.forget(uri)
 
 
 def put(lake: Lake, key: str, body: bytes = b"x") -> str:
-    lake.access.client("s3").put_object(Bucket=lake.bucket, Key=key, Body=body)
+    lake.write_object(f"s3://{lake.bucket}/{key}", body)
     return key
 
 
@@ -145,10 +145,9 @@ def test_a_file_stays_however_its_writer_has_written_its_address(lake: Lake, wri
 
 def test_metadata_files_that_the_log_has_dropped_are_removed(lake: Lake) -> None:
     table = lake.open()
-    with lake.load().transaction() as change:
-        change.set_properties(
-            {"write.metadata.delete-after-commit.enabled": "false", "write.metadata.previous-versions-max": "2"}
-        )
+    lake.set_properties(
+        {"write.metadata.delete-after-commit.enabled": "false", "write.metadata.previous-versions-max": "2"}
+    )
     for id_ in range(4):
         lake.commit(table, id_)
     metadata = {key for key in lake.objects() if key.endswith(".metadata.json")}
@@ -233,9 +232,9 @@ def test_snapshots_that_expire_while_the_table_is_read_are_no_failure(lake: Lake
 def test_a_file_that_is_missing_and_still_referred_to_stops_everything(lake: Lake) -> None:
     lake.commit(lake.open(), 1)
     orphan = put(lake, "orders/data/1f2e-000001.parquet")
-    [manifest] = [key for key in lake.objects() if key.endswith("-m0.avro")]
+    [manifest] = lake.uris("-m0.avro")
     keep_nothing(lake)
-    lake.access.client("s3").delete_object(Bucket=lake.bucket, Key=manifest)
+    lake.delete_object(manifest)
 
     with pytest.raises(FileNotFoundError, match="m0"):
         remove(lake)
@@ -246,9 +245,8 @@ def test_a_file_that_is_missing_and_still_referred_to_stops_everything(lake: Lak
 def test_a_manifest_that_cannot_be_read_to_its_end_stops_everything(lake: Lake) -> None:
     lake.commit(lake.open(), 1)
     orphan = put(lake, "orders/data/1f2e-000001.parquet")
-    [manifest] = [key for key in lake.objects() if key.endswith("-m0.avro")]
-    content = lake.access.client("s3").get_object(Bucket=lake.bucket, Key=manifest)["Body"].read()
-    put(lake, manifest, content[:-40])
+    [manifest] = lake.uris("-m0.avro")
+    lake.write_object(manifest, lake.read_object(manifest)[:-40])
     keep_nothing(lake)
 
     with pytest.raises(Incomplete):

@@ -74,7 +74,7 @@ def test_no_part_of_a_manifest_list_or_a_manifest_is_taken_for_all_of_it(lake: L
     ):
         content = io.new_input(path).open().read()
         for length in range(0, len(content), len(content) // 40):
-            s3.put_object(Bucket=lake.bucket, Key="part.avro", Body=content[:length])
+            lake.write_object(part, content[:length])
             with pytest.raises(Incomplete):
                 first_reads()
             with pytest.raises(Disagreement):
@@ -95,7 +95,7 @@ def test_files_of_partitions_by_decimals_are_found_in_blocks_of_several(lake: La
     content = io.new_input(manifest.path).open().read()
     for number, entries in enumerate((1, 2, 5)):
         path = f"s3://{lake.bucket}/{number}.avro"
-        s3.put_object(Bucket=lake.bucket, Key=f"{number}.avro", Body=in_blocks_of(entries, content))
+        lake.write_object(path, in_blocks_of(entries, content))
 
         assert [file.path for file in live_files(manifest._replace(path=path), io)] == paths
         assert SecondReader(s3).live_files(path) == paths
@@ -123,8 +123,8 @@ def test_a_block_with_more_than_its_entries_is_refused(lake: Lake) -> None:
     io = S3FileIO(s3)
     [manifest, *_] = manifests_of(snapshot.manifest_list, io)
     longer = in_blocks_of(2, io.new_input(manifest.path).open().read(), more=b"\0")
-    s3.put_object(Bucket=lake.bucket, Key="longer.avro", Body=longer)
     path = f"s3://{lake.bucket}/longer.avro"
+    lake.write_object(path, longer)
 
     with pytest.raises(Incomplete, match="bytes of a block"):
         live_files(manifest._replace(path=path), io)

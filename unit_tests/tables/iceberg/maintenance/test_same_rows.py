@@ -15,7 +15,7 @@ from destination_datalake.tables.iceberg.snapshots.branch_files import live_mani
 from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.table import Committed
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
-from unit_tests.tables.iceberg.maintenance.compacting import compacted, files, live, rows
+from unit_tests.tables.iceberg.maintenance.compacting import compacted
 
 MERGED_SOON = {"commit.manifest.min-count-to-merge": "2", "commit.manifest-merge.enabled": "true"}
 SPECS: list[dict[str, Any]] = [
@@ -37,7 +37,7 @@ class History:
         self._generation = 1
         self._next = 0
         self._append()
-        lake.load().transaction().set_properties(MERGED_SOON).commit_transaction()
+        lake.set_properties(MERGED_SOON)
 
     def go_on(self) -> None:
         """Make one more commit, of any kind."""
@@ -91,7 +91,7 @@ class History:
 def in_duckdb(lake: Lake, folder: Path) -> list[tuple[Any, ...]]:
     """Return the rows of all live files as DuckDB reads them."""
     paths = []
-    for number, file in enumerate(files(lake)):
+    for number, file in enumerate(lake.files()):
         paths.append(folder / f"{number}.parquet")
         paths[-1].write_bytes(lake.load().io.new_input(file.file_path).open().read())
     found = duckdb.connect().execute(
@@ -108,16 +108,16 @@ def test_a_compaction_changes_no_rows(lake: Lake, tmp_path: Path, seed: int) -> 
     for _ in range(3):
         for _ in range(4):
             history.go_on()
-        before, ids = rows(lake), in_duckdb(lake, tmp_path)
-        sequences = {entry.data_file.file_path: entry.sequence_number for entry in live(lake)}
+        before, ids = lake.rows(), in_duckdb(lake, tmp_path)
+        sequences = {entry.data_file.file_path: entry.sequence_number for entry in lake.entries()}
 
         report = compacted(lake)
 
         rewritten += report.files_before
-        assert rows(lake) == before
+        assert lake.rows() == before
         assert in_duckdb(lake, tmp_path) == ids
         assert report.failures == []
-        after = {entry.data_file.file_path: entry.sequence_number for entry in live(lake)}
+        after = {entry.data_file.file_path: entry.sequence_number for entry in lake.entries()}
         assert {path: sequences[path] for path in after.keys() & sequences.keys()} == {
             path: after[path] for path in after.keys() & sequences.keys()
         }

@@ -17,8 +17,9 @@ from destination_datalake.tables.iceberg.snapshots.branch_files import (
     live_entries,
 )
 from destination_datalake.tables.table import TableConflict
+from unit_tests.cloud import during
 from unit_tests.tables.iceberg.lake import Lake
-from unit_tests.tables.iceberg.snapshots.test_merging import FAN_IN, manifests, opened
+from unit_tests.tables.iceberg.snapshots.test_merging import FAN_IN, opened
 
 PATH = "s3://lake/orders/data/b.parquet"
 POSITION, EQUALITY = DataFileContent.POSITION_DELETES, DataFileContent.EQUALITY_DELETES
@@ -106,13 +107,12 @@ def test_a_manifest_is_read_once_however_often_live_files_are_asked_for(lake: La
         read.clear()
         return sorted(each.entry.record_count for each in reader.of(table, "main"))
 
-    reader, events = BranchFiles(), lake.access.client("s3").meta.events
-    events.register("before-call.s3.GetObject", notice)
-    assert (found(), len(manifests_of(read))) == ([1, 1, 1], 3)
-    assert (found(), len(manifests_of(read))) == ([1, 1, 1], 0)
-    lake.append(4, 5)
-    assert (found(), len(manifests_of(read))) == ([1, 1, 1, 2], 1)
-    events.unregister("before-call.s3.GetObject", notice)
+    reader = BranchFiles()
+    with during(lake.access, "before-call.s3.GetObject", notice):
+        assert (found(), len(manifests_of(read))) == ([1, 1, 1], 3)
+        assert (found(), len(manifests_of(read))) == ([1, 1, 1], 0)
+        lake.append(4, 5)
+        assert (found(), len(manifests_of(read))) == ([1, 1, 1, 2], 1)
 
 
 def manifests_of(names: list[str]) -> list[str]:
@@ -134,15 +134,14 @@ def test_a_manifest_that_seems_to_end_too_early_is_not_merged(lake: Lake) -> Non
     syncing = opened(lake)
     for id_ in range(FAN_IN):
         lake.append(id_)
-    [theirs, *_] = manifests(lake.load())
-    s3, key = lake.access.client("s3"), theirs.manifest_path.removeprefix(f"s3://{lake.bucket}/")
-    body = s3.get_object(Bucket=lake.bucket, Key=key)["Body"].read()
-    s3.put_object(Bucket=lake.bucket, Key=key, Body=with_empty_block(body))
+    [theirs, *_] = lake.manifests()
+    body = lake.read_object(theirs.manifest_path)
+    lake.write_object(theirs.manifest_path, with_empty_block(body))
 
     lake.commit(syncing, 10)
 
-    assert theirs in manifests(lake.load())
+    assert theirs in lake.manifests()
     with pytest.raises(TableConflict, match="0 of 1 live files"):
         live_entries(theirs, lake.load().io)
-    s3.put_object(Bucket=lake.bucket, Key=key, Body=body)
+    lake.write_object(theirs.manifest_path, body)
     assert lake.ids() == [*range(FAN_IN), 10]

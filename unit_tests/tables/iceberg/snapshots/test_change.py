@@ -18,15 +18,6 @@ from destination_datalake.tables.iceberg.pyiceberg_internals import referenced_d
 from destination_datalake.tables.iceberg.snapshots.branch_files import live_entries
 from destination_datalake.tables.iceberg.snapshots.change import Change
 from unit_tests.tables.iceberg.lake import Lake
-from unit_tests.tables.iceberg.snapshots.committed import (
-    deletes,
-    files,
-    live,
-    manifests,
-    merge,
-    position_deletes,
-    summary,
-)
 
 PENDING = "airbyte_generation_2"
 COLUMNS = (Field("id", "id", Int64()), Field("region", "region", String()))
@@ -36,7 +27,7 @@ PARTITIONED: dict[str, Any] = {"columns": COLUMNS, "partition_by": [{"source": "
 def with_pending(lake: Lake, *rows: dict[str, Any], **more: Any) -> list[IcebergFile]:
     """Leave rows on a branch of their own; return its files."""
     lake.commit_rows(lake.open(2, overwrite=True, **more), *rows)
-    return files(lake, PENDING)
+    return lake.files(PENDING)
 
 
 @pytest.mark.parametrize("how", [{}, PARTITIONED])
@@ -45,11 +36,11 @@ def test_a_merge_is_one_snapshot_and_removes_the_branch_of_what_was_pending(lake
     regions = [{}] * 3 if not how else [{"region": name} for name in ("eu", "us", "eu")]
     lake.commit_rows(opened, {"id": 1, **regions[0]}, {"id": 2, **regions[1]})
     lake.commit_rows(opened, {"id": 3, **regions[2]})
-    [*old] = files(lake)
+    [*old] = lake.files()
     pending = with_pending(lake, {"id": 4, **regions[0]}, {"id": 5, **regions[1]}, **how)
     before = lake.load().metadata
 
-    merge(lake, Change([*pending], [old[-1]]), without_branch=PENDING)
+    lake.merge(Change([*pending], [old[-1]]), without_branch=PENDING)
 
     after = lake.load().metadata
     assert lake.branches() == []
@@ -58,12 +49,12 @@ def test_a_merge_is_one_snapshot_and_removes_the_branch_of_what_was_pending(lake
     assert len(after.snapshots) == len(before.snapshots) + 1 - len(gone)
     assert after.current_snapshot_id != before.current_snapshot_id
     assert {4, 5} <= {*lake.ids()}
-    assert old[-1].file_path not in {file.file_path for file in files(lake)}
-    assert summary(lake).operation == Operation.OVERWRITE
-    assert summary(lake)["airbyte.sync-id"] == "7"
-    assert summary(lake)["deleted-data-files"] == "1"
-    assert summary(lake)["total-data-files"] == str(len(files(lake)))
-    assert sum(file.record_count for file in files(lake)) == int(str(summary(lake)["total-records"]))
+    assert old[-1].file_path not in {file.file_path for file in lake.files()}
+    assert lake.summary().operation == Operation.OVERWRITE
+    assert lake.summary()["airbyte.sync-id"] == "7"
+    assert lake.summary()["deleted-data-files"] == "1"
+    assert lake.summary()["total-data-files"] == str(len(lake.files()))
+    assert sum(file.record_count for file in lake.files()) == int(str(lake.summary()["total-records"]))
 
 
 @pytest.mark.parametrize("how", [{}, PARTITIONED])
@@ -72,30 +63,30 @@ def test_position_deletes_are_found_by_the_path_of_their_file(lake: Lake, how: d
     region = {"region": "eu"} if how else {}
     for ids in (range(3), range(3, 6)):
         lake.commit_rows(opened, *({"id": id_, **region} for id_ in ids))
-    first, second = sorted(files(lake), key=lambda file: file.file_path)
+    first, second = sorted(lake.files(), key=lambda file: file.file_path)
 
-    merge(lake, Change([position_deletes(lake, first, [0, 2])]))
+    lake.merge(Change([lake.position_deletes(first, [0, 2])]))
 
     assert len(lake.ids()) == 4
-    [entry] = live(lake, ManifestContent.DELETES)
+    [entry] = lake.entries(ManifestContent.DELETES)
     assert entry.data_file.spec_id == first.spec_id
     assert repr(entry.data_file.partition) == repr(first.partition)
     assert referenced_data_file(entry.data_file) == first.file_path
     tasks = {task.file.file_path: len(task.delete_files) for task in lake.load().scan().plan_files()}
     assert tasks == {first.file_path: 1, second.file_path: 0}
-    assert summary(lake).operation == Operation.DELETE
-    assert summary(lake)["total-position-deletes"] == "2"
-    assert summary(lake)["total-delete-files"] == "1"
+    assert lake.summary().operation == Operation.DELETE
+    assert lake.summary()["total-position-deletes"] == "2"
+    assert lake.summary()["total-delete-files"] == "1"
 
 
 def test_deletes_apply_to_files_that_the_same_snapshot_adds(lake: Lake) -> None:
     lake.commit(lake.open(), 1)
     [pending] = with_pending(lake, {"id": 2}, {"id": 3})
 
-    merge(lake, Change([pending, position_deletes(lake, pending, [0])]), without_branch=PENDING)
+    lake.merge(Change([pending, lake.position_deletes(pending, [0])]), without_branch=PENDING)
 
     assert lake.ids() == [1, 3]
-    assert summary(lake).operation == Operation.OVERWRITE
+    assert lake.summary().operation == Operation.OVERWRITE
 
 
 def test_the_ids_of_equality_deletes_are_integers_as_java_reads_them(lake: Lake) -> None:
@@ -103,7 +94,7 @@ def test_the_ids_of_equality_deletes_are_integers_as_java_reads_them(lake: Lake)
     lake.commit(lake.open(), 1)
     lake.delete_by_equality()
 
-    [manifest] = [each for each in manifests(lake) if each.content == ManifestContent.DELETES]
+    [manifest] = [each for each in lake.manifests() if each.content == ManifestContent.DELETES]
     with lake.load().io.new_input(manifest.manifest_path).open() as content:
         written = fastavro.reader(io.BytesIO(content.read())).writer_schema
 
@@ -116,60 +107,60 @@ def test_the_ids_of_equality_deletes_are_integers_as_java_reads_them(lake: Lake)
 def test_deletes_that_newer_ones_repeat_are_removed_with_their_counts(lake: Lake) -> None:
     lake.commit_rows(lake.open(), *({"id": id_} for id_ in range(4)))
     lake.commit_rows(lake.open(), *({"id": id_} for id_ in range(4, 8)))
-    first, second = files(lake)
-    merge(lake, Change([position_deletes(lake, first, [0]), position_deletes(lake, second, [0])]))
-    [old] = [each for each in deletes(lake) if referenced_data_file(each) == first.file_path]
+    first, second = lake.files()
+    lake.merge(Change([lake.position_deletes(first, [0]), lake.position_deletes(second, [0])]))
+    [old] = [each for each in lake.deletes() if referenced_data_file(each) == first.file_path]
 
-    merge(lake, Change([position_deletes(lake, first, [0, 1])], [old]))
+    lake.merge(Change([lake.position_deletes(first, [0, 1])], [old]))
 
     assert len(lake.ids()) == 5
-    assert sorted(each.record_count for each in deletes(lake)) == [1, 2]
-    assert {referenced_data_file(each) for each in deletes(lake)} == {first.file_path, second.file_path}
-    assert summary(lake)["total-position-deletes"] == "3"
-    assert summary(lake)["removed-position-deletes"] == "1"
+    assert sorted(each.record_count for each in lake.deletes()) == [1, 2]
+    assert {referenced_data_file(each) for each in lake.deletes()} == {first.file_path, second.file_path}
+    assert lake.summary()["total-position-deletes"] == "3"
+    assert lake.summary()["removed-position-deletes"] == "1"
 
 
 def test_a_file_goes_with_the_deletes_that_were_for_it_alone(lake: Lake) -> None:
     lake.commit(lake.open(), 1, 2)
     lake.commit(lake.open(), 3)
-    [old] = [file for file in files(lake) if file.record_count == 2]
-    merge(lake, Change([position_deletes(lake, old, [0])]))
+    [old] = [file for file in lake.files() if file.record_count == 2]
+    lake.merge(Change([lake.position_deletes(old, [0])]))
 
-    merge(lake, Change([], [old, *deletes(lake)]))
+    lake.merge(Change([], [old, *lake.deletes()]))
 
     assert lake.ids() == [3]
-    assert deletes(lake) == []
-    assert summary(lake).operation == Operation.DELETE
-    assert (summary(lake)["total-delete-files"], summary(lake)["total-data-files"]) == ("0", "1")
+    assert lake.deletes() == []
+    assert lake.summary().operation == Operation.DELETE
+    assert (lake.summary()["total-delete-files"], lake.summary()["total-data-files"]) == ("0", "1")
 
 
 def test_manifests_that_list_nothing_of_what_is_removed_stay_as_they_are(lake: Lake) -> None:
     opened = lake.open()
     for id_ in range(3):
         lake.commit(opened, id_)
-    before = {each.manifest_path: each for each in manifests(lake)}
-    [removed, *_] = files(lake)
+    before = {each.manifest_path: each for each in lake.manifests()}
+    [removed, *_] = lake.files()
     [listing] = [
         each for each in before.values() if removed in [entry.data_file for entry in live_entries(each, lake.load().io)]
     ]
 
-    merge(lake, Change([], [removed], frozenset([listing.manifest_path])))
+    lake.merge(Change([], [removed], frozenset([listing.manifest_path])))
 
-    after = {each.manifest_path for each in manifests(lake)}
+    after = {each.manifest_path for each in lake.manifests()}
     assert before.keys() - after == {listing.manifest_path}
-    assert {entry.status for entry in live(lake)} == {ManifestEntryStatus.ADDED}
+    assert {entry.status for entry in lake.entries()} == {ManifestEntryStatus.ADDED}
     assert len(lake.ids()) == 2
 
 
 def test_a_file_that_is_not_live_cannot_be_removed(lake: Lake) -> None:
     lake.commit(lake.open(), 1)
     lake.commit(lake.open(), 2)
-    [gone, other] = files(lake)
-    merge(lake, Change([], [gone]))
+    [gone, other] = lake.files()
+    lake.merge(Change([], [gone]))
     before = lake.load().metadata_location
 
     with pytest.raises(ValidationException, match="Missing required files"):
-        merge(lake, Change([], [gone, other]))
+        lake.merge(Change([], [gone, other]))
 
     assert lake.load().metadata_location == before
 
@@ -177,27 +168,26 @@ def test_a_file_that_is_not_live_cannot_be_removed(lake: Lake) -> None:
 def test_only_added_files_are_an_append(lake: Lake) -> None:
     lake.commit(lake.open(), 1)
 
-    merge(lake, Change(with_pending(lake, {"id": 2})))
+    lake.merge(Change(with_pending(lake, {"id": 2})))
 
-    assert summary(lake).operation == Operation.APPEND
+    assert lake.summary().operation == Operation.APPEND
     assert lake.ids() == [1, 2]
 
 
 def test_many_merges_leave_few_manifests(lake: Lake) -> None:
     opened = lake.open()
-    with lake.load().transaction() as transaction:
-        transaction.set_properties({"commit.manifest.min-count-to-merge": "3"})
+    lake.set_properties({"commit.manifest.min-count-to-merge": "3"})
     lake.commit(opened, 0)
     for id_ in range(1, 12):
         [*pending] = with_pending(lake, {"id": id_})
-        merge(lake, Change(pending), without_branch=PENDING)
+        lake.merge(Change(pending), without_branch=PENDING)
         # The next one is of the same generation, so that its branch has the same name.
         with lake.load().transaction() as transaction:
             transaction.remove_properties(OVERWRITES_PROPERTY)
         lake.open()
 
     assert lake.ids() == [*range(12)]
-    assert len(manifests(lake)) < 8
+    assert len(lake.manifests()) < 8
 
 
 def test_snapshots_of_what_was_pending_go_unless_a_tag_has_them(lake: Lake) -> None:
@@ -211,7 +201,7 @@ def test_snapshots_of_what_was_pending_go_unless_a_tag_has_them(lake: Lake) -> N
     head = lake.load().metadata.refs[PENDING].snapshot_id
     main = set(ids_of_snapshots(lake)) - {head}
 
-    merge(lake, Change(files(lake, PENDING)), without_branch=PENDING)
+    lake.merge(Change(lake.files(PENDING)), without_branch=PENDING)
 
     assert {*ids_of_snapshots(lake)} - {lake.load().metadata.current_snapshot_id} == main
     assert tagged in main

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import decimal
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from datetime import date, datetime
 from functools import partial
 from typing import Any
@@ -13,10 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from botocore.exceptions import ConnectionClosedError
-from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.manifest import ManifestContent
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField
 
@@ -33,9 +32,9 @@ from destination_datalake.schema.types import (
     String,
     Timestamp,
 )
-from destination_datalake.tables.iceberg.snapshots.branch_files import live_entries
 from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.table import Committed
+from unit_tests.cloud import during
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 
 FAN_IN = 3
@@ -45,29 +44,21 @@ BRANCH = "airbyte_generation_2"
 def opened(lake: Lake, *arguments: Any, **options: Any) -> IcebergTable:
     """The table, whose manifests are merged by threes."""
     lake.open(**{key: value for key, value in options.items() if key != "overwrite"})
-    with lake.load().transaction() as transaction:
-        transaction.set_properties({"commit.manifest.min-count-to-merge": str(FAN_IN)})
+    lake.set_properties({"commit.manifest.min-count-to-merge": str(FAN_IN)})
     return lake.open(*arguments, **options)
 
 
-def manifests(table: Table, branch: str = "main") -> list[ManifestFile]:
-    snapshot = table.metadata.snapshot_by_id(table.metadata.refs[branch].snapshot_id)
-    assert snapshot is not None
-    return snapshot.manifests(table.io)
-
-
-def entries(table: Table, branch: str = "main") -> dict[str, tuple[object, ...]]:
+def entries(lake: Lake) -> dict[str, tuple[object, ...]]:
     """All that a manifest says of each live file but whether its snapshot has added it."""
-    found = [(entry, each) for each in manifests(table, branch) for entry in live_entries(each, table.io)]
     return {
         entry.data_file.file_path: (
             entry.snapshot_id,
             entry.sequence_number,
             entry.file_sequence_number,
-            each.partition_spec_id,
+            entry.data_file.spec_id,
             *(repr(dict(value) if isinstance(value, Mapping) else value) for value in entry.data_file._data),
         )
-        for entry, each in found
+        for entry in lake.entries()
     }
 
 
@@ -76,13 +67,13 @@ def test_a_table_of_many_commits_has_few_manifests(lake: Lake) -> None:
     before: dict[str, tuple[object, ...]] = {}
     for id_ in range(14):
         lake.commit(syncing, id_)
-        after = entries(lake.load())
+        after = entries(lake)
         assert before.items() <= after.items()
         before = after
 
     assert lake.ids() == list(range(14))
     assert len(before) == 14
-    assert len(manifests(lake.load())) <= 2 * FAN_IN
+    assert len(lake.manifests()) <= 2 * FAN_IN
 
 
 def test_former_snapshots_keep_the_manifests_that_were_merged(lake: Lake) -> None:
@@ -104,7 +95,7 @@ def test_the_files_of_a_commit_are_new_in_its_own_manifest(lake: Lake) -> None:
 
     head = lake.load().current_snapshot()
     assert head is not None
-    own = [each for each in manifests(lake.load()) if each.added_snapshot_id == head.snapshot_id]
+    own = [each for each in lake.manifests() if each.added_snapshot_id == head.snapshot_id]
     counts = [(each.added_files_count, each.existing_files_count, each.deleted_files_count) for each in own]
     assert sorted(counts) == [(0, FAN_IN, 0), (1, 0, 0)]
     merged = next(each for each in own if each.existing_files_count)
@@ -120,7 +111,7 @@ def test_rows_that_others_have_deleted_stay_deleted(lake: Lake) -> None:
         lake.commit(syncing, id_)
     lake.delete_first_row()
 
-    contents = Counter(each.content for each in manifests(lake.load()))
+    contents = Counter(each.content for each in lake.manifests())
     assert contents[ManifestContent.DELETES] == 2
     assert contents[ManifestContent.DATA] <= 2 * FAN_IN + 1
     assert len(lake.ids()) == 5
@@ -136,7 +127,7 @@ def test_manifests_of_each_spec_are_merged_by_themselves(lake: Lake) -> None:
             lake.commit_rows(syncing, {"id": id_, **at})
 
     assert lake.specs_of_files() == [0] * 4 + [1] * 4
-    assert Counter(each.partition_spec_id for each in manifests(lake.load())) == {0: 2, 1: 2}
+    assert Counter(each.partition_spec_id for each in lake.manifests()) == {0: 2, 1: 2}
     assert len(lake.ids()) == 8
     assert lake.scanned("at = '2025-01-02T00:00:00'") == 0
 
@@ -161,36 +152,35 @@ def test_values_of_partitions_stay_exact(lake: Lake, type_: ColumnType, values: 
     syncing = opened(lake, partition_by=[{"source": "v"}], **by)
     for _ in range(FAN_IN):
         lake.commit_rows(syncing, *({"id": id_, "v": value} for id_, value in enumerate(values)))
-    written = entries(lake.load())
+    written = entries(lake)
 
     lake.commit_rows(syncing, {"id": 10, "v": None})
 
-    assert len(manifests(lake.load())) == 2
-    assert written.items() <= entries(lake.load()).items()
+    assert len(lake.manifests()) == 2
+    assert written.items() <= entries(lake).items()
     assert len(lake.ids()) == FAN_IN * len(values) + 1
 
 
 def test_nothing_is_merged_if_the_table_s_properties_forbid_it(lake: Lake) -> None:
     syncing = opened(lake)
-    with lake.load().transaction() as transaction:
-        transaction.set_properties({"commit.manifest-merge.enabled": "false"})
+    lake.set_properties({"commit.manifest-merge.enabled": "false"})
     for id_ in range(FAN_IN + 1):
         lake.commit(syncing, id_)
 
-    assert len(manifests(lake.load())) == FAN_IN + 1
+    assert len(lake.manifests()) == FAN_IN + 1
 
 
 def test_manifests_of_an_unpublished_overwrite_are_merged_beside_those_of_the_table(lake: Lake) -> None:
     appending = opened(lake)
     for id_ in range(2):
         lake.commit(appending, id_)
-    untouched = entries(lake.load())
+    untouched = entries(lake)
     overwriting = lake.open(2, overwrite=True)
     for id_ in range(10, 15):
         lake.commit(overwriting, id_)
 
-    assert entries(lake.load()) == untouched
-    assert len(manifests(lake.load(), BRANCH)) == FAN_IN
+    assert entries(lake) == untouched
+    assert len(lake.manifests(BRANCH)) == FAN_IN
 
     overwriting.publish(no_rewrite)
 
@@ -201,12 +191,12 @@ def test_manifests_of_other_writers_are_merged_too(lake: Lake) -> None:
     syncing = opened(lake)
     for id_ in range(FAN_IN):
         lake.append(id_)
-    before = entries(lake.load())
+    before = entries(lake)
 
     lake.commit(syncing, 10)
 
-    assert len(manifests(lake.load())) == 2
-    assert before.items() <= entries(lake.load()).items()
+    assert len(lake.manifests()) == 2
+    assert before.items() <= entries(lake).items()
     assert lake.ids() == [*range(FAN_IN), 10]
 
 
@@ -222,7 +212,7 @@ def test_a_table_of_format_version_1_is_merged(lake: Lake) -> None:
     assert lake.load().metadata.format_version == 1
     assert lake.ids() == list(range(6))
     assert lake.scanned("id = 3") == 1
-    assert len(manifests(lake.load())) == 2
+    assert len(lake.manifests()) == 2
 
 
 def avro(lake: Lake) -> set[str]:
@@ -251,8 +241,8 @@ def test_two_syncs_that_merge_the_same_manifests_lose_no_file(lake: Lake) -> Non
         lake.commit(ours, id_)
 
     assert lake.ids() == list(range(12))
-    assert len(entries(lake.load())) == 12
-    assert len(manifests(lake.load())) <= 3 * FAN_IN
+    assert len(entries(lake)) == 12
+    assert len(lake.manifests()) <= 3 * FAN_IN
 
 
 def test_an_answer_that_was_lost_leaves_every_manifest_in_place(lake: Lake) -> None:
@@ -274,20 +264,19 @@ def test_a_manifest_that_cannot_be_read_stays_as_it_is_and_files_are_appended(la
     syncing = opened(lake)
     for id_ in range(FAN_IN):
         lake.append(id_)
-    [lost, *others] = manifests(lake.load())
-    bucket, _, key = lost.manifest_path.removeprefix("s3://").partition("/")
-    body = lake.access.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
-    lake.access.client("s3").delete_object(Bucket=bucket, Key=key)
+    [lost, *others] = lake.manifests()
+    body = lake.read_object(lost.manifest_path)
+    lake.delete_object(lost.manifest_path)
 
     for id_ in range(10, 10 + FAN_IN + 1):
         lake.commit(syncing, id_)
 
-    lake.access.client("s3").put_object(Bucket=bucket, Key=key, Body=body)
+    lake.write_object(lost.manifest_path, body)
     assert lake.ids() == [*range(FAN_IN), *range(10, 10 + FAN_IN + 1)]
     assert {lost.manifest_path, *(each.manifest_path for each in others)} <= {
-        each.manifest_path for each in manifests(lake.load())
+        each.manifest_path for each in lake.manifests()
     }
-    assert len(manifests(lake.load())) == FAN_IN + 2
+    assert len(lake.manifests()) == FAN_IN + 2
 
 
 def test_a_merged_manifest_that_cannot_be_written_leaves_nothing_behind(lake: Lake) -> None:
@@ -313,30 +302,24 @@ def test_a_sync_that_dies_in_the_middle_of_merging_changes_nothing(lake: Lake, o
     syncing = opened(lake)
     for id_ in range(FAN_IN):
         lake.commit(syncing, id_)
-    before = entries(lake.load())
+    before = entries(lake)
     file = lake.write(syncing, 10)
 
     with broken(lake, lambda key: of in key), pytest.raises(ConnectionClosedError):
         syncing.commit([file], no_rewrite)
 
-    assert entries(lake.load()) == before
+    assert entries(lake) == before
     again = lake.open()
     assert again.commit([lake.write(again, 10)], no_rewrite) == Committed()
     assert lake.ids() == [*range(FAN_IN), 10]
-    assert before.items() <= entries(lake.load()).items()
+    assert before.items() <= entries(lake).items()
 
 
-@contextmanager
-def broken(lake: Lake, breaks: Callable[[str], bool]) -> Iterator[None]:
+def broken(lake: Lake, breaks: Callable[[str], bool]) -> AbstractContextManager[None]:
     """Puts of these keys do not come back meanwhile."""
-    events = lake.access.client("s3").meta.events
 
     def lose(params: dict[str, Any], **_: object) -> None:
         if breaks(params["Key"]):
             raise ConnectionClosedError(endpoint_url="s3")
 
-    events.register("provide-client-params.s3.PutObject", lose)
-    try:
-        yield
-    finally:
-        events.unregister("provide-client-params.s3.PutObject", lose)
+    return during(lake.access, "provide-client-params.s3.PutObject", lose)

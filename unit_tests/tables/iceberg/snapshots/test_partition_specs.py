@@ -7,14 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.manifest import ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform, VoidTransform
 from pyiceberg.types import DoubleType, FloatType, IntegerType, LongType, NestedField, StringType, TimestampType
 
 from destination_datalake.schema.types import Field, Float32, Float64, Int32, Int64, String, Timestamp
-from destination_datalake.tables.iceberg.snapshots.branch_files import live_entries
 from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.table import Committed
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
@@ -33,13 +32,6 @@ def opened(lake: Lake, units: str = "NO PARTITIONING", **more: Any) -> IcebergTa
 
 def row(id_: int, at: str) -> dict[str, Any]:
     return {"id": id_, "at": datetime.fromisoformat(at), "price": 0.5}
-
-
-def manifests(lake: Lake, branch: str = "main") -> list[ManifestFile]:
-    table = lake.load()
-    snapshot = table.metadata.snapshot_by_id(table.metadata.refs[branch].snapshot_id)
-    assert snapshot is not None
-    return snapshot.manifests(table.io)
 
 
 def filled_with_three_specs(lake: Lake, **more: Any) -> None:
@@ -104,12 +96,12 @@ def test_a_file_that_is_not_replaced_stays_beside_one_that_is(lake: Lake) -> Non
     syncing = lake.open(columns=(ID, PRICE), **by)
     both = [*before, *lake.write_partitions(syncing, {"id": 2, "price": 0.5})]
     assert syncing.commit(both, no_rewrite) == Committed()
-    [manifest] = manifests(lake)
+    [manifest] = lake.manifests()
 
     wide = lake.write_partitions(syncing, {"id": 3, "price": 0.1}, columns=(ID, Field("price", "price", Float64())))
     assert syncing.commit(wide, Executors()) == Committed()
 
-    entries = [entry for each in manifests(lake) for entry in live_entries(each, lake.load().io)]
+    entries = lake.entries()
     [kept] = [entry for entry in entries if entry.data_file.file_path == before[0].uri]
     assert (kept.status, kept.sequence_number) == (ManifestEntryStatus.EXISTING, manifest.sequence_number)
     assert kept.data_file.partition[0] == 1
@@ -137,9 +129,7 @@ def test_partitions_by_a_column_that_becomes_double_stay_right(lake: Lake) -> No
     assert lake.ids() == [1, 2, 3]
     promote_again = {**row(4, "2024-01-01"), "price": None}
     lake.commit_rows(opened(lake, **by_price), promote_again)
-    partitions = [
-        entry.data_file.partition[0] for manifest in manifests(lake) for entry in live_entries(manifest, lake.load().io)
-    ]
+    partitions = [file.partition[0] for file in lake.files()]
     assert sorted(partitions, key=str) == [0.1, 0.5, None, None]
     assert lake.scanned("price = 0.5") == 1
     assert lake.scanned("price is null") == 2
@@ -153,9 +143,8 @@ def test_partitions_by_doubles_are_adopted_exactly(lake: Lake) -> None:
 
     lake.open(3, **by_price)
 
-    [manifest] = manifests(lake)
-    [entry] = live_entries(manifest, lake.load().io)
-    assert entry.data_file.partition[0] == 0.1
+    [file] = lake.files()
+    assert file.partition[0] == 0.1
 
 
 @pytest.mark.parametrize("transform", ["identity", "bucket[8]", "truncate[10]"])
@@ -178,8 +167,8 @@ def test_there_is_a_manifest_for_each_spec_and_fields_of_partitions_are_optional
     filled_with_three_specs(lake, generation=2, overwrite=True)
     opened(lake, generation=3)
 
-    assert sorted(manifest.partition_spec_id for manifest in manifests(lake)) == [0, 1, 2]
-    assert sorted(len(manifest.partitions or []) for manifest in manifests(lake)) == [0, 1, 1]
+    assert sorted(manifest.partition_spec_id for manifest in lake.manifests()) == [0, 1, 2]
+    assert sorted(len(manifest.partitions or []) for manifest in lake.manifests()) == [0, 1, 1]
 
 
 THEIRS = Schema(
@@ -242,9 +231,5 @@ def test_files_of_a_spec_whose_column_was_dropped_keep_their_partitions(lake: La
     assert syncing.commit([wide], Executors()) == Committed()
 
     assert lake.ids() == [1, 2]
-    partitions = [
-        list(entry.data_file.partition._data)
-        for manifest in manifests(lake)
-        for entry in manifest.fetch_manifest_entry(lake.load().io)
-    ]
+    partitions = [list(file.partition._data) for file in lake.files()]
     assert sorted(partitions, key=len) == [[], ["eu"]]

@@ -13,7 +13,6 @@ from destination_datalake.tables.iceberg.snapshots.change import Change
 from destination_datalake.tables.table import TableConflict
 from unit_tests.tables.iceberg.dedup.orders import Orders, named
 from unit_tests.tables.iceberg.lake import no_rewrite
-from unit_tests.tables.iceberg.snapshots.committed import files, merge
 
 # --- Tables that other engines have made or written to, in syncs that deduplicate.
 
@@ -62,7 +61,7 @@ def test_a_file_that_is_listed_twice_is_refused_and_keeps_its_rows(
     orders.sync([named(1, "a"), named(2, "b")], key=key)
     syncing = orders.open()
     orders.land(syncing, named(3, "c"))
-    merge(orders.lake, Change(files(orders.lake, branch)), branch)
+    orders.lake.merge(Change(orders.lake.files(branch)), branch)
     before = orders.lake.ids(), orders.lake.ids("airbyte_pending")
 
     with pytest.raises(TableConflict, match="lists a file more than once"):

@@ -7,15 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.manifest import DataFile as IcebergFile
-from pyiceberg.manifest import DataFileContent, FileFormat
-from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, StringType
 
 from destination_datalake.schema.types import Field, Int32
 from destination_datalake.tables.context import Jobs
 from destination_datalake.tables.iceberg.dedup import merge
-from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.table import TableConflict
 from unit_tests.tables.iceberg.dedup.orders import COLUMNS, DAY, Orders, named
@@ -70,9 +66,7 @@ def unused(orders: Orders) -> set[str]:
         for manifest in snapshot.manifests(table.io):
             entries = manifest.fetch_manifest_entry(table.io, discard_deleted=False)
             known |= {entry.data_file.file_path for entry in entries}
-    return {key for key in orders.lake.objects() if key.endswith(".parquet")} - {
-        path.removeprefix(f"s3://{orders.lake.bucket}/") for path in known
-    }
+    return orders.lake.uris(".parquet") - known
 
 
 def test_an_undisturbed_merge_runs_each_job_once(orders: Orders, executors: Interrupted) -> None:
@@ -133,7 +127,7 @@ def test_files_that_another_engine_has_compacted_meanwhile_are_looked_at_again(
     opened.publish(no_rewrite)
 
     assert orders.names() == MERGED
-    assert unused(orders) == {path.removeprefix(f"s3://{orders.lake.bucket}/") for path in old}
+    assert unused(orders) == old
 
 
 def test_files_that_are_gone_before_they_are_read_are_looked_for_again(orders: Orders, executors: Interrupted) -> None:
@@ -141,11 +135,10 @@ def test_files_that_are_gone_before_they_are_read_are_looked_for_again(orders: O
     opened = pending(orders)
 
     def replace() -> None:
-        s3 = orders.lake.access.client("s3")
         old = orders.files()
         orders.lake.compact_and_expire()
         for path in old:
-            s3.delete_object(Bucket=orders.lake.bucket, Key=path.removeprefix(f"s3://{orders.lake.bucket}/"))
+            orders.lake.delete_object(path)
 
     meanwhile(executors, replace, at="winners")
     opened.publish(no_rewrite)
@@ -242,19 +235,7 @@ def test_the_commit_of_a_merge_whose_response_is_lost_is_found(orders: Orders) -
 
 def test_equality_deletes_are_refused_and_what_is_pending_stays(orders: Orders, executors: Interrupted) -> None:
     opened = pending(orders)
-    table = orders.lake.load()
-    file = IcebergFile.from_args(
-        content=DataFileContent.EQUALITY_DELETES,
-        file_path=orders.lake.put(b"not read"),
-        file_format=FileFormat.PARQUET,
-        partition=Record(),
-        record_count=1,
-        file_size_in_bytes=8,
-        equality_ids=[table.schema().find_field("id").field_id],
-    )
-    file.spec_id = 0
-    with table.transaction() as transaction:
-        change_branch(Change([file]), "main", table, transaction)
+    orders.lake.delete_by_equality()
 
     with pytest.raises(TableConflict, match=r"by equality deletes, .* Compact the table"):
         opened.publish(no_rewrite)

@@ -15,7 +15,6 @@ from destination_datalake.tables.iceberg.snapshots.change import Change
 from destination_datalake.tables.table import TableConflict
 from unit_tests.tables.iceberg.dedup.orders import COLUMNS, Orders, named
 from unit_tests.tables.iceberg.lake import no_rewrite
-from unit_tests.tables.iceberg.snapshots.committed import files, merge
 from unit_tests.tables.iceberg.test_inspection import notes
 
 _RENAME = re.compile(r"ALTER TABLE \.\.\. RENAME COLUMN (\w+) TO (\w+)")
@@ -132,7 +131,7 @@ def test_nothing_is_said_of_rows_where_none_are_pending(orders: Orders) -> None:
     orders.sync([named(1, "old", 1)])
     left_over = orders.open()
     orders.land(left_over, named(2, "new", 1))
-    merge(orders.lake, Change((), files(orders.lake, "airbyte_pending")), "airbyte_pending")
+    orders.lake.merge(Change((), orders.lake.files("airbyte_pending")), "airbyte_pending")
     orders.lake.edit_metadata({"format-version": 3, "next-row-id": 0})
 
     told = refused(orders)

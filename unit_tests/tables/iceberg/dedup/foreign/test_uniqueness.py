@@ -16,7 +16,6 @@ from destination_datalake.tables.table import Committed, TableConflict
 from unit_tests.tables.iceberg.dedup.orders import COLUMNS, Orders, named
 from unit_tests.tables.iceberg.lake import no_rewrite
 from unit_tests.tables.iceberg.maintenance.compacting import compacted
-from unit_tests.tables.iceberg.snapshots.committed import files, merge
 from unit_tests.tables.iceberg.test_promotion import TENTH, Executors
 from unit_tests.tables.jobs import InProcess
 
@@ -199,7 +198,7 @@ def test_deletes_and_compactions_leave_content_unique(orders: Orders, reading: R
         orders.sync([named(number, "a", 1)], [named(0, "a", number)], **more)
     reading.pooled.clear()
 
-    merge(orders.lake, Change((), files(orders.lake)[:1]))
+    orders.lake.merge(Change((), orders.lake.files()[:1]))
     assert compacted(orders.lake).commits == 1
     orders.lake.delete_first_row()
     left = orders.names()
