@@ -1,13 +1,10 @@
 """Generations: what the three ids of a configured stream ask for, and what readers see while it is done."""
 
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from integration_tests.harness.messages import configured_stream, record, state, status
@@ -31,96 +28,19 @@ def order(id: int) -> bytes:
     return record("orders", {"id": id})
 
 
-WIDE = 2**40
-"""An id for which the column must become wider."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """A sync of the stream that sends these ids, whether it is completed, and the ids that readers find afterwards."""
-
-    stream: dict[str, object]
-    sent: Sequence[int]
-    found: Sequence[int]
-    completed: bool = True
-
-
-def append(generation: int, sent: Sequence[int], found: Sequence[int]) -> Step:
-    return Step(orders(generation), sent, found)
-
-
-def truncate(generation: int, sent: Sequence[int], found: Sequence[int], *, completed: bool = True) -> Step:
-    return Step(orders(generation, generation), sent, found, completed)
-
-
-def unfinished(generation: int, sent: Sequence[int], found: Sequence[int]) -> Step:
-    return truncate(generation, sent, found, completed=False)
-
-
-def pyairbyte_s(sent: Sequence[int], found: Sequence[int], *, completed: bool = True) -> Step:
+def test_an_overwrite_whose_ids_are_always_one_replaces_every_time_also_one_that_was_interrupted(
+    warehouse: Warehouse,
+) -> None:
     """PyAirbyte calls every sync 1, of generation 1, and means what the mode says."""
-    return Step(orders(1, 1, sync_id=1, mode="overwrite"), sent, found, completed)
+    overwriting = [orders(1, 1, sync_id=1, mode="overwrite")]
+    warehouse.sync(overwriting, [order(1), COMPLETE])
 
+    run = warehouse.attempt(overwriting, [order(2), state("orders", 1)])
+    assert len(run.states) == 1
+    assert warehouse.ids("orders") == [1]
 
-SCENARIOS: Mapping[str, Sequence[Step]] = {
-    "a new generation that retains is appended": [append(4, [1], [1]), append(5, [2], [1, 2])],
-    "a truncate replaces older generations": [append(4, [1], [1]), truncate(5, [2], [2])],
-    "the first sync ever may be a truncate": [truncate(1, [1], [1])],
-    "a truncate without records creates the table empty": [truncate(5, [], [])],
-    "a truncate of what already is that generation replaces nothing": [truncate(5, [1], [1]), truncate(5, [2], [1, 2])],
-    "a truncate resumed keeps what its attempts had acknowledged": [
-        append(4, [1], [1]), unfinished(5, [2], [1]), unfinished(5, [3], [1]), truncate(5, [4], [2, 3, 4]),
-    ],
-    "a newer truncate discards an unfinished one": [
-        append(4, [1], [1]), unfinished(5, [2], [1]), truncate(6, [3], [3]),
-    ],
-    "a cancelled truncate's rows arrive with the next append even without records, once": [
-        append(4, [1], [1]), unfinished(5, [2], [1]), append(6, [], [1, 2]), append(6, [], [1, 2]),
-    ],
-    "a truncate resumed after it needed wider columns has them": [
-        append(4, [1], [1]), unfinished(5, [WIDE], [1]), truncate(5, [3], [3, WIDE]),
-    ],
-    "a cancelled truncate that needed wider columns brings them along": [
-        append(4, [1], [1]), unfinished(5, [WIDE], [1]), append(6, [3], [1, 3, WIDE]),
-    ],
-    "a cancelled truncate that needed wider columns brings them along even without records": [
-        append(4, [1], [1]), unfinished(5, [WIDE], [1]), append(6, [], [1, WIDE]),
-    ],
-    "a discarded truncate leaves no wider columns behind that files do not have": [
-        append(4, [1], [1]), unfinished(5, [WIDE], [1]), truncate(6, [3], [3]),
-    ],
-    "an overwrite whose ids are always one replaces every time, also one that was interrupted": [
-        pyairbyte_s([1], [1]), pyairbyte_s([2], [1], completed=False), pyairbyte_s([3], [3]),
-    ],
-}  # fmt: skip
-
-
-@pytest.mark.share(5)
-@pytest.mark.parametrize("scenario", SCENARIOS)
-def test_generations_decide_what_readers_find(warehouse: Warehouse, scenario: str) -> None:
-    """Appends and truncates of several generations, completed or not, one after another."""
-    for step in SCENARIOS[scenario]:
-        lines = [*map(order, step.sent)]
-        if step.completed:
-            warehouse.sync([step.stream], [*lines, COMPLETE])
-        else:
-            run = warehouse.attempt([step.stream], [*lines, state("orders", 1)])
-            assert len(run.states) == 1
-        assert warehouse.ids("orders") == step.found
-        column = warehouse.lake.columns(warehouse.lake.database, "orders")["id"]
-        assert column == "bigint" or WIDE not in step.found
-        if not warehouse.kind.promotes_in_place:
-            assert types_of_ids(warehouse) <= {{"int": pa.int32(), "bigint": pa.int64()}[column]}
-
-
-def types_of_ids(warehouse: Warehouse) -> set[pa.DataType]:
-    """Return the types of the column `id` in the table's data files, which are Parquet."""
-    lake = warehouse.lake
-    bodies = [
-        lake.s3.get_object(Bucket=lake.bucket, Key=key)["Body"].read()
-        for key in lake.data_files(lake.database, "orders")
-    ]
-    return {pq.read_schema(pa.BufferReader(body)).field("id").type for body in bodies}
+    warehouse.sync(overwriting, [order(3), COMPLETE])
+    assert warehouse.ids("orders") == [3]
 
 
 @pytest.mark.parametrize("last", [[], [INCOMPLETE]], ids=["no status", "INCOMPLETE"])

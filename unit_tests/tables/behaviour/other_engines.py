@@ -2,14 +2,16 @@
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.table import Table
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.types import LongType, NestedField, StringType
 
 from integration_tests.harness.lake import PREFIX
@@ -25,16 +27,24 @@ _HIVE_FORMATS = {
 }
 
 
+def create_iceberg(
+    shop: Shop,
+    *fields: NestedField,
+    order: SortOrder = UNSORTED_SORT_ORDER,
+    properties: Mapping[str, str] = MappingProxyType({}),
+) -> Table:
+    """Create an Iceberg table with these columns, and return it."""
+    shop.lake.glue.create_database(DatabaseInput={"Name": shop.name.database})
+    return shop.lake.create_iceberg_table(*shop.name, Schema(*fields), order, properties)
+
+
 def create(shop: Shop, id_type: str = "bigint") -> None:
     """Create the table with the columns `id` (bigint or string) and `theirs` (string), and the property."""
-    shop.lake.glue.create_database(DatabaseInput={"Name": shop.name.database})
     if shop.kind.name == "iceberg":
-        fields = (
-            NestedField(1, "id", LongType() if id_type == "bigint" else StringType()),
-            NestedField(2, "theirs", StringType()),
-        )
-        shop.lake.create_iceberg_table(*shop.name, Schema(*fields), UNSORTED_SORT_ORDER, {PROPERTY: "7"})
+        id_ = NestedField(1, "id", LongType() if id_type == "bigint" else StringType())
+        create_iceberg(shop, id_, NestedField(2, "theirs", StringType()), properties={PROPERTY: "7"})
         return
+    shop.lake.glue.create_database(DatabaseInput={"Name": shop.name.database})
     input_format, serde = _HIVE_FORMATS[shop.kind.name]
     shop.lake.glue.create_table(
         DatabaseName=shop.name.database,
@@ -83,7 +93,7 @@ def drop_column(shop: Shop, name: str) -> None:
         columns = table_input["StorageDescriptor"]["Columns"]
         table_input["StorageDescriptor"]["Columns"] = [column for column in columns if column["Name"] != name]
 
-    _update_hive_table(shop, drop)
+    update_entry(shop, drop)
 
 
 def set_property(shop: Shop, value: str) -> None:
@@ -92,12 +102,27 @@ def set_property(shop: Shop, value: str) -> None:
         with shop.lake.iceberg_table(*shop.name).transaction() as transaction:
             transaction.set_properties({PROPERTY: value})
         return
-    _update_hive_table(shop, lambda table_input: table_input["Parameters"].update({PROPERTY: value}))
+    update_entry(shop, lambda table_input: table_input["Parameters"].update({PROPERTY: value}))
 
 
-def _update_hive_table(shop: Shop, change: Callable[[Any], None]) -> None:
+def change_the_catalog(shop: Shop, number: int) -> None:
+    """Do what people do in the Glue console: a comment, a description, an owner, a parameter; a Hive table's column."""
+
+    def change(table_input: Any) -> None:
+        columns = table_input["StorageDescriptor"]["Columns"]
+        next(column for column in columns if column["Name"] == "id")["Comment"] = f"theirs {number}"
+        if shop.kind.name != "iceberg":  # There a column is not the catalog's to add.
+            columns.append({"Name": f"theirs_{number}", "Type": "map<string,int>"})
+        table_input["Parameters"][f"theirs.{number}"] = "yes"
+        table_input |= {"Description": f"theirs {number}", "Owner": "them"}
+
+    update_entry(shop, change)
+
+
+def update_entry(shop: Shop, change: Callable[[Any], None]) -> None:
+    """Change the table's entry in the catalog, without compare-and-set."""
     table: Any = shop.lake.glue_table(*shop.name)
-    keys = ("Name", "TableType", "Parameters", "PartitionKeys", "StorageDescriptor")
+    keys = ("Name", "TableType", "Retention", "Parameters", "PartitionKeys", "StorageDescriptor")
     table_input: Any = {key: table[key] for key in keys if key in table}
     change(table_input)
     shop.lake.glue.update_table(DatabaseName=shop.name.database, TableInput=table_input)

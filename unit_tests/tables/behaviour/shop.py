@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess
@@ -27,7 +29,7 @@ from destination_datalake.tables.table import Committed, Table, TableName
 from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from integration_tests.harness.lake import PREFIX, Lake
 from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
-from unit_tests.cloud import at_the_next_update, on_disk
+from unit_tests.cloud import at_the_next_update, during, on_disk
 from unit_tests.tables.behaviour.promises import PROMISES, Promises
 from unit_tests.tables.jobs import in_process
 
@@ -157,6 +159,12 @@ class Shop:
         columns = self.lake.columns(*self.name).items()
         return {name: type_ for name, type_ in columns if not name.startswith("_airbyte_")}
 
+    def stored_types(self, column: str) -> set[pa.DataType]:
+        """Return the types of a column in the files that readers see, which are Parquet."""
+        keys = self.lake.data_files(*self.name)
+        bodies = [self.lake.s3.get_object(Bucket=self.lake.bucket, Key=key)["Body"].read() for key in keys]
+        return {pq.read_schema(pa.BufferReader(body)).field(column).type for body in bodies}
+
     def objects(self) -> set[str]:
         """Return the keys of the database's objects, and of its unfinished uploads."""
         return {*self.lake.objects(self._prefix), *self.unfinished_uploads()}
@@ -175,19 +183,13 @@ class Shop:
         """Call `act` just before the next update of the Glue table; or after it, and lose the update's response."""
         at_the_next_update(self._access, act, response_lost=response_lost)
 
-    @contextmanager
-    def before_each_update(self, act: Callable[[], object]) -> Iterator[None]:
+    def before_each_update(self, act: Callable[[], object]) -> AbstractContextManager[None]:
         """Call `act` just before every update of the Glue table."""
-        events: Any = self._access.client("glue").meta.events
 
         def notice(**_: Any) -> None:
             act()
 
-        events.register("before-call.glue.UpdateTable", notice)
-        try:
-            yield
-        finally:
-            events.unregister("before-call.glue.UpdateTable", notice)
+        return during(self._access, "before-call.glue.UpdateTable", notice)
 
     @contextmanager
     def before_catalog_call(self, number: int, act: Callable[[], object]) -> Iterator[None]:

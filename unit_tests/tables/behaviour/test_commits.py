@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from contextlib import ExitStack
 
 import pytest
 from botocore.exceptions import ClientError
 
 from destination_datalake.tables.table import Committed
+from unit_tests.cloud import during
 from unit_tests.tables.behaviour.shop import Record, Shop, Sync, ids
 
 SCHEMA = {
@@ -116,18 +117,11 @@ def test_a_commit_that_aws_refuses_shows_nothing_and_hinders_no_later_sync(shop:
     sync.commit(*ids(1))
     files = sync.encode(*ids(2))
 
-    events: Any = sync.access.client("glue").meta.events
-    refused = ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "UpdateTable")
+    def refuse() -> None:
+        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "UpdateTable")
 
-    def refuse(**_: object) -> None:
-        raise refused
-
-    events.register("before-call.glue.UpdateTable", refuse)
-    try:
-        with pytest.raises(ClientError):
-            sync.table.commit(files, sync.executors.rewrite)
-    finally:
-        events.unregister("before-call.glue.UpdateTable", refuse)
+    with shop.before_each_update(refuse), pytest.raises(ClientError):
+        sync.table.commit(files, sync.executors.rewrite)
 
     assert shop.ids() == [1]
     shop.sync().commit(*ids(3))
@@ -173,16 +167,13 @@ def observe(shop: Shop, sync: Sync, act: Callable[[], object]) -> list[tuple[int
         one_at_a_time.release()
 
     hooks = [
-        (sync.access.client(service), f"{moment}.{service}.{change}", hook)  # type: ignore[call-overload]
+        (f"{moment}.{service}.{change}", hook)
         for service, names in changes.items()
         for change in names
         for moment, hook in (("before-call", look), ("after-call", done))
     ]
-    for client, event, hook in hooks:
-        client.meta.events.register(event, hook)
-    try:
+    with ExitStack() as stack:
+        for event, hook in hooks:
+            stack.enter_context(during(sync.access, event, hook))
         act()
-    finally:
-        for client, event, hook in hooks:
-            client.meta.events.unregister(event, hook)
     return seen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from uuid import uuid4
 
 import pytest
@@ -111,6 +112,31 @@ def test_a_publish_keeps_the_properties_that_another_engine_sets_meanwhile(shop:
     assert other_engines.property_of(shop) == "8"
 
 
+def test_what_others_change_in_the_catalog_during_a_sync_stays(shop: Shop, *, overwrite: bool) -> None:
+    """Before every other update, of which one adds a column, one widens one, and one publishes."""
+    shop.sync().commit(*ids(1))
+    updates, changed = count(1), count(1)
+
+    def change() -> None:
+        if next(updates) % 2:
+            other_engines.change_the_catalog(shop, next(changed))
+
+    with shop.before_each_update(change):
+        sync = shop.sync(2, overwrite=overwrite, schema={"id": {"type": "integer"}, "ours": {"type": "string"}})
+        sync.commit({"id": WIDE, "ours": "a"})
+        sync.publish()
+
+    assert shop.ids() == ([WIDE] if overwrite else [1, WIDE])
+    numbers, entry = range(1, next(changed)), shop.lake.glue_table(*shop.name)
+    assert len(numbers) >= 2
+    assert {f"theirs.{number}" for number in numbers} <= entry["Parameters"].keys()
+    assert (entry["Description"], entry["Owner"]) == (f"theirs {numbers[-1]}", "them")
+    comments = {column["Name"]: column.get("Comment") for column in entry["StorageDescriptor"]["Columns"]}
+    assert comments["id"] == f"theirs {numbers[-1]}"
+    theirs = {f"theirs_{number}": "map<string,int>" for number in numbers if shop.kind.name != "iceberg"}
+    assert shop.types() == {"id": "bigint", "ours": "string", **theirs}
+
+
 def test_what_a_sync_is_to_do_is_decided_again_on_what_another_sync_has_published(shop: Shop) -> None:
     """The generation is published meanwhile, so that there is nothing to overwrite any more."""
     shop.sync().commit(*ids(1))
@@ -210,6 +236,7 @@ def test_preparing_a_table_keeps_a_column_that_another_sync_adds_meanwhile(shop:
 
 def test_a_commit_whose_response_is_lost_is_found_and_not_repeated(shop: Shop, *, overwrite: bool) -> None:
     shop.sync().commit(*ids(1))
+    old = shop.lake.data_files(*shop.name)
     sync = shop.sync(2, overwrite=overwrite)
 
     shop.at_the_next_update(lambda: None, response_lost=True)
@@ -217,6 +244,7 @@ def test_a_commit_whose_response_is_lost_is_found_and_not_repeated(shop: Shop, *
     sync.publish()
 
     assert shop.ids() == ([2] if overwrite else [1, 2])
+    assert old.keys() <= shop.objects(), "readers of what was replaced can read on"
 
 
 @one_at_a_time
@@ -248,18 +276,20 @@ def test_a_commit_whose_response_is_lost_is_found_behind_later_commits_of_others
 
 
 def test_a_publish_whose_response_is_lost_is_found_behind_later_commits_of_others(shop: Shop) -> None:
+    """One of them makes the column wider, for which files may move to another folder."""
     shop.sync().commit(*ids(1))
     sync = shop.sync(2, overwrite=True)
     sync.commit(*ids(2))
 
     def follow() -> None:
-        for number in (3, 4, 5):
+        for number in (3, 4, WIDE):
             shop.sync(2).commit(*ids(number))
 
     shop.at_the_next_update(follow, response_lost=True)
     sync.publish()
+    sync.publish()
 
-    assert shop.ids() == [2, 3, 4, 5]
+    assert shop.ids() == [2, 3, 4, WIDE]
 
 
 def test_preparing_a_table_survives_a_lost_response(shop: Shop) -> None:

@@ -9,6 +9,7 @@ import pytest
 from destination_datalake.schema.names import METADATA_NAMES
 from destination_datalake.tables.table import Committed, Reencode, TableConflict
 from integration_tests.harness.table_kinds import TABLE_KINDS
+from unit_tests.tables.behaviour import other_engines
 from unit_tests.tables.behaviour.shop import WIDE, Shop, ids, side_by_side
 
 NUMBERS = {"id": {"type": "integer"}, "value": {"type": "integer"}}
@@ -103,6 +104,28 @@ def test_syncs_that_append_may_disagree_on_the_columns(shop: Shop) -> None:
     before.commit(*ids(2))
 
     assert shop.rows() == [{"id": 1, "name": "one"}, {"id": 2, "name": None}]
+
+
+def test_a_conflicting_type_gets_a_column_of_its_own_and_the_table_s_comment_tells_of_both(shop: Shop) -> None:
+    """What stood in the comment stays before it, and two syncs say it once; inside an object the whole object moves."""
+    before, after = (
+        {"id": {"type": "integer"}, "code": type_, "buyer": {"type": "object", "properties": {"points": type_}}}
+        for type_ in ({"type": "integer"}, {"type": "string"})
+    )
+    shop.sync(schema=before).commit({"id": 1, "code": 7, "buyer": {"points": 1}})
+    other_engines.update_entry(shop, lambda table_input: table_input.update(Description="Every order."))
+
+    for number in (2, 3):
+        shop.sync(schema=after).commit({"id": number, "code": "x7", "buyer": {"points": "many"}})
+
+    old = {"code": 7, "buyer": {"points": 1}, "code__string": None, "buyer__struct": None}
+    new = {"code": None, "buyer": None, "code__string": "x7", "buyer__struct": {"points": "many"}}
+    assert shop.rows() == [{"id": 1, **old}, {"id": 2, **new}, {"id": 3, **new}]
+    assert shop.lake.glue_table(*shop.name)["Description"].splitlines() == [
+        "Every order.",
+        "Column code__string holds what is sent for code as string; code is int.",
+        "Column buyer__struct holds what is sent for buyer as struct<points:string>; buyer is struct<points:int>.",
+    ]
 
 
 # --- Nested values

@@ -6,18 +6,7 @@ import pytest
 
 from destination_datalake.tables.fencing import Fenced
 from unit_tests.cloud import BUCKET, Cloud, another_client, before
-from unit_tests.tables.hive.orders import WIDE, glue_table, ids, set_id_type, sync
-
-
-def test_adopted_rows_lower_the_lowest_generation_of_the_table(cloud: Cloud) -> None:
-    sync(cloud, generation=2, overwrite=True).commit("acknowledged", 1)
-    sync(cloud, generation=3).publish()
-
-    assert glue_table(cloud)["Parameters"]["airbyte.lowest-generation-id"] == "2"
-    resumed = sync(cloud, generation=2, overwrite=True)
-    resumed.publish()
-    assert ids(cloud) == [1]
-    assert f"s3://{BUCKET}/" in glue_table(cloud)["StorageDescriptor"]["Location"]
+from unit_tests.tables.hive.orders import WIDE, ids, set_id_type, sync
 
 
 def test_sync_that_lost_the_token_leaves_the_adoption_to_the_other(cloud: Cloud) -> None:

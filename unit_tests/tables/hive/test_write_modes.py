@@ -22,25 +22,15 @@ from unit_tests.tables.hive.orders import (
 )
 
 
-@pytest.mark.parametrize("generations", [(None, None, None), (1, 2, 3)])
-def test_overwrite_becomes_visible_as_a_whole_when_it_is_published(
-    cloud: Cloud, generations: tuple[int | None, ...]
-) -> None:
-    first, second, third = generations
-    old = sync(cloud, generation=first, overwrite=True)
-    old.commit("old", 1)
-    old.publish()
+def test_files_that_an_overwrite_has_replaced_are_kept_for_readers_until_the_next_one(cloud: Cloud) -> None:
+    for generation, name in ((1, "old"), (2, "new")):
+        overwriting = sync(cloud, generation=generation, overwrite=True)
+        overwriting.commit(name, generation)
+        overwriting.publish()
 
-    new = sync(cloud, generation=second, overwrite=True)
-    new.commit("new-1", 2)
-    new.commit("new-2", 3)
-    assert ids(cloud) == [1]
-    new.publish()
-
-    assert visible_files(cloud) == ["new-1", "new-2"]
-    # Readers of the old files are not disturbed; the next overwrite deletes them.
+    assert visible_files(cloud) == ["new"]
     assert any(key.endswith("/old") for key in cloud.objects())
-    sync(cloud, generation=third, overwrite=True).publish()
+    sync(cloud, generation=3, overwrite=True).publish()
     assert visible_files(cloud) == []
     assert not any(key.endswith("/old") for key in cloud.objects())
 
@@ -76,30 +66,6 @@ def test_overwrite_of_a_table_around_our_folder_is_not_visible_before_it_is_publ
     assert ids(cloud) == [2]
 
 
-def test_pending_overwrite_that_became_wider_is_published_with_all_its_rows(cloud: Cloud) -> None:
-    sync(cloud, generation=1).commit("old", 1)
-    first = sync(cloud, generation=2, overwrite=True)
-    first.commit("narrow", 2)
-    first.commit("wide", WIDE)
-    assert ids(cloud) == [1]
-
-    again = sync(cloud, generation=2, overwrite=True)
-    again.commit("more", 3)
-    again.publish()
-
-    assert ids(cloud) == [2, 3, WIDE]
-
-
-def test_rows_of_other_writers_have_no_generation_that_a_refresh_could_resume(cloud: Cloud) -> None:
-    create_foreign_table(cloud)
-    cloud.access.client("s3").put_object(Bucket=BUCKET, Key="elsewhere/theirs", Body=b"")
-    sync(cloud, generation=5)
-
-    sync(cloud, generation=5, overwrite=True).publish()
-
-    assert visible_files(cloud) == []
-
-
 def test_overwrite_fenced_during_a_commit_leaves_no_unacknowledged_files(cloud: Cloud) -> None:
     access = another_client()
     overwriting = sync(cloud, generation=2, overwrite=True, access=access)
@@ -129,18 +95,3 @@ def test_published_overwrite_keeps_its_narrow_columns_although_another_engine_ma
     overwriting.publish()
 
     assert ids(cloud) == [1]
-
-
-@pytest.mark.parametrize("other_commits", [1, 3])
-def test_publishing_again_after_a_lost_answer_changes_nothing(cloud: Cloud, other_commits: int) -> None:
-    overwriting = sync(cloud, generation=2, overwrite=True)
-    overwriting.commit("new", 1)
-    overwriting.publish()
-    appending = sync(cloud, generation=2)
-    for number in range(other_commits):
-        appending.commit(f"other-{number}", 10 + number)
-    appending.commit("wide", WIDE)
-
-    overwriting.publish()
-
-    assert ids(cloud) == [1, *range(10, 10 + other_commits), WIDE]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from integration_tests.harness.table_kinds import TABLE_KINDS
+from unit_tests.cloud import during
 from unit_tests.tables.behaviour import other_engines
 from unit_tests.tables.behaviour.governance.watch import EMAIL, GOVERNED, granted, tags, untag, watched
 from unit_tests.tables.behaviour.shop import Shop, ids
@@ -98,18 +99,13 @@ def test_what_a_column_cannot_hold_is_tagged_like_the_column(shop: Shop) -> None
 
 def test_a_sync_whose_column_cannot_be_tagged_commits_nothing(shop: Shop) -> None:
     shop.sync(**GOVERNED).commit(*ids(1))
-    events: Any = shop.access.client("lakeformation").meta.events
 
     def refuse(params: Any, **_: object) -> None:
         if b"email" in params["body"]:
             raise _Refused
 
-    events.register("before-call.lakeformation.AddLFTagsToResource", refuse)
-    try:
-        with pytest.raises(_Refused):
-            shop.sync(schema=EMAIL, **GOVERNED)
-    finally:
-        events.unregister("before-call.lakeformation.AddLFTagsToResource", refuse)
+    with during(shop.access, "before-call.lakeformation.AddLFTagsToResource", refuse), pytest.raises(_Refused):
+        shop.sync(schema=EMAIL, **GOVERNED)
 
     assert shop.rows() == [{"id": 1, "email": None}]
     with watched(shop):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from unit_tests.cloud import during
 from unit_tests.tables.behaviour.shop import Shop
 
 ANALYST = "arn:aws:iam::123456789012:role/analyst"
@@ -73,14 +74,7 @@ def watched(shop: Shop, column: str = "email") -> Iterator[list[int]]:
         assert not with_value or found.get(column) == {"pii": "yes"}, f"{with_value} values are visible in {column}"
         seen.append(with_value)
 
-    events: dict[str, Any] = {
-        "glue": shop.access.client("glue").meta.events,
-        "s3": shop.access.client("s3").meta.events,
-    }
-    for change in _CHANGES:
-        events[change.partition(".")[0]].register(f"after-call.{change}", look)
-    try:
-        yield seen
-    finally:
+    with ExitStack() as stack:
         for change in _CHANGES:
-            events[change.partition(".")[0]].unregister(f"after-call.{change}", look)
+            stack.enter_context(during(shop.access, f"after-call.{change}", look))
+        yield seen
