@@ -76,23 +76,30 @@ class Sync:
     def folder(self) -> str:
         return self.table.plan().folder
 
+    def columns(self, highest: int) -> tuple[Field, ...]:
+        """The columns of a file, with the column `id` as wide as its highest value needs."""
+        plan = self.table.plan()
+        type_ = {"id": Int64()} if highest >= 2**31 else {}
+        return tuple(replace(column, type=type_.get(column.name, column.type)) for column in plan.columns)
+
     def encode(self, name: str, *ids: int, held_in: str | None = None) -> DataFile:
         """A data file as executors write it: pending, in S3 or in a folder, with a column as wide as its values."""
-        plan = self.table.plan()
-        fits = max(ids, default=0) < 2**31
-        columns = tuple(
-            replace(column, type=Int64()) if column.name == "id" and not fits else column for column in plan.columns
-        )
-        content = _jsonl(ids) if plan.format == "jsonl" else _parquet(columns, ids)
-        upload = Upload(self.access.client("s3"), f"{plan.folder}/{name}", deferred=True, held_in=held_in)
-        upload.write(content)
+        columns = self.columns(max(ids, default=0))
+        return self.upload(f"{self.folder}/{name}", columns, _rows(columns, ids), held_in)
+
+    def upload(self, uri: str, columns: tuple[Field, ...], rows: pa.Table, held_in: str | None = None) -> DataFile:
+        upload = Upload(self.access.client("s3"), uri, deferred=True, held_in=held_in)
+        upload.write(jsonl(rows) if self.table.plan().format == "jsonl" else parquet(rows))
         upload.close()
-        return DataFile(upload.uri, upload.written, len(ids), columns, b"", upload.pending_upload)
+        return DataFile(upload.uri, upload.written, rows.num_rows, columns, b"", upload.pending_upload)
 
     def commit(self, name: str, *ids: int, rewrite: Rewrite = rewrite) -> int:
         """Encode and commit until the answer is Committed; return the number of encodings."""
+        return self.commit_encoded(lambda: [self.encode(name, *ids)], rewrite)
+
+    def commit_encoded(self, encode: Callable[[], Sequence[DataFile]], rewrite: Rewrite) -> int:
         for times in range(1, 10):
-            if self.table.commit([self.encode(name, *ids)], rewrite) == Committed():
+            if self.table.commit(encode(), rewrite) == Committed():
                 return times
         raise AssertionError("a batch is encoded again and again")
 
@@ -100,15 +107,35 @@ class Sync:
         self.table.publish(rewrite)
 
 
-def _parquet(columns: Sequence[Field], ids: Sequence[int]) -> bytes:
-    schema = pa.schema([arrow_field(column) for column in columns])
+def parquet(rows: pa.Table) -> bytes:
     body = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist([{"id": id} for id in ids], schema), body)
+    pq.write_table(rows, body)
     return body.getvalue()
 
 
-def _jsonl(ids: Sequence[int]) -> bytes:
-    return b"".join(json.dumps({"id": id}).encode() + b"\n" for id in ids)
+def jsonl(rows: pa.Table) -> bytes:
+    return b"".join(json.dumps(row, default=str).encode() + b"\n" for row in rows.to_pylist())
+
+
+def _rows(columns: Sequence[Field], ids: Sequence[int]) -> pa.Table:
+    return pa.Table.from_pylist([{"id": id} for id in ids], pa.schema([arrow_field(column) for column in columns]))
+
+
+def prepared(
+    name: TableName,
+    stream: Stream,
+    columns: Sequence[Field],
+    format: FileFormat,
+    config: Config,
+    location: TableLocation,
+    access: AwsAccess,
+) -> HiveTable:
+    """Begin a sync into the table."""
+    plan = FilePlan(format, "SNAPPY", tuple(columns), {}, "", False, 1, stream.generation, None)
+    context = TableContext(uuid4().hex, access, ungoverned(access), in_process())
+    table = HiveTable(name, TableLayout(stream, config, location), plan, TableOwner(stream.id, SNAKE_CASE), context)
+    table.prepare()
+    return table
 
 
 def sync(
@@ -124,19 +151,13 @@ def sync(
     """Begin a sync."""
     minimum = generation if overwrite else None
     stream = Stream(StreamId("shop", "Orders"), {}, overwrite and generation is None, generation, minimum, None)
-    plan = FilePlan(format, "SNAPPY", tuple(columns), {}, "", False, 1, generation, None)
-    owner = TableOwner(stream.id, SNAKE_CASE)
     access = access or cloud.access
     config = Config.parse(options(bucket_name=BUCKET, table_type="HIVE", schema_conflicts=conflicts))
-    layout = TableLayout(stream, config, LOCATION)
-    context = TableContext(uuid4().hex, access, ungoverned(access), in_process())
-    table = HiveTable(NAME, layout, plan, owner, context)
-    table.prepare()
-    return Sync(table, access)
+    return Sync(prepared(NAME, stream, columns, format, config, LOCATION, access), access)
 
 
-def glue_table(cloud: Cloud) -> Any:
-    return cloud.access.client("glue").get_table(DatabaseName="shop", Name="orders")["Table"]
+def glue_table(cloud: Cloud, name: str = "orders") -> Any:
+    return cloud.access.client("glue").get_table(DatabaseName="shop", Name=name)["Table"]
 
 
 def update_glue_table(cloud: Cloud, **changes: Any) -> None:
@@ -232,7 +253,7 @@ def put(cloud: Cloud, key: str, body: bytes = b"") -> None:
 
 def parquet_of(*ids: int) -> bytes:
     """A Parquet file of another writer: the column `id` only, 32 bits wide."""
-    return _parquet(ID, ids)
+    return parquet(_rows(ID, ids))
 
 
 def create_foreign_table_with_files(cloud: Cloud) -> None:

@@ -8,14 +8,11 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from destination_datalake.tables.fencing import Fenced
 from unit_tests.cloud import BUCKET, Cloud, another_client, before
 from unit_tests.tables.hive.orders import (
     ROOT,
     WIDE,
-    columns,
     create_foreign_table_with_files,
-    during_rewrite,
     glue_table,
     ids,
     put,
@@ -90,22 +87,6 @@ def test_sync_that_widens_repeatedly_keeps_only_its_first_and_last_folder(cloud:
         set_id_type(cloud, "int")  # As if the stream had another column that becomes wider next.
 
     assert folders(cloud) == {began_in, left[-1], location(cloud)}
-
-
-def test_sync_that_is_taken_over_while_it_widens_leaves_the_table_to_the_other(cloud: Cloud) -> None:
-    widening = sync(cloud)
-    widening.commit("old", 1)
-
-    def complete_another_sync() -> None:
-        other = sync(cloud)
-        other.commit("other", 2)
-        other.publish()
-
-    with pytest.raises(Fenced):
-        widening.commit("wide", WIDE, rewrite=during_rewrite(complete_another_sync))
-
-    assert ids(cloud) == [1, 2]
-    assert ("id", "int", None) in columns(cloud)
 
 
 def test_folders_that_the_glue_table_does_not_list_are_kept(cloud: Cloud) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from contextlib import suppress
 
 import pyarrow.parquet as pq
 import pytest
@@ -27,14 +26,24 @@ from unit_tests.tables.hive.orders import (
 )
 
 
-def test_widening_is_left_to_a_newer_sync_that_widens_meanwhile(cloud: Cloud) -> None:
-    first = sync(cloud)
-    first.commit("first-1", 1)
+@pytest.mark.parametrize(("number", "type_"), [(2, "int"), (WIDE + 1, "bigint")])
+def test_sync_that_is_taken_over_while_it_widens_leaves_the_table_to_the_other(
+    cloud: Cloud, number: int, type_: str
+) -> None:
+    """Also if that one has ended, or widens, too."""
+    widening = sync(cloud)
+    widening.commit("old", 1)
+
+    def complete_another_sync() -> None:
+        other = sync(cloud)
+        other.commit("other", number)
+        other.publish()
 
     with pytest.raises(Fenced):
-        first.commit("first-2", WIDE, rewrite=during_rewrite(lambda: sync(cloud).commit("second", WIDE + 1)))
+        widening.commit("wide", WIDE, rewrite=during_rewrite(complete_another_sync))
 
-    assert ids(cloud) == [1, WIDE + 1]
+    assert ids(cloud) == [1, number]
+    assert ("id", type_, None) in columns(cloud)
 
 
 def test_widening_of_an_empty_table_is_noticed_by_batches_that_were_encoded_before(cloud: Cloud) -> None:
@@ -96,44 +105,27 @@ def lose_executors() -> None:
     raise RuntimeError("the executors are gone")
 
 
-def test_failed_widening_leaves_the_table_unchanged(cloud: Cloud) -> None:
+def test_failed_widening_fails_the_batch_and_leaves_the_table_as_it_was(cloud: Cloud) -> None:
     syncing = sync(cloud)
     syncing.commit("one", 1)
 
-    with suppress(RuntimeError):
+    with pytest.raises(RuntimeError):
         syncing.commit("wide", WIDE, rewrite=during_rewrite(lose_executors))
 
     assert ids(cloud) == [1]
+    assert cloud.unfinished_uploads() == []
     syncing.commit("two", 2)
     assert ids(cloud) == [1, 2]
 
 
-def test_failed_widening_fails_the_batch_and_leaves_none_of_its_files(cloud: Cloud) -> None:
-    opened = sync(cloud)
-    opened.commit("narrow", 1)
-
-    with pytest.raises(RuntimeError):
-        opened.table.commit([opened.encode("wide", WIDE)], during_rewrite(lose_executors))
-
-    assert ids(cloud) == [1]
-    assert cloud.unfinished_uploads() == []
-
-
-def test_files_of_one_name_in_several_folders_are_all_rewritten(cloud: Cloud) -> None:
-    create_foreign_table_with_files(cloud)
-
-    sync(cloud).commit("wide", WIDE)
-
-    assert ids(cloud) == [1, 2, 3, WIDE]
-    assert visible_files(cloud) == ["a b+%20/part-0.parquet", "a/part-0.parquet", "part-0.parquet", "wide"]
-
-
-def test_rewritten_files_of_other_writers_keep_their_rows(cloud: Cloud) -> None:
+def test_files_of_other_writers_in_several_folders_are_all_rewritten_and_keep_their_rows(cloud: Cloud) -> None:
     create_foreign_table_with_files(cloud)
 
     syncing = sync(cloud)
     syncing.commit("wide", WIDE)
 
+    assert ids(cloud) == [1, 2, 3, WIDE]
+    assert visible_files(cloud) == ["a b+%20/part-0.parquet", "a/part-0.parquet", "part-0.parquet", "wide"]
     location = syncing.folder.removeprefix(f"s3://{BUCKET}/")
     rewritten = pq.read_table(io.BytesIO(cloud.objects()[f"{location}/part-0.parquet"]))
     assert rewritten.to_pylist() == [{"id": 1}]

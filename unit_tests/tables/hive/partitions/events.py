@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import uuid4
@@ -15,25 +13,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.aws.objects import Upload
 from destination_datalake.config.options import Config
-from destination_datalake.files.plan import DataFile, FileFormat, FilePlan
+from destination_datalake.files.plan import DataFile, FileFormat
 from destination_datalake.partitioning.grouping import by_partition
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.arrow import arrow_field, arrow_type
 from destination_datalake.schema.glue import parse_glue_type
 from destination_datalake.schema.names import SNAKE_CASE
-from destination_datalake.schema.types import Field, Int32, Int64, Timestamp
-from destination_datalake.tables.context import TableContext
-from destination_datalake.tables.hive.table import HiveTable
-from destination_datalake.tables.layout import TableLayout
+from destination_datalake.schema.types import Field, Int32, Timestamp
 from destination_datalake.tables.location import TableLocation
-from destination_datalake.tables.ownership import TableOwner
-from destination_datalake.tables.table import Committed, Rewrite, TableName
-from unit_tests.cloud import BUCKET, Cloud, ungoverned
+from destination_datalake.tables.table import Rewrite, TableName
+from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.config.examples import options
+from unit_tests.tables.hive import orders
 from unit_tests.tables.hive.orders import JSON, PARQUET, WIDE, rewrite
-from unit_tests.tables.jobs import in_process
 
 NAME = TableName("shop", "events")
 ROOT = f"s3://{BUCKET}/shop/events"
@@ -49,63 +42,34 @@ Row = tuple[int, str | None]
 __all__ = ["WIDE", "rewrite"]
 
 
-@dataclass
-class Sync:
+class Sync(orders.Sync):
     """A sync of the stream, its table prepared."""
 
-    table: HiveTable
-    access: AwsAccess
-
-    def encode(self, *rows: Row, **more: Any) -> list[DataFile]:
+    def encode(self, *rows: Row, **more: Any) -> list[DataFile]:  # type: ignore[override]
         """Data files as executors write them: pending uploads, one for each partition."""
-        plan = self.table.plan()
-        wide = any(id >= 2**31 for id, _ in rows)
-        columns = tuple(
-            replace(column, type=Int64()) if column.name == "id" and wide else column for column in plan.columns
-        )
-        schema = pa.schema([arrow_field(column) for column in columns])
+        plan, columns = self.table.plan(), self.columns(max(id for id, _ in rows))
         table = pa.Table.from_pylist(
             [
                 {"id": id, "created_at": day and datetime.fromisoformat(f"{day}T12:00+00:00"), **more}
                 for id, day in rows
             ],
-            schema,
+            pa.schema([arrow_field(column) for column in columns]),
         )
         if plan.partitioning is None:
-            return [self._file(plan, "", columns, table)]
+            return [self.upload(f"{plan.folder}/{uuid4().hex}", columns, table)]
         fields, path = plan.partitioning.fields, plan.partitioning.path
-        return [self._file(plan, path.folder(values), columns, part) for values, part in by_partition(table, fields)]
+        return [
+            self.upload("/".join(filter(None, (plan.folder, path.folder(values), uuid4().hex))), columns, part)
+            for values, part in by_partition(table, fields)
+        ]
 
-    def _file(self, plan: FilePlan, folder: str, columns: tuple[Field, ...], rows: pa.Table) -> DataFile:
-        key = f"{plan.folder}/{folder}/{uuid4().hex}".replace("//", "/").removeprefix(f"s3:/{BUCKET}/")
-        upload = Upload(self.access.client("s3"), f"s3://{BUCKET}/{key}", deferred=True)
-        upload.write(_jsonl(rows) if plan.format == "jsonl" else _parquet(rows))
-        upload.close()
-        return DataFile(upload.uri, upload.written, rows.num_rows, columns, b"", upload.pending_upload)
-
-    def commit(self, *rows: Row, rewrite: Rewrite = rewrite, **more: Any) -> int:
+    def commit(self, *rows: Row, rewrite: Rewrite = rewrite, **more: Any) -> int:  # type: ignore[override]
         """Encode and commit until the answer is Committed; return the number of encodings."""
-        for times in range(1, 10):
-            if self.table.commit(self.encode(*rows, **more), rewrite) == Committed():
-                return times
-        raise AssertionError("a batch is encoded again and again")
-
-    def publish(self) -> None:
-        self.table.publish(rewrite)
-
-
-def _parquet(rows: pa.Table) -> bytes:
-    body = io.BytesIO()
-    pq.write_table(rows, body)
-    return body.getvalue()
+        return self.commit_encoded(lambda: self.encode(*rows, **more), rewrite)
 
 
 SCHEMA = {"properties": {"id": {"type": "integer"}, "created_at": {"type": "string", "format": "date-time"}}}
 """The stream's schema, of which tables of other connectors have columns with their names."""
-
-
-def _jsonl(rows: pa.Table) -> bytes:
-    return b"".join(json.dumps(row, default=str).encode() + b"\n" for row in rows.to_pylist())
 
 
 def sync(
@@ -124,23 +88,14 @@ def sync(
     stream = Stream(
         StreamId("shop", "Events"), SCHEMA, overwrite and generation is None, generation, minimum, None, ("created_at",)
     )
-    plan = FilePlan(format, "SNAPPY", tuple(columns), {}, "", False, 1, generation, None)
     access = access or cloud.access
     config = Config.parse(options(bucket_name=BUCKET, table_type="HIVE", partitioning=partitioning, **given))
     location = TableLocation.of(config, stream.id, NAME, SNAKE_CASE)
-    table = HiveTable(
-        NAME,
-        TableLayout(stream, config, location),
-        plan,
-        TableOwner(stream.id, SNAKE_CASE),
-        TableContext(uuid4().hex, access, ungoverned(access), in_process()),
-    )
-    table.prepare()
-    return Sync(table, access)
+    return Sync(orders.prepared(NAME, stream, columns, format, config, location, access), access)
 
 
 def glue_table(cloud: Cloud) -> Any:
-    return cloud.access.client("glue").get_table(DatabaseName="shop", Name="events")["Table"]
+    return orders.glue_table(cloud, NAME.table)
 
 
 def location(cloud: Cloud) -> str:
