@@ -13,77 +13,39 @@ NULL = "__HIVE_DEFAULT_PARTITION__"
 TRACKS = {"properties": {"id": {"type": "string"}}}
 
 
+PURCHASED = ("Product Purchased", "2019-10-12T08:40:50.52Z")
+VIEWED = ("Cart Viewed", "2019-11-12T09:34:50.52Z")
+
+
 @pytest.mark.parametrize(
-    ("path_layout", "namespace", "event", "extracted_at", "key"),
+    ("path_layout", "namespace", "event", "key"),
     [
         # The two examples of RudderStack's page on its S3 data lake.
-        (
-            "rudderstack",
-            "my-source",
-            "Product Purchased",
-            "2019-10-12T08:40:50.52Z",
-            "rudder-datalake/my_source/product_purchased/2019/10/12/08",
-        ),
-        (
-            "rudderstack",
-            "my-source",
-            "Cart Viewed",
-            "2019-11-12T09:34:50.52Z",
-            "rudder-datalake/my_source/cart_viewed/2019/11/12/09",
-        ),
-        ("plain", "shop", "Product Purchased", "2019-10-12T08:40:50.52Z", "shop/product_purchased/2019/10/12/08"),
-        ("plain", "shop", "Cart Viewed", "2019-11-12T09:34:50.52Z", "shop/cart_viewed/2019/11/12/09"),
-        (
-            "segment",
-            "ios_prod",
-            "Product Purchased",
-            "2019-10-12T08:40:50.52Z",
-            "segment-data/data/ios_prod/segment_type=product_purchased/day=2019-10-12/hr=08",
-        ),
-        (
-            "segment",
-            "ios_prod",
-            "Cart Viewed",
-            "2019-11-12T09:34:50.52Z",
-            "segment-data/data/ios_prod/segment_type=cart_viewed/day=2019-11-12/hr=09",
-        ),
-        (
-            "firehose",
-            "shop",
-            "Product Purchased",
-            "2019-10-12T08:40:50.52Z",
-            "shop/product_purchased/year=2019/month=10/day=12/hour=08",
-        ),
-        (
-            "firehose",
-            "shop",
-            "Cart Viewed",
-            "2019-11-12T09:34:50.52Z",
-            "shop/cart_viewed/year=2019/month=11/day=12/hour=09",
-        ),
-        (
-            "{database}/{table}/dt={date}/hr={hour}",
-            "shop",
-            "Cart Viewed",
-            "2019-11-12T09:34:50.52Z",
-            "shop/cart_viewed/dt=2019-11-12/hr=09",
-        ),
+        ("rudderstack", "my-source", PURCHASED, "rudder-datalake/my_source/product_purchased/2019/10/12/08"),
+        ("rudderstack", "my-source", VIEWED, "rudder-datalake/my_source/cart_viewed/2019/11/12/09"),
+        ("plain", "shop", PURCHASED, "shop/product_purchased/2019/10/12/08"),
+        ("plain", "shop", VIEWED, "shop/cart_viewed/2019/11/12/09"),
+        ("segment", "ios", PURCHASED, "segment-data/data/ios/segment_type=product_purchased/day=2019-10-12/hr=08"),
+        ("segment", "ios", VIEWED, "segment-data/data/ios/segment_type=cart_viewed/day=2019-11-12/hr=09"),
+        ("firehose", "shop", PURCHASED, "shop/product_purchased/year=2019/month=10/day=12/hour=08"),
+        ("firehose", "shop", VIEWED, "shop/cart_viewed/year=2019/month=11/day=12/hour=09"),
+        ("{database}/{table}/dt={date}/hr={hour}", "shop", VIEWED, "shop/cart_viewed/dt=2019-11-12/hr=09"),
         # A layout of RudderStack's own: its timeWindowLayout is `dt=2006-01-02`.
         (
             "rudder-datalake/{namespace}/{table}/dt={date}",
             None,
-            "Cart Viewed",
-            "2022-08-06T14:00:00Z",
-            "rudder-datalake/raw/cart_viewed/dt=2022-08-06",
+            VIEWED,
+            "rudder-datalake/raw/cart_viewed/dt=2019-11-12",
         ),
     ],
 )
 def test_presets_have_the_keys_of_the_lakes_that_they_are_named_after(
-    path_layout: str, namespace: str | None, event: str, extracted_at: str, key: str
+    path_layout: str, namespace: str | None, event: tuple[str, str], key: str
 ) -> None:
+    name, extracted_at = event
     rows = [{"id": "1", "_airbyte_extracted_at": extracted_at}]
 
-    assert keys(config(path_layout=path_layout), rows, StreamId(namespace, event), TRACKS) == [key]
+    assert keys(config(path_layout=path_layout), rows, StreamId(namespace, name), TRACKS) == [key]
 
 
 @pytest.mark.parametrize(
