@@ -77,13 +77,43 @@ def test_an_undisturbed_merge_runs_each_job_once(orders: Orders, executors: Inte
     assert unused(orders) == set()
 
 
-def test_two_merges_of_the_same_rows_are_one(orders: Orders, executors: Interrupted) -> None:
+def merge_too(orders: Orders) -> None:
+    orders.open().publish(no_rewrite)
+
+
+def append(orders: Orders) -> None:
+    table = orders.lake.load()
+    rows = [
+        {"id": 4, "name": "theirs, older", "version": 1, "_airbyte_extracted_at": DAY},
+        {"id": 6, "name": "theirs", "version": 1, "_airbyte_extracted_at": DAY},
+    ]
+    table.append(pa.Table.from_pylist(rows, schema=table.schema().as_arrow()))
+
+
+def add_a_column(orders: Orders) -> None:
+    with orders.lake.load().update_schema() as update:
+        update.add_column("theirs", StringType())
+
+
+def rename_the_cursor(orders: Orders) -> None:
+    with orders.lake.load().update_schema() as update:
+        update.rename_column("version", "revision")
+
+
+@pytest.mark.parametrize(
+    ("act", "theirs"),
+    [(merge_too, {}), (append, {6: "theirs"}), (add_a_column, {}), (rename_the_cursor, {})],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_merge_is_right_and_leaves_no_file_behind_whatever_others_do_meanwhile(
+    orders: Orders, executors: Interrupted, act: Callable[[Orders], None], theirs: dict[int, str]
+) -> None:
     opened = pending(orders)
-    meanwhile(executors, lambda: orders.open().publish(no_rewrite))
+    meanwhile(executors, lambda: act(orders))
 
     opened.publish(no_rewrite)
 
-    assert orders.names() == MERGED
+    assert orders.names() == {**MERGED, **theirs}
     assert unused(orders) == set()
 
 
@@ -97,24 +127,6 @@ def test_rows_that_become_pending_meanwhile_are_merged_too(orders: Orders, execu
     other.publish(no_rewrite)
     assert orders.names() == {**MERGED, 1: "newest", 5: "new"}
     assert unused(orders) == set()
-
-
-def test_rows_that_another_engine_appends_meanwhile_take_part(orders: Orders, executors: Interrupted) -> None:
-    opened = pending(orders)
-
-    def append() -> None:
-        table = orders.lake.load()
-        rows = [
-            {"id": 4, "name": "theirs, older", "version": 1, "_airbyte_extracted_at": DAY},
-            {"id": 6, "name": "theirs", "version": 1, "_airbyte_extracted_at": DAY},
-        ]
-        schema = table.schema().as_arrow()
-        table.append(pa.Table.from_pylist(rows, schema=schema))
-
-    meanwhile(executors, append)
-    opened.publish(no_rewrite)
-
-    assert orders.names() == {**MERGED, 6: "theirs"}
 
 
 def test_files_that_another_engine_has_compacted_meanwhile_are_looked_at_again(
@@ -158,33 +170,6 @@ def test_rows_that_another_engine_deletes_meanwhile_stay_deleted(
     opened.publish(no_rewrite)
 
     assert orders.names() == {1: "new", 3: "old", 4: "new"}
-
-
-def test_a_column_that_is_added_meanwhile_is_in_the_files(orders: Orders, executors: Interrupted) -> None:
-    opened = pending(orders)
-
-    def add() -> None:
-        with orders.lake.load().update_schema() as update:
-            update.add_column("theirs", StringType())
-
-    meanwhile(executors, add)
-    opened.publish(no_rewrite)
-
-    assert orders.names() == MERGED
-    assert unused(orders) == set()
-
-
-def test_a_cursor_that_is_renamed_meanwhile_is_the_same_cursor(orders: Orders, executors: Interrupted) -> None:
-    opened = pending(orders)
-
-    def rename() -> None:
-        with orders.lake.load().update_schema() as update:
-            update.rename_column("version", "revision")
-
-    meanwhile(executors, rename)
-    opened.publish(no_rewrite)
-
-    assert orders.names() == MERGED
 
 
 def test_a_key_that_is_promoted_meanwhile_is_the_same_key(orders: Orders) -> None:
