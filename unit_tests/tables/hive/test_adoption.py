@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 
 from destination_datalake.tables.fencing import Fenced
-from unit_tests.cloud import BUCKET, Cloud, another_client, before
+from unit_tests.cloud import BUCKET, Cloud, another_client, before, during
 from unit_tests.tables.hive.orders import WIDE, ids, set_id_type, sync
 
 
@@ -53,9 +55,14 @@ def test_file_deleted_by_the_fenced_sync_during_adoption_is_left_out(cloud: Clou
     s3, key = cloud.access.client("s3"), f"{overwriting.folder.removeprefix(f's3://{BUCKET}/')}/deleted"
     access = another_client()
     adopting = sync(cloud, generation=2, access=access)
-    before(access, "s3", "CopyObject", lambda times: times == 1 and s3.delete_object(Bucket=BUCKET, Key=key))
+    copied = count(1)
 
-    adopting.commit("appended", 2)
+    def delete_once_all_are_copied(**_: object) -> None:
+        if next(copied) == 2:
+            s3.delete_object(Bucket=BUCKET, Key=key)
+
+    with during(access, "after-call.s3.CopyObject", delete_once_all_are_copied):
+        adopting.commit("appended", 2)
 
     assert ids(cloud) == [0, 2]
 
