@@ -42,13 +42,14 @@ class Batch:
         return sum(segment.bytes for segment in self.segments)
 
     def line_of(self, record: int) -> int:
-        """Return the number in the input of the line of one of the batch's records."""
-        segment = next(each for each in self.segments if record < each.first_record + each.records)
-        left = record - segment.first_record
-        for first_line, lines in zip(segment.places[::2], segment.places[1::2], strict=True):
-            if left < lines:
-                return first_line + left
-            left -= lines
+        """Return the number in the input of the line of one of the batch's records. Raises ValueError for others."""
+        for segment in self.segments:
+            left = record - segment.first_record
+            if 0 <= left < segment.records:
+                for first_line, lines in zip(segment.places[::2], segment.places[1::2], strict=True):
+                    if left < lines:
+                        return first_line + left
+                    left -= lines
         raise ValueError(f"record {record} is not in the batch")
 
 

@@ -284,3 +284,6 @@ def test_the_line_of_a_record_is_found_by_the_runs_of_its_segment(tmp_path: Path
 
     assert [batch.line_of(record) for record in range(6)] == [1, 3, 4, 5, 8, 9]
     assert [[*segment.places] for segment in batch.segments] == [[1, 1, 3, 1], [4, 2, 8, 2]]
+    for record in (-1, 6):
+        with pytest.raises(ValueError, match="is not in the batch"):
+            batch.line_of(record)

@@ -302,6 +302,7 @@ def test_a_malformed_line_is_reported_as_it_is_alone(columns: list[Field], seed:
 
 @pytest.mark.parametrize("members", BROKEN)
 @pytest.mark.parametrize("style", STYLES)
+@pytest.mark.share(20)
 def test_data_that_are_not_json_are_found_in_every_frame(style: Style, members: str) -> None:
     lines = [style("a", f'{{"id":{n},"s":"{"x" * 100}"}}', 1_700_000_000_000 + n).encode() for n in range(400)]
     lines[333] = style("a", f"{{{members}}}", 1_700_000_000_000).encode()

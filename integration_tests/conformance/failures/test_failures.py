@@ -147,16 +147,23 @@ def test_an_s3_that_refuses_for_good_fails_the_stream(warehouse: Warehouse) -> N
     assert warehouse.ids("orders") == [1]
 
 
+WITH_TEXT = configured_stream("users", object_schema(id=INTEGER, text=STRING))
+
+
+def user_with_text(id: int, mebibytes: int) -> bytes:
+    """Text that does not become much smaller, however well it is compressed."""
+    return record("users", {"id": id, "text": secrets.token_urlsafe(mebibytes * 1024 * 1024)})
+
+
 def test_an_upload_that_can_be_neither_finished_nor_aborted_fails_its_own_stream_only(warehouse: Warehouse) -> None:
     """S3 takes no parts of `users`' files, and no word that they are not wanted; `orders` goes on in the same job."""
-    text = object_schema(id=INTEGER, text=STRING)
-    streams = [ORDERS, configured_stream("users", text)]
-    # Too much for one request, however well it is compressed.
-    user = record("users", {"id": 1, "text": secrets.token_urlsafe(20 * 1024 * 1024)})
+    user = user_with_text(1, 20)  # Too much for one request.
 
     with FaultyAws(warehouse.lake.endpoint_url, denied_parts("users")) as aws:
         run = warehouse.attempt(
-            streams, [order(1), user, state("orders", 1), *BOTH_COMPLETE], endpoint_url=aws.endpoint_url
+            [ORDERS, WITH_TEXT],
+            [order(1), user, state("orders", 1), *BOTH_COMPLETE],
+            endpoint_url=aws.endpoint_url,
         )
 
     assert aws.refused > 1
@@ -172,8 +179,8 @@ def test_an_upload_that_can_be_neither_finished_nor_aborted_fails_its_own_stream
 def test_a_worker_that_dies_is_replaced_and_nothing_is_missing_or_twice(warehouse: Warehouse) -> None:
     with MurderousAws(warehouse.lake.endpoint_url, "users", times=1) as aws:
         run = warehouse.sync(
-            [ORDERS, USERS],
-            [order(1), record("users", {"id": 2}), state("orders", 1), state("users", 2), *BOTH_COMPLETE],
+            [ORDERS, WITH_TEXT],
+            [order(1), user_with_text(2, 2), state("orders", 1), state("users", 2), *BOTH_COMPLETE],
             endpoint_url=aws.endpoint_url,
         )
 
@@ -186,8 +193,8 @@ def test_a_stream_whose_worker_dies_each_time_fails_alone_and_says_so(warehouse:
     """Both streams are encoded by one task of one Spark job."""
     with MurderousAws(warehouse.lake.endpoint_url, "users", times=1000) as aws:
         run = warehouse.attempt(
-            [ORDERS, USERS],
-            [order(1), record("users", {"id": 2}), state("orders", 1), state("users", 2), *BOTH_COMPLETE],
+            [ORDERS, WITH_TEXT],
+            [order(1), user_with_text(2, 2), state("orders", 1), state("users", 2), *BOTH_COMPLETE],
             endpoint_url=aws.endpoint_url,
         )
 

@@ -45,6 +45,9 @@ class Gateway:
         return {"PYSPARK_GATEWAY_PORT": str(self.port), "PYSPARK_GATEWAY_SECRET": self.secret}
 
 
+_DAEMON = {"spark.python.daemon.module": "integration_tests.harness.runs.worker_daemon"}
+
+
 class SharedSpark(AbstractContextManager["SharedSpark"]):
     """A local Spark with the connector's own settings, up from entering to leaving."""
 
@@ -52,9 +55,8 @@ class SharedSpark(AbstractContextManager["SharedSpark"]):
     context: "SparkContext"
 
     def __enter__(self) -> Self:
-        self._backend = ClassicBackend(
-            ClassicSettings("local[2]", {"spark.python.daemon.module": "integration_tests.harness.runs.worker_daemon"})
-        )
+        # Spark's launcher, which any property of SQL asks for, has the jars of SQL: tests read with it.
+        self._backend = ClassicBackend(ClassicSettings("local[2]", {**_DAEMON, "spark.sql.session.timeZone": "UTC"}))
         self._backend.start()
         self.context = self._backend.context
         assert self.context._gateway is not None
