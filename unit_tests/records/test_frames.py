@@ -229,7 +229,8 @@ def _decode(decoder: BlockDecoder, segment: Segment, stream: Key, kept: Kept) ->
             arrays: list[list[Any]] = [column.to_pylist() for column in decoded.columns]
             times: list[Any] = decoded.extracted_at.to_pylist()
             changes: Any = [[]] * decoded.rows if decoded.changes is None else decoded.changes.to_pylist()
-            changed = {each.row: (each.line, len(each.changes)) for each in decoded.changed}
+            # White space around a record is nothing that a report of its changes keeps.
+            changed = {each.row: (each.line.strip(), len(each.changes)) for each in decoded.changed}
             for row, number in enumerate(decoded.line_numbers):
                 values = [comparable(array[row]) for array in arrays]
                 noted = [tuple(each.values()) for each in changes[row]]
@@ -261,7 +262,7 @@ def line_by_line(lines: Sequence[bytes], columns: Sequence[Field]) -> Kept:
                 own = row.changes[row.reported :]
                 when = pa.array([row.emitted_at], pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC"))[0].as_py()
                 values = [comparable(value) for value in found]
-                changed = (text, len(own)) if own else None
+                changed = (text.strip(), len(own)) if own else None
                 kept.rows.setdefault(stream, []).append((values, str(when), noted, changed))
     except MalformedLine as error:
         kept.error = str(error)

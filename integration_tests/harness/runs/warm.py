@@ -57,7 +57,11 @@ class SharedSpark(AbstractContextManager["SharedSpark"]):
     def __enter__(self) -> Self:
         # Spark's launcher, which any property of SQL asks for, has the jars of SQL: tests read with it.
         self._backend = ClassicBackend(ClassicSettings("local[2]", {**_DAEMON, "spark.sql.session.timeZone": "UTC"}))
+        submit_args = os.environ.get("PYSPARK_SUBMIT_ARGS")
         self._backend.start()
+        if submit_args is None:
+            # The launcher sets it, and other tests' connectors would take it for a user's.
+            os.environ.pop("PYSPARK_SUBMIT_ARGS", None)
         self.context = self._backend.context
         assert self.context._gateway is not None
         parameters = self.context._gateway.gateway_parameters

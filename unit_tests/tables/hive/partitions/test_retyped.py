@@ -16,12 +16,10 @@ from destination_datalake.partitioning.transforms import transformed
 from destination_datalake.records.values.registry import coerce_value
 from destination_datalake.schema.arrow import arrow_type, widest
 from destination_datalake.schema.glue import glue_type, parse_glue_type
-from destination_datalake.schema.types import ColumnType, Field, Int32, List, String, Struct
+from destination_datalake.schema.types import ColumnType, Field, Int32, String
 from unit_tests.cloud import BUCKET, Cloud
-from unit_tests.strategies import column_types, json_texts
+from unit_tests.strategies import json_texts, scalars
 from unit_tests.tables.hive.partitions.events import ID, Sync, ids, location, locations, partitions, register, sync
-
-scalars = column_types.filter(lambda type_: not isinstance(type_, Struct | List))
 
 
 @given(scalars, scalars, st.data())
