@@ -3,7 +3,7 @@
 Beside the tests that carry the mark, two rules give it:
 
 - A scenario that is parametrised over kinds of table is run with one of them; the kinds take turns with scenarios.
-- Of a test with the mark `share(n)`, `n` parameters are run.
+- Of the parameters of a test with the mark `share(n)`, and of the tests of a module with it, `n` are run.
 
 Both choose by a hash of the test's name: every run chooses alike, and each choice meets all kinds and parameters.
 What hypothesis tries has the mark `law`: `make test-slow` runs it again, on more examples.
@@ -30,15 +30,16 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
             item.add_marker("law")
         if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
             scenarios[_scenario(item)].append(item)
-            shared[item.nodeid.partition("[")[0]].append(item)
+        for node, share in item.iter_markers_with_node("share"):
+            shared[node.nodeid.partition("[")[0], share.args[0]].append(item)
     for scenario, tests in scenarios.items():
         takes_turn = tests[0].path.name if tests[0].get_closest_marker("module_turn") else scenario
         turn = crc32(takes_turn.encode()) % len(tests)
         _mark_slow(tests[:turn] + tests[turn + 1 :])
-    for tests in shared.values():
-        for share in tests[0].iter_markers("share"):
-            quick = [test for test in tests if not test.get_closest_marker("slow")]
-            _mark_slow(sorted(quick, key=lambda test: crc32(test.nodeid.encode()))[share.args[0] :])
+    # Tests before their modules, which choose from what is left.
+    for (_, share), tests in sorted(shared.items(), key=lambda each: "::" not in each[0][0]):
+        quick = [test for test in tests if not test.get_closest_marker("slow")]
+        _mark_slow(sorted(quick, key=lambda test: crc32(test.nodeid.encode()))[share:])
 
 
 def _scenario(test: pytest.Function) -> str:

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.share(2)
+
 LOCAL = """
 import destination_datalake.check.connection
 import destination_datalake.cli

@@ -12,6 +12,8 @@ from integration_tests.harness.messages import configured_catalog, configured_st
 from integration_tests.harness.runs.output import Run, record_count
 from integration_tests.harness.runs.platform import Platform
 
+pytestmark = pytest.mark.share(3)
+
 SCHEMA: Mapping[str, Any] = {"type": "object", "properties": {"id": {"type": "integer"}, "name": {"type": "string"}}}
 APPENDED = configured_stream("orders", SCHEMA)
 REPLACED = configured_stream("users", SCHEMA, generation=1, minimum=1)

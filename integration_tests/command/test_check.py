@@ -18,6 +18,8 @@ from integration_tests.harness.runs.launch import COMMAND, with_variables
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.runs.warm import WarmLaunch
 
+pytestmark = pytest.mark.share(8)
+
 
 def test_a_working_configuration_succeeds_and_leaves_only_the_database_behind(container: Platform, lake: Lake) -> None:
     run = container.check(lake.config())

@@ -25,6 +25,8 @@ from integration_tests.harness.account import Account, Member
 from integration_tests.harness.lake import Lake
 from integration_tests.permissions.evaluation import actions, without
 
+pytestmark = pytest.mark.share(3)
+
 GLUE_REGION = "ap-south-1"
 """Of these tests alone: the data lake settings are those of a region."""
 

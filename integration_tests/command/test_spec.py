@@ -11,6 +11,8 @@ import pytest
 from integration_tests.harness.runs.launch import COMMAND
 from integration_tests.harness.runs.platform import Platform
 
+pytestmark = pytest.mark.share(6)
+
 
 def test_spec_answers_with_exactly_one_message(container: Platform) -> None:
     run = container.spec()

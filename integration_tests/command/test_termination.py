@@ -21,6 +21,8 @@ from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.runs.warm import WarmLaunch, WarmProcess
 from integration_tests.harness.table_kinds import TableKind
 
+pytestmark = pytest.mark.share(2)
+
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"id": {"type": "integer"}}}
 
 

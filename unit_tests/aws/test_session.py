@@ -22,6 +22,8 @@ from destination_datalake.aws.access import AccessKeys, AwsAccess
 from destination_datalake.aws.objects import PART_BYTES, Upload
 from destination_datalake.aws.session import Encryption, Role, SseKms, SseS3, name_catalog
 
+pytestmark = pytest.mark.share(10)
+
 ROLE = Role("arn:aws:iam::123456789012:role/airbyte", session_duration_seconds=900)
 
 

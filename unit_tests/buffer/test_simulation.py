@@ -19,6 +19,8 @@ from destination_datalake.buffer.buffer import Buffer
 from destination_datalake.protocol.catalog import StreamId
 from unit_tests.examples import examples
 
+pytestmark = pytest.mark.share(7)
+
 RECORD = b"123456789\n"
 YIELD = 0.5
 _PATIENCE = 5_000

@@ -16,6 +16,8 @@ from destination_datalake.tables.glue.database import ListedTable, ensure_databa
 from unit_tests.check.examples import UNIQUE, USER, a_trial, findings_of
 from unit_tests.cloud import Cloud, another_client, before
 
+pytestmark = pytest.mark.share(7)
+
 GLUE = "arn:aws:glue:eu-west-1:123456789012"
 IN_IAM = "not authorized"
 

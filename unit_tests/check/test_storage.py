@@ -16,6 +16,8 @@ from destination_datalake.check.storage import try_folder, try_kms_key, try_regi
 from unit_tests.check.examples import UNIQUE, USER, a_trial, findings_of
 from unit_tests.cloud import BUCKET, Cloud, another_client, before
 
+pytestmark = pytest.mark.share(7)
+
 FOLDER = S3Address(BUCKET, "lake/raw")
 OBJECT = f"s3://lake/lake/raw/_check-{UNIQUE}"
 KEY = "arn:aws:kms:eu-west-1:123456789012:key/1"

@@ -9,6 +9,8 @@ from integration_tests.aws.server import ACCOUNT_ID
 from integration_tests.harness.account import Account, Member, allow, deny, trust
 from unit_tests.emulated_aws.refusals import refusal
 
+pytestmark = pytest.mark.share(7)
+
 ROOT = f"arn:aws:iam::{ACCOUNT_ID}:root"
 
 

@@ -36,6 +36,8 @@ from unit_tests.cloud import BUCKET, another_client
 from unit_tests.examples import examples
 from unit_tests.files.test_rewrite import file_of
 
+pytestmark = pytest.mark.share(2)
+
 ORDERS = StreamId("shop", "orders")
 RECORDS = 6
 KEY = "_staging/sync/00000001.jsonl"
@@ -143,6 +145,7 @@ LINES = b"".join(
 )
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("deferred", [True, False], ids=["hive", "iceberg"])
 @settings(max_examples=examples(150), deadline=None)
 @given(seed=st.integers(0, 2**32))

@@ -41,6 +41,8 @@ from destination_datalake.rejects.ledger import RejectCounts, RejectLocation
 from destination_datalake.schema.types import Decimal, Field, Float32, Int32, Int64, String
 from unit_tests.cloud import BUCKET, Cloud, on_disk
 
+pytestmark = pytest.mark.share(10)
+
 ORDERS = StreamId("shop", "orders")
 COLUMNS = (Field("id", "id", Int32()), Field("text", "Text", String()))
 PLAN = FilePlan(

@@ -25,6 +25,8 @@ from destination_datalake.rejects.ledger import RejectLocation
 from destination_datalake.schema.types import ColumnType, Decimal, Field, Float32, Float64, Int64, Struct, Timestamp
 from unit_tests.cloud import BUCKET, Cloud, on_disk
 
+pytestmark = pytest.mark.share(9)
+
 COLUMNS = (
     Field("id", "Id", Int64()),
     Field("code", "the.code", Decimal(38, 2)),
@@ -171,6 +173,7 @@ def test_without_a_cursor_only_keys_are_guarded() -> None:
     assert keys.refuse(decoded) is decoded
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(kinds=st.lists(st.sampled_from([*KEPT, *REFUSED]), max_size=30))
 def test_the_rows_of_the_others_are_as_they_would_be_without_them(kinds: list[str]) -> None:

@@ -36,6 +36,8 @@ from destination_datalake.schema.types import String
 from unit_tests.cloud import BUCKET, Cloud, on_disk
 from unit_tests.files.shop import CITY, NUMBER, Order, block, plan, rows
 
+pytestmark = pytest.mark.share(3)
+
 ORDERS = StreamId("shop", "orders")
 REJECTS = RejectLocation(f"s3://{BUCKET}/_errors", "run", "2026-11-21", "shop", "orders")
 

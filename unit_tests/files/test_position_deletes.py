@@ -15,6 +15,8 @@ from destination_datalake.files.reading import deleted_rows
 from unit_tests.cloud import BUCKET, Cloud, cloud
 from unit_tests.files.stored import FOLDER, dead, field, put_deletes, with_deletes
 
+pytestmark = pytest.mark.share(7)
+
 FILE = SourceFile(f"{FOLDER}/a.parquet", 100, 6)
 OTHER = SourceFile(f"{FOLDER}/b.parquet", 100, 6)
 

@@ -20,6 +20,8 @@ from unit_tests.infra.resolved import KEY_ARN, READER, Resolved, every_combinati
 from unit_tests.infra.rules import RULES, Rule, not_retained
 from unit_tests.repository.files import ROOT, text
 
+pytestmark = pytest.mark.share(25)
+
 PATH = "infra/cloudformation/datalake.yaml"
 TEMPLATE = Template.read(ROOT / PATH)
 

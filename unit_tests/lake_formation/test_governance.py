@@ -27,6 +27,8 @@ from unit_tests.lake_formation.lake import (
     writes,
 )
 
+pytestmark = pytest.mark.share(10)
+
 TAGS = {
     "database": {"domain": "sales", "owner": "team"},
     "table": {"layer": "raw"},
@@ -84,6 +86,7 @@ def test_a_new_column_is_governed_when_the_table_has_it(shop: Cloud) -> None:
     assert "name" not in tags(shop)
 
 
+@pytest.mark.slow
 def test_a_sync_that_was_killed_between_any_two_calls_is_completed_by_the_next(shop: Cloud) -> None:
     for killed_after in count(1):
         try:

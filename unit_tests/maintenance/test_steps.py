@@ -22,6 +22,8 @@ from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.maintenance.lake import Shop, no_rewrite
 from unit_tests.tables.iceberg.maintenance.blocks import in_blocks_of
 
+pytestmark = pytest.mark.share(4)
+
 MiB = 1024 * 1024
 
 

@@ -18,6 +18,8 @@ from destination_datalake.records.record import record_coercer
 from destination_datalake.records.values.rules import MOST_CHANGES
 from destination_datalake.schema.types import Field, Int32, Int64, Json, List, Struct
 
+pytestmark = pytest.mark.share(5)
+
 OPEN = Struct((Field("o", "o", Json()), Field("n", "n", List(Int64()))))
 WRONG = "DESTINATION_SERIALIZATION_ERROR"
 

@@ -22,6 +22,8 @@ from destination_datalake.schema.arrow import arrow_type, widest
 from destination_datalake.schema.types import Boolean, Field, Float64, Int64, Json, List, String, Struct, Timestamp
 from unit_tests.examples import examples
 
+pytestmark = pytest.mark.share(9)
+
 COLUMNS = [
     Field("id", "id", Int64()),
     Field("n", "n", Float64()),
@@ -278,7 +280,7 @@ def sorted_refused(kept: Kept) -> dict[Key, list[tuple[bytes, str]]]:
 
 @pytest.mark.law
 @pytest.mark.parametrize("columns", [COLUMNS, PLAIN_COLUMNS, []], ids=["JSON text", "no JSON text", "no columns"])
-@settings(max_examples=examples(1000))
+@settings(max_examples=examples(500))
 @given(seed=st.integers(0, 10**9))
 def test_odd_lines_become_what_they_become_alone(columns: list[Field], seed: int) -> None:
     lines = an_input(seed, WITHIN)

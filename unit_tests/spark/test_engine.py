@@ -42,6 +42,8 @@ from destination_datalake.spark.connect.values import decode, result_type
 from destination_datalake.spark.connect.values import encode as encoded
 from destination_datalake.spark.engine import ExecutorAccess
 
+pytestmark = pytest.mark.share(5)
+
 ROLE = Role("arn:aws:iam::123456789012:role/airbyte", session_duration_seconds=900)
 USER = AccessKeys("AKIAIOSFODNN7EXAMPLE", "not-a-secret-of-anybody")
 ORDERS = StreamId(None, "orders")

@@ -31,6 +31,8 @@ from unit_tests.sync.fakes.messages import failures, record, state, states
 from unit_tests.sync.fakes.sync import FakeSync
 from unit_tests.sync.fakes.table import raising
 
+pytestmark = pytest.mark.share(8)
+
 
 @pytest.fixture
 def sync(tmp_path: Path) -> Iterator[FakeSync]:

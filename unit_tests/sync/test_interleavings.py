@@ -28,6 +28,8 @@ from unit_tests.sync.fakes.schedule import FAULTS, Journal, Schedule, ScheduledE
 from unit_tests.sync.fakes.store import Store
 from unit_tests.sync.fakes.sync import FakeSync
 
+pytestmark = pytest.mark.share(2)
+
 ROUNDS, SEEDS = 8, 50
 STREAMS = ("a", "b", "c")
 HANG_SECONDS = 30.0

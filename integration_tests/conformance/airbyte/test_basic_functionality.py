@@ -12,6 +12,8 @@ from integration_tests.harness.messages import configured_stream, global_state, 
 from integration_tests.harness.runs.output import record_count, same_text, without_stats
 from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
 
+pytestmark = pytest.mark.share(3)
+
 
 def test_basic_write(warehouse: Warehouse) -> None:
     """Records of a sync are rows with their metadata, and its state comes back."""

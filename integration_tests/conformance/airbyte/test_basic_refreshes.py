@@ -3,10 +3,14 @@
 Each test bears its scenario's name, in snake case.
 """
 
+import pytest
+
 from integration_tests.conformance.airbyte.orders import COMPLETE, order, orders
 from integration_tests.harness.messages import record, state
 from integration_tests.harness.runs.output import same_text, without_stats
 from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
+
+pytestmark = pytest.mark.share(4)
 
 
 def test_truncate_refresh(warehouse: Warehouse) -> None:

@@ -20,7 +20,7 @@ from integration_tests.harness.runs.warm import WarmLaunch
 from integration_tests.harness.table_kinds import TableKind
 from integration_tests.harness.warehouse import BOOLEAN, INTEGER, NUMBER, STRING, Row, Warehouse, object_schema
 
-pytestmark = pytest.mark.every_kind
+pytestmark = [pytest.mark.every_kind, pytest.mark.share(8)]
 
 BASIC = {
     "id": 1, "string": "fo\u0000o", "number": 42.125, "integer": 42, "boolean": True, "day": "2023-01-23",

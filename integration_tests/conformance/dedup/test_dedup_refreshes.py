@@ -1,10 +1,12 @@
 """Refreshes, interruptions and changes of the sync mode of tables that are deduplicated."""
 
+import pytest
+
 from integration_tests.conformance.dedup.items import COMPLETE, ONLY_ICEBERG, item, items, names
 from integration_tests.harness.messages import state
 from integration_tests.harness.warehouse import Warehouse
 
-pytestmark = ONLY_ICEBERG
+pytestmark = [ONLY_ICEBERG, pytest.mark.share(2)]
 
 
 def test_a_truncate_refresh_leaves_the_latest_rows_of_its_generation(warehouse: Warehouse) -> None:

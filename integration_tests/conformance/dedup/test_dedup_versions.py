@@ -10,7 +10,7 @@ from integration_tests.harness.messages import Json, configured_stream, record, 
 from integration_tests.harness.runs.output import record_count
 from integration_tests.harness.warehouse import BOOLEAN, INTEGER, NUMBER, STRING, Warehouse, object_schema
 
-pytestmark = ONLY_ICEBERG
+pytestmark = [ONLY_ICEBERG, pytest.mark.share(2)]
 
 EARLY, LATE = 1_600_000_000_000, 1_700_000_000_000
 

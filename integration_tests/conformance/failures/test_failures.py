@@ -26,6 +26,8 @@ from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
 from integration_tests.harness.warehouse import INTEGER, NUMBER, STRING, Warehouse, object_schema
 
+pytestmark = pytest.mark.share(4)
+
 SCHEMA = object_schema(id=INTEGER)
 ORDERS, USERS = configured_stream("orders", SCHEMA), configured_stream("users", SCHEMA)
 COMPLETE = status("orders", "COMPLETE")

@@ -23,6 +23,8 @@ from integration_tests.harness.runs.warm import WarmLaunch
 from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
 from integration_tests.harness.warehouse import INTEGER, NUMBER, Warehouse, object_schema
 
+pytestmark = pytest.mark.share(3)
+
 APPENDED, RESUMED, RESTARTED = "appended", "resumed", "restarted"
 STREAMS = (APPENDED, RESUMED, RESTARTED)
 OLD = 100

@@ -45,6 +45,7 @@ def _asked_of_s3(request: Request) -> str:
     return f"{request.method} {folder} {re.sub('=[^&]*', '', address.query)}".strip()
 
 
+@pytest.mark.slow
 def test_a_stream_costs_few_requests(warehouse: Warehouse) -> None:
     new_empty, empty, new, existing = AT_MOST[warehouse.kind.name]
 

@@ -16,6 +16,8 @@ from integration_tests.harness.messages import configured_catalog, configured_st
 from integration_tests.harness.runs.output import Run
 from integration_tests.harness.runs.platform import Platform
 
+pytestmark = pytest.mark.share(2)
+
 ANALYST = f"arn:aws:iam::{ACCOUNT_ID}:role/analyst"
 SCHEMA: dict[str, Any] = {
     "type": "object",

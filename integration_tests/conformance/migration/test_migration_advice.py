@@ -11,6 +11,8 @@ from integration_tests.harness.messages import Json, configured_catalog, configu
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.warehouse import INTEGER, META, STRING, object_schema
 
+pytestmark = pytest.mark.share(2)
+
 DATE_TIME: Json = {"type": "string", "format": "date-time"}
 
 
@@ -61,6 +63,7 @@ def test_a_stream_that_has_a_second_table_already_goes_on_in_it(lake: Lake, plat
     assert sorted(row["id"] for row in lake.rows(lake.database, "order_items")) == [1, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.share(1)
 @on("hive-jsonl")
 @pytest.mark.parametrize(("format_", "options"), UNCHANGED)

@@ -23,6 +23,8 @@ from integration_tests.harness.runs.output import Run
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.warehouse import INTEGER, META, object_schema
 
+pytestmark = pytest.mark.share(2)
+
 SCHEMA = object_schema(
     id=INTEGER,
     updatedAt={"type": ["null", "string"], "format": "date-time"},

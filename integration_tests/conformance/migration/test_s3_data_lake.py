@@ -28,6 +28,8 @@ from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.warehouse import BOOLEAN, INTEGER, NUMBER, STRING, object_schema
 from unit_tests.repository.files import text
 
+pytestmark = pytest.mark.share(2)
+
 DATE_TIME: Json = {"type": "string", "format": "date-time"}
 [_, BLOCK] = re.findall(r"```json\n(.+?)```", text("docs/operating/migrating.md"), re.DOTALL)
 OF_EVERY_LAKE = ("credentials", "region", "bucket_name", "bucket_prefix", "lakeformation_database_name")
@@ -214,6 +216,7 @@ def test_a_table_without_equality_deletes_is_deduplicated(lake: Lake, platform: 
     assert got == [(1, "new"), (2, "old"), (3, "new")]
 
 
+@pytest.mark.slow
 def test_equality_deletes_are_refused_before_the_first_record_with_the_statement_that_removes_them(
     lake: Lake, platform: Platform
 ) -> None:

@@ -16,6 +16,8 @@ from integration_tests.harness.runs.output import Run
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.warehouse import INTEGER, STRING, object_schema
 
+pytestmark = pytest.mark.share(1)
+
 DATE: Json = {"type": ["null", "string"], "format": "date"}
 INSTANT: Json = {"type": ["null", "string"], "format": "date-time"}
 NAIVE: Json = {**INSTANT, "airbyte_type": "timestamp_without_timezone"}

@@ -13,6 +13,8 @@ from integration_tests.harness.messages import EMITTED_AT, configured_stream, re
 from integration_tests.harness.runs.output import record_count
 from integration_tests.harness.warehouse import INTEGER, Warehouse, object_schema
 
+pytestmark = pytest.mark.share(3)
+
 
 def test_the_only_stream_of_a_name_is_found_without_its_namespace(warehouse: Warehouse) -> None:
     """PyAirbyte leaves the namespace out of records, states and statuses."""

@@ -19,6 +19,8 @@ from integration_tests.harness.runs.warm import WarmLaunch
 from integration_tests.harness.table_kinds import TABLE_KINDS
 from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
 
+pytestmark = pytest.mark.share(2)
+
 SCHEMA = object_schema(
     id=INTEGER,
     name=STRING,

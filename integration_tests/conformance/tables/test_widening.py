@@ -5,6 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from integration_tests.harness.messages import Json, configured_stream, record, state, status
 from integration_tests.harness.warehouse import INTEGER, NUMBER, STRING, Warehouse, object_schema
@@ -36,6 +37,7 @@ def order(id: int, up: int, down: int, more: float, less: float) -> dict[str, ob
     }
 
 
+@pytest.mark.slow
 def test_columns_become_wider_from_one_batch_to_the_next_whichever_comes_first(warehouse: Warehouse) -> None:
     """Narrow batches before wide ones and after them, inside objects and arrays too, appended and replaced."""
     streams = [

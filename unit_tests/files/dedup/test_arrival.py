@@ -45,6 +45,8 @@ from unit_tests.sync.fakes.executors import FakeExecutors
 from unit_tests.sync.fakes.sync import ACCESS, new_rejects
 from unit_tests.sync.fakes.table import FakeTable
 
+pytestmark = pytest.mark.share(3)
+
 STARTED = 1_700_000_000_000
 COLUMNS = (Field("number", "number", Int64()), Field("value", "value", Int64()))
 PLAN = FilePlan(

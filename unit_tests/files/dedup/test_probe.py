@@ -37,6 +37,8 @@ from unit_tests.examples import examples
 from unit_tests.files.stored import FOLDER, dead, field, put, put_deletes, with_deletes
 from unit_tests.tables.jobs import InProcess
 
+pytestmark = pytest.mark.share(8)
+
 VERSIONS = Versions((1,), 2, 3, 4, 5)
 NAMES = ("id", "cursor", "at", "raw_id", "deleted")
 

@@ -90,6 +90,7 @@ class Stage:
         return found
 
 
+@pytest.mark.slow
 @pytest.mark.law
 @pytest.mark.usefixtures("cloud")
 def test_nothing_that_two_syncs_have_landed_at_once_is_lost() -> None:

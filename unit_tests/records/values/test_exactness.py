@@ -38,6 +38,8 @@ from unit_tests.examples import examples
 from unit_tests.records.oracle import Oracle, a_line, as_dict, exactly, few_columns
 from unit_tests.strategies import ONE_OF_EACH, column_types, decimals, json_texts, strange_texts
 
+pytestmark = pytest.mark.share(4)
+
 EPOCH = datetime(1970, 1, 1)
 A = Field("a", "a", Float64())
 

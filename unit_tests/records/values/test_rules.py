@@ -29,6 +29,8 @@ from destination_datalake.schema.types import (
 )
 from unit_tests.examples import examples
 
+pytestmark = pytest.mark.share(4)
+
 NUMBERS = [
     "-0", "-0.0", "0e5", "-0e-5", "1e0", "1E+2", "12e-1", "120e-1", "1e18", "1e19", "9223372036854775807",
     "9223372036854775808", "-9223372036854775808", "-9223372036854775809", "9007199254740993", "1e308", "1e309",

@@ -30,6 +30,8 @@ from destination_datalake.spark.executors.archive import (
 from destination_datalake.spark.executors.python import MINOR_VERSION, WORKER_ENVIRONMENT
 from integration_tests.aws.server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, AwsServer
 
+pytestmark = pytest.mark.share(6)
+
 PACKAGE = Path(destination_datalake.__file__).parent
 ROOMS = ("files", "records", "rejects")
 """The rooms whose modules run on executors."""
@@ -160,6 +162,7 @@ print(sorted(foreign))
 """
 
 
+@pytest.mark.slow
 def test_work_runs_on_the_packages_and_python_s_standard_library_alone(everything: Contents, tmp_path: Path) -> None:
     # Given the packages as they are unpacked on an executor, and records of which one is refused
     packages = tmp_path / "packages"

@@ -14,6 +14,8 @@ from destination_datalake.tables.table import Committed, Reencode, TableBusy
 from unit_tests.tables.behaviour import other_engines
 from unit_tests.tables.behaviour.shop import WIDE, Shop, Sync, ids, one_at_a_time, side_by_side
 
+pytestmark = pytest.mark.share(11)
+
 
 @side_by_side
 def test_syncs_that_append_do_not_hinder_one_another(shop: Shop) -> None:

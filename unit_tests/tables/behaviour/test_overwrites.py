@@ -14,6 +14,8 @@ from destination_datalake.tables.table import Reencode, TableConflict
 from unit_tests.tables.behaviour import other_engines
 from unit_tests.tables.behaviour.shop import WIDE, Shop, Sync, ids, one_at_a_time, side_by_side
 
+pytestmark = pytest.mark.share(9)
+
 
 @dataclass(frozen=True)
 class Step:

@@ -12,6 +12,8 @@ from integration_tests.harness.table_kinds import TABLE_KINDS
 from unit_tests.tables.behaviour import other_engines
 from unit_tests.tables.behaviour.shop import WIDE, Shop, ids, side_by_side
 
+pytestmark = pytest.mark.share(9)
+
 NUMBERS = {"id": {"type": "integer"}, "value": {"type": "integer"}}
 FLOATS = {"id": {"type": "integer"}, "value": {"type": "number"}}
 

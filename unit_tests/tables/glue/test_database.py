@@ -14,6 +14,8 @@ from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.tables.glue.database import DATABASE_DESCRIPTION, Databases, ensure_database, list_tables
 from unit_tests.cloud import Cloud, another_client, before, ungoverned
 
+pytestmark = pytest.mark.share(4)
+
 
 def tagging(access: AwsAccess) -> Databases:
     """Return the databases of a sync whose options have the default tag of the AWS Datalake destination."""

@@ -10,6 +10,8 @@ from destination_datalake.tables.fencing import Fenced
 from unit_tests.cloud import BUCKET, Cloud, another_client, before, during
 from unit_tests.tables.hive.orders import WIDE, ids, set_id_type, sync
 
+pytestmark = pytest.mark.share(2)
+
 
 def test_sync_that_lost_the_token_leaves_the_adoption_to_the_other(cloud: Cloud) -> None:
     sync(cloud, generation=2, overwrite=True).commit("acknowledged", 1)

@@ -21,6 +21,8 @@ from unit_tests.tables.hive.orders import (
     sync,
 )
 
+pytestmark = pytest.mark.share(3)
+
 
 def folders(cloud: Cloud) -> set[str]:
     """The folders that have files, whether or not readers see them."""

@@ -37,6 +37,8 @@ from unit_tests.tables.hive.orders import (
     visible_files,
 )
 
+pytestmark = pytest.mark.share(9)
+
 META = "struct<sync_id:bigint,changes:array<struct<field:string,change:string,reason:string>>>"
 COLUMNS = (
     Field("id", "id", Int64()),

@@ -25,6 +25,8 @@ from unit_tests.tables.hive.orders import (
     visible_files,
 )
 
+pytestmark = pytest.mark.share(3)
+
 
 @pytest.mark.parametrize(("number", "type_"), [(2, "int"), (WIDE + 1, "bigint")])
 def test_sync_that_is_taken_over_while_it_widens_leaves_the_table_to_the_other(
@@ -70,6 +72,7 @@ def test_files_that_another_engine_adds_during_a_widening_are_rewritten_too(clou
     assert ids(cloud) == [1, 2, 3, WIDE]
 
 
+@pytest.mark.slow
 def test_widening_succeeds_although_others_keep_changing_the_glue_table(cloud: Cloud) -> None:
     """Every other update meets a column that another writer has just added."""
     access = another_client()

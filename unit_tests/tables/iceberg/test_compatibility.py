@@ -12,6 +12,8 @@ from destination_datalake.schema.types import Field, Int64, List, String, Struct
 from destination_datalake.tables.table import TableConflict
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 
+pytestmark = pytest.mark.share(6)
+
 ID = NestedField(1, "id", LongType())
 BUYER = Field("buyer", "buyer", Struct((Field("age", "age", Int64()),)))
 TAGS = Field("tags", "tags", List(String()))

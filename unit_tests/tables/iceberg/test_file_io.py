@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import boto3
+import pytest
 from botocore.response import StreamingBody
 from botocore.stub import Stubber
 from pyiceberg.types import StringType
@@ -17,6 +18,8 @@ from destination_datalake.tables.iceberg.catalog import METADATA
 from destination_datalake.tables.iceberg.file_io import MANIFESTS, LruCache, S3FileIO
 from unit_tests.cloud import during
 from unit_tests.tables.iceberg.lake import Lake
+
+pytestmark = pytest.mark.share(5)
 
 CONTENT = b'{"format-version": 2}'
 

@@ -26,6 +26,8 @@ from destination_datalake.tables.table import Committed, Reencode, TableConflict
 from unit_tests.cloud import during
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 
+pytestmark = pytest.mark.share(6)
+
 FLOAT = Float32()
 ID = Field("id", "id", Int64())
 TENTH = 0.100000001490116119384765625

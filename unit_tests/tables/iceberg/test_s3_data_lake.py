@@ -15,6 +15,8 @@ from destination_datalake.tables.s3_data_lake import EPOCH_METADATA_COLUMNS
 from destination_datalake.tables.table import TableConflict
 from unit_tests.tables.iceberg.lake import COLUMNS, Lake, no_rewrite
 
+pytestmark = pytest.mark.share(3)
+
 CHANGE = StructType(
     *(NestedField(id_, name, StringType()) for id_, name in ((8, "field"), (9, "change"), (10, "reason")))
 )

@@ -8,6 +8,8 @@ from destination_datalake.tables.fencing import TOKEN_PROPERTY, Fenced
 from destination_datalake.tables.table import TableConflict
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 
+pytestmark = pytest.mark.share(4)
+
 LOWEST = "airbyte.lowest-generation-id"
 
 

@@ -27,6 +27,8 @@ from unit_tests.tables.hive.orders import no_rewrite
 from unit_tests.tables.jobs import in_process
 from unit_tests.tables.layout.orders import ORDERS, SCHEMA, config
 
+pytestmark = pytest.mark.share(5)
+
 NOW = datetime.now(UTC)
 Row = tuple[datetime, datetime | None, str | None]
 

@@ -12,6 +12,8 @@ from unit_tests.tables.behaviour import other_engines
 from unit_tests.tables.behaviour.governance.watch import EMAIL, GOVERNED, granted, tags, untag, watched
 from unit_tests.tables.behaviour.shop import Shop, ids
 
+pytestmark = pytest.mark.share(3)
+
 _ICEBERG = [kind for kind in TABLE_KINDS if kind.name == "iceberg"]
 
 TAGS = {"database": {"domain": "sales"}, "orders": {"layer": "raw"}, "email": {"pii": "yes"}}

@@ -25,6 +25,8 @@ from unit_tests.tables.hive.partitions.events import (
     sync,
 )
 
+pytestmark = pytest.mark.share(11)
+
 AWS_DATALAKE = {"classification": "parquet", "compressionType": "snappy", "typeOfData": "file"}
 """The parameters with which awswrangler created the tables of Airbyte's AWS Datalake destination."""
 

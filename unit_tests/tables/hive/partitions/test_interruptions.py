@@ -38,6 +38,8 @@ from unit_tests.tables.hive.partitions.events import (
     sync,
 )
 
+pytestmark = pytest.mark.share(4)
+
 
 def killed_before(
     number: int, access: AwsAccess, act: Callable[[], object], since: Callable[[], bool] = lambda: True
@@ -182,6 +184,7 @@ def test_reader_between_any_two_calls_of_an_overwrite_sees_rows_of_one_generatio
     assert is_settled(cloud)
 
 
+@pytest.mark.slow
 @pytest.mark.share(1)
 @pytest.mark.parametrize("next_mode", ["append", "overwrite", "the same overwrite"])
 def test_publication_killed_between_any_two_calls_is_rolled_forward_by_the_next_sync(
@@ -235,6 +238,7 @@ def test_rows_of_an_overwrite_that_was_never_published_are_adopted_into_their_pa
     assert is_settled(cloud)
 
 
+@pytest.mark.slow
 def test_append_during_a_publication_shows_no_row_beside_those_of_the_old_generation(cloud: Cloud) -> None:
     """The sync that appends takes the old partitions out of the catalog first."""
     sync(cloud, generation=1).commit((1, JAN), (2, FEB))

@@ -27,6 +27,8 @@ from unit_tests.tables.hive.partitions.events import (
     sync,
 )
 
+pytestmark = pytest.mark.share(5)
+
 
 def projected_ids(cloud: Cloud) -> list[int]:
     """The ids that Athena finds in the locations that it projects, by the table's columns."""

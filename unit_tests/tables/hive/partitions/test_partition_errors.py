@@ -25,6 +25,8 @@ from unit_tests.tables.hive.partitions.events import (
     sync,
 )
 
+pytestmark = pytest.mark.share(3)
+
 
 def failing(operation: str, code: str, *, times: int) -> Any:
     """Access with which the first calls of an operation answer that each partition has failed with this code."""

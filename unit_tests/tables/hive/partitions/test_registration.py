@@ -31,6 +31,8 @@ from unit_tests.tables.hive.partitions.events import (
     sync,
 )
 
+pytestmark = pytest.mark.share(8)
+
 NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -97,6 +99,7 @@ def test_known_partitions_cost_no_call(cloud: Cloud) -> None:
     assert calls(access, lambda: sync(cloud, access=access)) == ["GetTable", "UpdateTable"]
 
 
+@pytest.mark.slow
 def test_partitions_are_changed_in_batches_and_listed_in_pages_as_glue_has_them(cloud: Cloud) -> None:
     """The tests' AWS refuses larger ones, and values that are not one for each key."""
     access = another_client()

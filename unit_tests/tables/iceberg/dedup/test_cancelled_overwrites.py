@@ -7,6 +7,8 @@ import pytest
 from unit_tests.tables.iceberg.dedup.orders import Orders, named, only_history_of_main
 from unit_tests.tables.iceberg.lake import no_rewrite
 
+pytestmark = pytest.mark.share(3)
+
 DELETES = ["copy_on_write", "merge_on_read"]
 
 

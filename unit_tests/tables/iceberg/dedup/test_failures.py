@@ -16,6 +16,8 @@ from unit_tests.tables.iceberg.dedup.orders import Orders, named
 from unit_tests.tables.iceberg.lake import no_rewrite
 from unit_tests.tables.jobs import InProcess, in_process
 
+pytestmark = pytest.mark.share(2)
+
 OLD = {1: "old", 2: "old"}
 
 

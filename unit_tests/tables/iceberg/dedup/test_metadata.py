@@ -19,6 +19,8 @@ from unit_tests.tables.iceberg.maintenance.test_expiry import expire
 from unit_tests.tables.iceberg.maintenance.test_orphans import remove
 from unit_tests.tables.iceberg.snapshots.consistency import assert_consistent
 
+pytestmark = pytest.mark.share(4)
+
 
 @pytest.mark.parametrize("deletes", ["copy_on_write", "merge_on_read"])
 def test_nothing_is_left_of_the_branch_that_no_snapshot_has(orders: Orders, deletes: str) -> None:

@@ -41,6 +41,8 @@ from unit_tests.tables.iceberg.dedup.orders import Orders, named
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 from unit_tests.tables.jobs import InProcess
 
+pytestmark = pytest.mark.share(14)
+
 # --- Which files a merge writes again, adds as they are, and leaves alone.
 
 

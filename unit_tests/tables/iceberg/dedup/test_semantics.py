@@ -13,6 +13,8 @@ from destination_datalake.files.dedup import index
 from destination_datalake.tables.iceberg.dedup import plan
 from unit_tests.tables.iceberg.dedup.orders import Orders, named, only_history_of_main
 
+pytestmark = pytest.mark.share(3)
+
 V = dict[str, Any]
 
 

@@ -18,6 +18,8 @@ from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.table import Reencode
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 
+pytestmark = pytest.mark.share(9)
+
 ID = Field("id", "id", Int64())
 AT = Field("at", "at", Timestamp(zoned=False))
 COLUMNS = (ID, AT)

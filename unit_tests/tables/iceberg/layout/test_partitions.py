@@ -30,6 +30,8 @@ from destination_datalake.schema.types import (
 from destination_datalake.tables.table import Committed, TableConflict
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 
+pytestmark = pytest.mark.share(4)
+
 ID = Field("id", "id", Int64())
 
 MOMENTS = [datetime.fromisoformat(text) for text in ("1969-12-31T23:59:59.999999", "1970-01-01", "2024-02-29T23:00")]
@@ -50,6 +52,7 @@ VALUES: Mapping[ColumnType, Sequence[Any]] = {
 """Values of each type that are in three partitions by most transforms. Rows without values come to them."""
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("transform", ["identity", "bucket[1000]", "truncate[2]", "year", "month", "day", "hour"])
 def test_readers_find_the_rows_and_leave_out_the_files_of_other_partitions(lake: Lake, transform: str) -> None:
     permitted = {type_: values for type_, values in VALUES.items() if permits(parse_transform(transform), type_)}

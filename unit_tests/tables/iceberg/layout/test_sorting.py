@@ -19,6 +19,8 @@ from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.table import Committed
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 
+pytestmark = pytest.mark.share(4)
+
 COLUMNS = (Field("id", "id", Int64()), Field("land", "land", String()))
 BY_LAND = [{"source": "land", "direction": "descending", "nulls": "last"}, {"source": "id"}]
 THEIRS = Schema(

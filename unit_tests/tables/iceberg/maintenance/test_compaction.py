@@ -20,6 +20,8 @@ from destination_datalake.tables.table import Committed
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 from unit_tests.tables.iceberg.maintenance.compacting import TARGET, commit_files, compacted, filled, keys, on_executors
 
+pytestmark = pytest.mark.share(6)
+
 ID = Field("id", "id", Int64())
 
 
@@ -124,6 +126,7 @@ AT = Field("at", "at", Timestamp(zoned=False))
 DAYS = ("2024-01-01", "2024-01-02")
 
 
+@pytest.mark.slow
 def test_files_of_different_partitions_and_specs_stay_apart(lake: Lake) -> None:
     by: dict[str, Any] = {"columns": (ID, AT), "cursor": "at"}
     for units in ("MONTH", "DAY"):

@@ -17,6 +17,8 @@ from unit_tests.cloud import during
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 from unit_tests.tables.iceberg.maintenance.misreading import misread_first_manifest
 
+pytestmark = pytest.mark.share(6)
+
 LATER = timedelta(days=6)
 
 

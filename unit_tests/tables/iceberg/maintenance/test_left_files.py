@@ -25,6 +25,8 @@ from unit_tests.tables.iceberg.maintenance.compacting import (
     on_executors,
 )
 
+pytestmark = pytest.mark.share(3)
+
 ID = Field("id", "id", Int64())
 SORTED = {
     "order-id": 1,

@@ -21,6 +21,8 @@ from destination_datalake.tables.table import Committed
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 from unit_tests.tables.iceberg.maintenance.misreading import misread_first_manifest
 
+pytestmark = pytest.mark.share(7)
+
 LATER = timedelta(days=4)
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from destination_datalake.tables.iceberg.snapshots.change import Change
 from unit_tests.tables.iceberg.lake import Lake
 from unit_tests.tables.iceberg.maintenance.compacting import after_writing, commit_files, compacted, filled
 from unit_tests.tables.iceberg.maintenance.test_expiry import expire
 from unit_tests.tables.iceberg.maintenance.test_orphans import remove
+
+pytestmark = pytest.mark.share(2)
 
 TINY = 100
 """A target size by which no file is small."""

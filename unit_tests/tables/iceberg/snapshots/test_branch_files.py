@@ -21,6 +21,8 @@ from unit_tests.cloud import during
 from unit_tests.tables.iceberg.lake import Lake
 from unit_tests.tables.iceberg.snapshots.test_merging import FAN_IN, opened
 
+pytestmark = pytest.mark.share(3)
+
 PATH = "s3://lake/orders/data/b.parquet"
 POSITION, EQUALITY = DataFileContent.POSITION_DELETES, DataFileContent.EQUALITY_DELETES
 

@@ -19,6 +19,8 @@ from destination_datalake.tables.iceberg.snapshots.branch_files import live_entr
 from destination_datalake.tables.iceberg.snapshots.change import Change
 from unit_tests.tables.iceberg.lake import Lake
 
+pytestmark = pytest.mark.share(4)
+
 PENDING = "airbyte_generation_2"
 COLUMNS = (Field("id", "id", Int64()), Field("region", "region", String()))
 PARTITIONED: dict[str, Any] = {"columns": COLUMNS, "partition_by": [{"source": "region"}]}

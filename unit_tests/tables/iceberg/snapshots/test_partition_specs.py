@@ -19,6 +19,8 @@ from destination_datalake.tables.table import Committed
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 from unit_tests.tables.iceberg.test_promotion import Executors
 
+pytestmark = pytest.mark.share(4)
+
 ID = Field("id", "id", Int64())
 AT = Field("at", "at", Timestamp(zoned=False))
 PRICE = Field("price", "price", Float32())

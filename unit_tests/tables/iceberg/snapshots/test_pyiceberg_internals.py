@@ -115,6 +115,7 @@ def test_another_minor_version_is_not_installed_without_looking() -> None:
     assert pinned.endswith(f">={major}.{minor},<{major}.{minor + 1}"), REMEDY
 
 
+@pytest.mark.slow
 def test_what_is_private_is_imported_in_one_module() -> None:
     package = ROOT / "destination_datalake"
     found = {

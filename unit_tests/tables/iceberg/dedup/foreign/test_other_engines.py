@@ -14,6 +14,8 @@ from destination_datalake.tables.table import TableConflict
 from unit_tests.tables.iceberg.dedup.orders import Orders, named
 from unit_tests.tables.iceberg.lake import no_rewrite
 
+pytestmark = pytest.mark.share(3)
+
 # --- Tables that other engines have made or written to, in syncs that deduplicate.
 
 

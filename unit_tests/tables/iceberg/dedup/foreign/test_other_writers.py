@@ -18,6 +18,8 @@ from unit_tests.tables.iceberg.dedup.orders import COLUMNS, DAY, Orders, named
 from unit_tests.tables.iceberg.lake import no_rewrite
 from unit_tests.tables.jobs import InProcess
 
+pytestmark = pytest.mark.share(5)
+
 
 class Interrupted(InProcess):
     """Executors that run jobs, and do something else after the first ones of a name."""
@@ -190,6 +192,7 @@ def test_a_key_that_is_promoted_meanwhile_is_the_same_key(orders: Orders) -> Non
     assert orders.names() == {1: "new", 2: "old"}
 
 
+@pytest.mark.slow
 def test_what_others_change_all_the_time_is_left_to_the_next_sync(
     orders: Orders, executors: Interrupted, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,8 @@ from unit_tests.tables.iceberg.dedup.orders import COLUMNS, Orders, named
 from unit_tests.tables.iceberg.lake import no_rewrite
 from unit_tests.tables.iceberg.test_inspection import notes
 
+pytestmark = pytest.mark.share(3)
+
 _RENAME = re.compile(r"ALTER TABLE \.\.\. RENAME COLUMN (\w+) TO (\w+)")
 _INSERT = re.compile(r"INSERT INTO \.\.\. SELECT \* FROM \.\.\. VERSION AS OF '(\w+)'")
 _SELECT = re.compile(r"SELECT \* FROM \.\.\. VERSION AS OF (\d+)")

@@ -19,6 +19,8 @@ from unit_tests.tables.iceberg.maintenance.compacting import compacted
 from unit_tests.tables.iceberg.test_promotion import TENTH, Executors
 from unit_tests.tables.jobs import InProcess
 
+pytestmark = pytest.mark.share(6)
+
 
 class Reading(InProcess):
     """Executors that remember which files of the content were pooled, by the number of their rows."""
@@ -128,6 +130,7 @@ def test_a_key_that_is_appended_after_the_merge_of_an_earlier_batch_is_there_onc
     assert orders.names() == {1: "theirs", 2: "a", 3: "b", 4: "ours, newer"}
 
 
+@pytest.mark.slow
 def test_content_that_replaced_the_table_is_deduplicated(orders: Orders, reading: Reading) -> None:
     unique(orders)
     replace(orders, named(1, "x", 5), named(1, "y", 6), named(2, "x", 1))
@@ -190,6 +193,7 @@ def test_content_of_a_branch_that_main_was_moved_to_is_deduplicated(orders: Orde
     assert orders.names() == {1: "theirs", 2: "a", 3: "b", 4: "ours"}
 
 
+@pytest.mark.slow
 @pytest.mark.share(1)
 @pytest.mark.parametrize("deletes", ["copy_on_write", "merge_on_read"])
 def test_deletes_and_compactions_leave_content_unique(orders: Orders, reading: Reading, deletes: str) -> None:
