@@ -19,7 +19,7 @@ from destination_datalake.aws.access import AccessKeys, AwsAccess
 from destination_datalake.files.segments import LocalFile, StagedSegment
 from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.policy import Policy
-from destination_datalake.tables.glue.database import Databases
+from destination_datalake.tables.glue.catalog import GlueTableCatalog
 from integration_tests.aws.extension import install
 
 BUCKET = "lake"
@@ -87,9 +87,9 @@ def on_disk(path: Path) -> StagedSegment:
     return StagedSegment(LocalFile(str(path)), path.stat().st_size if path.exists() else 1)
 
 
-def ungoverned(access: AwsAccess) -> Databases:
+def ungoverned(access: AwsAccess) -> GlueTableCatalog:
     """The databases of a sync whose options leave Lake Formation alone."""
-    return Databases(access, Governance(Policy(f"arn:aws:s3:::{BUCKET}"), access))
+    return GlueTableCatalog(access, Governance(Policy(f"arn:aws:s3:::{BUCKET}"), access))
 
 
 def another_client() -> AwsAccess:

@@ -13,7 +13,12 @@ from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.tables.context import Jobs
 from destination_datalake.tables.factory import TableFactory
-from destination_datalake.tables.glue.database import Databases
+from destination_datalake.tables.glue.catalog import GlueTableCatalog
+
+
+def table_catalog(access: AwsAccess) -> GlueTableCatalog:
+    """Return the catalog of the tables, without Lake Formation."""
+    return GlueTableCatalog(access, Governance(Policy(f"arn:aws:s3:::{BUCKET}"), access))
 
 
 def table_factory(access: AwsAccess, url: str, options: Mapping[str, object]) -> TableFactory:
@@ -33,6 +38,5 @@ def table_factory(access: AwsAccess, url: str, options: Mapping[str, object]) ->
             **options,
         }
     )
-    databases = Databases(access, Governance(Policy(f"arn:aws:s3:::{BUCKET}"), access))
     no_spark: Any = None
-    return TableFactory(config, uuid4().hex, access, databases, Jobs(no_spark, str))
+    return TableFactory(config, uuid4().hex, access, table_catalog(access), Jobs(no_spark, str))

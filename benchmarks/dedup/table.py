@@ -17,7 +17,7 @@ from pyiceberg.table import Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from benchmarks.cloud import DATABASE, KEY, REGION, SECRET, Cloud
-from benchmarks.commits.factory import table_factory
+from benchmarks.commits.factory import table_catalog, table_factory
 from benchmarks.dedup.rows import DAY, FIRST_CURSOR, rows
 from benchmarks.dedup.workload import Upserts
 from benchmarks.workload import CURSOR, cache_folder
@@ -106,7 +106,7 @@ def _declare_unique(table: TableName, key: str, access: AwsAccess) -> None:
         definition.write_to(UNIQUE_BY, transaction)
         change_branch(Change(), MAIN_BRANCH, table, transaction, says_unique(definition.key))
 
-    TableOperations(table, access).commit(declare)
+    TableOperations(table, table_catalog(access)).commit(declare)
 
 
 def _kept(

@@ -15,7 +15,7 @@ from destination_datalake.config.tables import GlueOptimizers
 from destination_datalake.iam_policy.rules import registers_partitions
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.maintenance.after_sync import catalog_id, configuration_of
-from destination_datalake.tables.glue.database import ensure_database
+from destination_datalake.tables.glue.catalog import ensure_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         TableInputTypeDef,
     )
 
-    from destination_datalake.tables.glue.database import ListedTable
+    from destination_datalake.tables.catalog import ListedTable
 
 _logger = logging.getLogger(__name__)
 

@@ -18,7 +18,8 @@ from destination_datalake.check.catalog import drop_leftovers
 from destination_datalake.check.step import Findings, Trial
 from destination_datalake.check.storage import try_folder
 from destination_datalake.config.options import Config
-from destination_datalake.tables.glue.database import ListedTable, list_tables
+from destination_datalake.tables.catalog import ListedTable, list_tables
+from destination_datalake.tables.catalogs import catalog_of
 from destination_datalake.tables.location import TableKind, is_inside, not_in_s3, outside_warehouse
 from destination_datalake.tables.migration import migration_note
 from destination_datalake.tables.naming import TableNaming
@@ -124,7 +125,7 @@ class ExistingTables:
         """List the tables, and log those that record their owners. None if the identity may not list tables."""
         database = config.lakeformation_database_name
         try:
-            listed = list_tables(access.client("glue"), database)
+            listed = list_tables(catalog_of(config, access), database)
         except Exception as error:
             failure = explain(error, doing="look for earlier tables of", resource=database)
             if failure is None:

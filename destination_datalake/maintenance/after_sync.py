@@ -18,6 +18,7 @@ from destination_datalake.aws.errors import explain
 from destination_datalake.config.tables import ConnectorMaintenance, GlueOptimizers
 from destination_datalake.errors import Failure
 from destination_datalake.maintenance.report import StepReport
+from destination_datalake.tables.catalogs import catalog_of
 from destination_datalake.tables.ownership import TableOwner
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.config.options import Config
     from destination_datalake.spark.engine import Engine
+    from destination_datalake.tables.catalog import TableCatalog
     from destination_datalake.tables.table import TableName
 
 _logger = logging.getLogger(__name__)
@@ -60,25 +62,23 @@ def _reports(
     if config.table_type == "HIVE":
         _logger.info("maintenance.mode %s is for Iceberg tables; Hive tables need none.", options.mode)
         return
-    tables = [table for table in tables if _is_ours(table, access)]
+    catalog = catalog_of(config, access)
+    tables = [table for table in tables if _is_ours(table, catalog)]
     if isinstance(options, GlueOptimizers) and tables:
         yield from Optimizers(options, access).turn_on(tables)
     if isinstance(options, ConnectorMaintenance) and tables:
-        yield from _maintained(config, options, tables, access, engine, stops)
+        yield from _maintained(config, options, tables, catalog, engine, stops)
 
 
-def _is_ours(table: TableName, access: AwsAccess) -> bool:
+def _is_ours(table: TableName, catalog: TableCatalog) -> bool:
     """Whether this connector has created the table; also if there is none any more, as the steps then say."""
-    glue = access.client("glue")
     try:
-        found = glue.get_table(DatabaseName=table.database, Name=table.table)["Table"]
-    except glue.exceptions.EntityNotFoundException:
-        return True
+        found = catalog.find(table)
     except Exception:
         # It may be of others, and the next requests may succeed.
         _logger.warning("Table %s is not maintained: it cannot be told who has created it.", table, exc_info=True)
         return False
-    if TableOwner.of(found.get("Parameters", {})) is not None:
+    if found is None or TableOwner.of(found.get("Parameters", {})) is not None:
         return True
     _logger.info("Table %s was not created by this connector, which leaves its maintenance to others.", table)
     return False
@@ -88,7 +88,7 @@ def _maintained(
     config: Config,
     options: ConnectorMaintenance,
     tables: Sequence[TableName],
-    access: AwsAccess,
+    catalog: TableCatalog,
     engine: Engine,
     stops: Callable[[], bool],
 ) -> Iterator[StepReport]:
@@ -100,7 +100,7 @@ def _maintained(
     maintainer = Maintainer(
         options,
         config.target_file_size_mb * 1024 * 1024,
-        access,
+        catalog,
         lambda tasks: engine.run(compact, tasks),
         lambda: time.monotonic() < deadline and not stops(),
     )

@@ -22,19 +22,18 @@ from destination_datalake.errors import ConfigError, ConnectorError
 from destination_datalake.maintenance.report import StepReport
 from destination_datalake.maintenance.steps import Maintainer
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.tables.glue.database import DATABASE_DESCRIPTION
+from destination_datalake.tables.catalog import ListedTable
+from destination_datalake.tables.catalogs import catalog_of
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.table import TableName
 from destination_datalake.termination import Termination
 
 if TYPE_CHECKING:
-    from mypy_boto3_glue import GlueClient
-    from mypy_boto3_glue.type_defs import TableTypeDef
-
     from destination_datalake.config.options import Config
     from destination_datalake.files.plan import CompactResult, CompactTask
     from destination_datalake.spark.engine import Engine
+    from destination_datalake.tables.catalog import TableCatalog
     from destination_datalake.tables.table import TableName
 
 
@@ -83,8 +82,8 @@ def _maintain(asked: argparse.Namespace, termination: Termination) -> int:
         _note(f"Note: {option}")
     if config.maintenance.mode == "glue":
         _note("Note: maintenance.mode is glue, so Glue's optimizers do the same about daily.")
-    access = aws_access(config)
-    finder = TableFinder(config, access.client("glue"))
+    catalog = catalog_of(config, aws_access(config))
+    finder = TableFinder(config, catalog)
     tables = finder.tables(asked.stream)
     for note in finder.notes:
         _note(f"Note: {note}")
@@ -96,7 +95,7 @@ def _maintain(asked: argparse.Namespace, termination: Termination) -> int:
         maintainer = Maintainer(
             options,
             config.target_file_size_mb * 1024 * 1024,
-            access,
+            catalog,
             spark.compact,
             lambda: not termination.requested,
             asked.dry_run,
@@ -183,7 +182,7 @@ class TableFinder:
     """Finds tables. `notes` says, in sentences, what was not looked at or left out."""
 
     config: Config
-    glue: GlueClient
+    catalog: TableCatalog
     notes: list[str] = field(default_factory=list)
 
     def tables(self, streams: Sequence[str]) -> list[TableName]:
@@ -192,7 +191,7 @@ class TableFinder:
         A table is the configuration's if it was created for a stream that this configuration writes to it, and is where
         its options put tables. All tables are those in lakeformation_database_name and, if database_strategy is
         namespace, in the databases that this connector has created. Raises ConfigError for a stream without such a
-        table, and what Glue raises.
+        table, and what the catalog raises.
         """
         if not streams:
             return sorted(name for name, _ in self._ours(self._in_databases()))
@@ -207,7 +206,7 @@ class TableFinder:
             found.update(ours)
         return sorted(found)
 
-    def _ours(self, listed: Iterable[tuple[str, TableTypeDef]]) -> Iterator[tuple[TableName, TableOwner]]:
+    def _ours(self, listed: Iterable[ListedTable]) -> Iterator[tuple[TableName, TableOwner]]:
         naming = TableNaming.of(self.config)
         for database, table in listed:
             parameters, name = table.get("Parameters", {}), TableName(database, table["Name"])
@@ -231,11 +230,10 @@ class TableFinder:
         folder = self.config.key()
         return address.bucket == self.config.bucket_name and (not folder or address.key.startswith(f"{folder}/"))
 
-    def _in_databases(self) -> Iterator[tuple[str, TableTypeDef]]:
+    def _in_databases(self) -> Iterator[ListedTable]:
         for database in self._databases():
-            pages = self.glue.get_paginator("get_tables").paginate(DatabaseName=database)
             try:
-                listed = [table for page in pages for table in page["TableList"]]
+                listed = list(self.catalog.tables(database))
             except Exception as error:
                 failure = explain(error, doing="list the tables of", resource=database)
                 is_of_others = database != self.config.lakeformation_database_name
@@ -244,31 +242,27 @@ class TableFinder:
                 # Another connection, with another identity, may have created it.
                 self.notes.append(f"{failure.message} Its tables were not looked at.")
                 continue
-            yield from ((database, table) for table in listed)
+            yield from listed
 
     def _databases(self) -> list[str]:
         own = self.config.lakeformation_database_name
         if self.config.database_strategy == "single":
             return [own]
         try:
-            pages = self.glue.get_paginator("get_databases").paginate()
-            listed = [database for page in pages for database in page["DatabaseList"]]
+            ours = {each.name for each in self.catalog.databases() if each.ours}
         except Exception as error:
             failure = explain(error, doing="list the databases of", resource="the Data Catalog")
             if failure is None:
                 raise
             self.notes.append(f"{failure.message} Only {own} was looked at; name streams of others with --stream.")
             return [own]
-        ours = [each["Name"] for each in listed if each.get("Description") == DATABASE_DESCRIPTION]
-        return [own, *sorted({*ours} - {own})]
+        return [own, *sorted(ours - {own})]
 
-    def _of_stream(self, stream: str) -> Iterator[tuple[str, TableTypeDef]]:
+    def _of_stream(self, stream: str) -> Iterator[ListedTable]:
         """Yield the tables that a stream of that name may have: any dot may end its namespace."""
         naming, parts = TableNaming.of(self.config), stream.split(".")
         for number in range(len(parts)):
             namespace = ".".join(parts[:number]) or None
             name = naming.table_of(StreamId(namespace, ".".join(parts[number:])))
-            try:
-                yield name.database, self.glue.get_table(DatabaseName=name.database, Name=name.table)["Table"]
-            except self.glue.exceptions.EntityNotFoundException:
-                continue
+            if (found := self.catalog.find(name)) is not None:
+                yield ListedTable(name.database, found)

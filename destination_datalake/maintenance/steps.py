@@ -23,8 +23,8 @@ from destination_datalake.tables.iceberg.maintenance.second_reader import Disagr
 from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict
 
 if TYPE_CHECKING:
-    from destination_datalake.aws.access import AwsAccess
     from destination_datalake.config.tables import Retention
+    from destination_datalake.tables.catalog import TableCatalog
     from destination_datalake.tables.table import TableName
 
 _logger = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Maintainer:
 
     retention: Retention
     target_bytes: int
-    access: AwsAccess
+    catalog: TableCatalog
     compact_files: CompactFiles
     should_continue: Callable[[], bool]
     dry_run: bool = False
@@ -65,7 +65,7 @@ class Maintainer:
             yield from self.remove(table)
 
     def _claim_daily_run(self, table: TableName) -> StepReport:
-        taken = claim_daily_run(TableOperations(table, self.access), self.now())
+        taken = claim_daily_run(self._operations(table), self.now())
         return StepReport(table, "expiry", "is due", {"due": 1} if taken else {})
 
     def _step(self, table: TableName, step: StepName, act: Callable[[TableName], StepReport]) -> StepReport:
@@ -83,7 +83,7 @@ class Maintainer:
         return replace(report, seconds=time.monotonic() - began)
 
     def _plan_compaction(self, table: TableName) -> StepReport:
-        plan = plan_compaction(TableOperations(table, self.access).load(), self.target_bytes)
+        plan = plan_compaction(self._operations(table).load(), self.target_bytes)
         figures = {"files": plan.files, "bytes": plan.bytes, "new_files": len(plan.bins)}
         done = (
             f"would rewrite {counted(plan.files, 'file')} ({megabytes(plan.bytes)}) as {len(plan.bins)}"
@@ -93,7 +93,7 @@ class Maintainer:
         return StepReport(table, "compaction", done, figures, plan.notes)
 
     def _compact(self, table: TableName) -> StepReport:
-        report = compact(table, self.access, self.compact_files, self.target_bytes, self.should_continue)
+        report = compact(table, self.catalog, self.compact_files, self.target_bytes, self.should_continue)
         figures = {"files": report.files_before, "bytes": report.bytes_before, "new_files": report.files_after}
         done = "nothing to compact"
         if report.files_before:
@@ -107,8 +107,8 @@ class Maintainer:
     def _expire(self, table: TableName) -> StepReport:
         options = self.retention
         expirer = Expirer(
-            TableOperations(table, self.access),
-            self.access.client("s3"),
+            self._operations(table),
+            self.catalog.access_of(table).client("s3"),
             timedelta(days=options.snapshot_retention_days),
             options.min_snapshots_to_keep,
         )
@@ -135,8 +135,8 @@ class Maintainer:
 
     def _remove_orphans(self, table: TableName) -> StepReport:
         remover = OrphanRemover(
-            TableOperations(table, self.access),
-            self.access.client("s3"),
+            self._operations(table),
+            self.catalog.access_of(table).client("s3"),
             timedelta(days=self.retention.orphan_retention_days),
         )
         found = remover.remove(self.now(), self.should_continue, dry_run=self.dry_run)
@@ -150,6 +150,9 @@ class Maintainer:
         )
         paths = [*found.files.paths, *found.old_metadata.paths]
         return StepReport(table, "orphans", done, figures, (), paths)
+
+    def _operations(self, table: TableName) -> TableOperations:
+        return TableOperations(table, self.catalog)
 
     def _did(self, verb: str) -> str:
         """Return a verb that ends in e as what was done, or as what would be."""

@@ -28,7 +28,6 @@ from destination_datalake.buffer.staging import CONCURRENT_CALLS, LocalStaging, 
 from destination_datalake.config.options import aws_access
 from destination_datalake.config.tables import streams_without_dedup
 from destination_datalake.errors import ConfigError, ConnectorError, Failure, FailureType
-from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.maintenance.after_sync import maintain_after_sync
 from destination_datalake.protocol.catalog import Stream, StreamId, parse_catalog
@@ -50,9 +49,9 @@ from destination_datalake.sync.outcome import (
 )
 from destination_datalake.sync.report import ActiveStages, Progress, Reporter
 from destination_datalake.sync.thread_pool import ThreadPool
+from destination_datalake.tables.catalogs import catalog_of
 from destination_datalake.tables.context import Jobs
 from destination_datalake.tables.factory import TableFactory
-from destination_datalake.tables.glue.database import Databases
 from destination_datalake.tables.glue.rejects_table import RejectsTable
 from destination_datalake.tables.layout import misnamed_streams, require_partition_source
 from destination_datalake.tables.migration import refuse_unchanged_configuration
@@ -101,15 +100,14 @@ def run_sync(
         raise ConfigError(reason)
     tables = TableNaming.of(config).tables_of(streams)
     access = aws_access(config)
-    require_partition_source(config, streams, tables, access)
-    refuse_unchanged_configuration(tables, config, access)
+    table_catalog = catalog_of(config, access)
+    require_partition_source(config, streams, tables, table_catalog)
+    refuse_unchanged_configuration(tables, config, table_catalog)
     sync_name = uuid.uuid4().hex[:12]
     permissions = Policy.of(config)
-    governance = Governance(permissions, access)
-    governance.govern_location()
-    databases = Databases(access, governance)
+    table_catalog.governance.govern_location()
     root, day = config.uri(REJECTS_FOLDER), datetime.now(UTC).date().isoformat()
-    rejects_table = RejectsTable(config.lakeformation_database_name, root, access, databases)
+    rejects_table = RejectsTable(config.lakeformation_database_name, root, access, table_catalog)
     limit = RejectLimit(config.rejects.max_ratio, config.rejects.max_count)
     rejects = RejectLedger(root, sync_name, day, limit, rejects_table, access)
     batch_bytes, buffer_bytes = config.batch_size_mb * MiB, config.buffer_size_mb * MiB
@@ -118,7 +116,7 @@ def run_sync(
             buffer_directory() as directory,
             staging_for(engine, directory, config.uri("_staging"), sync_name, access) as staging,
         ):
-            factory = TableFactory(config, sync_name, access, databases, Jobs(engine, staging.scratch))
+            factory = TableFactory(config, sync_name, access, table_catalog, Jobs(engine, staging.scratch))
             factories = {stream.id: partial(factory.open, stream, tables[stream.id]) for stream in streams}
             buffer = Buffer(directory, min(SEGMENT_BYTES, batch_bytes), buffer_bytes, time.monotonic, staging)
             policy = batch_policy(config, buffer_bytes if staging.uses_files else staged_bytes(buffer_bytes))

@@ -1,4 +1,4 @@
-"""What the tables of one sync share: access to AWS, databases, and jobs on Spark's executors."""
+"""What the tables of one sync share: access to AWS, the catalog, and jobs on Spark's executors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
-    from destination_datalake.tables.glue.database import Databases
+    from destination_datalake.tables.catalog import TableCatalog
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
@@ -47,5 +47,5 @@ class TableContext:
 
     sync: str
     access: AwsAccess
-    databases: Databases
+    catalog: TableCatalog
     jobs: Jobs

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.config.options import Config
     from destination_datalake.protocol.catalog import Stream
+    from destination_datalake.tables.catalog import TableCatalog
     from destination_datalake.tables.context import Jobs
-    from destination_datalake.tables.glue.database import Databases
     from destination_datalake.tables.table import Table, TableName
 
 
@@ -30,7 +30,7 @@ class TableFactory:
     config: Config
     sync: str
     access: AwsAccess
-    databases: Databases
+    catalog: TableCatalog
     jobs: Jobs
 
     def open(self, stream: Stream, name: TableName) -> Table:
@@ -40,7 +40,7 @@ class TableFactory:
         an inherited table behind.
         """
         config, access = self.config, self.access
-        refuse_second_table(stream.id, name, config, access)
+        refuse_second_table(stream.id, name, config, self.catalog)
         naming = TableNaming.of(config).naming
         layout = TableLayout(stream, config, TableLocation.of(config, stream.id, name, naming))
         columns = layout.columns(naming)
@@ -57,7 +57,7 @@ class TableFactory:
             generation=stream.generation,
             sync_id=stream.sync_id,
         )
-        owner, context = TableOwner(stream.id, naming), TableContext(self.sync, access, self.databases, self.jobs)
+        owner, context = TableOwner(stream.id, naming), TableContext(self.sync, access, self.catalog, self.jobs)
         # Each kind is imported only if it is asked for: PyIceberg takes a second.
         if config.table_type == "ICEBERG":
             from destination_datalake.tables.iceberg.table import IcebergTable

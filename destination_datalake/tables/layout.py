@@ -35,11 +35,11 @@ from destination_datalake.schema.names import SNAKE_CASE
 from destination_datalake.schema.types import ColumnType, Date, Field, Nested, NumericTypes, Struct, Timestamp
 
 if TYPE_CHECKING:
-    from destination_datalake.aws.access import AwsAccess
     from destination_datalake.config.options import Config
     from destination_datalake.config.tables import PartitioningUnits
     from destination_datalake.protocol.catalog import Stream
     from destination_datalake.schema.names import Naming
+    from destination_datalake.tables.catalog import TableCatalog
     from destination_datalake.tables.location import TableLocation
     from destination_datalake.tables.table import TableName
 
@@ -369,7 +369,7 @@ def misnamed_streams(config: Config, streams: Sequence[StreamId]) -> Iterator[st
 
 
 def require_partition_source(
-    config: Config, streams: Sequence[Stream], tables: Mapping[StreamId, TableName], access: AwsAccess
+    config: Config, streams: Sequence[Stream], tables: Mapping[StreamId, TableName], catalog: TableCatalog
 ) -> None:
     """Refuse a field in `partition_source` that is a date in no stream, unless a table exists already.
 
@@ -381,7 +381,7 @@ def require_partition_source(
     if source in ("cursor", "extracted_at", EXTRACTED_AT) or not concerned or not _partitions_by_time(config):
         return
     dates = {name for stream in concerned for name in _dates(config, stream)}
-    if source in dates or any(_exists(tables[stream.id], access) for stream in concerned):
+    if source in dates or any(_exists(tables[stream.id], catalog) for stream in concerned):
         return
     named = ", ".join([*sorted(dates)[:_SHOWN], *(["…"] if len(dates) > _SHOWN else [])])
     hint = f" Fields that are dates: {named}." if dates else ""
@@ -413,13 +413,9 @@ def _dates(config: Config, stream: Stream) -> Iterator[str]:
             yield ".".join(column.path)
 
 
-def _exists(table: TableName, access: AwsAccess) -> bool:
-    """Whether a table exists; if Glue does not say, its answer to the sync's own requests will be told."""
-    glue = access.client("glue")
+def _exists(table: TableName, catalog: TableCatalog) -> bool:
+    """Whether a table exists; if the catalog does not say, its answer to the sync's own requests will be told."""
     try:
-        glue.get_table(DatabaseName=table.database, Name=table.table)
-    except glue.exceptions.EntityNotFoundException:
-        return False
+        return catalog.find(table) is not None
     except Exception:
         return True
-    return True

@@ -42,12 +42,11 @@ from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.table import TableConflict, TableName, cannot_write
 
 if TYPE_CHECKING:
-    from mypy_boto3_glue import GlueClient
     from mypy_boto3_glue.type_defs import TableTypeDef
 
-    from destination_datalake.aws.access import AwsAccess
     from destination_datalake.config.options import Config
     from destination_datalake.protocol.catalog import Stream
+    from destination_datalake.tables.catalog import TableCatalog
 
 _logger = logging.getLogger(__name__)
 
@@ -367,7 +366,9 @@ def migration_note(glue_tables: Sequence[TableTypeDef], config: Config) -> str |
     return _note([(table, target) for table, target in found if target is not None], config)
 
 
-def refuse_unchanged_configuration(streams: Mapping[StreamId, TableName], config: Config, access: AwsAccess) -> None:
+def refuse_unchanged_configuration(
+    streams: Mapping[StreamId, TableName], config: Config, catalog: TableCatalog
+) -> None:
     """Refuse a sync with the options of AWS Datalake alone if some stream's table would not be continued with them.
 
     The other streams would begin to go on here, with states from there: half of the connection would have moved.
@@ -375,16 +376,14 @@ def refuse_unchanged_configuration(streams: Mapping[StreamId, TableName], config
     """
     if config.chooses_tables:
         return
-    glue = access.client("glue")
 
     def abandoned(stream: StreamId, target: TableName) -> tuple[InheritedTable, TableName] | None:
         name = _inherited_name(stream, config)
         try:
-            glue_table = _glue_table(glue, name)
-            table = InheritedTable.of(name.database, config.lakeformation_database_name, glue_table or {})
+            table = InheritedTable.of(name.database, config.lakeformation_database_name, catalog.find(name) or {})
             if table is None or not _is_in_bucket(table, config):
                 return None
-            existing = {name} if target == name or _glue_table(glue, target) is None else {name, target}
+            existing = {name} if target == name or catalog.find(target) is None else {name, target}
         except Exception as error:
             if (failure := explain(error, doing="look for a table of AWS Datalake", resource=str(name))) is None:
                 raise
@@ -439,20 +438,20 @@ def _describe(table: InheritedTable, target: TableName) -> str:
     return f"{kind} {table.name} ({table.format_type}), whose stream {table.stream} {instead}"
 
 
-def refuse_second_table(stream: StreamId, name: TableName, config: Config, access: AwsAccess) -> None:
+def refuse_second_table(stream: StreamId, name: TableName, config: Config, catalog: TableCatalog) -> None:
     """Refuse to begin table `name` beside the one that another connector of Airbyte's created for the stream.
 
-    Asks Glue only if that connector would have chosen another name, and if no table_prefix asks for new tables. Raises
-    TableConflict, or ConnectorError if Glue does not answer. A missing permission is logged: then there is no answer.
+    Asks the catalog only if that connector would have chosen another name, and if no table_prefix asks for new tables.
+    Raises TableConflict, or ConnectorError if it does not answer. A missing permission is logged: then there is no
+    answer.
     """
     others = dict.fromkeys((_inherited_name(stream, config), s3_data_lake.table_of(stream, config)))
     others.pop(name, None)
     if not others or config.table_prefix:
         return
-    glue = access.client("glue")
     try:
-        found = {other: glue_table for other in others if (glue_table := _glue_table(glue, other)) is not None}
-        if not found or _glue_table(glue, name) is not None:
+        found = {other: glue_table for other in others if (glue_table := catalog.find(other)) is not None}
+        if not found or catalog.find(name) is not None:
             return
     except Exception as error:
         failure = explain(error, doing="look for a table of another connector beside", resource=str(name))
@@ -492,13 +491,6 @@ def how_to_continue(glue_table: Mapping[str, Any]) -> str | None:
         f"table_type to HIVE, naming.style to aws_datalake and format_type to {format_type} to continue it, as it was "
         f"created by Airbyte's AWS Datalake destination ({_SEE})"
     )
-
-
-def _glue_table(glue: GlueClient, name: TableName) -> Mapping[str, Any] | None:
-    try:
-        return glue.get_table(DatabaseName=name.database, Name=name.table)["Table"]
-    except glue.exceptions.EntityNotFoundException:
-        return None
 
 
 def _listed(options: Iterable[str]) -> str:

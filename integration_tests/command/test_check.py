@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from destination_datalake.tables.glue.database import ensure_database
+from destination_datalake.tables.glue.catalog import ensure_database
 from integration_tests.aws.server import ACCESS_KEY_ID, ACCOUNT_ID, REGION, SECRET_ACCESS_KEY
 from integration_tests.harness.account import Account, allow
 from integration_tests.harness.lake import PREFIX, Lake

@@ -11,6 +11,7 @@ from destination_datalake.tables.table import TableName
 from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, AwsServer
 from integration_tests.engines.engine import Engine
 from integration_tests.harness.lake import Lake
+from unit_tests.cloud import ungoverned
 
 TYPES = {
     "flag": ("boolean", "id % 2 = 0"),
@@ -55,7 +56,7 @@ def append(engine: Engine, table: str, ids: range) -> None:
 def compacted(lake: Lake, aws: AwsServer) -> CompactionReport:
     access = AwsAccess(REGION, AccessKeys(ACCESS_KEY_ID, SECRET_ACCESS_KEY), aws.endpoint_url)
     name = TableName(lake.database, "types")
-    return compact(name, access, lambda tasks: list(compact_on_executor(tasks)), 10_000_000)
+    return compact(name, ungoverned(access), lambda tasks: list(compact_on_executor(tasks)), 10_000_000)
 
 
 def rows(engine: Engine, table: str) -> list[str]:

@@ -14,6 +14,7 @@ from destination_datalake.tables.table import TableName
 from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, AwsServer
 from integration_tests.engines.engine import Engine
 from integration_tests.harness.lake import Lake
+from unit_tests.cloud import ungoverned
 
 PARTITIONS = {
     "by decimals": "price, cents",
@@ -63,7 +64,7 @@ def ids(engine: Engine, table: str) -> list[int]:
 def remove(lake: Lake, aws: AwsServer) -> None:
     """Expire all snapshots that no branch or tag needs, and remove orphans, as maintenance does days later."""
     access = AwsAccess(REGION, AccessKeys(ACCESS_KEY_ID, SECRET_ACCESS_KEY), aws.endpoint_url)
-    operations, later = TableOperations(TableName(lake.database, "prices"), access), datetime.now(UTC)
+    operations, later = TableOperations(TableName(lake.database, "prices"), ungoverned(access)), datetime.now(UTC)
     later += timedelta(days=6)
     Expirer(operations, access.client("s3"), timedelta(days=5), 1).expire(later, lambda: True, dry_run=False)
     OrphanRemover(operations, access.client("s3"), timedelta(days=3)).remove(later, lambda: True, dry_run=False)

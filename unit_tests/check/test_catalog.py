@@ -12,9 +12,10 @@ from botocore.exceptions import ClientError
 
 from destination_datalake.check.catalog import drop_leftovers, try_database, try_optimizers, try_table
 from destination_datalake.check.step import Findings
-from destination_datalake.tables.glue.database import ListedTable, ensure_database, list_tables
+from destination_datalake.tables.catalog import ListedTable, list_tables
+from destination_datalake.tables.glue.catalog import ensure_database
 from unit_tests.check.examples import UNIQUE, USER, a_trial, findings_of
-from unit_tests.cloud import Cloud, another_client, before
+from unit_tests.cloud import Cloud, another_client, before, ungoverned
 
 pytestmark = pytest.mark.share(7)
 
@@ -184,7 +185,10 @@ def test_only_tables_that_killed_checks_left_long_ago_are_dropped(cloud: Cloud) 
 
     def aged(days: int) -> list[ListedTable]:
         created = datetime.now(UTC) - timedelta(days=days)
-        return [ListedTable(name, {**table, "CreateTime": created}) for name, table in list_tables(glue, "raw")]
+        return [
+            ListedTable(name, {**table, "CreateTime": created})
+            for name, table in list_tables(ungoverned(cloud.access), "raw")
+        ]
 
     drop_leftovers(glue, aged(days=0))
     assert sorted(tables(cloud)) == left

@@ -13,7 +13,8 @@ from destination_datalake.check.step import Findings
 from destination_datalake.config.options import Config
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.names import SNAKE_CASE
-from destination_datalake.tables.glue.database import ListedTable, ensure_database
+from destination_datalake.tables.catalog import ListedTable
+from destination_datalake.tables.glue.catalog import ensure_database
 from destination_datalake.tables.location import TableKind
 from destination_datalake.tables.ownership import OwnedTable, TableOwner
 from destination_datalake.tables.table import TableName

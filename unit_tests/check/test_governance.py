@@ -31,7 +31,7 @@ from destination_datalake.lake_formation.state import (
     Table,
     to_request,
 )
-from destination_datalake.tables.glue.database import ensure_database
+from destination_datalake.tables.glue.catalog import ensure_database
 from unit_tests.check.examples import a_trial, findings_of
 from unit_tests.cloud import BUCKET, Cloud, another_client, before
 

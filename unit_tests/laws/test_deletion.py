@@ -53,14 +53,14 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from destination_datalake.tables.iceberg.catalog import METADATA
+from destination_datalake.tables.glue.compare_and_set import METADATA
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.file_io import MANIFESTS
 from destination_datalake.tables.iceberg.maintenance.expiry import Expirer
 from destination_datalake.tables.iceberg.maintenance.orphans import OrphanRemover
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.table import TableName
-from unit_tests.cloud import BUCKET, Cloud, cloud
+from unit_tests.cloud import BUCKET, Cloud, cloud, ungoverned
 from unit_tests.examples import ALL, long_examples
 from unit_tests.tables.iceberg.maintenance.blocks import in_blocks_of
 
@@ -133,7 +133,7 @@ class History:
         self.chosen = random.Random(seed)
         self.s3 = account.access.client("s3")
         self.name = TableName("laws", f"t{seed}")
-        self.operations = TableOperations(self.name, account.access)
+        self.operations = TableOperations(self.name, ungoverned(account.access))
         self.folder = f"laws/t{seed}"
         self.live: dict[int, frozenset[str]] = {}
         self.files: dict[str, DataFile] = {}

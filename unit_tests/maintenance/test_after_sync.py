@@ -17,7 +17,7 @@ from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.spark.backend import JobFailed
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.table import TableName
-from unit_tests.cloud import Cloud, another_client, before
+from unit_tests.cloud import Cloud, another_client, before, ungoverned
 from unit_tests.maintenance.lake import ORDERS, Shop
 
 pytestmark = pytest.mark.share(5)
@@ -106,7 +106,7 @@ def test_a_table_of_others_is_left_to_them(cloud: Cloud, reports: Reports, optio
     def forget_the_owner(_table: Any, transaction: Any) -> None:
         transaction.remove_properties("airbyte.stream-name", "airbyte.stream-namespace", "airbyte.naming")
 
-    TableOperations(shop.name(), shop.access).commit(forget_the_owner)
+    TableOperations(shop.name(), ungoverned(shop.access)).commit(forget_the_owner)
     before_ = shop.objects()
 
     maintain(shop)

@@ -16,11 +16,11 @@ from destination_datalake.errors import ConfigError
 from destination_datalake.maintenance.command import TableFinder, run_maintain
 from destination_datalake.maintenance.steps import Maintainer
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.tables.glue.database import DATABASE_DESCRIPTION
-from destination_datalake.tables.iceberg.catalog import METADATA
+from destination_datalake.tables.glue.catalog import DATABASE_DESCRIPTION
+from destination_datalake.tables.glue.compare_and_set import METADATA
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.table import TableName
-from unit_tests.cloud import BUCKET, Cloud, another_client, before
+from unit_tests.cloud import BUCKET, Cloud, another_client, before, ungoverned
 from unit_tests.config.examples import options
 from unit_tests.maintenance.lake import Shop
 
@@ -63,7 +63,7 @@ def test_a_table_that_cannot_be_read_fails_and_others_do_not(cloud: Cloud, run: 
     shop, broken = Shop(cloud), StreamId("shop", "broken")
     shop.open()
     shop.open(broken)
-    metadata = TableOperations(shop.name(broken), cloud.access).load().metadata_location
+    metadata = TableOperations(shop.name(broken), ungoverned(cloud.access)).load().metadata_location
     cloud.access.client("s3").delete_object(Bucket=BUCKET, Key=metadata.removeprefix(f"s3://{BUCKET}/"))
     METADATA.forget(metadata)
 
@@ -162,7 +162,7 @@ def add(
 
 def finder(cloud: Cloud, **changes: Any) -> TableFinder:
     cloud.access.client("glue").create_database(DatabaseInput={"Name": "raw"})
-    return TableFinder(Shop(cloud, **changes).config, cloud.access.client("glue"))
+    return TableFinder(Shop(cloud, **changes).config, ungoverned(cloud.access))
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_who_may_not_list_databases_is_told_and_has_one(cloud: Cloud) -> None:
         raise ClientError(response, "GetDatabases")
 
     before(access, "glue", "GetDatabases", deny)
-    finds = TableFinder(Shop(cloud).config, access.client("glue"))
+    finds = TableFinder(Shop(cloud).config, ungoverned(access))
 
     assert finds.tables([]) == [TableName("raw", "orders")]
     assert "Only raw was looked at" in finds.notes[0]
@@ -259,7 +259,7 @@ def test_a_database_that_may_not_be_read_is_told_and_the_others_are_looked_at(cl
             raise ClientError(response, "GetTables")
 
     before(access, "glue", "GetTables", deny)
-    finds = TableFinder(Shop(cloud).config, access.client("glue"))
+    finds = TableFinder(Shop(cloud).config, ungoverned(access))
 
     # Then the one that may be read is looked at
     assert finds.tables([]) == [TableName("raw", "orders")]

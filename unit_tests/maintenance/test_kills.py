@@ -12,7 +12,7 @@ import pytest
 from destination_datalake.config.tables import Retention
 from destination_datalake.files.compact import compact
 from destination_datalake.maintenance.steps import Maintainer
-from unit_tests.cloud import BUCKET, Cloud
+from unit_tests.cloud import BUCKET, Cloud, ungoverned
 from unit_tests.maintenance.lake import Shop, no_rewrite
 
 CHANGES = ("s3.PutObject", "s3.DeleteObject", "s3.DeleteObjects", "glue.UpdateTable")
@@ -60,7 +60,7 @@ def maintain(shop: Shop) -> list[str]:
     maintainer = Maintainer(
         Retention(),
         128 * 1024 * 1024,
-        shop.access,
+        ungoverned(shop.access),
         lambda tasks: list(compact(tasks)),
         lambda: True,
         now=lambda: datetime.now(UTC) + timedelta(days=9),

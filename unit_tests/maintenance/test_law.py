@@ -15,7 +15,7 @@ from destination_datalake.files.compact import compact
 from destination_datalake.maintenance.steps import Maintainer
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.tables.iceberg.commit import TableOperations
-from unit_tests.cloud import Cloud
+from unit_tests.cloud import Cloud, ungoverned
 from unit_tests.examples import long_examples
 from unit_tests.maintenance.lake import Shop, no_rewrite
 
@@ -32,7 +32,7 @@ class History:
         self.generation = 1
         self._ids = iter(range(1_000_000))
         shop.open(stream)
-        TableOperations(shop.name(stream), shop.access).commit(_merge_manifests_often)
+        TableOperations(shop.name(stream), ungoverned(shop.access)).commit(_merge_manifests_often)
 
     def append(self) -> None:
         """Appending adopts the rows of a pending overwrite."""
@@ -85,14 +85,14 @@ class History:
                 getattr(change, what)(snapshots[self.day % len(snapshots)].snapshot_id, name, **more)
 
     def _load(self) -> Any:
-        return TableOperations(self.shop.name(self.stream), self.shop.access).load()
+        return TableOperations(self.shop.name(self.stream), ungoverned(self.shop.access)).load()
 
     def _maintainer(self) -> Maintainer:
         now = datetime.now(UTC) + timedelta(days=self.day)
         return Maintainer(
             Retention(snapshot_retention_days=2, min_snapshots_to_keep=2, orphan_retention_days=1),
             _MiB,
-            self.shop.access,
+            ungoverned(self.shop.access),
             lambda tasks: list(compact(tasks)),
             lambda: True,
             now=lambda: now,

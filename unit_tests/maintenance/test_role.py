@@ -10,7 +10,7 @@ import pytest
 from destination_datalake.check.governance import EVERYBODY, try_optimizers_role
 from destination_datalake.check.step import Findings
 from destination_datalake.lake_formation.state import AllTables, to_request
-from destination_datalake.tables.glue.database import ensure_database
+from destination_datalake.tables.glue.catalog import ensure_database
 from unit_tests.check.examples import a_trial
 from unit_tests.cloud import Cloud
 

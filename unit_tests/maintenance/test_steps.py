@@ -18,7 +18,7 @@ from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.file_io import MANIFESTS
 from destination_datalake.tables.iceberg.maintenance.expiry import MAINTAINED_AT
 from destination_datalake.tables.table import TableName
-from unit_tests.cloud import BUCKET, Cloud
+from unit_tests.cloud import BUCKET, Cloud, ungoverned
 from unit_tests.maintenance.lake import Shop, no_rewrite
 from unit_tests.tables.iceberg.maintenance.blocks import in_blocks_of
 
@@ -40,7 +40,7 @@ def maintainer(shop: Shop, *, after: timedelta = timedelta(days=6), **changes: A
     given: dict[str, Any] = {
         "retention": Retention(),
         "target_bytes": 128 * MiB,
-        "access": shop.access,
+        "catalog": ungoverned(shop.access),
         "compact_files": on_this_thread,
         "should_continue": lambda: True,
         "now": lambda: datetime.now(UTC) + after,
@@ -111,7 +111,7 @@ def test_a_step_that_fails_does_not_stop_the_others(shop: Shop, cloud: Cloud) ->
 
 def test_a_manifest_with_more_than_its_entries_deletes_nothing_and_is_to_be_reported(shop: Shop) -> None:
     worn(shop)
-    table = TableOperations(shop.name(), shop.access).load()
+    table = TableOperations(shop.name(), ungoverned(shop.access)).load()
     snapshot = table.current_snapshot()
     assert snapshot is not None
     [manifest, *_] = [each.manifest_path for each in snapshot.manifests(table.io)]
@@ -159,7 +159,7 @@ def test_a_table_that_is_left_alone_is_said_with_the_reason(shop: Shop) -> None:
     def share_files(_table: Any, transaction: Any) -> None:
         transaction.set_properties({"gc.enabled": "false"})
 
-    TableOperations(shop.name(), shop.access).commit(share_files)
+    TableOperations(shop.name(), ungoverned(shop.access)).commit(share_files)
 
     for report in maintainer(shop).remove(shop.name()):
         line = json.loads(report.log_line())
@@ -186,7 +186,7 @@ def test_a_time_that_cannot_be_right_is_none(shop: Shop, written: str) -> None:
     def spoil(_table: Any, transaction: Any) -> None:
         transaction.set_properties({MAINTAINED_AT: written})
 
-    TableOperations(shop.name(), shop.access).commit(spoil)
+    TableOperations(shop.name(), ungoverned(shop.access)).commit(spoil)
 
     assert [report.step for report in maintainer(shop).due(shop.name())] == ["expiry", "orphans"]
 

@@ -20,7 +20,7 @@ from destination_datalake.tables.migration import (
 )
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.table import TableName
-from unit_tests.cloud import BUCKET
+from unit_tests.cloud import BUCKET, ungoverned
 
 PARAMETERS = {"classification": "parquet", "compressionType": "snappy", "typeOfData": "file"}
 OURS = {"airbyte.stream-name": "orders", "airbyte.naming": "snake_case"}
@@ -156,7 +156,9 @@ def test_no_second_table_is_begun_if_glue_does_not_say_whether_there_is_a_first_
     nobody_there = AwsAccess("us-east-1", AccessKeys("id", "secret"), "http://127.0.0.1:9", attempts=1)
 
     with pytest.raises(ConnectorError) as raised:
-        refuse_second_table(StreamId(None, "orderItems"), TableName("landing", "order_items"), config(), nobody_there)
+        refuse_second_table(
+            StreamId(None, "orderItems"), TableName("landing", "order_items"), config(), ungoverned(nobody_there)
+        )
 
     assert raised.value.failure.type == "transient_error"
 
@@ -171,7 +173,10 @@ def test_glue_is_asked_only_about_streams_that_aws_datalake_named_differently(
     options_ = config(**options)
 
     refuse_second_table(
-        StreamId(None, stream), TableNaming.of(options_).table_of(StreamId(None, stream)), options_, nobody_there
+        StreamId(None, stream),
+        TableNaming.of(options_).table_of(StreamId(None, stream)),
+        options_,
+        ungoverned(nobody_there),
     )
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import boto3
 
     from destination_datalake.aws.access import AwsAccess
-    from destination_datalake.tables.glue.database import Databases
+    from destination_datalake.tables.catalog import TableCatalog
 
 COLUMNS: Mapping[str, str] = {
     "attemptsmade": "int",
@@ -50,11 +50,11 @@ class RejectsTable:
     Not thread-safe.
     """
 
-    def __init__(self, database: str, root: str, access: AwsAccess, databases: Databases) -> None:
+    def __init__(self, database: str, root: str, access: AwsAccess, catalog: TableCatalog) -> None:
         self._name = TableName(database, REJECTS_TABLE)
         self._root = root
         self._access = access
-        self._databases = databases
+        self._catalog = catalog
         self._registered: set[Partition] = set()
 
     def register(self, files: Iterable[RejectFile]) -> None:
@@ -74,7 +74,7 @@ class RejectsTable:
         if not self._registered:
             self._ensure_table(session)
             # Before the first partition, so before readers find a reject in the table.
-            self._databases.governance.govern_table(*self._name, [*COLUMNS, *Partition._fields])
+            self._catalog.governance.govern_table(*self._name, [*COLUMNS, *Partition._fields])
         wr.catalog.add_json_partitions(
             self._name.database,
             self._name.table,
@@ -91,7 +91,7 @@ class RejectsTable:
         import awswrangler as wr
 
         glue = self._access.client("glue")
-        self._databases.ensure(self._name.database)
+        self._catalog.ensure(self._name.database)
         try:
             existing = glue.get_table(DatabaseName=self._name.database, Name=self._name.table)["Table"]
         except glue.exceptions.EntityNotFoundException:

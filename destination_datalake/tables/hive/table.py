@@ -82,7 +82,7 @@ class HiveTable:
         self._access = context.access
         self._owner = owner
         self._sync = context.sync
-        self._databases = context.databases
+        self._catalog = context.catalog
         self._glue_table = GlueTable(name, context.access)
         self._in_place = plan.format in WIDENED_IN_PLACE
         self._commits = itertools.count(1)
@@ -95,7 +95,7 @@ class HiveTable:
             version, created = self._glue_table.read_version(), False
         except self._access.client("glue").exceptions.EntityNotFoundException:
             version, created = self._create(), True
-        self._databases.govern(self.name.database)
+        self._catalog.govern(self.name.database)
         table_input = version.table_input
         if problem := incompatibility(table_input, self._plan):
             raise table_conflict(self._stream.id, self.name, problem)
@@ -192,7 +192,7 @@ class HiveTable:
         if not self._stream.overwrites_table:
             parameters |= generation_parameter(self._stream.generation)
             FencingToken.after({}, self._sync).write_to(parameters)
-        self._databases.ensure(self.name.database)
+        self._catalog.ensure(self.name.database)
         scheme, location = wanted_scheme(self._layout, self._columns), f"{self._first_folder()}/"
         if scheme is not None:
             entry: dict[str, Any] = {"Parameters": parameters, "StorageDescriptor": {"Location": location}}
@@ -261,7 +261,7 @@ class HiveTable:
             return content, columns, present, after.keys() - before.keys()
 
         content, columns, present, added = self._glue_table.update(reconciled, version)
-        self._databases.governance.govern_table(*self.name, present, added, self._glue_table.created)
+        self._catalog.governance.govern_table(*self.name, present, added, self._glue_table.created)
         self._bring_up_to_date()
         scheme, max_open = self._scheme, self._layout.config.max_open_partitions
         self._plan = replace(

@@ -21,12 +21,14 @@ from pyiceberg.exceptions import (
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties, Transaction
+from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.sorting import SortOrder
+from pyiceberg.table.update import RemoveSnapshotRefUpdate, SetSnapshotRefUpdate, TableUpdate
 
 from destination_datalake.aws.objects import Uncommitted, delete_uncommitted
 from destination_datalake.aws.retries import retry_on
-from destination_datalake.tables.iceberg.catalog import CompareAndSetGlueCatalog, SharingTransaction
 from destination_datalake.tables.iceberg.compatibility import UNREADABLE
+from destination_datalake.tables.iceberg.pyiceberg_internals import OpenTransaction, with_updates
 from destination_datalake.tables.iceberg.schema import column_types
 from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict
 
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
     from destination_datalake.aws.access import AwsAccess
-    from destination_datalake.lake_formation.governance import Governance
+    from destination_datalake.tables.catalog import TableCatalog
     from destination_datalake.tables.table import TableName
 
 _logger = logging.getLogger(__name__)
@@ -42,6 +44,9 @@ _logger = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
 _ATTEMPTS = 5
+
+COMMENT = "comment"
+"""The table property that engines show as the table's comment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +66,17 @@ def set_property(name: str, value: str | None, transaction: Transaction) -> None
 
 
 class TableOperations:
-    """Load, create and commit to one table (Iceberg's `TableOperations`).
+    """Load, create and commit to one table (Iceberg's `TableOperations`)."""
 
-    Without `governance`, nothing is governed: as where no column can be new.
-    """
-
-    def __init__(self, name: TableName, access: AwsAccess, governance: Governance | None = None) -> None:
+    def __init__(self, name: TableName, catalog: TableCatalog) -> None:
         self._name = name
-        self._access = access
-        self._governance = governance
+        self._catalog = catalog
         self._governed_fields: frozenset[int] = frozenset()
+
+    @property
+    def access(self) -> AwsAccess:
+        """The access to S3 that the table's files are written and read with."""
+        return self._catalog.access_of(self._name)
 
     def load(self) -> Table:
         """Return the table's present state.
@@ -79,7 +85,7 @@ class TableOperations:
         PyIceberg does not know.
         """
         try:
-            return self._catalog().load_table(self._name)
+            return self._catalog.pyiceberg().load_table(self._name)
         except ValidationError as error:
             problem = f"{UNREADABLE}, or choose another lakeformation_database_name."
             raise TableConflict(f"Cannot write to table {self._name}: {problem}") from error
@@ -89,7 +95,7 @@ class TableOperations:
     ) -> Table:
         """Create the table, or load it if another writer has created it meanwhile."""
         try:
-            return self._catalog().create_table(self._name, schema, location, spec, order, dict(properties))
+            return self._catalog.pyiceberg().create_table(self._name, schema, location, spec, order, dict(properties))
         except TableAlreadyExistsError:
             return self.load()
 
@@ -112,11 +118,9 @@ class TableOperations:
 
     def ungoverned(self, metadata: TableMetadata) -> Ungoverned | None:
         """Return what `build` answers if the schema is to be committed alone; None if it need not be."""
-        if self._governance is None:
-            return None
         # A column that was dropped and added again, by anyone, has another field id.
         new = frozenset(each.name for each in metadata.schema().fields if each.field_id not in self._governed_fields)
-        governed = self._governance.is_governed(*self._name, column_types(metadata), new, metadata.table_uuid)
+        governed = self._catalog.governance.is_governed(*self._name, column_types(metadata), new, metadata.table_uuid)
         return None if governed else Ungoverned(new)
 
     @contextmanager
@@ -148,7 +152,7 @@ class TableOperations:
     def delete_uncommitted(self, files: Iterable[Uncommitted]) -> None:
         """Delete files that the table does not refer to. A failure is logged and changes no outcome."""
         with self.logging_leftovers():
-            delete_uncommitted(files, self._access.client("s3"))
+            delete_uncommitted(files, self.access.client("s3"))
 
     @contextmanager
     def logging_leftovers(self) -> Iterator[None]:
@@ -185,9 +189,75 @@ class TableOperations:
             ) from error
 
     def _govern(self, metadata: TableMetadata, new: frozenset[str]) -> None:
-        assert self._governance is not None, "nothing is ungoverned"
-        self._governance.govern_table(*self._name, column_types(metadata), new, metadata.table_uuid)
+        self._catalog.governance.govern_table(*self._name, column_types(metadata), new, metadata.table_uuid)
         self._governed_fields = frozenset(field.field_id for field in metadata.schema().fields)
 
-    def _catalog(self) -> CompareAndSetGlueCatalog:
-        return CompareAndSetGlueCatalog(self._access)
+
+# --- changes of metadata at a cost that does not grow with the table's snapshots --------------------------------------
+
+
+class SharingTransaction(OpenTransaction):
+    """A transaction that applies its updates once, and shares with the table's metadata what they do not change."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(table)
+        self._applied: tuple[TableMetadata, tuple[TableUpdate, ...], TableMetadata] | None = None
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        """The metadata with all updates so far."""
+        base, updates = self.base, self.updates
+        if self._applied is None or self._applied[0] is not base or self._applied[1] is not updates:
+            self._applied = (base, updates, updated(base, updates))
+        return self._applied[2]
+
+
+def updated(
+    base: TableMetadata, updates: tuple[TableUpdate, ...], metadata_location: str | None = None
+) -> TableMetadata:
+    """Return the metadata with the updates, as PyIceberg's `update_table_metadata` does, sharing what is unchanged.
+
+    With `metadata_location`, that of `base`, it becomes the last entry of the metadata log.
+    """
+    metadata = _without_gaps(base, with_updates(base, tuple(_with_retention(base, updates)), metadata_location))
+    metadata.spec().check_compatible(metadata.schema())
+    metadata.sort_order().check_compatible(metadata.schema())
+    return metadata
+
+
+def _with_retention(base: TableMetadata, updates: tuple[TableUpdate, ...]) -> Iterator[TableUpdate]:
+    """Yield the updates; a branch that moves keeps how long it and its snapshots are kept.
+
+    As in Iceberg's own library. PyIceberg sets the branch anew, without what its owner has set for it.
+    """
+    refs: dict[str, SnapshotRef | SetSnapshotRefUpdate] = {**base.refs}
+    for update in updates:
+        moved = update
+        match update:
+            case SetSnapshotRefUpdate(min_snapshots_to_keep=None, max_snapshot_age_ms=None, max_ref_age_ms=None):
+                if (before := refs.get(update.ref_name)) is not None:
+                    retention = ("min_snapshots_to_keep", "max_snapshot_age_ms", "max_ref_age_ms")
+                    moved = update.model_copy(update={name: getattr(before, name) for name in retention})
+            case RemoveSnapshotRefUpdate():
+                refs.pop(update.ref_name, None)
+        if isinstance(moved, SetSnapshotRefUpdate):
+            refs[moved.ref_name] = moved
+        yield moved
+
+
+def _without_gaps(base: TableMetadata, metadata: TableMetadata) -> TableMetadata:
+    """Return metadata whose snapshot log begins after the last of the base's snapshots that was removed.
+
+    Otherwise a query of the table as of a time in between would find an older snapshot, which a tag has kept, in place
+    of the one that was current (Iceberg spec: snapshot-log). PyIceberg takes out the removed snapshots alone.
+    """
+    if len(metadata.snapshots) >= len(base.snapshots):
+        return metadata
+    there = {each.snapshot_id for each in metadata.snapshots}
+    gone = [number for number, entry in enumerate(base.snapshot_log) if entry.snapshot_id not in there]
+    if not gone:
+        return metadata
+    rest = len(base.snapshot_log) - gone[-1] - 1
+    since = len(metadata.snapshot_log) - sum(entry.snapshot_id in there for entry in base.snapshot_log)
+    log = metadata.snapshot_log[len(metadata.snapshot_log) - rest - since :]
+    return metadata.model_copy(update={"snapshot_log": log})

@@ -27,7 +27,7 @@ from destination_datalake.tables.table import TableName
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
-    from destination_datalake.tables.glue.database import ListedTable
+    from destination_datalake.tables.catalog import ListedTable
 
 _logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Iceberg tables in the Glue Data Catalog, committed by PyIceberg.
+"""Iceberg tables, committed by PyIceberg.
 
 Executors write Parquet files with the table's field ids; a commit adds them in one snapshot. An overwrite is
 collected on a branch, and publishing makes the branch's head the table's current snapshot, so that readers see the old
@@ -27,10 +27,8 @@ from destination_datalake.schema.evolution import AddColumn, Widen, evolve
 from destination_datalake.schema.iceberg import iceberg_field
 from destination_datalake.schema.types import Field, Float64
 from destination_datalake.tables.context import TableContext
-from destination_datalake.tables.glue.glue_table import GlueTable
 from destination_datalake.tables.iceberg.branches import NEW
-from destination_datalake.tables.iceberg.catalog import COMMENT
-from destination_datalake.tables.iceberg.commit import TableOperations, Ungoverned
+from destination_datalake.tables.iceberg.commit import COMMENT, TableOperations, Ungoverned
 from destination_datalake.tables.iceberg.compatibility import (
     incompatibility,
     no_iceberg_table,
@@ -107,12 +105,11 @@ class IcebergTable:
         self._layout = layout
         self._location = layout.location
         self._plan = plan
-        self._access = context.access
         self._owner = owner
-        self._databases = context.databases
+        self._catalog = context.catalog
         self._sync = context.sync
-        self._operations = TableOperations(name, context.access, context.databases.governance)
-        self._merges = Merges(name, self._operations, context.jobs, context.access, layout.config.dedup.deletes)
+        self._operations = TableOperations(name, context.catalog)
+        self._merges = Merges(name, self._operations, context.jobs, layout.config.dedup.deletes)
         self._mode: WriteMode = Append(name, layout.stream)
         self._has_merged = False
         self._no_merge_before: datetime | None = None
@@ -124,12 +121,12 @@ class IcebergTable:
         try:
             table, created = self._operations.load(), False
         except (NoSuchIcebergTableError, NoSuchPropertyException) as error:
-            problem = no_iceberg_table(GlueTable(self.name, self._access).read(), self._stream)
+            problem = no_iceberg_table(self._catalog.find(self.name) or {}, self._stream)
             raise TableConflict(cannot_write(self._stream.id, self.name, problem)) from error
         except NoSuchTableError:
             table, created = self._create(), True
         self._location.accept(self._stream.id, self.name, "Iceberg", table.location(), created=created)
-        self._databases.govern(self.name.database)
+        self._catalog.govern(self.name.database)
         table, columns = self._begin(table)
         if not self._is_ours(table):
             self._wanted_layout(columns, known_columns(table.metadata)).warn_of_difference(table.metadata, self.name)
@@ -149,7 +146,7 @@ class IcebergTable:
         """
         self._merge_leftovers()
         self._has_merged = False
-        promotion = Promotion(self.name, self._plan.folder, self._access, rewrite)
+        promotion = Promotion(self.name, self._plan.folder, self._operations.access, rewrite)
         # The files of a unit share their columns: a table of many partitions has a thousand files, and few such.
         written = dict.fromkeys({id(file.columns): file.columns for file in files}.values())
 
@@ -226,7 +223,7 @@ class IcebergTable:
 
     def discard(self, files: Sequence[DataFile]) -> None:
         """Delete the objects."""
-        delete_uncommitted(files, self._access.client("s3"))
+        delete_uncommitted(files, self._operations.access.client("s3"))
 
     def _create(self) -> PyIcebergTable:
         ids = itertools.count(1)
@@ -240,7 +237,7 @@ class IcebergTable:
             **wanted.properties(),
         }
         spec, order = wanted.new_spec(schema), wanted.new_sort_order(schema)
-        self._databases.ensure(self.name.database)
+        self._catalog.ensure(self.name.database)
         return self._operations.create(schema, self._location.folder, spec, order, properties)
 
     def _begin(self, table: PyIcebergTable | None = None) -> tuple[PyIcebergTable, tuple[Field, ...]]:
@@ -327,9 +324,10 @@ class IcebergTable:
             raise table_conflict(self._stream.id, self.name, reason)
 
     def _add_comment(self, reconciled: Reconciliation, transaction: Transaction) -> None:
-        """Add the type conflicts to the table's comment, after existing text in Glue, in Iceberg, or in both."""
+        """Add the type conflicts to the table's comment, after existing text in the catalog, in Iceberg, or in both."""
+        listed = self._catalog.find(self.name)
         texts = [
-            GlueTable(self.name, self._access).read().get("Description"),
+            listed.get("Description") if listed is not None else None,
             transaction.table_metadata.properties.get(COMMENT),
         ]
         existing = "\n".join(dict.fromkeys(text for text in texts if text))

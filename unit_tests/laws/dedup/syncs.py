@@ -13,7 +13,7 @@ from destination_datalake.files.compact import compact
 from destination_datalake.maintenance.steps import Maintainer
 from destination_datalake.protocol.catalog import Stream, parse_catalog
 from destination_datalake.tables.table import TableName
-from unit_tests.cloud import BUCKET
+from unit_tests.cloud import BUCKET, ungoverned
 from unit_tests.config.examples import options
 from unit_tests.laws.dedup.histories import History, Step
 from unit_tests.laws.dedup.model.worlds import Sync
@@ -25,7 +25,7 @@ def maintain(table: TableName, access: AwsAccess, days: int) -> None:
     maintainer = Maintainer(
         Retention(snapshot_retention_days=2, min_snapshots_to_keep=1, orphan_retention_days=1),
         1024 * 1024,
-        access,
+        ungoverned(access),
         lambda tasks: list(compact(tasks)),
         lambda: True,
         now=lambda: datetime.now(UTC) + timedelta(days=days),

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, note, settings
 from pyiceberg.exceptions import NoSuchTableError
 
 from destination_datalake.tables.iceberg.commit import TableOperations
-from unit_tests.cloud import another_client
+from unit_tests.cloud import another_client, ungoverned
 from unit_tests.examples import ALL, long_examples
 from unit_tests.laws.dedup.extension.judge import Extension, extension
 from unit_tests.laws.dedup.foreign import act
@@ -83,19 +83,19 @@ class Play:
 
     def _share(self, sync: RunningSync, foreign: Foreign) -> None:
         try:
-            table = TableOperations(sync.name, _READER).load()
+            table = TableOperations(sync.name, ungoverned(_READER)).load()
         except NoSuchTableError:
             return  # The sync that would have made it was killed before.
         if table.current_snapshot() is None:
             return
         act(foreign, table, self._sent)
-        found = versions_of(by_pyiceberg(TableOperations(sync.name, _READER).load()), self._sent)
+        found = versions_of(by_pyiceberg(TableOperations(sync.name, ungoverned(_READER)).load()), self._sent)
         self._worlds.share(found)
         note(f"{foreign.does}: {sorted(found, key=repr)}")
 
     def _judge(self, sync: RunningSync, days: int) -> None:
         try:
-            table = TableOperations(sync.name, _READER).load()
+            table = TableOperations(sync.name, ungoverned(_READER)).load()
         except NoSuchTableError:
             assert self._worlds.see(()), "there is no table"
             return

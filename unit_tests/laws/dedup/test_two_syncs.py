@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.tables.iceberg.commit import TableOperations
-from unit_tests.cloud import another_client
+from unit_tests.cloud import another_client, ungoverned
 from unit_tests.examples import long_examples
 from unit_tests.laws.dedup.histories import Draft, History, Kill, Step
 from unit_tests.laws.dedup.judges import by_duckdb, by_pyiceberg, versions_of
@@ -84,7 +84,7 @@ class Stage:
 
     def found(self, sync: RunningSync) -> list[Version]:
         """Return what readers find."""
-        table = TableOperations(sync.name, _READER).load()
+        table = TableOperations(sync.name, ungoverned(_READER)).load()
         found = versions_of(by_pyiceberg(table), self.sent)
         assert {*versions_of(by_duckdb(table, _READER), self.sent)} == {*found}
         return found

@@ -20,7 +20,7 @@ from destination_datalake.config.options import Config
 from destination_datalake.protocol.catalog import Stream, parse_catalog
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.table import TableBusy, TableConflict, TableName
-from unit_tests.cloud import BUCKET
+from unit_tests.cloud import BUCKET, ungoverned
 from unit_tests.config.examples import options
 from unit_tests.laws.dedup.histories import Kill
 from unit_tests.laws.dedup.judges import by_pyiceberg
@@ -85,7 +85,7 @@ class Stage:
         return {*found}
 
     def _iceberg_ids(self, table: TableName, reader: AwsAccess) -> list[int]:
-        return [row["id"] for row in by_pyiceberg(TableOperations(table, reader).load())]
+        return [row["id"] for row in by_pyiceberg(TableOperations(table, ungoverned(reader)).load())]
 
     def _hive_ids(self, table: TableName, reader: AwsAccess) -> list[int]:
         entry: Any = reader.client("glue").get_table(DatabaseName=table.database, Name=table.table)["Table"]

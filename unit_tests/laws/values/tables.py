@@ -95,7 +95,7 @@ class Landing:
             self.cloud.access.client("s3").delete_object(Bucket=BUCKET, Key=key)
 
     def iceberg(self) -> PyIcebergTable:
-        return TableOperations(self.name, self.cloud.access).load()
+        return TableOperations(self.name, ungoverned(self.cloud.access)).load()
 
     def _require_found(self, folder: str) -> None:
         """Engines find a file through its partition, whose values must be of the keys' types."""

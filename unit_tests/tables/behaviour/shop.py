@@ -24,7 +24,7 @@ from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.rejects.ledger import RejectLocation
 from destination_datalake.tables.factory import TableFactory
 from destination_datalake.tables.fencing import TOKEN_PROPERTY
-from destination_datalake.tables.glue.database import Databases
+from destination_datalake.tables.glue.catalog import GlueTableCatalog
 from destination_datalake.tables.table import Committed, Table, TableName
 from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from integration_tests.harness.lake import PREFIX, Lake
@@ -131,10 +131,10 @@ class Shop:
         table.prepare()
         return Sync(self._stream, table, self._access, self._folder)
 
-    def _databases(self, config: Config) -> Databases:
+    def _databases(self, config: Config) -> GlueTableCatalog:
         governance = Governance(Policy.of(config), self._access)
         governance.govern_location()
-        return Databases(self._access, governance)
+        return GlueTableCatalog(self._access, governance)
 
     # What readers find
 

@@ -11,17 +11,18 @@ from destination_datalake.aws.access import AwsAccess
 from destination_datalake.config.governance import LakeFormationOptions
 from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.policy import Policy
-from destination_datalake.tables.glue.database import DATABASE_DESCRIPTION, Databases, ensure_database, list_tables
+from destination_datalake.tables.catalog import list_tables
+from destination_datalake.tables.glue.catalog import DATABASE_DESCRIPTION, GlueTableCatalog, ensure_database
 from unit_tests.cloud import Cloud, another_client, before, ungoverned
 
 pytestmark = pytest.mark.share(4)
 
 
-def tagging(access: AwsAccess) -> Databases:
+def tagging(access: AwsAccess) -> GlueTableCatalog:
     """Return the databases of a sync whose options have the default tag of the AWS Datalake destination."""
     governance = Governance(Policy("arn:aws:s3:::lake", default_tag=("owner", ("team",))), access)
     governance.govern_location()
-    return Databases(access, governance)
+    return GlueTableCatalog(access, governance)
 
 
 def tags(cloud: Cloud) -> dict[str, str]:
@@ -74,7 +75,7 @@ def test_a_database_that_others_created_does_not_get_the_default_tag(cloud: Clou
 @pytest.mark.parametrize(("mode", "opened"), [("none", True), ("hybrid", True), ("managed", False)])
 def test_under_managed_new_tables_are_not_open_to_iam(cloud: Cloud, mode: str, *, opened: bool) -> None:
     options = LakeFormationOptions.model_validate({"mode": mode})
-    Databases(cloud.access, Governance(Policy("arn:aws:s3:::lake", options), cloud.access)).ensure("shop")
+    GlueTableCatalog(cloud.access, Governance(Policy("arn:aws:s3:::lake", options), cloud.access)).ensure("shop")
 
     database = cloud.access.client("glue").get_database(Name="shop")["Database"]
     assert (database.get("CreateTableDefaultPermissions") != []) == opened
@@ -88,7 +89,7 @@ def create_tables(cloud: Cloud, *names: str) -> None:
 
 
 def listed(cloud: Cloud, database: str) -> list[str]:
-    found = list_tables(cloud.access.client("glue"), database)
+    found = list_tables(ungoverned(cloud.access), database)
     return [f"{each.database}.{each.glue_table['Name']}" for each in found]
 
 
@@ -116,7 +117,7 @@ def test_tables_of_the_given_database_are_listed_without_access_to_others(cloud:
 
     before(access, "glue", operation, refuse)
 
-    assert [each.database for each in list_tables(access.client("glue"), "lake")] == ["lake"]
+    assert [each.database for each in list_tables(ungoverned(access), "lake")] == ["lake"]
 
 
 def test_every_page_is_read(cloud: Cloud) -> None:

@@ -10,7 +10,7 @@ import pytest
 from destination_datalake.files.plan import FileFormat, FilePlan
 from destination_datalake.schema.evolution import AddColumn, Widen
 from destination_datalake.schema.types import Field, Int32, Int64, String, Struct
-from destination_datalake.tables.glue.database import ensure_database
+from destination_datalake.tables.glue.catalog import ensure_database
 from destination_datalake.tables.glue.glue_table import (
     GlueTable,
     TableInput,

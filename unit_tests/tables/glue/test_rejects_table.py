@@ -13,7 +13,7 @@ from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.rejects.ledger import REJECTS_TABLE, Partition, RejectFile, RejectLocation
 from destination_datalake.rejects.line import RejectLine
-from destination_datalake.tables.glue.database import Databases
+from destination_datalake.tables.glue.catalog import GlueTableCatalog
 from destination_datalake.tables.glue.rejects_table import COLUMNS, RejectsTable
 from destination_datalake.tables.table import TableConflict
 from unit_tests.cloud import BUCKET, Cloud, ungoverned
@@ -114,7 +114,7 @@ def test_the_table_is_governed_before_it_has_a_partition(cloud: Cloud) -> None:
 
     session: Any = cloud.access.session()
     session._session.register("before-call.glue.BatchCreatePartition", look)
-    RejectsTable("landing", ROOT, cloud.access, Databases(cloud.access, governance)).register([a_file()])
+    RejectsTable("landing", ROOT, cloud.access, GlueTableCatalog(cloud.access, governance)).register([a_file()])
 
     # Both columns of originals, and the one that the options name
     assert seen == [{"rawdata", "column_value", "stream"}]

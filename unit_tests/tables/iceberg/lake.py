@@ -37,8 +37,8 @@ from destination_datalake.schema.arrow import arrow_field
 from destination_datalake.schema.names import SNAKE_CASE
 from destination_datalake.schema.types import Field, Int64
 from destination_datalake.tables.context import TableContext
+from destination_datalake.tables.glue.compare_and_set import METADATA
 from destination_datalake.tables.iceberg.branches import forget_branches
-from destination_datalake.tables.iceberg.catalog import METADATA
 from destination_datalake.tables.iceberg.snapshots.branch_files import live_entries
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.iceberg.snapshots.entries import position_deletes_entry

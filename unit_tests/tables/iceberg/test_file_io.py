@@ -14,7 +14,7 @@ from botocore.stub import Stubber
 from pyiceberg.types import StringType
 
 from destination_datalake.schema.types import Field, Int64, String
-from destination_datalake.tables.iceberg.catalog import METADATA
+from destination_datalake.tables.glue.compare_and_set import METADATA
 from destination_datalake.tables.iceberg.file_io import MANIFESTS, LruCache, S3FileIO
 from unit_tests.cloud import during
 from unit_tests.tables.iceberg.lake import Lake

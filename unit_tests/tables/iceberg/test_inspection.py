@@ -10,7 +10,7 @@ from pyiceberg.types import IcebergType, IntegerType, LongType, NestedField, Str
 
 from destination_datalake.check.existing_tables import incompatible_tables_notes
 from destination_datalake.config.options import Config
-from destination_datalake.tables.glue.database import ListedTable
+from destination_datalake.tables.catalog import ListedTable
 from destination_datalake.tables.table import TableConflict
 from unit_tests.config.examples import options
 from unit_tests.tables.iceberg.lake import Lake

@@ -12,7 +12,7 @@ from destination_datalake.errors import ConfigError
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.tables.layout import misnamed_streams, require_partition_source
 from destination_datalake.tables.naming import TableNaming
-from unit_tests.cloud import Cloud
+from unit_tests.cloud import Cloud, ungoverned
 from unit_tests.config.examples import options
 
 SYNCED = [StreamId(None, "orders"), StreamId("eu", "Order lines"), StreamId("us", "clicks")]
@@ -75,7 +75,7 @@ EVENTS = stream("events", at=DATE_TIME)
 
 def require(cloud: Cloud, *streams: Stream, **given: Any) -> None:
     config = Config.parse(options(**given))
-    require_partition_source(config, streams, TableNaming.of(config).tables_of(streams), cloud.access)
+    require_partition_source(config, streams, TableNaming.of(config).tables_of(streams), ungoverned(cloud.access))
 
 
 @pytest.mark.parametrize(

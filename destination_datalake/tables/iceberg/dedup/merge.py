@@ -40,7 +40,6 @@ from destination_datalake.tables.iceberg.snapshots.entries import Entries, posit
 from destination_datalake.tables.table import TableBusy, TableConflict, TableName
 
 if TYPE_CHECKING:
-    from destination_datalake.aws.access import AwsAccess
     from destination_datalake.files.dedup.tasks import Deletes, Removed
     from destination_datalake.files.plan import FilePlan, WrittenFile
     from destination_datalake.tables.context import Jobs
@@ -90,7 +89,6 @@ class Merges:
     table: TableName
     operations: TableOperations
     jobs: Jobs
-    access: AwsAccess
     deletes: Deletes
 
     def run(self, scope: MergeScope, plan: FilePlan, writer: Writer) -> bool:
@@ -130,7 +128,6 @@ class _Merge:
         self._table = common.table
         self._scope = scope
         self._operations = common.operations
-        self._access = common.access
         self._deletes = common.deletes
         self._folder = plan.folder
         self._writer = writer
@@ -142,7 +139,7 @@ class _Merge:
         self._merged: Table | None = None
         """The table after the commit."""
         self._key = ""
-        self._jobs = MergeJobs(common.jobs, common.access, plan.folder, plan.codec, common.deletes)
+        self._jobs = MergeJobs(common.jobs, common.operations.access, plan.folder, plan.codec, common.deletes)
 
     def run(self) -> bool:
         """Merge what is pending; return whether anything is. Raises as `Merges.run`."""
@@ -257,7 +254,7 @@ class _Merge:
         """
         if self._merged is None or obsolete.since == 0:
             return
-        table, s3 = self._merged, self._access.client("s3")
+        table, s3 = self._merged, self._operations.access.client("s3")
         with self._operations.logging_leftovers():
             references = References(table.io, s3, obsolete.since)
             references.add_metadata(table.metadata, table.metadata_location)

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.errors import Failure
     from destination_datalake.partitioning.spec import SortOrder
+    from destination_datalake.tables.catalog import TableCatalog
 
 _logger = logging.getLogger(__name__)
 
@@ -155,7 +156,7 @@ def delete_ratio_exceeded(file: LiveFile) -> bool:
 
 def compact(
     name: TableName,
-    access: AwsAccess,
+    catalog: TableCatalog,
     compact_on_executors: CompactFiles,
     target_bytes: int,
     should_continue: Callable[[], bool] = lambda: True,
@@ -164,16 +165,15 @@ def compact(
 
     Raises TableBusy, CommitStateUnknown, errors of AWS, and what `compact_on_executors` raises; earlier commits stay.
     """
-    return _TableCompaction(name, access, compact_on_executors, target_bytes).run(should_continue)
+    return _TableCompaction(name, catalog, compact_on_executors, target_bytes).run(should_continue)
 
 
 class _TableCompaction:
-    def __init__(self, name: TableName, access: AwsAccess, execute: CompactFiles, target_bytes: int) -> None:
+    def __init__(self, name: TableName, catalog: TableCatalog, execute: CompactFiles, target_bytes: int) -> None:
         self._name = name
-        self._access = access
         self._execute = execute
         self._target_bytes = target_bytes
-        self._operations = TableOperations(name, access)
+        self._operations = TableOperations(name, catalog)
         self._reader = BranchFiles()
         self._report = CompactionReport()
         self._leave: set[str] = set()
@@ -221,7 +221,7 @@ class _TableCompaction:
         return results
 
     def _compacted(self, chosen: Round) -> list[Compacted]:
-        tasks = list(chosen.tasks(self._access))
+        tasks = list(chosen.tasks(self._operations.access))
         done: list[Compacted] = []
         for task, result in zip(tasks, self._executed(tasks), strict=True):
             if isinstance(result, Failed):

@@ -13,7 +13,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField
 
-from destination_datalake.tables.iceberg.catalog import MetadataDocument
+from destination_datalake.tables.glue.compare_and_set import MetadataDocument
 
 
 def metadata(*snapshots: Snapshot, properties: Mapping[str, str] | None = None) -> TableMetadata:

@@ -10,7 +10,7 @@ from pyiceberg.table.update import update_table_metadata
 from pyiceberg.table.update.snapshot import ManageSnapshots
 from pyiceberg.types import LongType, NestedField, StringType
 
-from destination_datalake.tables.iceberg.catalog import SharingTransaction, updated
+from destination_datalake.tables.iceberg.commit import SharingTransaction, updated
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 
 SCHEMA = Schema(NestedField(1, "id", LongType()))

@@ -10,6 +10,7 @@ from destination_datalake.files.plan import CompactResult, CompactTask
 from destination_datalake.tables.iceberg.maintenance.compaction import CompactFiles, CompactionReport, compact
 from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.table import Committed
+from unit_tests.cloud import ungoverned
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 
 TARGET = 10_000_000
@@ -45,7 +46,7 @@ def after_writing(act: Callable[[], object]) -> CompactFiles:
 
 
 def compacted(lake: Lake, execute: CompactFiles = on_executors, target: int = TARGET) -> CompactionReport:
-    return compact(lake.name, lake.access, execute, target)
+    return compact(lake.name, ungoverned(lake.access), execute, target)
 
 
 def keys(lake: Lake) -> set[str]:

@@ -17,6 +17,7 @@ from pyiceberg.types import BinaryType, FixedType, LongType, MapType, NestedFiel
 from destination_datalake.schema.types import Field, Int32, Int64, List, String, Struct, Timestamp
 from destination_datalake.tables.iceberg.maintenance.compaction import compact, plan_compaction
 from destination_datalake.tables.table import Committed
+from unit_tests.cloud import ungoverned
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 from unit_tests.tables.iceberg.maintenance.compacting import TARGET, commit_files, compacted, filled, keys, on_executors
 
@@ -246,7 +247,7 @@ def test_branches_and_tags_keep_their_files(lake: Lake) -> None:
 def test_it_goes_on_only_as_long_as_it_may(lake: Lake) -> None:
     filled(lake)
 
-    assert compact(lake.name, lake.access, on_executors, TARGET, lambda: False).commits == 0
+    assert compact(lake.name, ungoverned(lake.access), on_executors, TARGET, lambda: False).commits == 0
 
 
 def test_a_plan_says_what_would_be_done(lake: Lake) -> None:

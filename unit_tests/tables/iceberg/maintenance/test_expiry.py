@@ -13,7 +13,7 @@ from destination_datalake.tables.iceberg.file_io import MANIFESTS
 from destination_datalake.tables.iceberg.maintenance.deletion import DeadlineExceeded, MaintenanceSkipped
 from destination_datalake.tables.iceberg.maintenance.expiry import Expirer, Expiry
 from destination_datalake.tables.iceberg.maintenance.second_reader import Disagreement
-from unit_tests.cloud import during
+from unit_tests.cloud import during, ungoverned
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 from unit_tests.tables.iceberg.maintenance.misreading import misread_first_manifest
 
@@ -27,7 +27,7 @@ def always() -> bool:
 
 
 def expirer(lake: Lake) -> Expirer:
-    return Expirer(TableOperations(lake.name, lake.access), lake.access.client("s3"), timedelta(days=5), 1)
+    return Expirer(TableOperations(lake.name, ungoverned(lake.access)), lake.access.client("s3"), timedelta(days=5), 1)
 
 
 def expire(lake: Lake, *, dry_run: bool = False) -> Expiry:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from destination_datalake.tables.iceberg.catalog import METADATA
+from destination_datalake.tables.glue.compare_and_set import METADATA
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.file_io import MANIFESTS
 from destination_datalake.tables.iceberg.maintenance.deletion import MaintenanceSkipped
@@ -18,6 +18,7 @@ from destination_datalake.tables.iceberg.maintenance.orphans import OrphanRemove
 from destination_datalake.tables.iceberg.maintenance.references import Incomplete
 from destination_datalake.tables.iceberg.maintenance.second_reader import Disagreement
 from destination_datalake.tables.table import Committed
+from unit_tests.cloud import ungoverned
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 from unit_tests.tables.iceberg.maintenance.misreading import misread_first_manifest
 
@@ -31,7 +32,9 @@ def always() -> bool:
 
 
 def remove(lake: Lake, *, dry_run: bool = False, after: timedelta = LATER) -> Orphans:
-    remover = OrphanRemover(TableOperations(lake.name, lake.access), lake.access.client("s3"), timedelta(days=3))
+    remover = OrphanRemover(
+        TableOperations(lake.name, ungoverned(lake.access)), lake.access.client("s3"), timedelta(days=3)
+    )
     return remover.remove(datetime.now(UTC) + after, always, dry_run=dry_run)
 
 
@@ -220,7 +223,9 @@ def test_snapshots_that_expire_while_the_table_is_read_are_no_failure(lake: Lake
 
     def expire_first(**_: object) -> None:
         events.unregister("before-call.s3.GetObject", expire_first)
-        expirer = Expirer(TableOperations(lake.name, lake.access), lake.access.client("s3"), timedelta(days=1), 1)
+        expirer = Expirer(
+            TableOperations(lake.name, ungoverned(lake.access)), lake.access.client("s3"), timedelta(days=1), 1
+        )
         expirer.expire(datetime.now(UTC) + LATER, always, dry_run=False)
 
     keep_nothing(lake)

@@ -17,7 +17,7 @@ from destination_datalake.tables.iceberg.snapshots.branch_files import (
     live_entries,
 )
 from destination_datalake.tables.table import TableConflict
-from unit_tests.cloud import during
+from unit_tests.cloud import during, ungoverned
 from unit_tests.tables.iceberg.lake import Lake
 from unit_tests.tables.iceberg.snapshots.test_merging import FAN_IN, opened
 
@@ -105,7 +105,7 @@ def test_a_manifest_is_read_once_however_often_live_files_are_asked_for(lake: La
         read.append(params["url_path"].rpartition("/")[2])
 
     def found() -> list[int]:
-        table = TableOperations(lake.name, lake.access).load()
+        table = TableOperations(lake.name, ungoverned(lake.access)).load()
         read.clear()
         return sorted(each.entry.record_count for each in reader.of(table, "main"))
 

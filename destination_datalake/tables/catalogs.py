@@ -1,0 +1,19 @@
+"""Which catalog the options' tables are in. A kind of catalog is a class of its own, chosen here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from destination_datalake.lake_formation.governance import Governance
+from destination_datalake.lake_formation.policy import Policy
+from destination_datalake.tables.glue.catalog import GlueTableCatalog
+
+if TYPE_CHECKING:
+    from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.config.options import Config
+    from destination_datalake.tables.catalog import TableCatalog
+
+
+def catalog_of(config: Config, access: AwsAccess) -> TableCatalog:
+    """Return the catalog. Asks nothing of it."""
+    return GlueTableCatalog(access, Governance(Policy.of(config), access))
