@@ -1,53 +1,13 @@
 """A proxy in front of the emulated account, through which a test sees and changes what the connector asks of AWS."""
 
-import socket
-import struct
-import threading
-from collections.abc import Mapping
-from dataclasses import dataclass
 from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Self
 from urllib.parse import urlsplit
 
-
-@dataclass(frozen=True)
-class Request:
-    """What a client asks: the method, the path with its query, the Glue operation if it is one, and the rest.
-
-    `port` is the client's end of the connection.
-    """
-
-    method: str
-    path: str
-    operation: str
-    headers: Mapping[str, str]
-    body: bytes
-    port: int
-
-    def header(self, name: str) -> str:
-        """Return a header's value, however its name is spelled; empty if there is none."""
-        return next((value for key, value in self.headers.items() if key.lower() == name.lower()), "")
+from integration_tests.harness.loopback import Answer, LoopbackServer, Request
 
 
-@dataclass(frozen=True)
-class Answer:
-    """The response to a request."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-
-class HungUp(ConnectionError):
-    """Raised by `answer` where the client's connection is to be reset instead of answered."""
-
-
-class AwsProxy:
-    """Starts on entering; `endpoint_url` is for the connector. What `answer` does with a request is a test's matter."""
-
-    endpoint_url: str
+class AwsProxy(LoopbackServer):
+    """`endpoint_url` is for the connector. What `answer` does with a request is a test's matter."""
 
     def __init__(self, endpoint_url: str) -> None:
         self._behind = urlsplit(endpoint_url).netloc
@@ -65,71 +25,3 @@ class AwsProxy:
             return Answer(response.status, dict(response.getheaders()), response.read())
         finally:
             connection.close()
-
-    def __enter__(self) -> Self:
-        handler = type("Handler", (_Handler,), {"proxy": self})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self._server.daemon_threads = True
-        self.endpoint_url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    proxy: AwsProxy
-
-    def handle_one_request(self) -> None:
-        try:
-            super().handle_one_request()
-        except HungUp:
-            self.close_connection = True
-            # Closed now, with data or time left or not, the kernel sends RST (socket(7): SO_LINGER).
-            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        except (ConnectionError, TimeoutError):
-            self.close_connection = True
-
-    def finish(self) -> None:
-        super().finish()
-        self.connection.close()
-
-    def _pass(self) -> None:
-        body = self._body()
-        operation = self.headers.get("X-Amz-Target", "").rpartition(".")[2]
-        headers = {k: v for k, v in self.headers.items() if k.lower() not in ("expect", "transfer-encoding")}
-        answer = self.proxy.answer(Request(self.command, self.path, operation, headers, body, self.client_address[1]))
-        self.send_response_only(answer.status)
-        for name, value in answer.headers.items():
-            if name.lower() not in ("connection", "transfer-encoding", "content-length"):
-                self.send_header(name, value)
-        # The answer to HEAD tells the length of a body that it does not have.
-        head = self.command == "HEAD"
-        length = answer.headers.get("Content-Length") if head else str(len(answer.body))
-        if length is not None and answer.status != 204:
-            self.send_header("Content-Length", length)
-        self.end_headers()
-        if not head:
-            self.wfile.write(answer.body)
-
-    def _body(self) -> bytes:
-        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
-            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        body = b""
-        while size := int(self.rfile.readline().split(b";")[0], 16):
-            body += self.rfile.read(size)
-            self.rfile.readline()
-        self.rfile.readline()
-        return body
-
-    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _pass  # noqa: N815
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing: a test's output is for what fails."""

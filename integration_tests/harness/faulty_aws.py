@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import psutil
 
-from integration_tests.harness.aws_proxy import Answer, AwsProxy, Request
+from integration_tests.harness.aws_proxy import AwsProxy
+from integration_tests.harness.loopback import Answer, Request
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from typing import Literal
 import psutil
 
 from integration_tests.chaos.aws.faults import COUNTED, REFUSALS, Fault, operation
-from integration_tests.harness.aws_proxy import Answer, AwsProxy, HungUp, Request
+from integration_tests.harness.aws_proxy import AwsProxy
+from integration_tests.harness.loopback import Answer, HungUp, Request
 
 PassOn = Callable[[Request], Answer]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 from urllib.parse import parse_qs, urlsplit
 
-from integration_tests.harness.aws_proxy import Answer, Request
+from integration_tests.harness.loopback import Answer, Request
 
 LOSABLE = frozenset({"CreateTable", "UpdateTable", "PutObject", "CompleteMultipartUpload", "UploadPart"})
 """Operations after which it matters whether they took place."""

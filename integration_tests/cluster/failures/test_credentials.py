@@ -8,7 +8,8 @@ from integration_tests.aws.server import ACCESS_KEY_ID
 from integration_tests.cluster.doors import Cluster
 from integration_tests.cluster.harness.aws import uploads_data
 from integration_tests.conformance.airbyte.orders import COMPLETE, order, orders
-from integration_tests.harness.aws_proxy import Answer, AwsProxy, Request
+from integration_tests.harness.aws_proxy import AwsProxy
+from integration_tests.harness.loopback import Answer, Request
 from integration_tests.harness.messages import state
 from integration_tests.harness.warehouse import Warehouse
 

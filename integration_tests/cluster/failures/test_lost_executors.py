@@ -9,7 +9,7 @@ import psutil
 from integration_tests.cluster.doors import Cluster
 from integration_tests.cluster.harness.aws import Holding, Interfering, executor_at, send_to_all
 from integration_tests.conformance.airbyte.orders import COMPLETE, order, orders
-from integration_tests.harness.aws_proxy import Request
+from integration_tests.harness.loopback import Request
 from integration_tests.harness.messages import state
 from integration_tests.harness.warehouse import Warehouse
 

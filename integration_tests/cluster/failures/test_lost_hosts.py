@@ -11,8 +11,8 @@ from integration_tests.cluster.harness.environments import CONNECTOR, SPARK, pyt
 from integration_tests.cluster.harness.host import HIDDEN
 from integration_tests.cluster.harness.standalone import CONF, ROLE, Standalone
 from integration_tests.conformance.airbyte.orders import COMPLETE, order, orders
-from integration_tests.harness.aws_proxy import Request
 from integration_tests.harness.lake import Lake
+from integration_tests.harness.loopback import Request
 from integration_tests.harness.messages import state
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.table_kinds import TABLE_KINDS

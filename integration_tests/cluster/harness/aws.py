@@ -8,7 +8,8 @@ from contextlib import suppress
 
 import psutil
 
-from integration_tests.harness.aws_proxy import Answer, AwsProxy, Request
+from integration_tests.harness.aws_proxy import AwsProxy
+from integration_tests.harness.loopback import Answer, Request
 
 _DATA_FILE = re.compile(r"/orders/.*\.(parquet|jsonl|jsonl\.gz)(\?|$)")
 

@@ -4,8 +4,9 @@ import threading
 
 import pytest
 
-from integration_tests.harness.aws_proxy import Answer, AwsProxy, Request
+from integration_tests.harness.aws_proxy import AwsProxy
 from integration_tests.harness.lake import Lake
+from integration_tests.harness.loopback import Answer, Request
 from integration_tests.harness.messages import configured_stream, record, state
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.table_kinds import TABLE_KINDS

@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from integration_tests.harness.aws_proxy import Answer, AwsProxy, Request
+from integration_tests.harness.aws_proxy import AwsProxy
+from integration_tests.harness.loopback import Answer, Request
 from integration_tests.harness.messages import configured_stream, record, state, status
 from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
 

@@ -16,8 +16,9 @@ from integration_tests.aws.controls import sessions_lasting
 from integration_tests.aws.server import ACCESS_KEY_ID, ACCOUNT_ID, SECRET_ACCESS_KEY
 from integration_tests.conformance.security import traces
 from integration_tests.harness.account import Account, allow
-from integration_tests.harness.aws_proxy import Answer, AwsProxy, Request
+from integration_tests.harness.aws_proxy import AwsProxy
 from integration_tests.harness.lake import Lake
+from integration_tests.harness.loopback import Answer, Request
 from integration_tests.harness.messages import configured_stream, record, state, status
 from integration_tests.harness.runs.launch import Launch, with_variables
 from integration_tests.harness.runs.platform import Platform
