@@ -2,14 +2,14 @@
 
 import threading
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 import msgspec
 
-from integration_tests.aws.access.sessions import Lifetime, Sessions
+from integration_tests.aws.access.sessions import Lifetime, Sessions, end
 from integration_tests.aws.requests.log import REQUESTS, Ledger
 from integration_tests.aws.requests.request import AwsRequest
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 PREFIX = "/_account/"
 _SESSIONS = f"{PREFIX}sessions"
+_ENDED = f"{PREFIX}sessions/ended"
 _THROTTLES = f"{PREFIX}throttles"
 
 
@@ -59,6 +60,8 @@ class Controls:
                 answer = str(self._ledger.last).encode() if since == "last" else self._ledger.since(int(since))
             case path if path == _SESSIONS:
                 self._sessions.lifetime = msgspec.json.decode(body, type=Lifetime | None)
+            case path if path == _ENDED:
+                end(msgspec.json.decode(body, type=set[str]))
             case path if path == _THROTTLES:
                 with self._lock:
                     self._throttles = msgspec.json.decode(body, type=list[Throttle])
@@ -80,6 +83,11 @@ def sessions_lasting(endpoint_url: str, seconds: float, announced_seconds: float
         yield
     finally:
         _put(f"{endpoint_url}{_SESSIONS}", None)
+
+
+def end_sessions(endpoint_url: str, access_key_ids: Collection[str]) -> None:
+    """Let the credentials of these sessions of roles be refused from now on, as if their time were over."""
+    _put(f"{endpoint_url}{_ENDED}", [*access_key_ids])
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Sessions of roles and of users: whose they are, and how long they last, whatever their callers asked for."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from secrets import token_hex
@@ -80,3 +81,14 @@ def end_of(session: Any) -> datetime:
     """Return when a session's credentials are refused from."""
     ends: datetime = vars(session).get("ends") or session.expiration.replace(tzinfo=UTC)
     return ends
+
+
+def end(access_key_ids: Collection[str]) -> None:
+    """Let these sessions of roles be over."""
+    from moto.sts.models import sts_backends
+
+    for account in list(sts_backends.values()):
+        for backend in list(account.values()):
+            for session in list(backend.assumed_roles):
+                if session.access_key_id in access_key_ids:
+                    vars(session)["ends"] = datetime.now(UTC)

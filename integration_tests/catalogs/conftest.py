@@ -1,0 +1,63 @@
+"""Catalogs, and clients of theirs: PyIceberg's, and requests by hand where it would not send them."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import requests
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.table import Table
+
+from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
+from integration_tests.catalogs.behaviour import Behaviour
+from integration_tests.catalogs.server import CatalogServer
+from integration_tests.harness.lake import Lake
+
+ROWS = pa.table({"id": pa.array([1], pa.int64()), "text": ["one"]})
+
+Json = Sequence[Mapping[str, Any]]
+
+Serve = Callable[[Behaviour], CatalogServer]
+
+
+class Client(RestCatalog):
+    """A client of a catalog, which has the account's key unless the catalog hands out others."""
+
+    def __init__(self, uri: str, lake: Lake, **properties: str) -> None:
+        keys = {"access-key-id": ACCESS_KEY_ID, "secret-access-key": SECRET_ACCESS_KEY}
+        of_s3 = {"endpoint": lake.endpoint_url, "region": REGION, **keys}
+        super().__init__("test", uri=uri, **{f"s3.{key}": value for key, value in of_s3.items()}, **properties)
+        self._lake = lake
+
+    def new_table(self, **properties: str) -> Table:
+        """Create a table in a namespace of its own, with one row; a commit that is refused is not planned again."""
+        namespace = self._lake.name("shop")
+        self.create_namespace_if_not_exists(namespace)
+        once = {"commit.retry.num-retries": "0"}
+        table: Table = self.create_table((namespace, "orders"), ROWS.schema, properties=once | properties)
+        table.append(ROWS)
+        return table
+
+    def commit(self, name: Sequence[str], requirements: Json, updates: Json) -> tuple[int, str]:
+        """Send a commit as it is; return the status of the answer, and the type of the error if it is one."""
+        url = self.url("namespaces/{namespace}/tables/{table}", namespace=name[0], table=name[1])
+        return told(self._session.post(url, json={"requirements": requirements, "updates": updates}))
+
+
+def told(response: requests.Response) -> tuple[int, str]:
+    """Return an answer's status and, of an error in the specification's form, the type."""
+    if response.status_code < 400:
+        return response.status_code, ""
+    error: dict[str, Any] = response.json()["error"]
+    assert error["code"] == response.status_code
+    assert error["message"]
+    return response.status_code, error["type"]
+
+
+@pytest.fixture
+def serve(lake: Lake) -> Iterator[Serve]:
+    """Start a catalog that behaves as a test wants."""
+    with ExitStack() as stack:
+        yield lambda behaviour: stack.enter_context(CatalogServer(lake.endpoint_url, lake.bucket, behaviour))
