@@ -14,10 +14,10 @@ ARCHIVE := .venv/share/destination-datalake/spark.jsa
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jdk demo test test-slow test-unit test-engines test-cluster test-clients conformance chaos laws coverage lint types bench archive sbom image-test clean FORCE
+.PHONY: help setup jdk demo test test-slow test-unit test-engines test-cluster test-clients test-catalogs conformance chaos laws coverage lint types bench archive sbom image-test clean FORCE
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(SYNCED) ## create .venv: the connector, its console script and the dev tools
 
@@ -57,6 +57,10 @@ test-clients: jdk setup $(ARCHIVE) ## sync with PyAirbyte and source-faker, whic
 	$(PYTHON) -m integration_tests.clients.environments
 	$(PYTEST) --timeout 1000 integration_tests/clients -n 2 $(ARGS)
 
+test-catalogs: jdk setup ## ask Iceberg's own REST catalog, which it downloads, what the tests' catalog says
+	$(PYTHON) -m integration_tests.catalogs.reference.jars
+	$(PYTEST) integration_tests/catalogs --iceberg-catalog .catalogs $(ARGS)
+
 chaos: jdk setup $(ARCHIVE) ## kill, refuse and overtake syncs at random (SECONDS=600 SEED=1, ARGS="--round 17")
 	$(PYTHON) -m integration_tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
@@ -94,5 +98,5 @@ image-test: jdk setup ## as root, with debootstrap: follow the Dockerfile in a c
 	$(PYTHON) -m image.replay
 
 clean: ## remove what the other targets made, .venv included
-	rm -rf .venv .uv .cluster .clients .judge dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .uv .catalogs .cluster .clients .judge dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -27,6 +27,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="folder with Airbyte's test data (v0/, v1/); the acceptance suite is collected only with it",
     )
     parser.addoption(
+        "--iceberg-catalog",
+        type=Path,
+        metavar="DIR",
+        help="folder with the jars of Iceberg's own REST catalog, which tests of what all catalogs do then ask too",
+    )
+    parser.addoption(
         "--all-kill-points",
         action="store_true",
         help="kill syncs at every point into every kind of table; else kinds that commit alike take turns",

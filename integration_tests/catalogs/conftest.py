@@ -10,8 +10,9 @@ import requests
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table import Table
 
-from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
+from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, AwsServer
 from integration_tests.catalogs.behaviour import Behaviour
+from integration_tests.catalogs.reference.server import ReferenceServer
 from integration_tests.catalogs.server import CatalogServer
 from integration_tests.harness.lake import Lake
 
@@ -54,6 +55,30 @@ def told(response: requests.Response) -> tuple[int, str]:
     assert error["code"] == response.status_code
     assert error["message"]
     return response.status_code, error["type"]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "any_catalog" in metafunc.fixturenames:
+        kinds = ["ours", "iceberg"] if metafunc.config.getoption("--iceberg-catalog") else ["ours"]
+        metafunc.parametrize("any_catalog", kinds, indirect=True)
+
+
+@pytest.fixture
+def any_catalog(request: pytest.FixtureRequest) -> str:
+    """The URI of a catalog that does what all do: this one, and Iceberg's own."""
+    if request.param == "iceberg":
+        uri: str = request.getfixturevalue("iceberg_catalog")
+        return uri
+    ours: Serve = request.getfixturevalue("serve")
+    return ours(Behaviour()).endpoint_url
+
+
+@pytest.fixture(scope="session")
+def iceberg_catalog(pytestconfig: pytest.Config, aws: AwsServer) -> Iterator[str]:
+    """The URI of Iceberg's own."""
+    lake = Lake(aws.endpoint_url)
+    with ReferenceServer(pytestconfig.getoption("--iceberg-catalog"), lake.endpoint_url, lake.bucket) as server:
+        yield server.endpoint_url
 
 
 @pytest.fixture

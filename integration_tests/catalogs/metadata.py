@@ -10,7 +10,7 @@ from typing import Generic, TypeVar, assert_never
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.metadata import TableMetadata, TableMetadataV1
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.sorting import SortOrder
@@ -116,14 +116,18 @@ class _Numbered(Generic[_T]):
 
     def __init__(self, known: Iterable[tuple[int, _T]]) -> None:
         self.known: dict[int, _T] = dict(known)
+        self._added: set[int] = set()
         self._last: int | None = None
 
     def add(self, new: Callable[[int], _T], is_same: Callable[[_T], bool], first: int = 0) -> _T | None:
         """Return one with the id that it has from now on; nothing if it is there."""
-        self._last = next((number for number, each in self.known.items() if is_same(each)), None)
-        if self._last is not None:
+        same = next((number for number, each in self.known.items() if is_same(each)), None)
+        if same is not None:
+            # One that was there before the commit is not what -1 stands for.
+            self._last = same if same in self._added else None
             return None
         self._last = max([first - 1, *self.known]) + 1
+        self._added.add(self._last)
         numbered = self.known[self._last] = new(self._last)
         return numbered
 
@@ -226,7 +230,17 @@ class _Updates:
         )
 
     def _check(self, snapshot: Snapshot) -> None:
-        """Refuse what PyIceberg does not look at. Only this server asks that the parent is there."""
+        """Refuse what PyIceberg does not look at, or refuses for good.
+
+        The reference implementation asks neither for the schema nor for the parent, and looks at no time.
+        """
+        before = self._base.last_sequence_number if not isinstance(self._base, TableMetadataV1) else 0
+        if snapshot.parent_snapshot_id is not None and (snapshot.sequence_number or 0) <= before:
+            # Somebody else has committed, maybe to another branch: no requirement sees it, and a retry may do.
+            message = (
+                f"Validation failed, please retry: sequence number {snapshot.sequence_number} is not after {before}"
+            )
+            raise Refused(409, "CommitFailedException", message)
         if snapshot.schema_id is not None and snapshot.schema_id not in self._schemas.known:
             raise bad_request(f"Snapshot of an unknown schema: {snapshot.schema_id}")
         if snapshot.parent_snapshot_id is not None and snapshot.parent_snapshot_id not in self.snapshots:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.avro.decoder import new_decoder
 from pyiceberg.avro.reader import DecimalReader
@@ -16,6 +17,12 @@ from pyiceberg.manifest import DATA_FILE_TYPE, DataFile, DataFileContent, FileFo
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Summary, update_snapshot_summaries
+from pyiceberg.table.update import (
+    AssertRefSnapshotId,
+    RemovePropertiesUpdate,
+    RemoveSnapshotsUpdate,
+    update_table_metadata,
+)
 from pyiceberg.typedef import Record
 from pyiceberg.types import ListType, LongType, NestedField
 from pyiceberg.utils.truncate import truncate_upper_bound_text_string
@@ -174,6 +181,22 @@ def test_a_decimal_is_skipped_as_if_its_length_came_before_it() -> None:
 def test_a_snapshot_that_replaces_files_cannot_be_summed_up() -> None:
     with pytest.raises(ValueError, match="not implemented"):
         update_snapshot_summaries(Summary(Operation.REPLACE))
+
+
+def test_updates_are_applied_otherwise_than_by_iceberg_s_own_server(table: Table) -> None:
+    with pytest.raises(CommitFailedException):
+        AssertRefSnapshotId(ref="new").validate(table.metadata)
+    for _ in range(2):
+        table.append(pa.table({"id": [1]}))
+    first = RemoveSnapshotsUpdate.model_validate({"snapshot-ids": [table.snapshots()[0].snapshot_id]})
+
+    (second,) = update_table_metadata(table.metadata, (first,)).snapshots
+
+    assert second.parent_snapshot_id is None
+    with pytest.raises(ValueError, match="does not exist"):
+        update_table_metadata(update_table_metadata(table.metadata, (first,)), (first,))
+    with pytest.raises(KeyError):
+        update_table_metadata(table.metadata, (RemovePropertiesUpdate(removals=["theirs"]),))
 
 
 def test_the_files_of_an_append_go_into_manifests_of_the_default_spec(table: Table) -> None:

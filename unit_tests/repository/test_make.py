@@ -25,6 +25,7 @@ from unit_tests.repository.files import ROOT, text
         "test-engines",
         "test-cluster",
         "test-clients",
+        "test-catalogs",
         "conformance",
         "laws",
         "coverage",
