@@ -37,8 +37,8 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
         turn = crc32(takes_turn.encode()) % len(tests)
         _mark_slow(tests[:turn] + tests[turn + 1 :])
     # Tests before their modules, which choose from what is left.
-    for (_, share), tests in sorted(shared.items(), key=lambda each: "::" not in each[0][0]):
-        quick = [test for test in tests if not test.get_closest_marker("slow")]
+    for (_, share), shares in sorted(shared.items(), key=lambda each: "::" not in each[0][0]):
+        quick = [test for test in shares if not test.get_closest_marker("slow")]
         _mark_slow(sorted(quick, key=lambda test: crc32(test.nodeid.encode()))[share:])
 
 
