@@ -49,11 +49,17 @@ class TableCatalog(Protocol):
     def governance(self) -> Governance:
         """What the options ask of Lake Formation."""
 
+    @property
+    def compares_metadata(self) -> bool:
+        """Whether a commit succeeds only on the metadata that it was planned on.
+
+        If not, it succeeds on all metadata for which its requirements hold.
+        """
+
     def pyiceberg(self) -> Catalog:
         """Return PyIceberg's catalog for one change of one table: its tables commit through it.
 
-        A commit succeeds only on the metadata that it was planned on. See `CompareAndSetGlueCatalog.commit_table` for
-        what it raises.
+        See `CompareAndSetGlueCatalog.commit_table` for what a commit raises.
         """
 
     def access_of(self, table: TableName) -> AwsAccess:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from destination_datalake.files.plan import DataFile, Encoded, RewriteTask, Rewr
 from destination_datalake.files.rewrite import published, rewrite
 from destination_datalake.protocol.catalog import Stream
 from destination_datalake.rejects.ledger import RejectLocation
+from destination_datalake.tables.catalog import TableCatalog
 from destination_datalake.tables.factory import TableFactory
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.table import Committed, Table, TableName
@@ -25,11 +26,20 @@ from unit_tests.tables.jobs import in_process
 class TableSync:
     """One sync of a stream. `number` is one that no other sync into the table has."""
 
-    def __init__(self, number: int, config: Config, stream: Stream, access: AwsAccess, folder: Path) -> None:
+    def __init__(
+        self,
+        number: int,
+        config: Config,
+        stream: Stream,
+        access: AwsAccess,
+        folder: Path,
+        catalog_of: Callable[[AwsAccess], TableCatalog] = ungoverned,
+    ) -> None:
         self.stream = stream
         self._number = number
         self._config = config
         self._access = access
+        self._catalog_of = catalog_of
         self._folder = folder
         self._batches = count()
         self._started = int(time.time() * 1000)
@@ -42,7 +52,7 @@ class TableSync:
     def begin(self) -> None:
         """Prepare the table."""
         jobs = in_process(self._folder / "scratch")
-        factory = TableFactory(self._config, f"sync{self._number}", self._access, ungoverned(self._access), jobs)
+        factory = TableFactory(self._config, f"sync{self._number}", self._access, self._catalog_of(self._access), jobs)
         self._table = factory.open(self.stream, self.name)
         self._table.prepare()
 

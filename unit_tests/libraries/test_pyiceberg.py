@@ -23,6 +23,7 @@ from pyiceberg.table.update import (
     RemoveSnapshotsUpdate,
     update_table_metadata,
 )
+from pyiceberg.table.update.snapshot import ManageSnapshots
 from pyiceberg.typedef import Record
 from pyiceberg.types import ListType, LongType, NestedField
 from pyiceberg.utils.truncate import truncate_upper_bound_text_string
@@ -126,6 +127,25 @@ def test_a_branch_cannot_be_created_in_a_table_without_snapshots(table: Table) -
 
     with pytest.raises(CommitFailedException, match="no snapshots"):
         update.commit()
+
+
+def test_a_transaction_requires_the_first_of_its_branches_alone(table: Table) -> None:
+    with table.transaction() as first, first.update_snapshot().fast_append():
+        pass
+    head = table.metadata.refs["main"].snapshot_id
+    transaction = table.transaction()
+
+    for name in ("a", "b"):
+        with ManageSnapshots(transaction) as snapshots:
+            snapshots.create_branch(head, name)
+
+    required = [each for each in transaction._requirements if isinstance(each, AssertRefSnapshotId)]
+    assert [each.ref for each in required] == ["a"]
+
+
+def test_a_branch_cannot_be_required_to_be_absent_from_a_table_without_any(table: Table) -> None:
+    with pytest.raises(CommitFailedException, match="no snapshots"):
+        AssertRefSnapshotId.model_validate({"ref": "a"}).validate(table.metadata)
 
 
 def test_each_look_at_a_transaction_s_metadata_copies_all_snapshots(table: Table) -> None:

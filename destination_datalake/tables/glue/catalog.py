@@ -26,6 +26,8 @@ _PAGE = 100
 class GlueTableCatalog:
     """The `TableCatalog` of databases and tables in Glue."""
 
+    compares_metadata = True
+
     def __init__(self, access: AwsAccess, governance: Governance) -> None:
         self.governance = governance
         self._access = access

@@ -31,7 +31,9 @@ PENDING_BRANCH = "airbyte_pending"
 UNPUBLISHED = (GENERATION_PREFIX, PENDING_BRANCH)
 """Beginnings of the names of branches and tags that hold rows of unfinished syncs. They never expire."""
 
-_FOR_EVER_MS = 2**63 - 1
+FOR_EVER_MS = 2**63 - 1
+"""How long a branch or tag is kept that no engine may expire, in milliseconds."""
+
 _ROWS = "total-records"
 
 _ORIGIN = "airbyte.files"
@@ -125,7 +127,7 @@ def keep_for_ever(branch: str, transaction: Transaction) -> None:
     """
     with ManageSnapshots(transaction) as snapshots:
         head = transaction.table_metadata.refs[branch].snapshot_id
-        snapshots.create_branch(head, branch, max_ref_age_ms=_FOR_EVER_MS)
+        snapshots.create_branch(head, branch, max_ref_age_ms=FOR_EVER_MS)
 
 
 # --- by which key the rows of a snapshot are unique -------------------------------------------------------------------

@@ -28,6 +28,7 @@ from pyiceberg.table.update import RemoveSnapshotRefUpdate, SetSnapshotRefUpdate
 from destination_datalake.aws.objects import Uncommitted, delete_uncommitted
 from destination_datalake.aws.retries import retry_on
 from destination_datalake.tables.iceberg.compatibility import UNREADABLE
+from destination_datalake.tables.iceberg.fence import fence
 from destination_datalake.tables.iceberg.pyiceberg_internals import OpenTransaction, with_updates
 from destination_datalake.tables.iceberg.schema import column_types
 from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict
@@ -172,6 +173,7 @@ class TableOperations:
             transaction = SharingTransaction(base)
             with self.planning_on(base):
                 result = build(base, transaction)
+            fence(base, transaction, whole=self._catalog.compares_metadata)
             return transaction.commit_transaction(), result
 
         try:

@@ -43,6 +43,7 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, SnapshotSummaryCollector, Summary, update_snapshot_summaries
 from pyiceberg.table.update import (
+    TableRequirement,
     TableUpdate,
     _apply_table_update,
     _TableMetadataUpdateContext,
@@ -366,6 +367,10 @@ class OpenTransaction(Transaction):
     def updates(self) -> tuple[TableUpdate, ...]:
         """All updates so far."""
         return self._updates
+
+    def require(self, requirements: tuple[TableRequirement, ...]) -> None:
+        """Set what the commit requires, in place of what PyIceberg has gathered: of branches it keeps one alone."""
+        self._requirements = requirements
 
 
 def apply(transaction: Transaction, updates: tuple[TableUpdate, ...]) -> None:

@@ -1,10 +1,15 @@
-"""What happens to a sync at a call of AWS: a kill, after which no call of it reaches AWS, or somebody else's work."""
+"""What happens to a sync at a call of AWS: a kill, after which no call of it reaches AWS, or somebody else's work.
+
+Two syncs may also take turns, at the calls that change something.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
+from random import Random
 from typing import Any
 
 from destination_datalake.aws.access import AwsAccess
@@ -85,3 +90,61 @@ def watched(
         for client in clients:
             client.meta.events.unregister("before-call", watch.before)
             client.meta.events.unregister("after-call", watch.after)
+
+
+class _Turns:
+    """At each change it is drawn who goes on to its next change, while the other waits."""
+
+    def __init__(self, random: Random, who: Collection[int]) -> None:
+        self._random = random
+        self._running = sorted(who)
+        self._changed = threading.Condition()
+        self._turn = random.choice(self._running)
+
+    def wait(self, who: int) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._turn == who or who not in self._running)
+
+    def before(self, who: int, model: Any = None, **_: object) -> None:
+        if model.name in CHANGES:
+            self._draw()
+            self.wait(who)
+
+    def end(self, who: int) -> None:
+        with self._changed:
+            self._running.remove(who)
+        self._draw()
+
+    def _draw(self) -> None:
+        with self._changed:
+            if self._running:
+                self._turn = self._random.choice(self._running)
+            self._changed.notify_all()
+
+
+def in_turns(random: Random, *syncs: tuple[AwsAccess, Callable[[], object]]) -> None:
+    """Run syncs at once, each through clients of its own. Raises what one of them raises."""
+    turns, errors = _Turns(random, range(len(syncs))), list[BaseException]()
+
+    def run(who: int, access: AwsAccess, sync: Callable[[], object]) -> None:
+        hook = partial(turns.before, who)
+        clients: list[Any] = [access.client("s3"), access.client("glue")]
+        for client in clients:
+            client.meta.events.register_first("before-call", hook)
+        try:
+            turns.wait(who)
+            sync()
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            for client in clients:
+                client.meta.events.unregister("before-call", hook)
+            turns.end(who)
+
+    threads = [threading.Thread(target=run, args=(who, *sync)) for who, sync in enumerate(syncs)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]

@@ -26,8 +26,10 @@ from unit_tests.laws.dedup.histories import Kill
 from unit_tests.laws.dedup.judges import by_pyiceberg
 from unit_tests.laws.dedup.kills import CHANGES, Killed, Watch, watched
 from unit_tests.laws.syncs import TableSync
+from unit_tests.requirements import RequirementsCatalog
 
-TableType = Literal["ICEBERG", "HIVE"]
+TableType = Literal["ICEBERG", "REST", "HIVE"]
+"""REST: Iceberg tables in a catalog that compares requirements alone."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +49,16 @@ DEDUP = Mode("dedup", dedup=True)
 DEDUP_REFRESH = Mode("dedup refresh", dedup=True, overwrites=True)
 MODES: dict[TableType, Sequence[Mode]] = {
     "ICEBERG": (APPEND, OVERWRITE, REFRESH, DEDUP, DEDUP_REFRESH),
+    "REST": (APPEND, OVERWRITE, REFRESH, DEDUP, DEDUP_REFRESH),
     "HIVE": (APPEND, OVERWRITE, REFRESH),
 }
 
 
 @cache
 def _config(table_type: TableType) -> Config:
-    return Config.parse(options(bucket_name=BUCKET, bucket_prefix="lake", table_type=table_type))
+    return Config.parse(
+        options(bucket_name=BUCKET, bucket_prefix="lake", table_type="HIVE" if table_type == "HIVE" else "ICEBERG"),
+    )
 
 
 @dataclass
@@ -63,6 +68,8 @@ class Stage:
     table_type: TableType
     stream: str
     folder: Path
+    at_once: bool = False
+    """Whether its connections' syncs overlap in any order."""
     _clock: count[int] = field(default_factory=lambda: count(1))
     _ids: count[int] = field(default_factory=count)
     _syncs: count[int] = field(default_factory=lambda: count(100))
@@ -75,11 +82,12 @@ class Stage:
         return next(self._ids)
 
     def sync(self, stream: Stream, access: AwsAccess) -> TableSync:
-        return TableSync(next(self._syncs), _config(self.table_type), stream, access, self.folder)
+        catalog_of = RequirementsCatalog if self.table_type == "REST" else ungoverned
+        return TableSync(next(self._syncs), _config(self.table_type), stream, access, self.folder, catalog_of)
 
     def ids(self, table: TableName, reader: AwsAccess) -> set[int]:
         """Return what a reader finds. Fails if an id is there twice."""
-        found = self._iceberg_ids(table, reader) if self.table_type == "ICEBERG" else self._hive_ids(table, reader)
+        found = self._iceberg_ids(table, reader) if self.table_type != "HIVE" else self._hive_ids(table, reader)
         twice = [id_ for id_, times in Counter(found).items() if times > 1]
         assert not twice, f"{twice} are there twice"
         return {*found}
@@ -111,6 +119,8 @@ class Connection:
     began: int = 0
     ended: int = 0
     """When an attempt has ended with exit code 0; 0 if the last one has not."""
+    began_to_end: int = 0
+    """When it has begun to end: its rows were the table's between then and `ended`."""
     published: list[tuple[int, int | None]] = field(default_factory=list)
     """When it has published an overwrite, or perhaps has, and of which generation."""
     refused: str = ""
@@ -179,6 +189,7 @@ class Connection:
 
     def _end(self, sync: TableSync) -> None:
         generation = self.generation if self.mode.has_generations else None
+        self.began_to_end = self.stage.now()
         try:
             sync.end()
         except Killed:
@@ -206,7 +217,8 @@ class Connection:
 
         An overwrite speaks for all its rows when it succeeds; an overwrite of the same generation keeps them.
         """
-        since = self.ended if self.mode.overwrites else begun
+        ended = self.began_to_end if self.stage.at_once else self.ended
+        since = ended if self.mode.overwrites else begun
         own = self.generation if self.mode.overwrites and self.mode.has_generations else None
         return any(
             when > since and (own is None or generation != own)

@@ -9,20 +9,25 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import count, product
 from pathlib import Path
 from random import Random
-from typing import Literal
+from typing import Literal, get_args
 
 import pytest
 
 from unit_tests.cloud import another_client
 from unit_tests.examples import ALL, long_examples
+from unit_tests.laws.dedup.kills import in_turns
 from unit_tests.laws.generations.connections import APPEND, MODES, Connection, Mode, Stage, TableType
 
-Happens = Literal["killed", "overtaken", "both killed"]
+Happens = Literal["killed", "overtaken", "both killed", "in turns"]
 
 _FIRST_GENERATION, _GENERATION, _LATER = 1, 5, 9
+_SCHEDULES = 6
+"""How many schedules of turns there are for each play."""
+
 _streams = count()
 _ONE, _OTHER, _READER = another_client(), another_client(), another_client()
 
@@ -30,7 +35,8 @@ _ONE, _OTHER, _READER = another_client(), another_client(), another_client()
 @dataclass(frozen=True)
 class Play:
     """Two connections and what happens: one is killed, and the other runs; the other runs in the midst of one; one dies
-    with rows acknowledged, and the other is killed. `later`: by how much the other's generation is higher.
+    with rows acknowledged, and the other is killed; both run at once, in turns, and may be killed. `later`: by how much
+    the other's generation is higher.
     """
 
     table_type: TableType
@@ -45,7 +51,7 @@ class Play:
     def run(self, at: int) -> bool:
         """Play it, with what happens at a call (from 1); False if there were fewer. Fails if the law is broken."""
         with tempfile.TemporaryDirectory() as folder:
-            stage = Stage(self.table_type, f"orders_{next(_streams)}", Path(folder))
+            stage = Stage(self.table_type, f"orders_{next(_streams)}", Path(folder), self.happens == "in turns")
             base = Connection(stage, APPEND, _FIRST_GENERATION, _ONE)
             base.attempt(batches=1)
             one = Connection(stage, self.one, _GENERATION, _ONE)
@@ -59,6 +65,8 @@ class Play:
                 case "both killed":
                     one.attempt(batches=1, ends=False)
                     calls = other.attempt(kill=at).calls
+                case "in turns":
+                    calls = self._in_turns(Random(at), one, other)
             for connection in (one, other):
                 if not connection.ended and not connection.refused:
                     connection.attempt()
@@ -70,6 +78,11 @@ class Play:
                 if connection.refused:
                     self._start_over(stage, connection)
         return calls >= at
+
+    def _in_turns(self, random: Random, one: Connection, other: Connection) -> int:
+        kills = [random.choice((None, random.randint(1, 14))) for _ in range(2)]
+        in_turns(random, (_ONE, partial(one.attempt, kill=kills[0])), (_OTHER, partial(other.attempt, kill=kills[1])))
+        return _SCHEDULES
 
     def _judge(self, stage: Stage, base: Connection, at: int) -> None:
         found = stage.ids(base.table, _READER)
@@ -96,9 +109,18 @@ def plays(table_type: TableType, happens: Happens) -> Iterator[Play]:
             yield Play(table_type, one, other, later, happens)
 
 
+_QUICK = {("REST", "overtaken"), ("REST", "in turns"), *product(("ICEBERG", "HIVE"), get_args(Happens)[:3])}
+"""What `make test` plays: a catalog that compares little sees how syncs overlap, and any other the rest."""
+
+
 @pytest.mark.law
-@pytest.mark.parametrize("happens", ["killed", "overtaken", "both killed"])
-@pytest.mark.parametrize("table_type", ["ICEBERG", "HIVE"])
+@pytest.mark.parametrize(
+    ("table_type", "happens"),
+    [
+        pytest.param(*each, marks=() if each in _QUICK else pytest.mark.slow)
+        for each in product(get_args(TableType), get_args(Happens))
+    ],
+)
 @pytest.mark.usefixtures("cloud")
 def test_what_two_connections_acknowledge_is_in_the_table_or_their_last_attempt_fails(
     table_type: TableType, happens: Happens

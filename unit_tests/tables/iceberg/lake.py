@@ -20,7 +20,7 @@ from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table as PyIcebergTable
-from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Summary
 from pyiceberg.transforms import parse_transform
 from pyiceberg.typedef import Record
@@ -302,7 +302,13 @@ class Lake:
         return dict(self.load().properties)
 
     def branches(self) -> list[str]:
-        return sorted(ref for ref in self.load().metadata.refs if ref != MAIN_BRANCH)
+        return [name for name in self._refs(SnapshotRefType.BRANCH) if name != MAIN_BRANCH]
+
+    def tags(self) -> list[str]:
+        return self._refs(SnapshotRefType.TAG)
+
+    def _refs(self, type_: SnapshotRefType) -> list[str]:
+        return sorted(name for name, ref in self.load().metadata.refs.items() if ref.snapshot_ref_type == type_)
 
     def read_object(self, uri: str) -> bytes:
         address = S3Address.parse(uri)

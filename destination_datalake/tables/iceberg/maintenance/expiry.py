@@ -16,6 +16,7 @@ from pyiceberg.table.update import RemovePartitionStatisticsUpdate, RemoveSnapsh
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.tables.iceberg.branches import UNPUBLISHED, history
+from destination_datalake.tables.iceberg.fence import is_spent
 from destination_datalake.tables.iceberg.maintenance.deletion import (
     Deletion,
     MaintenanceSkipped,
@@ -241,9 +242,11 @@ def expired(metadata: TableMetadata, retention: Retention, now: datetime) -> Exp
         for each in metadata.snapshots
         if each.snapshot_id not in of_branches and each.timestamp_ms >= cutoff
     )
+    gone = {name: ref for name, ref in metadata.refs.items() if name not in kept_refs}
     return Expired(
         tuple(each.snapshot_id for each in metadata.snapshots if each.snapshot_id not in kept),
-        tuple(sorted(metadata.refs.keys() - kept_refs.keys())),
+        # Of a tag that nobody needs a commit alone would be too much: it goes with its snapshot.
+        tuple(sorted(name for name, ref in gone.items() if not is_spent(name, ref) or ref.snapshot_id not in kept)),
     )
 
 

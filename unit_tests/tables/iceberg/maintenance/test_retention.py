@@ -88,6 +88,27 @@ def tag(of: int, **rules: Any) -> dict[str, Any]:
             {"main": branch(5), "audit": tag(2, max_ref_age_ms=DAY)}, {}, (1, 2, 3), ("audit",), id="an old tag expires"
         ),
         pytest.param(
+            {"main": branch(5), "airbyte-fence-3": tag(2, max_ref_age_ms=2**63 - 1)},
+            {},
+            (1, 3),
+            (),
+            id="never the tag of a token that is held",
+        ),
+        pytest.param(
+            {"main": branch(5), "airbyte-fence-3": tag(2, max_ref_age_ms=1)},
+            {},
+            (1, 2, 3),
+            ("airbyte-fence-3",),
+            id="a tag of ours that nobody needs goes with its snapshot",
+        ),
+        pytest.param(
+            {"main": branch(5), "airbyte-fence-3": tag(4, max_ref_age_ms=1)},
+            {},
+            (1, 2, 3),
+            (),
+            id="and stays with it",
+        ),
+        pytest.param(
             {"main": branch(5), "dev": branch(3), "late": branch(4)},
             {"history.expire.max-ref-age-ms": str(5 * DAY)},
             (1, 2, 3),
