@@ -4,7 +4,7 @@ Most updates are applied by PyIceberg. What the reference implementation (`Table
 does otherwise, or refuses besides, is here.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar, assert_never
 
 from pyiceberg.exceptions import ValidationError
@@ -12,7 +12,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV1
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import (
     AddPartitionSpecUpdate,
@@ -104,8 +104,20 @@ def updated(base: TableMetadata, location: str, updates: Iterable[TableUpdate], 
             "partition_statistics": [
                 each for each in metadata.partition_statistics if each.snapshot_id in accepted.snapshots
             ],
+            "snapshot_log": _history(base, metadata),
         }
     )
+
+
+def _history(base: TableMetadata, metadata: TableMetadata) -> Sequence[SnapshotLogEntry]:
+    """Return the snapshots that were current after a commit, since the last of them that is gone."""
+    before = {snapshot.snapshot_id for snapshot in base.snapshots}
+    present = {snapshot.snapshot_id for snapshot in metadata.snapshots}
+    entries: list[SnapshotLogEntry] = []
+    for entry in [*base.snapshot_log, *(each for each in metadata.snapshot_log if each not in base.snapshot_log)]:
+        if entry.snapshot_id in before or entry.snapshot_id == metadata.current_snapshot_id:
+            entries = [*entries, entry] if entry.snapshot_id in present else []
+    return entries
 
 
 _T = TypeVar("_T", Schema, PartitionSpec, SortOrder)

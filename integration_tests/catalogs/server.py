@@ -52,6 +52,8 @@ OPERATIONS: Mapping[str, str] = {
 
 _REQUIREMENTS: TypeAdapter[tuple[TableRequirement, ...]] = TypeAdapter(tuple[TableRequirement, ...])
 _UPDATES: TypeAdapter[tuple[TableUpdate, ...]] = TypeAdapter(tuple[TableUpdate, ...])
+_DEFAULTS = {"write.parquet.compression-codec": "zstd"}
+"""Properties that a client has not sent: servers may have their own, and the reference implementation has this one."""
 _SEPARATOR = "\x1f"
 _JSON = {"Content-Type": "application/json"}
 
@@ -320,7 +322,7 @@ class CatalogServer(LoopbackServer):
             raise bad_request("stage-create is not supported")
         if ways.assigns_locations and body.get("location"):
             raise bad_request("The location of a table is the server's to choose")
-        properties = {key: str(value) for key, value in (body.get("properties") or {}).items()}
+        properties = _DEFAULTS | {key: str(value) for key, value in (body.get("properties") or {}).items()}
         if (version := int(properties.get("format-version", 2))) not in ways.format_versions:
             raise bad_request(f"Unsupported format version: {version}")
         try:
