@@ -95,7 +95,7 @@ def test_killed_before_any_change_readers_find_the_same_and_the_next_run_finishe
     """Or after the change before it."""
     shop = Shop(cloud)
     worn(shop)
-    saved, found = Saved(shop), {"main": PUBLISHED, "airbyte_generation_3": PENDING}
+    saved, found = Saved(shop), {"main": PUBLISHED, "airbyte_generation_3": PENDING, "airbyte-fence-2": PUBLISHED}
     with killed(shop, at=0) as whole:
         maintain(shop)
     assert {*whole} == {*CHANGES} - {"s3.DeleteObject"}

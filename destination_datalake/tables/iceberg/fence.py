@@ -89,6 +89,7 @@ def _replace_tag(number: int, metadata: TableMetadata, transaction: OpenTransact
     tag = {
         "ref-name": f"{_PREFIX}{number}",
         "type": SnapshotRefType.TAG,
+        # Not one of an overwrite's branch: these are forgotten when its rows are adopted, unless a tag has them.
         "snapshot-id": metadata.refs[MAIN_BRANCH].snapshot_id,
         "max-ref-age-ms": FOR_EVER_MS if held else _UNTIL_EXPIRY_MS,
     }
