@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from destination_datalake.aws.secrets import mask_secrets
-from destination_datalake.errors import Failure, FailureType, MissingPermission
+from destination_datalake.errors import ConnectorError, Failure, FailureType, MissingPermission
 from destination_datalake.unforeseen import exhaustion, trace_of
 
 
@@ -38,7 +38,7 @@ class _Rule:
 
 def explain(error: BaseException, *, doing: str, resource: str) -> Failure | None:
     """Return what `error` means for `resource` ("s3://lake/raw", "table shop.orders"); None if AWS did not raise it
-    and no resource of this machine has run out.
+    and no resource of this machine has run out. An error whose failure is known has that.
 
     `doing` completes "Cannot …": "write to", "create". AWS errors are also found as the causes of other libraries'
     exceptions. The detail is AWS's code and text; credentials in it are masked.
@@ -46,6 +46,8 @@ def explain(error: BaseException, *, doing: str, resource: str) -> Failure | Non
     if not any(_call(cause) for cause in _causes(error)) and (exhausted := exhaustion(error)) is not None:
         return Failure(f"Cannot {doing} {resource}. {exhausted}", trace_of(error), "transient_error")
     for cause in _causes(error):
+        if isinstance(cause, ConnectorError):
+            return cause.failure
         if (failure := _explain(cause, doing, resource)) is not None:
             return failure
     return None

@@ -16,6 +16,7 @@ from destination_datalake.aws.access import role_of_session
 from destination_datalake.check import governance
 from destination_datalake.check.catalog import try_database, try_optimizers, try_table
 from destination_datalake.check.existing_tables import try_existing_tables
+from destination_datalake.check.rest_catalog import try_rest_catalog
 from destination_datalake.check.step import Findings, Remedies, Step, Trial, run_steps
 from destination_datalake.check.storage import (
     KMS_KEY,
@@ -27,7 +28,7 @@ from destination_datalake.check.storage import (
     try_tables_folder,
 )
 from destination_datalake.config.options import Config, aws_access
-from destination_datalake.iam_policy.rules import GOVERNED, GRANTED, OPTIMIZED, TAGGED
+from destination_datalake.iam_policy.rules import GOVERNED, GRANTED, IN_GLUE, OPTIMIZED, TAGGED
 from destination_datalake.spark.backend import SparkFailed
 from destination_datalake.spark.classic.failure import JavaUnusable, find_java
 
@@ -116,7 +117,23 @@ STEPS: Sequence[Step] = (
         needs=["region"],
         after=["tables_folder", "staging_folder", "rejects_folder"],
     ),
-    Step("database", "Glue database", "creates the database unless it exists", try_database, needs=["identity"]),
+    Step(
+        "database",
+        "Glue database",
+        "creates the database unless it exists",
+        try_database,
+        needs=["identity"],
+        applies=IN_GLUE.holds,
+    ),
+    Step(
+        "rest_catalog",
+        "Iceberg REST catalog",
+        "creates the namespace unless it exists, and creates, changes and drops a table in it; only if "
+        "`catalog.type` is not `glue`",
+        try_rest_catalog,
+        needs=["tables_folder"],
+        applies=lambda config: not IN_GLUE.holds(config),
+    ),
     Step(
         "table",
         "Life of a Glue table",
@@ -124,6 +141,7 @@ STEPS: Sequence[Step] = (
         "partitioned Hive tables: then partitions are created, read, changed and deleted",
         try_table,
         needs=["database"],
+        applies=IN_GLUE.holds,
     ),
     Step(
         "table_optimizers",
@@ -191,6 +209,7 @@ STEPS: Sequence[Step] = (
         "that are followed",
         try_existing_tables,
         needs=["database"],
+        applies=IN_GLUE.holds,
     ),
 )
 """The steps in their order, which is that of the log and of the sentences in the answer."""

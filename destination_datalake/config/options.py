@@ -17,6 +17,12 @@ from destination_datalake.aws.address import S3Address, is_misspelt, nearest_reg
 from destination_datalake.aws.session import Role
 from destination_datalake.config.aws import BucketDefault, Credentials, IamUser, SseKms, SseS3
 from destination_datalake.config.base import AnyCase, Expects, Form, Options, choices, models
+from destination_datalake.config.catalog import (
+    Catalog,
+    GlueCatalogOptions,
+    RestCatalogOptions,
+    contradictory_catalog,
+)
 from destination_datalake.config.governance import LakeFormationOptions, contradictory_governance
 from destination_datalake.config.parsing import (
     UnknownOption,
@@ -361,6 +367,12 @@ class Config(Options):
         Expects("an object whose encryption_type is Bucket default, SSE-S3 or SSE-KMS"),
         Form("How S3 encrypts the objects that the connector writes. If not chosen: as the bucket is configured."),
     ] = Field(default_factory=lambda: BucketDefault(encryption_type="Bucket default"))
+    catalog: Annotated[
+        Catalog,
+        Field(discriminator="type"),
+        Expects("an object whose type is glue or rest"),
+        Form("The catalog that tables are in. If not chosen: the Glue Data Catalog."),
+    ] = Field(default_factory=lambda: GlueCatalogOptions(type="glue"))
     glue_catalog_id: Annotated[
         str | None,
         Field(pattern=r"^[0-9]{12}$"),
@@ -475,6 +487,8 @@ class Config(Options):
         conf = [value for key, value in self.spark.conf.items() if _SECRET_SETTING.search(key)]
         if self.spark.token is not None:
             conf.append(self.spark.token.get_secret_value())
+        if isinstance(self.catalog, RestCatalogOptions):
+            conf += self.catalog.secrets
         match self.credentials:
             case IamUser() as user:
                 keys = [user.aws_access_key_id.get_secret_value(), user.aws_secret_access_key.get_secret_value()]
@@ -518,6 +532,17 @@ def _contradictions(config: Config) -> Iterator[str]:
     yield from contradictory_layout(config.table_type, hive_only, config.streams)
     yield from contradictory_dedup(config.dedup, config.table_type, config.format.format_type)
     yield from contradictory_spark(config.spark)
+    glue_only = {
+        "table_type HIVE": config.table_type == "HIVE",
+        "format_type JSONL": config.format.format_type == "JSONL",
+        "lake_formation": config.lake_formation.mode != "none",
+        "lakeformation_governed_tables": config.lakeformation_governed_tables,
+        "lakeformation_database_default_tag_key": config.lakeformation_database_default_tag_key is not None,
+        "glue_catalog_id": config.glue_catalog_id is not None,
+        "glue_region": config.glue_region is not None,
+        "maintenance.mode glue": config.maintenance.mode == "glue",
+    }
+    yield from contradictory_catalog(config.catalog, glue_only, spark_is_local=config.spark.is_local)
     yield from contradictory_paths(config.path_layout, config.partitioning, config.table_prefix)
 
 

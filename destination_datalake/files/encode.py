@@ -163,7 +163,8 @@ def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
     # their own, or it would overwrite or delete those of the next attempt.
     attempt = f"{unit.name}-{secrets.token_hex(4)}"
     writer = RollingFileWriter if _is_plain(unit.plan) else PartitionedFileWriter
-    files = writer(attempt, unit.plan, s3, ingest_order=unit.ingest_order)
+    of_table = s3 if unit.plan.lent is None else unit.plan.lent.client("s3")
+    files = writer(attempt, unit.plan, of_table, ingest_order=unit.ingest_order)
     keys = KeptKeys.of(unit.plan)
     now = time.time_ns() // 1_000_000
     formatter = RejectFormatter(unit.rejects, unit.stream, unit.plan.columns, unit.name, now)
@@ -199,7 +200,7 @@ def _problem(unit: EncodeUnit, access: AwsAccess, error: Exception) -> Problem:
     headline = f"Stream {unit.stream} could not be written"
     if isinstance(error, RejectsNotWritten):
         return Problem(headline, "write rejects to", error.uri, access)
-    return Problem(headline, "write data files under", unit.plan.folder, access)
+    return Problem(headline, "write data files under", unit.plan.folder, unit.plan.lent or access)
 
 
 def _not_encoded(unit: EncodeUnit, failed: Failed, access: AwsAccess) -> NotEncoded:

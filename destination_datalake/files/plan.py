@@ -82,6 +82,8 @@ class FilePlan:
     held_in: str | None = None
     """A folder of the disk that executors share with the driver, where deferred files that are small wait until they
     are published; None if they share none."""
+    lent: AwsAccess | None = None
+    """What the files are written with, where the catalog lends credentials for this table; None: as everything else."""
     dedup: Deduplication | None = None
     """Records are rejects if their key cannot be kept as sent, or their cursor is lost (one that is cut is kept).
     None if rows are not deduplicated."""

@@ -116,6 +116,8 @@ def _catalog_account(config: Config) -> str:
     credentials = config.credentials
     role_account = _ROLE_ACCOUNT.match(credentials.role_arn) if credentials.credentials_title == "IAM Role" else None
     account = config.glue_catalog_id or config.aws_account_id or (role_account[1] if role_account else None)
+    if config.catalog.type != "glue":
+        return account or "*"  # Nothing of the Data Catalog is needed.
     if account is None:
         raise ConfigError(
             "The policy names databases and tables by account, and no option tells it. Set aws_account_id, or "
@@ -180,6 +182,7 @@ def registers_partitions(config: Config) -> bool:
 
 
 ALWAYS = When("", lambda _config: True)
+IN_GLUE = When("`catalog.type` glue", lambda config: config.catalog.type == "glue")
 ENCRYPTED = When("`encryption` SSE-KMS", lambda config: config.encryption.encryption_type == "SSE-KMS")
 PARTITIONED = When("partitioned Hive tables, unless `catalog_partitions` is projection", registers_partitions)
 GOVERNED = When("`lake_formation.mode` hybrid or managed", lambda config: config.lake_formation.mode != "none")
@@ -192,7 +195,9 @@ OPTED_IN = When("`lake_formation.grants` with mode hybrid", _opts_in)
 
 MAINTAINED = When(
     "`maintenance.mode` connector",
-    lambda config: config.maintenance.mode == "connector" and config.table_type == "ICEBERG",
+    lambda config: (
+        config.maintenance.mode == "connector" and config.table_type == "ICEBERG" and config.catalog.type == "glue"
+    ),
 )
 MAINTAINED_BY_NAMESPACE = When(
     "the same, and `database_strategy` namespace",
@@ -279,17 +284,17 @@ CAPABILITIES: Sequence[Capability] = (
     Capability(
         "Databases",
         (
-            Permission("glue:GetDatabase", Need.BOTH, "whether a database exists"),
-            Permission("glue:CreateDatabase", Need.BOTH, "databases that do not exist"),
+            Permission("glue:GetDatabase", Need.BOTH, "whether a database exists", IN_GLUE),
+            Permission("glue:CreateDatabase", Need.BOTH, "databases that do not exist", IN_GLUE),
         ),
         lambda scope: scope.catalog(*(f"database/{database}" for database in scope.databases)),
     ),
     Capability(
         "Tables",
         (
-            Permission("glue:GetTable", Need.BOTH, "every commit"),
-            Permission("glue:CreateTable", Need.BOTH, "new tables, and that of rejects"),
-            Permission("glue:UpdateTable", Need.BOTH, "every commit"),
+            Permission("glue:GetTable", Need.BOTH, "every commit", IN_GLUE),
+            Permission("glue:CreateTable", Need.BOTH, "new tables, and that of rejects", IN_GLUE),
+            Permission("glue:UpdateTable", Need.BOTH, "every commit", IN_GLUE),
         ),
         lambda scope: scope.tables(scope.databases, "*"),
     ),
@@ -311,18 +316,27 @@ CAPABILITIES: Sequence[Capability] = (
                 "glue:BatchCreatePartition",
                 Need.BOTH,
                 "partitions of the table of rejects; without it, rejects are in S3 alone",
+                IN_GLUE,
             ),
         ),
         lambda scope: scope.tables([scope.database], REJECTS_TABLE, CHECKED_TABLES),
     ),
     Capability(
         "CheckedTables",
-        (Permission("glue:DeleteTable", Need.CHECK, "the table that `check` creates; a sync never drops a table"),),
+        (
+            Permission(
+                "glue:DeleteTable", Need.CHECK, "the table that `check` creates; a sync never drops a table", IN_GLUE
+            ),
+        ),
         lambda scope: scope.tables([scope.database], CHECKED_TABLES),
     ),
     Capability(
         "ExistingTables",
-        (Permission("glue:GetTables", Need.OPTIONAL, "notes of `check` about tables that the options leave behind"),),
+        (
+            Permission(
+                "glue:GetTables", Need.OPTIONAL, "notes of `check` about tables that the options leave behind", IN_GLUE
+            ),
+        ),
         lambda scope: scope.tables([scope.database], "*"),
     ),
     Capability(

@@ -144,10 +144,13 @@ class RejectCatalog(Protocol):
 
 
 class RejectLedger:
-    """Counts, limits and registers rejects. Thread-safe; `root`, `run` and `day` as in RejectLocation."""
+    """Counts, limits and registers rejects. Thread-safe; `root`, `run` and `day` as in RejectLocation.
+
+    Without a catalog they are objects in S3 alone.
+    """
 
     def __init__(
-        self, root: str, run: str, day: str, limit: RejectLimit, catalog: RejectCatalog, access: AwsAccess
+        self, root: str, run: str, day: str, limit: RejectLimit, catalog: RejectCatalog | None, access: AwsAccess
     ) -> None:
         self._root = root
         self._run = run
@@ -185,6 +188,8 @@ class RejectLedger:
         if not files:
             return
         publish_all([file.pending_upload for file in files], self._access.client("s3"))
+        if self._catalog is None:
+            return
         with self._lock:
             try:
                 self._catalog.register(files)

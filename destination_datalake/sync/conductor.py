@@ -107,7 +107,9 @@ def run_sync(
     permissions = Policy.of(config)
     table_catalog.governance.govern_location()
     root, day = config.uri(REJECTS_FOLDER), datetime.now(UTC).date().isoformat()
-    rejects_table = RejectsTable(config.lakeformation_database_name, root, access, table_catalog)
+    rejects_table = None
+    if config.catalog.type == "glue":  # It is a table of JSON lines, which no other catalog has.
+        rejects_table = RejectsTable(config.lakeformation_database_name, root, access, table_catalog)
     limit = RejectLimit(config.rejects.max_ratio, config.rejects.max_count)
     rejects = RejectLedger(root, sync_name, day, limit, rejects_table, access)
     batch_bytes, buffer_bytes = config.batch_size_mb * MiB, config.buffer_size_mb * MiB

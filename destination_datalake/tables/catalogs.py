@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from destination_datalake.config.catalog import GlueCatalogOptions, RestCatalogOptions
 from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.tables.glue.catalog import GlueTableCatalog
+from destination_datalake.tables.rest.catalog import RestTableCatalog
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -16,4 +18,9 @@ if TYPE_CHECKING:
 
 def catalog_of(config: Config, access: AwsAccess) -> TableCatalog:
     """Return the catalog. Asks nothing of it."""
-    return GlueTableCatalog(access, Governance(Policy.of(config), access))
+    governance = Governance(Policy.of(config), access)
+    match config.catalog:
+        case RestCatalogOptions() as options:
+            return RestTableCatalog(options, access, governance)
+        case GlueCatalogOptions():
+            return GlueTableCatalog(access, governance)

@@ -1,0 +1,1 @@
+"""Tables in a catalog that speaks Iceberg's REST protocol."""

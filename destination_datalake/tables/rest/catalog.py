@@ -1,0 +1,124 @@
+"""An Iceberg REST catalog as the catalog of a configuration's tables."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, cast
+
+from destination_datalake.tables.catalog import ListedDatabase, ListedTable
+
+if TYPE_CHECKING:
+    from mypy_boto3_glue.type_defs import TableTypeDef
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+    from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.config.catalog import RestCatalogOptions
+    from destination_datalake.lake_formation.governance import Governance
+    from destination_datalake.tables.rest.client import CertainRestCatalog
+    from destination_datalake.tables.table import TableName
+
+_OURS = {"created-by": "destination-datalake"}
+"""The property of namespaces created by this connector, by which it recognises them."""
+
+
+class RestTableCatalog:
+    """The `TableCatalog` of namespaces and tables behind Iceberg's REST protocol. It governs nothing."""
+
+    compares_metadata = False
+
+    def __init__(self, options: RestCatalogOptions, access: AwsAccess, governance: Governance) -> None:
+        self.governance = governance
+        self._options = options
+        self._access = access
+        self._existing: set[str] = set()
+        self._lock = threading.Lock()
+        self._client: CertainRestCatalog | None = None
+
+    def pyiceberg(self) -> Catalog:
+        """Return PyIceberg's catalog, one for all tables. Raises ConnectorError."""
+        return self._connected()
+
+    def access_of(self, table: TableName) -> AwsAccess:
+        """Return what the server lends for the table, or else the configuration's own access. Raises ConnectorError."""
+        return self._connected().access_of(table)
+
+    def ensure(self, database: str) -> None:
+        """Create the namespace if it does not exist; asks once for each name. Raises ConnectorError."""
+        from pyiceberg.exceptions import NamespaceAlreadyExistsError
+
+        from destination_datalake.tables.rest.client import explained
+
+        if database in self._existing:
+            return
+        client = self._connected()
+        with explained(client.uri):
+            if not client.namespace_exists(database):
+                with suppress(NamespaceAlreadyExistsError):
+                    client.create_namespace(database, _OURS)
+        self._existing.add(database)
+
+    def govern(self, database: str) -> None:
+        """Do nothing: nothing is governed."""
+
+    def find(self, table: TableName) -> TableTypeDef | None:
+        """Return the table, described as Glue does it; None if there is none."""
+        from pyiceberg.exceptions import NoSuchTableError
+
+        try:
+            return _described(self._connected().load_table(table))
+        except NoSuchTableError:
+            return None
+
+    def databases(self) -> Iterator[ListedDatabase]:
+        """Yield all namespaces of the first level."""
+        from destination_datalake.tables.rest.client import explained
+
+        client = self._connected()
+        with explained(client.uri):
+            names = [identifier[0] for identifier in client.list_namespaces() if len(identifier) == 1]
+        for name in names:
+            with explained(client.uri):
+                properties = client.load_namespace_properties(name)
+            yield ListedDatabase(name, _OURS.items() <= properties.items(), None)
+
+    def tables(self, database: str) -> Iterator[ListedTable]:
+        """Yield all tables of a namespace: each is loaded."""
+        from pyiceberg.exceptions import NoSuchTableError
+
+        from destination_datalake.tables.rest.client import explained
+
+        client = self._connected()
+        with explained(client.uri):
+            identifiers = client.list_tables(database)
+        for identifier in identifiers:
+            try:
+                yield ListedTable(database, _described(client.load_table(identifier)))
+            except NoSuchTableError:
+                continue  # It was dropped meanwhile.
+
+    def _connected(self) -> CertainRestCatalog:
+        # PyIceberg takes a second to import, and asks the server for its configuration.
+        from destination_datalake.tables.rest.client import CertainRestCatalog
+
+        with self._lock:
+            if self._client is None:
+                self._client = CertainRestCatalog(self._options, self._access)
+            return self._client
+
+
+def _described(table: Table) -> TableTypeDef:
+    """Return what of a table is asked for, in Glue's terms."""
+    name = table.name()
+    parameters = {**table.properties, "table_type": "ICEBERG", "metadata_location": table.metadata_location}
+    return cast(
+        "TableTypeDef",
+        {
+            "DatabaseName": ".".join(name[:-1]),
+            "Name": name[-1],
+            "Parameters": parameters,
+            "StorageDescriptor": {"Location": table.location()},
+        },
+    )

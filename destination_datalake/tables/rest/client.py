@@ -1,0 +1,422 @@
+"""PyIceberg's REST catalog, with commits of which it is certain whether they were made, and with errors for users.
+
+A server compares what a commit requires, and nothing else (Iceberg REST specification: TableRequirement);
+`iceberg.fence` requires so much that of two commits planned on the same state one is refused. An answer that is lost,
+or that says nothing (500, 502, 504), is not asked for again: the commit is looked for in the table, and if it is not
+there, the state that it requires is taken away, so that a request which is still on its way is refused.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
+
+import certifi
+import requests
+import requests.auth
+from pydantic import ValidationError as InvalidAnswer
+from pyiceberg.catalog.rest import Capability, RestCatalog, TableResponse
+from pyiceberg.catalog.rest.auth import NoopAuthManager
+from pyiceberg.catalog.rest.scan_planning import StorageCredential
+from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
+    CommitFailedException,
+    CommitStateUnknownException,
+    ForbiddenError,
+    NoSuchTableError,
+    OAuthError,
+    RESTError,
+    ServerError,
+    ServiceUnavailableError,
+    TableAlreadyExistsError,
+    TooManyRequestsError,
+    UnauthorizedError,
+)
+from pyiceberg.io import FileIO
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import AddSnapshotUpdate, SetPropertiesUpdate, TableRequirement, TableUpdate
+from pyiceberg.typedef import Identifier, Properties
+
+from destination_datalake.aws.retries import retry_on
+from destination_datalake.aws.secrets import mask_secrets, register_secrets
+from destination_datalake.aws.session import SessionKeys
+from destination_datalake.errors import ConfigError, ConnectorError, Failure, FailureType, printable
+from destination_datalake.tables.iceberg.commit import SharingTransaction, set_property
+from destination_datalake.tables.iceberg.fence import fence
+from destination_datalake.tables.iceberg.fence import requirements as fence_requirements
+from destination_datalake.tables.iceberg.file_io import S3FileIO
+
+if TYPE_CHECKING:
+    from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.config.catalog import RestCatalogOptions
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+COMMIT_PROPERTY = "airbyte.commit"
+"""The table property with the id of the last commit that added no snapshot: by it such a commit is recognised."""
+
+_SECONDS = (10, 60)
+"""How long a connection, and an answer, may take."""
+
+_LOOKS = 4
+"""How often a commit is looked for whose answer was lost."""
+
+
+def client_properties(options: RestCatalogOptions) -> dict[str, Any]:
+    """Return what PyIceberg is configured with."""
+    uri = options.uri.rstrip("/")
+    properties: dict[str, Any] = {"uri": uri}
+    if options.warehouse is not None:
+        properties["warehouse"] = options.warehouse
+    if options.realm is not None:
+        properties["header.Polaris-Realm"] = options.realm
+    properties["header.X-Iceberg-Access-Delegation"] = "vended-credentials" if options.vended_credentials else ""
+    if options.client_secret is not None:
+        properties["credential"] = f"{options.client_id}:{options.client_secret.get_secret_value()}"
+        properties["scope"] = options.scope
+        properties["oauth2-server-uri"] = options.oauth2_server_uri or f"{uri}/v1/oauth/tokens"
+    elif options.token is not None:
+        properties["token"] = options.token.get_secret_value()
+        properties["oauth2-server-uri"] = uri  # Never asked; without it, PyIceberg warns.
+    else:
+        properties["auth"] = {"type": "noop"}
+    return properties
+
+
+class _Signing(requests.auth.AuthBase):
+    """Signs requests with the AWS credentials (SigV4). PyIceberg's own way needs a session that nobody else uses."""
+
+    def __init__(self, service: str, region: str, access: AwsAccess) -> None:
+        self.auth_manager = NoopAuthManager()  # What PyIceberg asks for another token.
+        self._service = service
+        self._region = region
+        self._access = access
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        from botocore.auth import SigV4Auth
+        from botocore.awsrequest import AWSRequest
+
+        credentials = self._access.session().get_credentials()
+        if credentials is None:
+            raise ConfigError("Requests to the Iceberg catalog are to be signed, and there are no AWS credentials.")
+        headers = {"Content-Type": request.headers["Content-Type"]}
+        signed = AWSRequest(method=request.method, url=request.url, data=request.body or b"", headers=headers)
+        SigV4Auth(credentials.get_frozen_credentials(), self._service, self._region).add_auth(signed)
+        request.headers.update(dict(signed.headers.items()))
+        return request
+
+
+class CertainRestCatalog(RestCatalog):
+    """A REST catalog for all changes of all tables of a sync. Thread-safe.
+
+    Raises ConnectorError for what a user can mend, and for servers that are out of order.
+    """
+
+    def __init__(self, options: RestCatalogOptions, access: AwsAccess) -> None:
+        self._access = access
+        self._authorities = _authorities(options.ca_certificates)
+        self._signing: _Signing | None = None
+        if options.signing_name is not None:
+            self._signing = _Signing(options.signing_name, options.signing_region or access.region, access)
+        self._lent: dict[str, Lent] = {}
+        with explained(options.uri):
+            super().__init__("rest", **client_properties(options))
+
+    def _create_session(self) -> requests.Session:
+        session = super()._create_session()
+        session.request = partial(session.request, timeout=_SECONDS)  # type: ignore[method-assign]
+        if not session.headers["X-Iceberg-Access-Delegation"]:
+            del session.headers["X-Iceberg-Access-Delegation"]
+        if self._authorities is not None:
+            session.verify = self._authorities.name
+        if self._signing is not None:
+            session.auth = self._signing
+        return session
+
+    def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
+        """Return a table; what its files are read and written with is what the server lends, if it does."""
+        name, location = ".".join(identifier_tuple), table_response.metadata.location
+        lent = Lent.of(table_response.config, table_response.storage_credentials, location, self._access)
+        if lent is not None:
+            self._lent[name] = lent
+        return Table(
+            identifier_tuple,
+            table_response.metadata,
+            str(table_response.metadata_location),
+            S3FileIO((self._access if lent is None else lent.access).client("s3")),
+            self,
+            table_response.config,
+        )
+
+    def access_of(self, identifier: Identifier) -> AwsAccess:
+        """Return what the files of a table are read and written with, with a third of its time left at least.
+
+        The table was loaded before, or it is what the options say. Raises ConnectorError.
+        """
+        lent = self._lent.get(".".join(identifier))
+        if lent is None:
+            return self._access
+        if lent.is_due(time.time()):
+            lent = self._renewed(identifier, lent)
+        return lent.access
+
+    def _renewed(self, identifier: Identifier, lent: Lent) -> Lent:
+        with explained(self.uri):
+            if Capability.V1_LOAD_CREDENTIALS not in self._supported_endpoints:
+                _retried(super().load_table, identifier)
+                return self._lent[".".join(identifier)]
+            credentials = _retried(self._load_credentials, identifier).storage_credentials
+        renewed = Lent.of({}, credentials, lent.location, self._access) or lent
+        self._lent[".".join(identifier)] = renewed
+        return renewed
+
+    @staticmethod
+    def _delete_old_metadata(io: FileIO, base: TableMetadata, metadata: TableMetadata) -> None:
+        """Do nothing: metadata files are the server's."""
+
+    def load_table(self, identifier: str | Identifier) -> Table:
+        """Return the table's present state. Raises NoSuchTableError, and ConnectorError."""
+        with explained(self.uri):
+            table: Table = _retried(super().load_table, identifier)
+        return table
+
+    def create_table(self, identifier: str | Identifier, *arguments: Any, **more: Any) -> Table:
+        """Create the table. Raises TableAlreadyExistsError, also if it is ours by a lost answer, and ConnectorError."""
+        with explained(self.uri):
+            try:
+                table: Table = _retried(super().create_table, identifier, *arguments, **more)
+            except _UNKNOWN as error:
+                with suppress(NoSuchTableError):
+                    super().load_table(identifier)
+                    raise TableAlreadyExistsError(f"Table {identifier} exists by now") from error
+                raise
+        return table
+
+    def purge_table(self, identifier: str | Identifier) -> None:
+        """Drop the table with its files. Raises NoSuchTableError, and ConnectorError."""
+        with explained(self.uri):
+            super().purge_table(identifier)
+
+    def commit_table(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> CommitTableResponse:
+        """Commit updates that were planned on `table`, with all that `fence.requirements` requires of it.
+
+        Raises CommitFailedException if another writer has committed since: this commit was not made and never will be.
+        Raises CommitStateUnknownException if it may have been made, and ConnectorError.
+        """
+        commit = _Commit.of(updates)
+        with explained(self.uri):
+            try:
+                return self._post(table, requirements, commit.updates)
+            except (CommitFailedException, *_UNKNOWN) as error:
+                # A refusal too: a proxy may have sent what was accepted a second time.
+                return self._settled(commit, table, requirements, error)
+
+    def _post(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> CommitTableResponse:
+        response: CommitTableResponse = _retried(super().commit_table, table, requirements, updates)
+        return response
+
+    def _settled(
+        self, commit: _Commit, table: Table, requirements: tuple[TableRequirement, ...], error: Exception
+    ) -> CommitTableResponse:
+        """Find out whether a commit was made; if not, see to it that it never is, and raise CommitFailedException."""
+        refused: Exception = error
+        for _ in range(_LOOKS):
+            try:
+                now = _retried(super().load_table, table.name())
+                if commit.is_in(now.metadata):
+                    return CommitTableResponse(metadata=now.metadata, **{"metadata-location": now.metadata_location})
+                if isinstance(refused, CommitFailedException) or not _hold(requirements, now.metadata):
+                    raise _NotMade from error
+                away = SharingTransaction(now)
+                set_property(COMMIT_PROPERTY, uuid.uuid4().hex, away)
+                fence(now, away, whole=False)
+                self._post(now, fence_requirements(now.metadata, away.updates), away.updates)
+                raise _NotMade from error
+            except _NotMade:
+                raise CommitFailedException("The commit was not made: another one was") from error
+            except CommitFailedException:
+                continue
+            except _UNKNOWN as lost:
+                refused = lost
+        raise CommitStateUnknownException(f"It is unknown whether a commit to {table.name()} was made") from error
+
+
+# --- credentials that a server lends ----------------------------------------------------------------------------------
+
+
+_LIFETIME_SECONDS = 900
+"""How long credentials last that do not say it: the least that STS gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """What a table's files are read and written with until `ends`, in seconds since 1970, as of `since`."""
+
+    access: AwsAccess
+    location: str
+    since: float
+    ends: float
+
+    @classmethod
+    def of(
+        cls, config: Properties, credentials: Sequence[StorageCredential], location: str, own: AwsAccess
+    ) -> Self | None:
+        """Return what a server lends for a location, that of the longest prefix; None if it lends nothing.
+
+        A server names region and endpoint where they are not those of the options. Raises ConnectorError if it wants to
+        sign requests itself.
+        """
+        best = max((each for each in credentials if location.startswith(each.prefix)), key=_prefix, default=None)
+        said = {**config, **(best.config if best is not None else {})}
+        keys = [said.get(f"s3.{name}") for name in ("access-key-id", "secret-access-key", "session-token")]
+        if None in keys:
+            if str(said.get("s3.remote-signing-enabled", "")).lower() == "true":
+                raise ConfigError(
+                    "The Iceberg catalog signs requests to S3 itself (remote signing), which the connector does not "
+                    "use. Have it vend credentials, or set catalog.vended_credentials to false."
+                )
+            return None
+        session = SessionKeys(*map(str, keys))
+        register_secrets(session.access_key_id, session.secret_access_key, session.session_token)
+        access = replace(
+            own,
+            identity=session,
+            region=said.get("client.region") or said.get("s3.region") or own.region,
+            endpoint_url=said.get("s3.endpoint") or own.endpoint_url,
+        )
+        now, end = time.time(), said.get("s3.session-token-expires-at-ms", "")
+        return cls(access, location, now, int(end) / 1000 if str(end).isdecimal() else now + _LIFETIME_SECONDS)
+
+    def is_due(self, now: float) -> bool:
+        """Whether less than a third of the time is left."""
+        return self.ends - now < (self.ends - self.since) / 3
+
+
+def _prefix(credential: StorageCredential) -> int:
+    return len(credential.prefix)
+
+
+# --- commits ----------------------------------------------------------------------------------------------------------
+
+
+_UNKNOWN = (CommitStateUnknownException, requests.ConnectionError, requests.Timeout, ServerError)
+"""What is raised where it is not known whether a request was acted on."""
+
+_NOT_YET = (ServiceUnavailableError, TooManyRequestsError)
+"""What says that a request was not acted on, and may be sent again (Iceberg REST specification: 429, 503)."""
+
+
+def _retried(call: Callable[_Arguments, _Result], *arguments: _Arguments.args, **more: _Arguments.kwargs) -> _Result:
+    return retry_on(_NOT_YET, partial(call, *arguments, **more))
+
+
+class _NotMade(Exception):
+    """A commit was not made, and never will be."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    """The updates of a commit, and what tells in a table's metadata that it was made: its snapshots, or its id."""
+
+    updates: tuple[TableUpdate, ...]
+    snapshots: frozenset[int]
+    id: str
+
+    @classmethod
+    def of(cls, updates: tuple[TableUpdate, ...]) -> Self:
+        snapshots = frozenset(each.snapshot.snapshot_id for each in updates if isinstance(each, AddSnapshotUpdate))
+        id_ = uuid.uuid4().hex
+        told = () if snapshots else (SetPropertiesUpdate(updates={COMMIT_PROPERTY: id_}),)
+        return cls((*updates, *told), snapshots, id_)
+
+    def is_in(self, metadata: TableMetadata) -> bool:
+        if not self.snapshots:
+            return metadata.properties.get(COMMIT_PROPERTY) == self.id
+        return any(metadata.snapshot_by_id(each) is not None for each in self.snapshots)
+
+
+def _hold(requirements: tuple[TableRequirement, ...], metadata: TableMetadata) -> bool:
+    """Whether all of them hold, so that a commit which requires them is accepted if it arrives now."""
+    try:
+        for each in requirements:
+            each.validate(metadata)
+    except CommitFailedException:
+        return False
+    return True
+
+
+def _authorities(certificates: str | None) -> IO[bytes] | None:
+    """Return a file with the user's certificates and all public ones, for as long as it is referred to."""
+    if certificates is None:
+        return None
+    file = tempfile.NamedTemporaryFile(prefix="destination-datalake-", suffix=".pem")  # noqa: SIM115
+    file.write(Path(certifi.where()).read_bytes() + b"\n" + certificates.encode())
+    file.flush()
+    return file
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+_CREDENTIALS = "Check catalog.client_id and catalog.client_secret, or catalog.token, and that they are not expired."
+_RIGHTS = "Give the connector's principal the right to create and write tables there."
+_SERVER = "Run the sync again; if that does not help, look into the catalog's own log."
+_RULES: Sequence[tuple[tuple[type[Exception], ...], str, str, FailureType]] = (
+    ((OAuthError, UnauthorizedError, AuthorizationExpiredError), "it does not know us", _CREDENTIALS, "config_error"),
+    ((ForbiddenError,), "it is not permitted", _RIGHTS, "config_error"),
+    (
+        (requests.exceptions.SSLError,),
+        "its certificate is not trusted",
+        "If it is from an authority of your own, set catalog.ca_certificates.",
+        "config_error",
+    ),
+    (
+        (requests.ConnectionError, requests.Timeout),
+        "it does not answer",
+        "Check catalog.uri. " + _SERVER,
+        "transient_error",
+    ),
+    ((*_NOT_YET, ServerError), "it is out of order", _SERVER, "transient_error"),
+    ((InvalidAnswer,), "what answers there is none", "Check catalog.uri.", "config_error"),
+    ((requests.RequestException,), "it cannot be asked", "Check catalog.uri.", "config_error"),
+    (
+        (RESTError,),
+        "it refuses the request",
+        "Check catalog.uri and catalog.warehouse.",
+        "config_error",
+    ),
+)
+
+
+@contextmanager
+def explained(uri: str) -> Iterator[None]:
+    """Raise ConnectorError for what a server, or the way to it, answers to requests that are right."""
+    try:
+        yield
+    except CommitStateUnknownException:
+        raise
+    except (RESTError, requests.RequestException, InvalidAnswer) as error:
+        for kinds, reason, remedy, type_ in _RULES:
+            if isinstance(error, kinds):
+                text = printable(mask_secrets(str(error)))
+                message = f"The Iceberg catalog at {uri}: {reason}. {remedy} It said: {text[:_SHOWN]}"
+                detail = f"{type(error).__name__}: {text}"
+                raise ConnectorError(Failure(message, detail, type_)) from error
+        raise
+
+
+_SHOWN = 500
+"""Characters of a server's answer that a message has."""

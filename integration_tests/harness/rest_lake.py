@@ -1,0 +1,98 @@
+"""A lake whose Iceberg tables are in a REST catalog, and nothing in Glue."""
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Self, cast
+
+from pyiceberg.catalog.glue import _IcebergSchemaToGlueType
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.schema import visit
+
+from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
+from integration_tests.catalogs.behaviour import Behaviour, OAuth
+from integration_tests.catalogs.server import CatalogServer
+from integration_tests.harness.lake import Lake
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from mypy_boto3_glue.type_defs import TableTypeDef
+
+CLIENT = OAuth(scope="PRINCIPAL_ROLE:ALL", path="/identity/oauth2/token")
+REALM = {"Polaris-Realm": "TEST"}
+
+
+class RestLake(Lake):
+    """Its catalog, which asks for OAuth2, a realm and a warehouse, is served from entering to leaving."""
+
+    def __init__(self, endpoint_url: str, behaviour: Behaviour | None = None) -> None:
+        super().__init__(endpoint_url)
+        ways = behaviour or Behaviour(prefix="lakes/main", warehouse="main", headers=REALM, authorization=CLIENT)
+        self.server = CatalogServer(endpoint_url, self.bucket, ways)
+
+    def __enter__(self) -> Self:
+        self.server.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: "TracebackType | None"
+    ) -> None:
+        self.server.__exit__(kind, error, trace)
+
+    @property
+    def catalog(self) -> dict[str, object]:
+        """The option `catalog`."""
+        return {
+            "type": "rest",
+            "uri": self.server.endpoint_url,
+            "warehouse": "main",
+            "client_id": CLIENT.client_id,
+            "client_secret": CLIENT.client_secret,
+            "scope": CLIENT.scope,
+            "oauth2_server_uri": f"{self.server.endpoint_url}{CLIENT.path}",
+            "realm": REALM["Polaris-Realm"],
+        }
+
+    def config(self, **overrides: object) -> dict[str, object]:
+        """Return a configuration of the connector for this lake, with these options set or replaced."""
+        return super().config(**{"catalog": self.catalog, **overrides})
+
+    def glue_table(self, database: str, table: str) -> "TableTypeDef":
+        """Return what Glue would have of a table. Raises EntityNotFoundException if there is none."""
+        try:
+            found = self._iceberg.load_table((database, table))
+        except NoSuchTableError as error:
+            raise self.glue.exceptions.EntityNotFoundException({"Error": {}}, "GetTable") from error
+        columns = [
+            {"Name": field.name, "Type": visit(field.field_type, _IcebergSchemaToGlueType())}
+            for field in found.schema().fields
+        ]
+        entry = {
+            "Name": table,
+            "DatabaseName": database,
+            "Parameters": {**found.properties, "table_type": "ICEBERG", "metadata_location": found.metadata_location},
+            "StorageDescriptor": {"Columns": columns, "Location": found.location()},
+        }
+        return cast("TableTypeDef", entry)
+
+    def tables(self) -> list[tuple[str, str]]:
+        """Return (database, table) of every table in the catalog, sorted."""
+        databases = [identifier[0] for identifier in self._iceberg.list_namespaces()]
+        return sorted((each[0], each[1]) for database in databases for each in self._iceberg.list_tables(database))
+
+    @cached_property
+    def _iceberg(self) -> RestCatalog:  # type: ignore[override]
+        keys = {"access-key-id": ACCESS_KEY_ID, "secret-access-key": SECRET_ACCESS_KEY}
+        of_s3 = {"endpoint": self.endpoint_url, "region": REGION, **keys}
+        return RestCatalog(
+            "lake",
+            **{
+                "uri": self.server.endpoint_url,
+                "warehouse": "main",
+                "credential": f"{CLIENT.client_id}:{CLIENT.client_secret}",
+                "scope": CLIENT.scope,
+                "oauth2-server-uri": f"{self.server.endpoint_url}{CLIENT.path}",
+                "header.Polaris-Realm": REALM["Polaris-Realm"],
+                **{f"s3.{key}": value for key, value in of_s3.items()},
+            },
+        )
