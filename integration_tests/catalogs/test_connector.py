@@ -1,5 +1,6 @@
 """The connector's tables in a REST catalog: every mode, whatever becomes of requests, and what it says if it cannot."""
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -112,6 +113,35 @@ def test_a_commit_that_comes_after_it_was_given_up_is_refused(warehouse: Warehou
 
     assert late.answers == [409]
     assert warehouse.ids("orders") == [1, 2, 3]
+
+
+def test_an_overwrite_that_another_one_has_taken_over_is_refused_whole(warehouse: Warehouse) -> None:
+    warehouse.sync([stream()], orders(1))
+    with warehouse.start([stream(generation=2, minimum=2)], flush_interval_seconds=1) as first:
+        first.send([record("orders", {"id": 2, "text": "x"}), state("orders", 2)])
+        first.wait_for_states(1)
+
+        warehouse.sync([stream(generation=3, minimum=3)], orders(3))
+        first.send([record("orders", {"id": 4, "text": "x"}), state("orders", 4), COMPLETE])
+        fenced = first.close()
+
+    assert fenced.exit_code == 1
+    assert any("has taken over this table" in error["message"] for error in fenced.errors)
+    assert len(fenced.states) == 1
+    assert warehouse.ids("orders") == [3]
+
+
+def test_a_sync_compacts_its_table_at_its_end(warehouse: Warehouse, rest_lake: RestLake) -> None:
+    fill = "x" * 1_200_000  # Makes a record a batch of its own where batch_size_mb is 1.
+    ids = [1, 2, 3, 4, 5, 6]
+    lines = [line for id in ids for line in (record("orders", {"id": id, "text": fill}), state("orders", id))]
+
+    run = warehouse.sync([stream()], [*lines, COMPLETE], batch_size_mb=1, maintenance={"mode": "connector"})
+
+    steps = [json.loads(text.removeprefix("INFO: "))["step"] for text in run.logs if text.startswith('INFO: {"table"')]
+    assert steps == ["compaction", "expiry", "orphans"]
+    assert len(rest_lake.data_files(rest_lake.database, "orders")) == 1
+    assert warehouse.ids("orders") == ids
 
 
 def test_a_table_whose_creation_is_not_answered_is_there_once(warehouse: Warehouse, rest_lake: RestLake) -> None:
