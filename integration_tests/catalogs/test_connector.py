@@ -1,11 +1,13 @@
 """The connector's tables in a REST catalog: every mode, whatever becomes of requests, and what it says if it cannot."""
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
+from integration_tests.aws.controls import sessions_lasting
 from integration_tests.aws.server import AwsServer
 from integration_tests.catalogs.behaviour import Behaviour, SigV4
 from integration_tests.catalogs.interference import Catalog, Interference, lost, sent_twice, unavailable
@@ -185,6 +187,30 @@ def test_files_are_written_and_read_with_what_the_catalog_lends(lending: RestLak
 
     assert warehouse.ids("orders") == [1, 2, 3]
     assert lending.server.vended
+
+
+@pytest.mark.slow
+def test_a_sync_outlives_what_the_catalog_lends(lending: RestLake, platform: Platform) -> None:
+    warehouse = Warehouse(lending, platform, ICEBERG)
+    nobody = Account(lending.endpoint_url).user(allow("sts:GetCallerIdentity")).credentials
+
+    with (
+        sessions_lasting(lending.endpoint_url, SECONDS),
+        warehouse.start([stream()], credentials=nobody, flush_interval_seconds=1) as running,
+    ):
+        for number in (1, 2, 3):
+            running.send([record("orders", {"id": number, "text": "x"}), state("orders", number)])
+            running.wait_for_states(number)
+            time.sleep(SECONDS)
+        running.send([COMPLETE])
+        run = running.close()
+
+    assert run.exit_code == 0, run.report()
+    assert warehouse.ids("orders") == [1, 2, 3]
+
+
+SECONDS = 10
+"""How long credentials last: long enough for a batch, as a third of it is left when they are renewed."""
 
 
 # --- what it says -----------------------------------------------------------------------------------------------------
