@@ -33,6 +33,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="folder with the jars of Iceberg's own REST catalog, which tests of what all catalogs do then ask too",
     )
     parser.addoption(
+        "--rest-catalog",
+        action="store_true",
+        help="Iceberg tables of scenarios are in a REST catalog, and not in Glue",
+    )
+    parser.addoption(
         "--all-kill-points",
         action="store_true",
         help="kill syncs at every point into every kind of table; else kinds that commit alike take turns",
@@ -77,9 +82,15 @@ def spark_reader(shared_spark: SharedSpark) -> SparkReader:
 
 
 @pytest.fixture
-def lake(aws: AwsServer) -> Lake:
+def lake(aws: AwsServer, pytestconfig: pytest.Config) -> Iterator[Lake]:
     """A new bucket and an unused database name."""
-    return Lake(aws.endpoint_url)
+    if not pytestconfig.getoption("--rest-catalog"):
+        yield Lake(aws.endpoint_url)
+        return
+    from integration_tests.harness.rest_lake import RestLake
+
+    with RestLake(aws.endpoint_url) as rest_lake:
+        yield rest_lake
 
 
 @pytest.fixture

@@ -1,7 +1,9 @@
 """A lake whose Iceberg tables are in a REST catalog, and nothing in Glue."""
 
+import gzip
+import json
 from functools import cached_property
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from pyiceberg.catalog.glue import _IcebergSchemaToGlueType
 from pyiceberg.catalog.rest import RestCatalog
@@ -11,7 +13,7 @@ from pyiceberg.schema import visit
 from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from integration_tests.catalogs.behaviour import Behaviour, OAuth
 from integration_tests.catalogs.server import CatalogServer
-from integration_tests.harness.lake import Lake
+from integration_tests.harness.lake import PREFIX, Lake
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -55,7 +57,8 @@ class RestLake(Lake):
 
     def config(self, **overrides: object) -> dict[str, object]:
         """Return a configuration of the connector for this lake, with these options set or replaced."""
-        return super().config(**{"catalog": self.catalog, **overrides})
+        in_glue = overrides.get("table_type") == "HIVE"
+        return super().config(**{**({} if in_glue else {"catalog": self.catalog}), **overrides})
 
     def glue_table(self, database: str, table: str) -> "TableTypeDef":
         """Return what Glue would have of a table. Raises EntityNotFoundException if there is none."""
@@ -74,6 +77,17 @@ class RestLake(Lake):
             "StorageDescriptor": {"Columns": columns, "Location": found.location()},
         }
         return cast("TableTypeDef", entry)
+
+    def rejects(self) -> list[dict[str, Any]]:
+        """Return every reject, which has no table here, from its object, in the order of its records."""
+        found = []
+        for key in self.objects(f"{PREFIX}/_errors/"):
+            reason, stream, day, _ = key.removeprefix(f"{PREFIX}/_errors/").split("/")
+            content = self.s3.get_object(Bucket=self.bucket, Key=key)["Body"].read()
+            for line in gzip.decompress(content).splitlines():
+                row = {name.lower(): value for name, value in json.loads(line).items()}
+                found.append(row | {"reason": reason, "stream": stream, "dt": day.removeprefix("dt=")})
+        return sorted(found, key=lambda row: (row["sequencenumber"], row["subsequencenumber"]))
 
     def tables(self) -> list[tuple[str, str]]:
         """Return (database, table) of every table in the catalog, sorted."""
