@@ -79,6 +79,12 @@ def test_without_governance_and_keys_a_policy_is_about_s3_and_glue_alone() -> No
     }
 
 
+def test_a_policy_is_about_s3_alone_where_tables_are_not_in_glue() -> None:
+    in_rest = config(table_type="ICEBERG", catalog={"type": "rest", "uri": "https://polaris.example.com"})
+
+    assert policy(in_rest).keys() == {"Objects", "Folders"}
+
+
 @pytest.mark.parametrize(
     "changes",
     [
