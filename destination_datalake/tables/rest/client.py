@@ -18,7 +18,6 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
-import certifi
 import requests
 import requests.auth
 from pydantic import ValidationError as InvalidAnswer
@@ -44,6 +43,7 @@ from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AddSnapshotUpdate, SetPropertiesUpdate, TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier, Properties
+from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
 from destination_datalake.aws.retries import retry_on
 from destination_datalake.aws.secrets import mask_secrets, register_secrets
@@ -133,11 +133,11 @@ class CertainRestCatalog(RestCatalog):
 
     def _create_session(self) -> requests.Session:
         session = super()._create_session()
-        session.request = partial(session.request, timeout=_SECONDS)  # type: ignore[method-assign]
+        # Of a session alone, variables such as REQUESTS_CA_BUNDLE would come before it.
+        trusted: dict[str, Any] = {} if self._authorities is None else {"verify": self._authorities.name}
+        session.request = partial(session.request, timeout=_SECONDS, **trusted)  # type: ignore[method-assign]
         if not session.headers["X-Iceberg-Access-Delegation"]:
             del session.headers["X-Iceberg-Access-Delegation"]
-        if self._authorities is not None:
-            session.verify = self._authorities.name
         if self._signing is not None:
             session.auth = self._signing
         return session
@@ -363,7 +363,7 @@ def _authorities(certificates: str | None) -> IO[bytes] | None:
     if certificates is None:
         return None
     file = tempfile.NamedTemporaryFile(prefix="destination-datalake-", suffix=".pem")  # noqa: SIM115
-    file.write(Path(certifi.where()).read_bytes() + b"\n" + certificates.encode())
+    file.write(Path(DEFAULT_CA_BUNDLE_PATH).read_bytes() + b"\n" + certificates.encode())
     file.flush()
     return file
 
