@@ -199,19 +199,9 @@ class ExecutorAccess:
         assert_never(self._kind)
 
     def given(self, tasks: Sequence[Task]) -> list[Any]:
-        """Return the tasks with `current` as their access, but for those that a catalog has lent one.
-
-        Raises as `current` does.
-        """
-        from destination_datalake.aws.session import SessionKeys
-
+        """Return the tasks with `current` as their access. Raises as `current` does."""
         access = self.current()
-        return [
-            replace(cast("Any", task), access=access)
-            if hasattr(task, "access") and not isinstance(task.access.identity, SessionKeys)
-            else task
-            for task in tasks
-        ]
+        return [replace(cast("Any", task), access=access) if hasattr(task, "access") else task for task in tasks]
 
 
 def start_engine(config: Config) -> Engine:

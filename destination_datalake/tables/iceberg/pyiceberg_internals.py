@@ -359,6 +359,11 @@ class OpenTransaction(Transaction):
     """A transaction that says what it has gathered so far."""
 
     @property
+    def requirements(self) -> tuple[TableRequirement, ...]:
+        """What the commit requires of the table."""
+        return self._requirements
+
+    @property
     def base(self) -> TableMetadata:
         """The metadata that the updates apply to."""
         return self._table.metadata

@@ -51,7 +51,6 @@ from destination_datalake.aws.session import SessionKeys
 from destination_datalake.errors import ConfigError, ConnectorError, Failure, FailureType, printable
 from destination_datalake.tables.iceberg.commit import SharingTransaction, set_property
 from destination_datalake.tables.iceberg.fence import fence
-from destination_datalake.tables.iceberg.fence import requirements as fence_requirements
 from destination_datalake.tables.iceberg.file_io import S3FileIO
 
 if TYPE_CHECKING:
@@ -154,7 +153,7 @@ class CertainRestCatalog(RestCatalog):
             str(table_response.metadata_location),
             S3FileIO((self._access if lent is None else lent.access).client("s3")),
             self,
-            table_response.config,
+            # Not its config: a token in it would become that of the requests about all tables.
         )
 
     def access_of(self, identifier: Identifier) -> AwsAccess:
@@ -232,26 +231,27 @@ class CertainRestCatalog(RestCatalog):
         self, commit: _Commit, table: Table, requirements: tuple[TableRequirement, ...], error: Exception
     ) -> CommitTableResponse:
         """Find out whether a commit was made; if not, see to it that it never is, and raise CommitFailedException."""
-        refused: Exception = error
+        was_refused = isinstance(error, CommitFailedException)
         for _ in range(_LOOKS):
             try:
                 now = _retried(super().load_table, table.name())
                 if commit.is_in(now.metadata):
                     return CommitTableResponse(metadata=now.metadata, **{"metadata-location": now.metadata_location})
-                if isinstance(refused, CommitFailedException) or not _hold(requirements, now.metadata):
-                    raise _NotMade from error
-                away = SharingTransaction(now)
-                set_property(COMMIT_PROPERTY, uuid.uuid4().hex, away)
-                fence(now, away, whole=False)
-                self._post(now, fence_requirements(now.metadata, away.updates), away.updates)
-                raise _NotMade from error
-            except _NotMade:
-                raise CommitFailedException("The commit was not made: another one was") from error
-            except CommitFailedException:
-                continue
-            except _UNKNOWN as lost:
-                refused = lost
-        raise CommitStateUnknownException(f"It is unknown whether a commit to {table.name()} was made") from error
+                if not was_refused and _hold(requirements, now.metadata):
+                    self._change_state(now)
+                break
+            except (CommitFailedException, *_UNKNOWN):
+                continue  # Another commit came before the change, or another answer was lost.
+        else:
+            raise CommitStateUnknownException(f"It is unknown whether a commit to {table.name()} was made") from error
+        raise CommitFailedException("The commit was not made: another one was") from error
+
+    def _change_state(self, table: Table) -> None:
+        """Commit a change that says nothing, after which no commit planned on this state is accepted."""
+        change = SharingTransaction(table)
+        set_property(COMMIT_PROPERTY, uuid.uuid4().hex, change)
+        fence(table, change, whole=False)
+        self._post(table, change.requirements, change.updates)
 
 
 # --- credentials that a server lends ----------------------------------------------------------------------------------
@@ -321,10 +321,6 @@ _NOT_YET = (ServiceUnavailableError, TooManyRequestsError)
 
 def _retried(call: Callable[_Arguments, _Result], *arguments: _Arguments.args, **more: _Arguments.kwargs) -> _Result:
     return retry_on(_NOT_YET, partial(call, *arguments, **more))
-
-
-class _NotMade(Exception):
-    """A commit was not made, and never will be."""
 
 
 @dataclass(frozen=True, slots=True)
