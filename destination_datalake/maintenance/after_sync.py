@@ -18,7 +18,6 @@ from destination_datalake.aws.errors import explain
 from destination_datalake.config.tables import ConnectorMaintenance, GlueOptimizers
 from destination_datalake.errors import Failure
 from destination_datalake.maintenance.report import StepReport
-from destination_datalake.tables.catalogs import catalog_of
 from destination_datalake.tables.ownership import TableOwner
 
 if TYPE_CHECKING:
@@ -41,11 +40,16 @@ _TABLES_AT_ONCE = 4
 
 
 def maintain_after_sync(
-    config: Config, tables: Sequence[TableName], access: AwsAccess, engine: Engine, stops: Callable[[], bool]
+    config: Config,
+    tables: Sequence[TableName],
+    catalog: TableCatalog,
+    access: AwsAccess,
+    engine: Engine,
+    stops: Callable[[], bool],
 ) -> None:
     """Do what is due for these tables, as the options ask for, until `stops` returns true. Raises nothing."""
     try:
-        for report in _reports(config, tables, access, engine, stops):
+        for report in _reports(config, tables, catalog, access, engine, stops):
             if report.failure is not None:
                 _logger.warning("%s Rows and states are safe. The next sync tries again.", report.failure.message)
             _logger.info(report.log_line())
@@ -54,7 +58,12 @@ def maintain_after_sync(
 
 
 def _reports(
-    config: Config, tables: Sequence[TableName], access: AwsAccess, engine: Engine, stops: Callable[[], bool]
+    config: Config,
+    tables: Sequence[TableName],
+    catalog: TableCatalog,
+    access: AwsAccess,
+    engine: Engine,
+    stops: Callable[[], bool],
 ) -> Iterator[StepReport]:
     options = config.maintenance
     if not tables or options.mode == "none":
@@ -62,7 +71,6 @@ def _reports(
     if config.table_type == "HIVE":
         _logger.info("maintenance.mode %s is for Iceberg tables; Hive tables need none.", options.mode)
         return
-    catalog = catalog_of(config, access)
     tables = [table for table in tables if _is_ours(table, catalog)]
     if isinstance(options, GlueOptimizers) and tables:
         yield from Optimizers(options, access).turn_on(tables)

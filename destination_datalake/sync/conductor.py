@@ -134,7 +134,7 @@ def run_sync(
     if config.maintenance.mode != "none":
         # Every state is out. What this takes, the sync takes; what it fails with does not fail the sync.
         published = [tables[stream] for stream in conductor.published]
-        maintain_after_sync(config, published, access, engine, lambda: termination.requested)
+        maintain_after_sync(config, published, table_catalog, access, engine, lambda: termination.requested)
     return exit_code
 
 

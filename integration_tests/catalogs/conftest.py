@@ -11,7 +11,7 @@ import requests
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table import Table
 
-from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, AwsServer
+from integration_tests.aws.server import AwsServer
 from integration_tests.catalogs.behaviour import Behaviour
 from integration_tests.catalogs.reference.server import ReferenceServer
 from integration_tests.catalogs.server import CatalogServer
@@ -28,9 +28,7 @@ class Client(RestCatalog):
     """A client of a catalog, which has the account's key unless the catalog hands out others."""
 
     def __init__(self, uri: str, lake: Lake, **properties: str) -> None:
-        keys = {"access-key-id": ACCESS_KEY_ID, "secret-access-key": SECRET_ACCESS_KEY}
-        of_s3 = {"endpoint": lake.endpoint_url, "region": REGION, **keys}
-        super().__init__("test", uri=uri, **{f"s3.{key}": value for key, value in of_s3.items()}, **properties)
+        super().__init__("test", uri=uri, **lake.s3_properties, **properties)
         self.lake = lake
 
     def new_table(self, **properties: str) -> Table:

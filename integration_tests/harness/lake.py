@@ -183,19 +183,19 @@ class Lake:
         client: GlueClient = _client("glue", self.endpoint_url)
         return client
 
+    @property
+    def s3_properties(self) -> dict[str, str]:
+        """What a catalog of PyIceberg reads and writes files in this S3 with."""
+        return {
+            "s3.endpoint": self.endpoint_url,
+            "s3.access-key-id": ACCESS_KEY_ID,
+            "s3.secret-access-key": SECRET_ACCESS_KEY,
+            "s3.region": REGION,
+        }
+
     @cached_property
     def _iceberg(self) -> GlueCatalog:
-        properties = {
-            "endpoint": self.endpoint_url,
-            "access-key-id": ACCESS_KEY_ID,
-            "secret-access-key": SECRET_ACCESS_KEY,
-            "region": REGION,
-        }
-        return GlueCatalog(
-            "lake",
-            client=self.glue,
-            **{f"s3.{key}": value for key, value in properties.items()},
-        )
+        return GlueCatalog("lake", client=self.glue, **self.s3_properties)
 
     # Reading data files
 

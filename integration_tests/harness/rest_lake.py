@@ -10,7 +10,6 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.schema import visit
 
-from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from integration_tests.catalogs.behaviour import Behaviour, OAuth
 from integration_tests.catalogs.server import CatalogServer
 from integration_tests.harness.lake import PREFIX, Lake
@@ -96,8 +95,6 @@ class RestLake(Lake):
 
     @cached_property
     def _iceberg(self) -> RestCatalog:  # type: ignore[override]
-        keys = {"access-key-id": ACCESS_KEY_ID, "secret-access-key": SECRET_ACCESS_KEY}
-        of_s3 = {"endpoint": self.endpoint_url, "region": REGION, **keys}
         return RestCatalog(
             "lake",
             **{
@@ -107,6 +104,6 @@ class RestLake(Lake):
                 "scope": CLIENT.scope,
                 "oauth2-server-uri": f"{self.server.endpoint_url}{CLIENT.path}",
                 "header.Polaris-Realm": REALM["Polaris-Realm"],
-                **{f"s3.{key}": value for key, value in of_s3.items()},
+                **self.s3_properties,
             },
         )

@@ -15,6 +15,7 @@ from destination_datalake.maintenance import after_sync
 from destination_datalake.maintenance.after_sync import maintain_after_sync
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.spark.backend import JobFailed
+from destination_datalake.tables.catalogs import catalog_of
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.table import TableName
 from unit_tests.cloud import Cloud, another_client, before, ungoverned
@@ -41,7 +42,8 @@ class Executors:
 
 def maintain(shop: Shop, *tables: TableName, executors: Executors | None = None, stops: bool = False) -> None:
     engine: Any = executors or Executors()
-    maintain_after_sync(shop.config, tables or (shop.name(),), shop.access, engine, lambda: stops)
+    catalog = catalog_of(shop.config, shop.access)
+    maintain_after_sync(shop.config, tables or (shop.name(),), catalog, shop.access, engine, lambda: stops)
 
 
 def small_files(shop: Shop, stream: StreamId = ORDERS) -> None:
@@ -129,7 +131,7 @@ def test_a_table_whose_owner_cannot_be_read_is_left_with_a_warning(
 
     access, engine = another_client(), cast("Any", Executors())
     before(access, "glue", "GetTable", fail)
-    maintain_after_sync(shop.config, [shop.name()], access, engine, lambda: False)
+    maintain_after_sync(shop.config, [shop.name()], catalog_of(shop.config, access), access, engine, lambda: False)
 
     assert reports() == []
     assert shop.objects() == before_
@@ -171,7 +173,7 @@ def test_what_nobody_expects_does_not_fail_the_sync(cloud: Cloud, caplog: pytest
 
     access, engine = another_client(), cast("Any", Executors())
     before(access, "glue", "BatchGetTableOptimizer", fail)
-    maintain_after_sync(shop.config, [shop.name()], access, engine, lambda: False)
+    maintain_after_sync(shop.config, [shop.name()], catalog_of(shop.config, access), access, engine, lambda: False)
 
     assert [each.levelno for each in caplog.records].count(logging.WARNING) == 1
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 from destination_datalake.tables.catalog import ListedDatabase, ListedTable
@@ -47,57 +46,27 @@ class RestTableCatalog:
 
     def ensure(self, database: str) -> None:
         """Create the namespace if it does not exist; asks once for each name. Raises ConnectorError."""
-        from pyiceberg.exceptions import NamespaceAlreadyExistsError
-
-        from destination_datalake.tables.rest.client import explained
-
-        if database in self._existing:
-            return
-        client = self._connected()
-        with explained(client.uri):
-            if not client.namespace_exists(database):
-                with suppress(NamespaceAlreadyExistsError):
-                    client.create_namespace(database, _OURS)
-        self._existing.add(database)
+        if database not in self._existing:
+            self._connected().ensure_namespace(database, _OURS)
+            self._existing.add(database)
 
     def govern(self, database: str) -> None:
         """Do nothing: nothing is governed."""
 
     def find(self, table: TableName) -> TableTypeDef | None:
         """Return the table, described as Glue does it; None if there is none."""
-        from pyiceberg.exceptions import NoSuchTableError
-
-        try:
-            return _described(self._connected().load_table(table))
-        except NoSuchTableError:
-            return None
+        found = self._connected().find_table(table)
+        return _described(found) if found is not None else None
 
     def databases(self) -> Iterator[ListedDatabase]:
         """Yield all namespaces of the first level."""
-        from destination_datalake.tables.rest.client import explained
-
-        client = self._connected()
-        with explained(client.uri):
-            names = [identifier[0] for identifier in client.list_namespaces() if len(identifier) == 1]
-        for name in names:
-            with explained(client.uri):
-                properties = client.load_namespace_properties(name)
+        for name, properties in self._connected().namespaces():
             yield ListedDatabase(name, _OURS.items() <= properties.items(), None)
 
     def tables(self, database: str) -> Iterator[ListedTable]:
         """Yield all tables of a namespace: each is loaded."""
-        from pyiceberg.exceptions import NoSuchTableError
-
-        from destination_datalake.tables.rest.client import explained
-
-        client = self._connected()
-        with explained(client.uri):
-            identifiers = client.list_tables(database)
-        for identifier in identifiers:
-            try:
-                yield ListedTable(database, _described(client.load_table(identifier)))
-            except NoSuchTableError:
-                continue  # It was dropped meanwhile.
+        for table in self._connected().tables(database):
+            yield ListedTable(database, _described(table))
 
     def _connected(self) -> CertainRestCatalog:
         # PyIceberg takes a second to import, and asks the server for its configuration.

@@ -29,6 +29,7 @@ from pyiceberg.exceptions import (
     CommitFailedException,
     CommitStateUnknownException,
     ForbiddenError,
+    NamespaceAlreadyExistsError,
     NoSuchTableError,
     OAuthError,
     RESTError,
@@ -127,7 +128,7 @@ class CertainRestCatalog(RestCatalog):
         if options.signing_name is not None:
             self._signing = _Signing(options.signing_name, options.signing_region or access.region, access)
         self._lent: dict[str, Lent] = {}
-        with explained(options.uri):
+        with _explained(options.uri):
             super().__init__("rest", **client_properties(options))
 
     def _create_session(self) -> requests.Session:
@@ -169,7 +170,7 @@ class CertainRestCatalog(RestCatalog):
         return lent.access
 
     def _renewed(self, identifier: Identifier, lent: Lent) -> Lent:
-        with explained(self.uri):
+        with _explained(self.uri):
             if Capability.V1_LOAD_CREDENTIALS not in self._supported_endpoints:
                 _retried(super().load_table, identifier)
                 return self._lent[".".join(identifier)]
@@ -184,13 +185,13 @@ class CertainRestCatalog(RestCatalog):
 
     def load_table(self, identifier: str | Identifier) -> Table:
         """Return the table's present state. Raises NoSuchTableError, and ConnectorError."""
-        with explained(self.uri):
+        with _explained(self.uri):
             table: Table = _retried(super().load_table, identifier)
         return table
 
     def create_table(self, identifier: str | Identifier, *arguments: Any, **more: Any) -> Table:
         """Create the table. Raises TableAlreadyExistsError, also if it is ours by a lost answer, and ConnectorError."""
-        with explained(self.uri):
+        with _explained(self.uri):
             try:
                 table: Table = _retried(super().create_table, identifier, *arguments, **more)
             except _UNKNOWN as error:
@@ -200,9 +201,40 @@ class CertainRestCatalog(RestCatalog):
                 raise
         return table
 
+    def find_table(self, identifier: str | Identifier) -> Table | None:
+        """Return the table's present state; None if there is no such table, or namespace. Raises ConnectorError."""
+        try:
+            return self.load_table(identifier)
+        except NoSuchTableError:
+            return None
+
+    def tables(self, namespace: str) -> Iterator[Table]:
+        """Yield all tables of a namespace: each is loaded. Raises ConnectorError."""
+        with _explained(self.uri):
+            identifiers = super().list_tables(namespace)
+        for identifier in identifiers:
+            if (table := self.find_table(identifier)) is not None:  # It was dropped meanwhile.
+                yield table
+
+    def namespaces(self) -> Iterator[tuple[str, Properties]]:
+        """Yield all namespaces of the first level, with their properties. Raises ConnectorError."""
+        with _explained(self.uri):
+            names = [identifier[0] for identifier in super().list_namespaces() if len(identifier) == 1]
+        for name in names:
+            with _explained(self.uri):
+                properties = super().load_namespace_properties(name)
+            yield name, properties
+
+    def ensure_namespace(self, namespace: str, properties: Properties) -> None:
+        """Create the namespace with these properties unless it exists. Raises ConnectorError."""
+        with _explained(self.uri):
+            if not super().namespace_exists(namespace):
+                with suppress(NamespaceAlreadyExistsError):
+                    super().create_namespace(namespace, properties)
+
     def purge_table(self, identifier: str | Identifier) -> None:
         """Drop the table with its files. Raises NoSuchTableError, and ConnectorError."""
-        with explained(self.uri):
+        with _explained(self.uri):
             super().purge_table(identifier)
 
     def commit_table(
@@ -214,7 +246,7 @@ class CertainRestCatalog(RestCatalog):
         Raises CommitStateUnknownException if it may have been made, and ConnectorError.
         """
         commit = _Commit.of(updates)
-        with explained(self.uri):
+        with _explained(self.uri):
             try:
                 return self._post(table, requirements, commit.updates)
             except (CommitFailedException, *_UNKNOWN) as error:
@@ -398,7 +430,7 @@ _RULES: Sequence[tuple[tuple[type[Exception], ...], str, str, FailureType]] = (
 
 
 @contextmanager
-def explained(uri: str) -> Iterator[None]:
+def _explained(uri: str) -> Iterator[None]:
     """Raise ConnectorError for what a server, or the way to it, answers to requests that are right."""
     try:
         yield

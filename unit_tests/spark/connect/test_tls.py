@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import datetime
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import grpc
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
+from unit_tests.certificates import certificate
 from unit_tests.spark.connect.server import Server
 
 CLIENT = """
@@ -28,28 +24,11 @@ except Exception as error:
 """
 
 
-def certificate(folder: Path) -> grpc.ServerCredentials:
+def credentials(folder: Path) -> grpc.ServerCredentials:
     """Credentials of a server at localhost; its certificate, which vouches for itself, is put into the folder."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.UTC)
-    built = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    encoded = built.public_bytes(serialization.Encoding.PEM)
-    (folder / "authority.pem").write_bytes(encoded)
-    secret = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    return grpc.ssl_server_credentials([(secret, encoded)])
+    made = certificate()
+    (folder / "authority.pem").write_bytes(made.certificate)
+    return grpc.ssl_server_credentials([made])
 
 
 def ask(url: str, token: str, roots: Path | None) -> str:
@@ -60,7 +39,7 @@ def ask(url: str, token: str, roots: Path | None) -> str:
 
 
 def test_a_server_with_a_certificate_of_the_user_s_authority_is_reached_with_a_token(tmp_path: Path) -> None:
-    with Server(credentials=certificate(tmp_path)) as server:
+    with Server(credentials=credentials(tmp_path)) as server:
         url = f"{server.url}/;use_ssl=true"
 
         assert ask(url, "open-sesame", tmp_path / "authority.pem") == "4.3.0\n"
@@ -68,6 +47,6 @@ def test_a_server_with_a_certificate_of_the_user_s_authority_is_reached_with_a_t
 
 
 def test_a_server_with_a_certificate_of_an_unknown_authority_is_refused(tmp_path: Path) -> None:
-    with Server(credentials=certificate(tmp_path)) as server:
+    with Server(credentials=credentials(tmp_path)) as server:
         assert ask(f"{server.url}/;use_ssl=true", "", None) == "True\n"
         assert server.calls == []

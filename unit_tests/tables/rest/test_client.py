@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import ssl
 import threading
@@ -12,15 +11,12 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.config.catalog import RestCatalogOptions
 from destination_datalake.errors import ConnectorError
 from destination_datalake.tables.rest.client import CertainRestCatalog
+from unit_tests.certificates import certificate
 
 CONFIG = json.dumps({"defaults": {}, "overrides": {}})
 
@@ -54,40 +50,17 @@ def server(body: str, status: int = 200, certificate: Path | None = None) -> Ite
         http.server_close()
 
 
-def certificate(folder: Path) -> Path:
-    """Return a file with a key and a certificate for localhost, which vouches for itself."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.UTC)
-    built = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    secret = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    file = folder / "localhost.pem"
-    file.write_bytes(secret + built.public_bytes(serialization.Encoding.PEM))
-    return file
-
-
 def connect(uri: str, ca_certificates: str | None = None) -> CertainRestCatalog:
     options = RestCatalogOptions(type="rest", uri=uri, ca_certificates=ca_certificates)
     return CertainRestCatalog(options, AwsAccess("eu-west-1"))
 
 
 def test_a_certificate_of_the_user_s_authority_is_trusted_and_no_other(tmp_path: Path) -> None:
-    file = certificate(tmp_path)
-    authority = file.read_text().partition("-----BEGIN CERTIFICATE-----")
+    made = certificate()
+    file = tmp_path / "localhost.pem"
+    file.write_bytes(made.key + made.certificate)
     with server(CONFIG, certificate=file) as uri:
-        connect(uri, ca_certificates="".join(authority[1:]))
+        connect(uri, ca_certificates=made.certificate.decode())
 
         with pytest.raises(ConnectorError, match="not trusted") as refused:
             connect(uri)
