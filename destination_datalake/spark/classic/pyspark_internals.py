@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -269,7 +270,7 @@ def import_arrow() -> None:
 
 @contextmanager
 def hide_pandas() -> Iterator[None]:
-    """Make imports of pandas fail inside the `with` block."""
+    """Make imports of pandas fail inside the `with` block, for this thread: Spark Connect needs it, on another."""
     finder = _PandasHider()
     sys.meta_path.insert(0, finder)
     try:
@@ -281,8 +282,11 @@ def hide_pandas() -> Iterator[None]:
 class _PandasHider:
     """A finder of `sys.meta_path`. Its usual base class would take a tenth of `spec`'s time to import."""
 
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+
     def find_spec(self, name: str, _path: Sequence[str] | None, _target: ModuleType | None = None) -> None:
-        if name.partition(".")[0] == "pandas":
+        if name.partition(".")[0] == "pandas" and threading.get_ident() == self._thread:
             raise ModuleNotFoundError(f"{name} is hidden", name=name)
 
 

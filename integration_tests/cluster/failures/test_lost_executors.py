@@ -55,7 +55,7 @@ def test_a_lost_attempt_that_comes_back_after_the_commit_changes_nothing(
         warehouse.start([orders()], endpoint_url=aws.endpoint_url, flush_interval_seconds=1) as running,
     ):
         running.send(LINES)
-        running.wait_for_log("Spark encodes")
+        assert aws.came.wait(120)
         # Given that others have done its work
         running.wait_for_state()
         committed = contents(warehouse)

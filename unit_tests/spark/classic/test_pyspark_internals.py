@@ -36,6 +36,29 @@ def test_arrow_is_imported_without_pandas_which_others_can_import_afterwards() -
     assert run(ARROW) == "False True\n"
 
 
+THREADS = """
+import threading
+from destination_datalake.spark.classic.pyspark_internals import hide_pandas
+
+def attempt():
+    try:
+        import pandas
+        print("found")
+    except ModuleNotFoundError:
+        print("hidden")
+
+with hide_pandas():
+    attempt()
+    other = threading.Thread(target=attempt)
+    other.start()
+    other.join()
+"""
+
+
+def test_pandas_is_hidden_from_the_thread_that_wants_it_so_and_from_no_other() -> None:
+    assert run(THREADS) == "hidden\nfound\n"
+
+
 CONVERTERS = """
 import sys
 import pyspark
