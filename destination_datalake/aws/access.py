@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sts import STSClient
 
-Service = Literal["s3", "glue", "lakeformation", "sts"]
+Service = Literal["s3", "glue", "lakeformation", "sts", "s3tables"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,8 @@ class AwsAccess:
     def client(self, service: Literal["lakeformation"]) -> LakeFormationClient: ...
     @overload
     def client(self, service: Literal["sts"]) -> STSClient: ...
+    @overload
+    def client(self, service: Literal["s3tables"]) -> BaseClient: ...
     def client(self, service: Service) -> Any:
         """Return this process's client for `service`; it is thread-safe.
 
@@ -237,6 +239,11 @@ def caller_arn(access: AwsAccess) -> str:
     if isinstance(access.identity, Role):
         return access.identity.arn
     return role_of_session(access.client("sts").get_caller_identity()["Arn"])
+
+
+def catalog_id(access: AwsAccess) -> str:
+    """Return the id of the Data Catalog: the configured one, or the caller's account. Raises what STS raises."""
+    return access.glue_catalog_id or caller_arn(access).split(":")[4]
 
 
 def role_of_session(arn: str) -> str:

@@ -71,6 +71,15 @@ class S3Address(NamedTuple):
             raise ValueError(f"{uri} is not an address in S3")
         return cls(bucket, key)
 
+    @property
+    def is_of_s3_tables(self) -> bool:
+        """Whether the bucket is that of a table in Amazon S3 Tables: only AWS's own may have such a name.
+
+        S3 lists and deletes no objects there; what the table does not refer to, the service removes
+        (https://docs.aws.amazon.com/AmazonS3/latest/API/developing-s3-tables-APIs.html).
+        """
+        return self.bucket.endswith("--table-s3")
+
     def arn(self, partition: str) -> str:
         """Return the ARN, without a slash at its end."""
         return f"arn:{partition}:s3:::{self.bucket}/{self.key}".rstrip("/")

@@ -75,8 +75,10 @@ def put(s3: S3Client, uri: str, content: bytes | bytearray) -> None:
 
 
 def delete(s3: S3Client, uri: str) -> None:
-    """Delete an object. Idempotent."""
+    """Delete an object, unless Amazon S3 Tables does. Idempotent."""
     address = S3Address.parse(uri)
+    if address.is_of_s3_tables:
+        return
     s3.delete_object(Bucket=address.bucket, Key=address.key)
 
 

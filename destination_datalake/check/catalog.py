@@ -9,12 +9,13 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from destination_datalake.aws.access import catalog_id
 from destination_datalake.aws.errors import explain
 from destination_datalake.check.step import LEFTOVER_AGE, Findings, Trial
 from destination_datalake.config.tables import GlueOptimizers
 from destination_datalake.iam_policy.rules import registers_partitions
 from destination_datalake.lake_formation.policy import Policy
-from destination_datalake.maintenance.after_sync import catalog_id, configuration_of
+from destination_datalake.maintenance.after_sync import configuration_of
 from destination_datalake.tables.glue.catalog import ensure_database
 
 if TYPE_CHECKING:

@@ -25,7 +25,8 @@ def try_rest_catalog(trial: Trial, findings: Findings) -> None:
     table = TrialTable(name, catalog)
     try:
         with findings.attempt("create table", str(name)) as created:
-            table.create(trial.config.table_uri(*name))
+            assigned = trial.config.catalog.limits.assigns_locations
+            table.create(None if assigned else trial.config.table_uri(*name))
         if created.succeeded:
             with findings.attempt("change table", str(name)):
                 table.change()

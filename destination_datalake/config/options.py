@@ -21,6 +21,7 @@ from destination_datalake.config.catalog import (
     Catalog,
     GlueCatalogOptions,
     RestCatalogOptions,
+    S3TablesCatalogOptions,
     contradictory_catalog,
 )
 from destination_datalake.config.governance import LakeFormationOptions, contradictory_governance
@@ -370,7 +371,7 @@ class Config(Options):
     catalog: Annotated[
         Catalog,
         Field(discriminator="type"),
-        Expects("an object whose type is glue or rest"),
+        Expects("an object whose type is glue, rest, glue_rest or s3_tables"),
         Form("The catalog that tables are in. If not chosen: the Glue Data Catalog."),
     ] = Field(default_factory=lambda: GlueCatalogOptions(type="glue"))
     glue_catalog_id: Annotated[
@@ -542,8 +543,27 @@ def _contradictions(config: Config) -> Iterator[str]:
         "glue_region": config.glue_region is not None,
         "maintenance.mode glue": config.maintenance.mode == "glue",
     }
-    yield from contradictory_catalog(config.catalog, glue_only, spark_is_local=config.spark.is_local)
+    of_services = {
+        "maintenance.mode connector": config.maintenance.mode == "connector",
+        "encryption": config.encryption.encryption_type != "Bucket default",
+    }
+    yield from contradictory_catalog(config.catalog, glue_only, of_services, spark_is_local=config.spark.is_local)
+    yield from _unfit_for_the_catalog(config)
     yield from contradictory_paths(config.path_layout, config.partitioning, config.table_prefix)
+
+
+def _unfit_for_the_catalog(config: Config) -> Iterator[str]:
+    """Yield a sentence for each option that is as the catalog does not take it."""
+    limits, database = config.catalog.limits, config.lakeformation_database_name
+    if not limits.takes(database):
+        yield f"lakeformation_database_name {database} is no name that the catalog takes: {limits.name_in_words}."
+    if isinstance(config.catalog, S3TablesCatalogOptions):
+        region = config.catalog.table_bucket_arn.split(":")[3]
+        if region != config.region:
+            yield (
+                f"catalog.table_bucket_arn is of a table bucket in {region}, and region is {config.region}. Set region "
+                f"to {region}; bucket_name must be a bucket there too."
+            )
 
 
 def _misspelt_regions(config: Config) -> Iterator[str]:

@@ -9,10 +9,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import accumulate
 from typing import Self, TypeAlias
 
 from destination_datalake.aws.address import S3Address, partition_of
 from destination_datalake.config.aws import SseKms
+from destination_datalake.config.catalog import GlueCatalogOptions, GlueRestCatalogOptions, S3TablesCatalogOptions
 from destination_datalake.config.governance import LOCATION_PERMISSIONS, Grant, TableTags
 from destination_datalake.config.options import Config
 from destination_datalake.config.tables import GlueOptimizers
@@ -90,7 +92,26 @@ class Scope:
         """
         region = self.config.glue_region or self.config.region
         root = f"arn:{self.partition}:glue:{region}:{self.account}"
-        return tuple(in_policy(f"{root}:{name}") for name in ("catalog", *names))
+        below = self._federated()
+        catalogs = ["catalog", *(f"catalog/{name}" for name in accumulate(below, "{}/{}".format))]
+        inside = ("/".join([kind, *below, name]) for kind, _, name in (each.partition("/") for each in names))
+        return tuple(in_policy(f"{root}:{name}") for name in (*catalogs, *inside))
+
+    def _federated(self) -> Sequence[str]:
+        """The names of the catalog that the Data Catalog has of others, the outermost first: `s3tablescatalog`, …."""
+        catalog = self.config.catalog
+        warehouse = catalog.warehouse if isinstance(catalog, GlueRestCatalogOptions) else None
+        return warehouse.partition(":")[2].split("/") if warehouse is not None and ":" in warehouse else ()
+
+    def table_bucket(self) -> str | None:
+        """The ARN of the table bucket that tables are in; None if they are in no such bucket."""
+        catalog = self.config.catalog
+        if isinstance(catalog, S3TablesCatalogOptions):
+            return catalog.table_bucket_arn
+        if not catalog.limits.assigns_locations:
+            return None
+        region = self.config.glue_region or self.config.region
+        return f"arn:{self.partition}:s3tables:{region}:{self.account}:bucket/{self._federated()[-1]}"
 
     def tables(self, databases: Sequence[str], *names: str) -> tuple[str, ...]:
         """The ARNs of tables with these names or patterns in each database, and of what contains them."""
@@ -116,7 +137,9 @@ def _catalog_account(config: Config) -> str:
     credentials = config.credentials
     role_account = _ROLE_ACCOUNT.match(credentials.role_arn) if credentials.credentials_title == "IAM Role" else None
     account = config.glue_catalog_id or config.aws_account_id or (role_account[1] if role_account else None)
-    if config.catalog.type != "glue":
+    if isinstance(config.catalog, GlueRestCatalogOptions) and config.catalog.warehouse is not None:
+        return config.catalog.warehouse.partition(":")[0]
+    if not isinstance(config.catalog, GlueCatalogOptions | GlueRestCatalogOptions):
         return account or "*"  # Nothing of the Data Catalog is needed.
     if account is None:
         raise ConfigError(
@@ -183,6 +206,18 @@ def registers_partitions(config: Config) -> bool:
 
 ALWAYS = When("", lambda _config: True)
 IN_GLUE = When("`catalog.type` glue", lambda config: config.catalog.type == "glue")
+OF_GLUE = When("`catalog.type` glue or glue_rest", lambda config: config.catalog.type in ("glue", "glue_rest"))
+GLUE_REST = When("`catalog.type` glue_rest", lambda config: config.catalog.type == "glue_rest")
+HAS_REJECTS_TABLE = When(
+    "`catalog.type` glue or glue_rest, without a table bucket",
+    lambda config: OF_GLUE.holds(config) and not config.catalog.limits.assigns_locations,
+)
+S3_TABLES = When("`catalog.type` s3_tables", lambda config: config.catalog.type == "s3_tables")
+TABLE_BUCKET = When("tables in a table bucket", lambda config: config.catalog.limits.assigns_locations)
+LENT = When(
+    "`catalog.type` glue_rest with `vended_credentials`",
+    lambda config: isinstance(config.catalog, GlueRestCatalogOptions) and config.catalog.vended_credentials,
+)
 ENCRYPTED = When("`encryption` SSE-KMS", lambda config: config.encryption.encryption_type == "SSE-KMS")
 PARTITIONED = When("partitioned Hive tables, unless `catalog_partitions` is projection", registers_partitions)
 GOVERNED = When("`lake_formation.mode` hybrid or managed", lambda config: config.lake_formation.mode != "none")
@@ -195,9 +230,7 @@ OPTED_IN = When("`lake_formation.grants` with mode hybrid", _opts_in)
 
 MAINTAINED = When(
     "`maintenance.mode` connector",
-    lambda config: (
-        config.maintenance.mode == "connector" and config.table_type == "ICEBERG" and config.catalog.type == "glue"
-    ),
+    lambda config: config.maintenance.mode == "connector" and config.table_type == "ICEBERG" and OF_GLUE.holds(config),
 )
 MAINTAINED_BY_NAMESPACE = When(
     "the same, and `database_strategy` namespace",
@@ -284,19 +317,46 @@ CAPABILITIES: Sequence[Capability] = (
     Capability(
         "Databases",
         (
-            Permission("glue:GetDatabase", Need.BOTH, "whether a database exists", IN_GLUE),
-            Permission("glue:CreateDatabase", Need.BOTH, "databases that do not exist", IN_GLUE),
+            Permission("glue:GetDatabase", Need.BOTH, "whether a database exists", OF_GLUE),
+            Permission("glue:CreateDatabase", Need.BOTH, "databases that do not exist", OF_GLUE),
         ),
         lambda scope: scope.catalog(*(f"database/{database}" for database in scope.databases)),
     ),
     Capability(
         "Tables",
         (
-            Permission("glue:GetTable", Need.BOTH, "every commit", IN_GLUE),
-            Permission("glue:CreateTable", Need.BOTH, "new tables, and that of rejects", IN_GLUE),
-            Permission("glue:UpdateTable", Need.BOTH, "every commit", IN_GLUE),
+            Permission("glue:GetTable", Need.BOTH, "every commit", OF_GLUE),
+            Permission("glue:CreateTable", Need.BOTH, "new tables, and that of rejects", OF_GLUE),
+            Permission("glue:UpdateTable", Need.BOTH, "every commit", OF_GLUE),
         ),
         lambda scope: scope.tables(scope.databases, "*"),
+    ),
+    Capability(
+        "Catalogs",
+        (Permission("glue:GetCatalog", Need.BOTH, "every request to the REST endpoint", GLUE_REST),),
+        lambda scope: scope.catalog(),
+    ),
+    Capability(
+        # https://docs.aws.amazon.com/AmazonS3/latest/userguide/s3-tables-integrating-open-source.html
+        "TableBucket",
+        (
+            Permission("s3tables:GetTableBucket", Need.BOTH, "the configuration of the REST endpoint", S3_TABLES),
+            Permission("s3tables:GetNamespace", Need.BOTH, "whether a namespace exists", S3_TABLES),
+            Permission("s3tables:CreateNamespace", Need.BOTH, "namespaces that do not exist", S3_TABLES),
+            Permission("s3tables:CreateTable", Need.BOTH, "new tables", S3_TABLES),
+        ),
+        lambda scope: [arn] if (arn := scope.table_bucket()) is not None else [],
+    ),
+    Capability(
+        "TablesInBucket",
+        (
+            Permission("s3tables:GetTableMetadataLocation", Need.BOTH, "every commit", S3_TABLES),
+            Permission("s3tables:UpdateTableMetadataLocation", Need.BOTH, "every commit", S3_TABLES),
+            Permission("s3tables:GetTableData", Need.BOTH, "metadata; files that are rewritten", TABLE_BUCKET),
+            Permission("s3tables:PutTableData", Need.BOTH, "data files, and metadata", TABLE_BUCKET),
+            Permission("s3tables:DeleteTable", Need.CHECK, "the table that `check` creates", S3_TABLES),
+        ),
+        lambda scope: [f"{arn}/table/*"] if (arn := scope.table_bucket()) is not None else [],
     ),
     Capability(
         "Partitions",
@@ -316,7 +376,7 @@ CAPABILITIES: Sequence[Capability] = (
                 "glue:BatchCreatePartition",
                 Need.BOTH,
                 "partitions of the table of rejects; without it, rejects are in S3 alone",
-                IN_GLUE,
+                HAS_REJECTS_TABLE,
             ),
         ),
         lambda scope: scope.tables([scope.database], REJECTS_TABLE, CHECKED_TABLES),
@@ -325,7 +385,7 @@ CAPABILITIES: Sequence[Capability] = (
         "CheckedTables",
         (
             Permission(
-                "glue:DeleteTable", Need.CHECK, "the table that `check` creates; a sync never drops a table", IN_GLUE
+                "glue:DeleteTable", Need.CHECK, "the table that `check` creates; a sync never drops a table", OF_GLUE
             ),
         ),
         lambda scope: scope.tables([scope.database], CHECKED_TABLES),
@@ -374,6 +434,7 @@ CAPABILITIES: Sequence[Capability] = (
     Capability(
         "LakeFormation",
         (
+            Permission("lakeformation:GetDataAccess", Need.BOTH, "credentials for the files of tables", LENT),
             Permission("lakeformation:ListResources", Need.BOTH, "whether the data location is registered", GOVERNED),
             Permission("lakeformation:RegisterResource", Need.SYNC, "a location that is not registered", REGISTERED),
             Permission("lakeformation:GetLFTag", Need.BOTH, "definitions of LF-Tags", TAGGED),

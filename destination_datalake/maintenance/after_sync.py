@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
 
-from destination_datalake.aws.access import caller_arn
+from destination_datalake.aws.access import catalog_id
 from destination_datalake.aws.errors import explain
 from destination_datalake.config.tables import ConnectorMaintenance, GlueOptimizers
 from destination_datalake.errors import Failure
@@ -237,11 +237,6 @@ def configuration_of(
             iceberg = {"orphanFileDeletionConfiguration": {"icebergConfiguration": days}}
     configuration = {"roleArn": options.role_arn, "enabled": True, **iceberg}
     return cast("TableOptimizerConfigurationTypeDef", configuration)
-
-
-def catalog_id(access: AwsAccess) -> str:
-    """Return the id of the Data Catalog: the configured one, or the caller's account. Raises what STS raises."""
-    return access.glue_catalog_id or caller_arn(access).split(":")[4]
 
 
 def _failure(error: Exception, what: str) -> Failure:

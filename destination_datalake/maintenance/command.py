@@ -82,6 +82,8 @@ def _maintain(asked: argparse.Namespace, termination: Termination) -> int:
         _note(f"Note: {option}")
     if config.maintenance.mode == "glue":
         _note("Note: maintenance.mode is glue, so Glue's optimizers do the same about daily.")
+    if config.catalog.limits.assigns_locations:
+        raise ConfigError("The tables are in a table bucket, where Amazon S3 Tables maintains them. Nothing was done.")
     catalog = catalog_of(config, aws_access(config))
     finder = TableFinder(config, catalog)
     tables = finder.tables(asked.stream)

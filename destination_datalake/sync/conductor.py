@@ -28,6 +28,7 @@ from destination_datalake.buffer.staging import CONCURRENT_CALLS, LocalStaging, 
 from destination_datalake.config.options import aws_access
 from destination_datalake.config.tables import streams_without_dedup
 from destination_datalake.errors import ConfigError, ConnectorError, Failure, FailureType
+from destination_datalake.iam_policy.rules import HAS_REJECTS_TABLE
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.maintenance.after_sync import maintain_after_sync
 from destination_datalake.protocol.catalog import Stream, StreamId, parse_catalog
@@ -52,6 +53,7 @@ from destination_datalake.sync.thread_pool import ThreadPool
 from destination_datalake.tables.catalogs import catalog_of
 from destination_datalake.tables.context import Jobs
 from destination_datalake.tables.factory import TableFactory
+from destination_datalake.tables.glue.catalog import GlueTableCatalog
 from destination_datalake.tables.glue.rejects_table import RejectsTable
 from destination_datalake.tables.layout import misnamed_streams, require_partition_source
 from destination_datalake.tables.migration import refuse_unchanged_configuration
@@ -108,8 +110,9 @@ def run_sync(
     table_catalog.governance.govern_location()
     root, day = config.uri(REJECTS_FOLDER), datetime.now(UTC).date().isoformat()
     rejects_table = None
-    if config.catalog.type == "glue":  # It is a table of JSON lines, which no other catalog has.
-        rejects_table = RejectsTable(config.lakeformation_database_name, root, access, table_catalog)
+    if HAS_REJECTS_TABLE.holds(config):  # It is a table of JSON lines, which Glue alone has.
+        glue = GlueTableCatalog(access, table_catalog.governance)
+        rejects_table = RejectsTable(config.lakeformation_database_name, root, access, glue)
     limit = RejectLimit(config.rejects.max_ratio, config.rejects.max_count)
     rejects = RejectLedger(root, sync_name, day, limit, rejects_table, access)
     batch_bytes, buffer_bytes = config.batch_size_mb * MiB, config.buffer_size_mb * MiB

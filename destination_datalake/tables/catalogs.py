@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from destination_datalake.config.catalog import GlueCatalogOptions, RestCatalogOptions
+from destination_datalake.config.catalog import GlueCatalogOptions
 from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.tables.glue.catalog import GlueTableCatalog
@@ -20,7 +20,7 @@ def catalog_of(config: Config, access: AwsAccess) -> TableCatalog:
     """Return the catalog. Asks nothing of it."""
     governance = Governance(Policy.of(config), access)
     match config.catalog:
-        case RestCatalogOptions() as options:
-            return RestTableCatalog(options, access, governance)
         case GlueCatalogOptions():
             return GlueTableCatalog(access, governance)
+        case options:
+            return RestTableCatalog(options, access, governance)

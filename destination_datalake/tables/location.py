@@ -32,12 +32,14 @@ class TableLocation:
     """The configured location of a stream's table.
 
     `folder` is the S3 URI of a new table's folder, without a trailing slash. `warehouse` is the S3 URI of the folder of
-    all tables, with one: an existing table outside it is written to only if `follow` is set.
+    all tables, with one: an existing table outside it is written to only if `follow` is set, or if the catalog assigns
+    locations.
     """
 
     folder: str
     warehouse: str
     follow: bool
+    is_assigned: bool = False
 
     @classmethod
     def of(cls, config: Config, stream: StreamId, name: TableName, naming: Naming) -> Self:
@@ -53,11 +55,13 @@ class TableLocation:
         for variable in variables(root.split("/")[0]):
             names[variable] = database_folder(names[variable])
         folder = filled(root, names)
-        return cls(config.uri(folder), config.uri(""), config.follow_table_location)
+        assigned = config.catalog.limits.assigns_locations
+        return cls(config.uri(folder), config.uri(""), config.follow_table_location, assigned)
 
     def accept(self, stream: StreamId, name: TableName, kind: TableKind, location: str, *, created: bool) -> None:
         """Log a table's actual location. Raises TableConflict if the table must not be written to there."""
-        problem = not_in_s3(location) if self.follow else outside_warehouse(location, self.warehouse)
+        anywhere = self.follow or self.is_assigned
+        problem = not_in_s3(location) if anywhere else outside_warehouse(location, self.warehouse)
         if problem is None and kind == "Iceberg":
             problem = _ambiguity(location)
         if problem is not None:

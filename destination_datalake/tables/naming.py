@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from destination_datalake.config.catalog import NO_LIMITS, CatalogLimits
 from destination_datalake.errors import ConfigError
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.rejects.ledger import REJECTS_TABLE
@@ -34,12 +35,19 @@ class TableNaming:
     strategy: DatabaseStrategy
     table_prefix: str
     naming: Naming
+    limits: CatalogLimits = NO_LIMITS
 
     @classmethod
     def of(cls, config: Config) -> Self:
         """Return the naming that the options configure."""
         naming = _NAMINGS[config.naming.style, config.naming.split_numbers]
-        return cls(config.lakeformation_database_name, config.database_strategy, config.table_prefix, naming)
+        return cls(
+            config.lakeformation_database_name,
+            config.database_strategy,
+            config.table_prefix,
+            naming,
+            config.catalog.limits,
+        )
 
     def table_of(self, stream: StreamId) -> TableName:
         """Return the stream's table. Its database is the namespace; without one, or if all go to one, `database`."""
@@ -52,7 +60,7 @@ class TableNaming:
         """Return every stream's table.
 
         Raises ConfigError if two streams have the same table, or if a table's name is reserved by the
-        connector.
+        connector, or is none that the catalog takes.
         """
         names = {stream.id: self.table_of(stream.id) for stream in streams}
         for stream, name in names.items():
@@ -61,6 +69,18 @@ class TableNaming:
                     f"Stream {stream} would be written to table {name}, which is {use}. Set table_prefix, or rename "
                     "the stream with a stream prefix in the connection's settings."
                 )
+            for part, remedy in (
+                (name.database, "Set database_strategy to single, or choose another lakeformation_database_name."),
+                (
+                    name.table,
+                    "Set table_prefix, or rename the stream with a stream prefix in the connection's settings.",
+                ),
+            ):
+                if not self.limits.takes(part):
+                    raise ConfigError(
+                        f"Stream {stream} would be written to table {name}, and the catalog takes no name {part}: "
+                        f"names are of {self.limits.name_in_words}. {remedy}"
+                    )
         owners: dict[TableName, StreamId] = {}
         for stream, name in names.items():
             other = owners.setdefault(name, stream)

@@ -133,6 +133,11 @@ class CatalogServer(LoopbackServer):
         self._vendor.end()
 
     @property
+    def keys(self) -> Sequence[str]:
+        """The values of Idempotency-Key that were answered, in order."""
+        return tuple(self._answers)
+
+    @property
     def vended(self) -> Sequence[str]:
         """The ids of all access keys that have been vended, in order."""
         return self._vendor.issued if self._vendor is not None else ()

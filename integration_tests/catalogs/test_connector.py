@@ -117,6 +117,27 @@ def test_a_commit_that_comes_after_it_was_given_up_is_refused(warehouse: Warehou
     assert warehouse.ids("orders") == [1, 2, 3]
 
 
+@pytest.mark.parametrize("lifetime", ["PT30M", None])
+def test_commits_have_keys_where_the_server_knows_requests_by_them(
+    aws: AwsServer, platform: Platform, lifetime: str | None
+) -> None:
+    ways = Behaviour(warehouse="main", authorization=CLIENT, idempotency_lifetime=lifetime)
+    with RestLake(aws.endpoint_url, ways) as lake:
+        warehouse = Warehouse(lake, platform, ICEBERG)
+        warehouse.sync([stream()], orders(1))
+        loads = [lake.server.requests["loadTable"]]
+        for number in (2, 3):
+            if number == 3:
+                lake.server.interfere("updateTable", sent_twice)
+            warehouse.sync([stream()], orders(number))
+            loads.append(lake.server.requests["loadTable"])
+
+        assert warehouse.ids("orders") == [1, 2, 3]
+    looked_up = (loads[2] - loads[1]) - (loads[1] - loads[0])
+    # With a key, the second answer is the first one again.
+    assert (len(lake.server.keys) > 0, looked_up) == ((True, 0) if lifetime else (False, 1))
+
+
 def test_an_overwrite_that_another_one_has_taken_over_is_refused_whole(warehouse: Warehouse) -> None:
     warehouse.sync([stream()], orders(1))
     with warehouse.start([stream(generation=2, minimum=2)], flush_interval_seconds=1) as first:

@@ -6,13 +6,20 @@ from typing import Any
 
 import pytest
 
-from destination_datalake.config.catalog import RestCatalogOptions
+from destination_datalake.aws.access import AwsAccess
+from destination_datalake.config.catalog import GlueRestCatalogOptions, RestCatalogOptions, S3TablesCatalogOptions
 from destination_datalake.config.options import Config
+from destination_datalake.tables.rest.catalog import rest_options
 from destination_datalake.tables.rest.client import client_properties
 from unit_tests.config.examples import options, refusal
 
 URI = "https://polaris.example.com/api/catalog"
 REST: dict[str, Any] = {"type": "rest", "uri": URI}
+S3_TABLES: dict[str, Any] = {
+    "type": "s3_tables",
+    "table_bucket_arn": "arn:aws:s3tables:eu-west-1:123456789012:bucket/lake",
+}
+FEDERATED: dict[str, Any] = {"type": "glue_rest", "warehouse": "123456789012:s3tablescatalog/lake"}
 
 
 def parsed(**catalog: Any) -> Config:
@@ -26,7 +33,10 @@ def test_tables_are_in_glue_unless_something_else_is_said() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"catalog": {"type": "hive"}}, "catalog is not valid. It must be an object whose type is glue or rest."),
+        (
+            {"catalog": {"type": "hive"}},
+            "catalog is not valid. It must be an object whose type is",
+        ),
         ({"catalog": {"type": "rest"}}, "catalog.uri is missing. It must be the address of the catalog"),
         ({"catalog": {**REST, "uri": "https://me:secret@lake"}}, "catalog.uri is not valid."),
         ({"catalog": {**REST, "client_secret": "s"}}, "catalog.client_secret is of a client whose catalog.client_id"),
@@ -43,6 +53,23 @@ def test_tables_are_in_glue_unless_something_else_is_said() -> None:
             {"catalog": REST, "maintenance": {"mode": "glue", "role_arn": "arn:aws:iam::123456789012:role/glue"}},
             "maintenance.mode glue is for tables in Glue",
         ),
+        ({"catalog": {"type": "glue_rest", "warehouse": "lake"}}, "catalog.warehouse is not valid."),
+        ({"catalog": {"type": "glue_rest"}, "table_type": "HIVE"}, "table_type HIVE is for tables in Glue"),
+        ({"catalog": {"type": "s3_tables"}}, "catalog.table_bucket_arn is missing."),
+        ({"catalog": S3_TABLES, "region": "us-east-1"}, "catalog.table_bucket_arn is of a table bucket in eu-west-1"),
+        ({"catalog": S3_TABLES, "glue_region": "eu-west-1"}, "glue_region is for tables in Glue"),
+        ({"catalog": S3_TABLES, "lakeformation_database_name": "raw-1"}, "raw-1 is no name that the catalog takes"),
+        ({"catalog": S3_TABLES, "lakeformation_database_name": "aws_raw"}, "aws_raw is no name that the catalog takes"),
+        ({"catalog": S3_TABLES, "maintenance": {"mode": "connector"}}, "which Amazon S3 Tables keeps. Leave it out."),
+        ({"catalog": FEDERATED, "maintenance": {"mode": "connector"}}, "which Amazon S3 Tables keeps. Leave it out."),
+        (
+            {"catalog": S3_TABLES, "encryption": {"encryption_type": "SSE-S3"}},
+            "encryption is not for tables in a",
+        ),
+        (
+            {"catalog": {**FEDERATED, "vended_credentials": True}, "spark": {"master": "yarn"}},
+            "catalog.vended_credentials are for executors on this",
+        ),
         (
             {"catalog": REST, "spark": {"master": "yarn"}},
             "catalog.vended_credentials are for executors on this",
@@ -53,6 +80,44 @@ def test_what_a_catalog_cannot_do_is_refused(given: dict[str, Any], words: str) 
     plain = {"table_type": "ICEBERG", "format": {"format_type": "Parquet"}}
 
     assert words in refusal(options(**{**plain, **given}))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"catalog": {"type": "glue_rest"}, "glue_region": "eu-west-1", "glue_catalog_id": "210987654321"},
+        {"catalog": {"type": "glue_rest"}, "maintenance": {"mode": "connector"}},
+        {"catalog": FEDERATED},
+        {"catalog": S3_TABLES, "spark": {"master": "yarn"}},
+    ],
+    ids=str,
+)
+def test_what_a_service_takes_is_accepted(given: dict[str, Any]) -> None:
+    plain = {"table_type": "ICEBERG", "format": {"format_type": "Parquet"}}
+
+    assert Config.parse(options(**{**plain, **given})).catalog.type == given["catalog"]["type"]
+
+
+@pytest.mark.parametrize(
+    ("region", "expected"),
+    [("eu-west-1", "https://s3tables.eu-west-1.amazonaws.com/iceberg"), ("cn-north-1", "amazonaws.com.cn/iceberg")],
+)
+def test_a_service_is_asked_at_its_region_s_endpoint(region: str, expected: str) -> None:
+    bucket = f"arn:aws:s3tables:{region}:123456789012:bucket/lake"
+
+    asked = rest_options(S3TablesCatalogOptions(type="s3_tables", table_bucket_arn=bucket), AwsAccess(region))
+
+    assert asked.uri.endswith(expected)
+    assert (asked.warehouse, asked.signing_name, asked.signing_region) == (bucket, "s3tables", None)
+
+
+def test_glue_s_own_endpoint_is_asked_for_the_data_catalog_that_the_options_name() -> None:
+    access = AwsAccess("eu-west-1", glue_region="us-east-1", glue_catalog_id="210987654321")
+
+    asked = rest_options(GlueRestCatalogOptions(type="glue_rest"), access)
+
+    assert asked.uri == "https://glue.us-east-1.amazonaws.com/iceberg"
+    assert (asked.warehouse, asked.signing_name, asked.signing_region) == ("210987654321", "glue", "us-east-1")
 
 
 def test_what_the_catalog_knows_the_connector_by_is_secret() -> None:

@@ -85,6 +85,41 @@ def test_a_policy_is_about_s3_alone_where_tables_are_not_in_glue() -> None:
     assert policy(in_rest).keys() == {"Objects", "Folders"}
 
 
+def test_a_policy_is_about_the_table_bucket_where_tables_are_in_one() -> None:
+    bucket = f"arn:aws:s3tables:eu-west-1:{ACCOUNT}:bucket/lake"
+
+    found = policy(config(table_type="ICEBERG", catalog={"type": "s3_tables", "table_bucket_arn": bucket}))
+
+    assert found.keys() == {"Objects", "Folders", "TableBucket", "TablesInBucket"}
+    assert found["TableBucket"].resources == (bucket,)
+    assert found["TablesInBucket"].resources == (f"{bucket}/table/*",)
+    assert "s3tables:PutTableData" in found["TablesInBucket"].actions
+
+
+def test_a_policy_for_glue_s_own_endpoint_names_the_catalogs_that_requests_pass() -> None:
+    options = {"type": "glue_rest", "warehouse": f"{ACCOUNT}:s3tablescatalog/lake", "vended_credentials": True}
+
+    found = policy(config(table_type="ICEBERG", catalog=options))
+
+    catalogs = (f"{GLUE}:catalog", f"{GLUE}:catalog/s3tablescatalog", f"{GLUE}:catalog/s3tablescatalog/lake")
+    assert found["Catalogs"].resources == catalogs
+    assert found["Tables"].resources == (
+        *catalogs,
+        f"{GLUE}:database/s3tablescatalog/lake/raw",
+        f"{GLUE}:table/s3tablescatalog/lake/raw/*",
+    )
+    assert found["TablesInBucket"].actions == ("s3tables:GetTableData", "s3tables:PutTableData")
+    assert found["LakeFormation"].actions == ("lakeformation:GetDataAccess",)
+    assert "Rejects" not in found
+
+
+def test_a_policy_for_the_data_catalog_s_endpoint_is_that_for_glue_with_one_action_more() -> None:
+    plain, asked = policy(config(table_type="ICEBERG")), policy(config(catalog={"type": "glue_rest"}))
+
+    assert asked.keys() - plain.keys() == {"Catalogs"}
+    assert plain.keys() - asked.keys() == {"ExistingTables"}
+
+
 @pytest.mark.parametrize(
     "changes",
     [

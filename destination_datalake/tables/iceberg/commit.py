@@ -92,9 +92,14 @@ class TableOperations:
             raise TableConflict(f"Cannot write to table {self._name}: {problem}") from error
 
     def create(
-        self, schema: Schema, location: str, spec: PartitionSpec, order: SortOrder, properties: Mapping[str, str]
+        self,
+        schema: Schema,
+        location: str | None,
+        spec: PartitionSpec,
+        order: SortOrder,
+        properties: Mapping[str, str],
     ) -> Table:
-        """Create the table, or load it if another writer has created it meanwhile."""
+        """Create the table, or load it if another writer has created it meanwhile. None: where the catalog says."""
         try:
             return self._catalog.pyiceberg().create_table(self._name, schema, location, spec, order, dict(properties))
         except TableAlreadyExistsError:

@@ -240,7 +240,8 @@ class IcebergTable:
         }
         spec, order = wanted.new_spec(schema), wanted.new_sort_order(schema)
         self._catalog.ensure(self.name.database)
-        return self._operations.create(schema, self._location.folder, spec, order, properties)
+        location = None if self._location.is_assigned else self._location.folder
+        return self._operations.create(schema, location, spec, order, properties)
 
     def _begin(self, table: PyIcebergTable | None = None) -> tuple[PyIcebergTable, tuple[Field, ...]]:
         """Reconcile the schema and make the write mode ready; return the table, and the columns to write."""

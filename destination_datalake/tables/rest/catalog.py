@@ -1,4 +1,4 @@
-"""An Iceberg REST catalog as the catalog of a configuration's tables."""
+"""An Iceberg REST catalog, also one of AWS's, as the catalog of a configuration's tables."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
+from destination_datalake.aws.access import catalog_id
+from destination_datalake.config.catalog import GlueRestCatalogOptions, RestCatalogOptions, S3TablesCatalogOptions
 from destination_datalake.tables.catalog import ListedDatabase, ListedTable
 
 if TYPE_CHECKING:
@@ -14,10 +16,11 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
     from destination_datalake.aws.access import AwsAccess
-    from destination_datalake.config.catalog import RestCatalogOptions
     from destination_datalake.lake_formation.governance import Governance
     from destination_datalake.tables.rest.client import CertainRestCatalog
     from destination_datalake.tables.table import TableName
+
+RestOptions = RestCatalogOptions | GlueRestCatalogOptions | S3TablesCatalogOptions
 
 _OURS = {"created-by": "destination-datalake"}
 """The property of namespaces created by this connector, by which it recognises them."""
@@ -28,7 +31,7 @@ class RestTableCatalog:
 
     compares_metadata = False
 
-    def __init__(self, options: RestCatalogOptions, access: AwsAccess, governance: Governance) -> None:
+    def __init__(self, options: RestOptions, access: AwsAccess, governance: Governance) -> None:
         self.governance = governance
         self._options = options
         self._access = access
@@ -74,8 +77,41 @@ class RestTableCatalog:
 
         with self._lock:
             if self._client is None:
-                self._client = CertainRestCatalog(self._options, self._access)
+                options = rest_options(self._options, self._access)
+                self._client = CertainRestCatalog(options, self._access, self._options.limits)
             return self._client
+
+
+def rest_options(options: RestOptions, access: AwsAccess) -> RestCatalogOptions:
+    """Return what the options of an AWS service stand for. Raises what STS raises where they do not name an account.
+
+    https://docs.aws.amazon.com/glue/latest/dg/connect-glu-iceberg-rest.html
+    https://docs.aws.amazon.com/AmazonS3/latest/userguide/s3-tables-integrating-open-source.html
+    """
+    match options:
+        case RestCatalogOptions():
+            return options
+        case GlueRestCatalogOptions():
+            return RestCatalogOptions(
+                type="rest",
+                uri=_below(access.client("glue").meta.endpoint_url),
+                warehouse=options.warehouse or catalog_id(access),
+                signing_name="glue",
+                signing_region=access.glue_region or access.region,
+                vended_credentials=options.vended_credentials,
+            )
+        case S3TablesCatalogOptions():
+            return RestCatalogOptions(
+                type="rest",
+                uri=_below(access.client("s3tables").meta.endpoint_url),
+                warehouse=options.table_bucket_arn,
+                signing_name="s3tables",
+                vended_credentials=False,
+            )
+
+
+def _below(endpoint: str) -> str:
+    return f"{endpoint.rstrip('/')}/iceberg"
 
 
 def _described(table: Table) -> TableTypeDef:

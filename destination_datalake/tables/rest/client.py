@@ -8,11 +8,13 @@ there, the state that it requires is taken away, so that a request which is stil
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -49,6 +51,7 @@ from requests.utils import DEFAULT_CA_BUNDLE_PATH
 from destination_datalake.aws.retries import retry_on
 from destination_datalake.aws.secrets import mask_secrets, register_secrets
 from destination_datalake.aws.session import SessionKeys
+from destination_datalake.config.catalog import NO_LIMITS, CatalogLimits
 from destination_datalake.errors import ConfigError, ConnectorError, Failure, FailureType, printable
 from destination_datalake.tables.iceberg.commit import SharingTransaction, set_property
 from destination_datalake.tables.iceberg.fence import fence
@@ -66,6 +69,9 @@ COMMIT_PROPERTY = "airbyte.commit"
 
 _SECONDS = (10, 60)
 """How long a connection, and an answer, may take."""
+
+_FULL = 0.95
+"""How much of the metadata that a catalog takes a table may have before a sync."""
 
 _LOOKS = 4
 """How often a commit is looked for whose answer was lost."""
@@ -121,8 +127,10 @@ class CertainRestCatalog(RestCatalog):
     Raises ConnectorError for what a user can mend, and for servers that are out of order.
     """
 
-    def __init__(self, options: RestCatalogOptions, access: AwsAccess) -> None:
+    def __init__(self, options: RestCatalogOptions, access: AwsAccess, limits: CatalogLimits = NO_LIMITS) -> None:
         self._access = access
+        self._limits = limits
+        self._keys = _Keys()
         self._authorities = _authorities(options.ca_certificates)
         self._signing: _Signing | None = None
         if options.signing_name is not None:
@@ -135,7 +143,8 @@ class CertainRestCatalog(RestCatalog):
         session = super()._create_session()
         # Of a session alone, variables such as REQUESTS_CA_BUNDLE would come before it.
         trusted: dict[str, Any] = {} if self._authorities is None else {"verify": self._authorities.name}
-        session.request = partial(session.request, timeout=_SECONDS, **trusted)  # type: ignore[method-assign]
+        session.request = partial(self._keys.send, session.request, timeout=_SECONDS, **trusted)  # type: ignore[method-assign]
+        session.hooks["response"].append(self._keys.look_for_them)
         if not session.headers["X-Iceberg-Access-Delegation"]:
             del session.headers["X-Iceberg-Access-Delegation"]
         if self._signing is not None:
@@ -148,6 +157,7 @@ class CertainRestCatalog(RestCatalog):
         lent = Lent.of(table_response.config, table_response.storage_credentials, location, self._access)
         if lent is not None:
             self._lent[name] = lent
+        self._require_room(name, table_response.metadata)
         return Table(
             identifier_tuple,
             table_response.metadata,
@@ -156,6 +166,19 @@ class CertainRestCatalog(RestCatalog):
             self,
             # Not its config: a token in it would become that of the requests about all tables.
         )
+
+    def _require_room(self, name: str, metadata: TableMetadata) -> None:
+        """Raise ConfigError if the catalog is about to refuse the table's metadata, which every commit makes larger."""
+        # A snapshot takes about a thousand bytes: most tables need not be measured.
+        limit = self._limits.metadata_bytes
+        if limit is None or len(metadata.snapshots) < limit / 5000:
+            return
+        size = len(metadata.model_dump_json().encode())
+        if size > limit * _FULL:
+            raise ConfigError(
+                f"The metadata of table {name} is {size:,} bytes long, and the catalog takes {limit:,}. Have snapshots "
+                "expire: by the table's properties history.expire.*, by its maintenance, or by an engine."
+            )
 
     def access_of(self, identifier: Identifier) -> AwsAccess:
         """Return what the files of a table are read and written with, with a third of its time left at least.
@@ -256,7 +279,8 @@ class CertainRestCatalog(RestCatalog):
     def _post(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
-        response: CommitTableResponse = _retried(super().commit_table, table, requirements, updates)
+        with self._keys.one_for_all_attempts():
+            response: CommitTableResponse = _retried(super().commit_table, table, requirements, updates)
         return response
 
     def _settled(
@@ -349,6 +373,46 @@ _UNKNOWN = (CommitStateUnknownException, requests.ConnectionError, requests.Time
 
 _NOT_YET = (ServiceUnavailableError, TooManyRequestsError)
 """What says that a request was not acted on, and may be sent again (Iceberg REST specification: 429, 503)."""
+
+
+class _Keys:
+    """The keys that a server knows requests by which are sent again, also by proxies: each is answered as at first.
+
+    Only servers that say so are sent any (Iceberg REST specification: Idempotency-Key, CatalogConfig).
+    """
+
+    def __init__(self) -> None:
+        self._are_known = False
+        self._key: ContextVar[str | None] = ContextVar("key", default=None)
+
+    def look_for_them(self, response: requests.Response, **_: object) -> None:
+        """Note what a server's configuration says of keys, which PyIceberg drops."""
+        if response.ok and response.request.path_url.partition("?")[0].endswith("/v1/config"):
+            with suppress(ValueError):
+                self._are_known = "idempotency-key-lifetime" in response.json()
+
+    @contextmanager
+    def one_for_all_attempts(self) -> Iterator[None]:
+        """Send one key with all requests of the block, which are attempts at the same."""
+        token = self._key.set(_uuid7() if self._are_known else None)
+        try:
+            yield
+        finally:
+            self._key.reset(token)
+
+    def send(self, request: Callable[..., requests.Response], *arguments: Any, **more: Any) -> requests.Response:
+        """Send a request, with its key if it has one."""
+        if (key := self._key.get()) is not None:
+            more["headers"] = {**more["headers"], "Idempotency-Key": key}
+        return request(*arguments, **more)
+
+
+def _uuid7() -> str:
+    """Return a UUID of version 7 (RFC 9562)."""
+    octets = bytearray((time.time_ns() // 1_000_000).to_bytes(6, "big") + os.urandom(10))
+    octets[6] = (octets[6] & 0x0F) | 0x70
+    octets[8] = (octets[8] & 0x3F) | 0x80
+    return str(uuid.UUID(bytes=bytes(octets)))
 
 
 def _retried(call: Callable[_Arguments, _Result], *arguments: _Arguments.args, **more: _Arguments.kwargs) -> _Result:

@@ -23,8 +23,8 @@ class TrialTable:
         self._name = name
         self._catalog = catalog
 
-    def create(self, location: str) -> None:
-        """Create it at this S3 URI."""
+    def create(self, location: str | None) -> None:
+        """Create it at this S3 URI, or where the catalog says."""
         self._catalog.pyiceberg().create_table(self._name, Schema(NestedField(1, "id", LongType())), location)
 
     def change(self) -> None:

@@ -252,14 +252,14 @@ class _Merge:
         Without sequence numbers, as in tables of format version 1, that is unknown: then it is left to the removal of
         orphans. A failure is logged, and no more.
         """
-        if self._merged is None or obsolete.since == 0:
+        folder = S3Address.parse(self._folder.rpartition("/")[0])
+        if self._merged is None or obsolete.since == 0 or folder.is_of_s3_tables:
             return
         table, s3 = self._merged, self._operations.access.client("s3")
         with self._operations.logging_leftovers():
             references = References(table.io, s3, obsolete.since)
             references.add_metadata(table.metadata, table.metadata_location)
             references.add_files()
-            folder = S3Address.parse(self._folder.rpartition("/")[0])
             dead = references.unreferenced(File(path, 0) for path in obsolete.files)
             Deletion(s3, folder, dry_run=False, should_continue=lambda: True).delete(dead)
 
