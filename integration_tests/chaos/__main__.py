@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 from integration_tests.chaos.play import verdicts_of
-from integration_tests.chaos.subjects import SUBJECTS
+from integration_tests.chaos.subjects import subject_of
 from integration_tests.chaos.verdicts.report import summary
 
 
@@ -17,9 +17,7 @@ def _numbers(arguments: argparse.Namespace) -> Iterator[int]:
         yield from arguments.round
         return
     ended_by = time.monotonic() + arguments.seconds
-    numbers = (
-        number for number in itertools.count(1) if arguments.about in str(SUBJECTS[(number - 1) % len(SUBJECTS)])
-    )
+    numbers = (number for number in itertools.count(1) if arguments.about in str(subject_of(number)))
     for number in itertools.islice(numbers, arguments.rounds):
         if time.monotonic() > ended_by:
             return

@@ -7,13 +7,18 @@ import tempfile
 import time
 import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from integration_tests.aws.server import AwsServer
+from integration_tests.aws.server import SECRET_ACCESS_KEY, AwsServer
+from integration_tests.catalogs.behaviour import SigV4, glue
+from integration_tests.catalogs.services import ServiceLake
 from integration_tests.chaos.aws.adversary import HostileAws
 from integration_tests.chaos.rounds import ATTEMPTS, Round
+from integration_tests.chaos.subjects import Subject, subject_of
 from integration_tests.chaos.verdicts.report import Verdict
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.runs.warm import SharedSpark, WarmLaunch
@@ -40,16 +45,41 @@ def play(
     """
     started = time.monotonic()
     violation = ""
-    this = Round(aws, lake, launch, folder, seed, number, attempts)
-    try:
-        this.play()
-        if spark is not None:
-            this.confirm(spark)
-    except AssertionError as error:
-        violation = str(error)
-    except Exception:
-        violation = traceback.format_exc()
+    with _with_catalog(subject_of(number), aws, lake) as (aws_, lake_):
+        this = Round(aws_, lake_, launch, folder, seed, number, attempts)
+        try:
+            this.play()
+            if spark is not None:
+                this.confirm(spark)
+        except AssertionError as error:
+            violation = str(error)
+        except Exception:
+            violation = traceback.format_exc()
     return Verdict(number, str(this.subject), this.tally, tuple(this.log), violation, time.monotonic() - started)
+
+
+@contextmanager
+def _with_catalog(subject: Subject, aws: HostileAws, lake: Lake) -> Iterator[tuple[HostileAws, Lake]]:
+    """Lend the account and the lake of a subject: those given, or a lake in a REST catalog behind adversaries."""
+    if not subject.in_rest:
+        yield aws, lake
+        return
+    ways = replace(glue(), authorization=SigV4("glue", secrets=_EveryKey()))
+    with (
+        ServiceLake(lake.endpoint_url, ways, {"type": "glue_rest", "warehouse": ways.warehouse}) as in_rest,
+        HostileAws(in_rest.endpoint.endpoint_url) as hostile,
+    ):
+        yield hostile, in_rest
+
+
+class _EveryKey(dict[str, str]):
+    """The secrets of all attempts, each of which has a key of its own."""
+
+    def __contains__(self, _: object) -> bool:
+        return True
+
+    def __missing__(self, _: str) -> str:
+        return SECRET_ACCESS_KEY
 
 
 def _work(seed: int, numbers: "Queue[int | None]", verdicts: "Queue[Verdict | None]") -> None:

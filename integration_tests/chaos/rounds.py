@@ -17,7 +17,7 @@ from integration_tests.chaos.attempts.source import Sending
 from integration_tests.chaos.aws.adversary import Adversary, Blow, HostileAws, kill_spark
 from integration_tests.chaos.aws.faults import draw
 from integration_tests.chaos.foreign import Foreigner
-from integration_tests.chaos.subjects import SUBJECTS, swaps_in_steps
+from integration_tests.chaos.subjects import subject_of, swaps_in_steps
 from integration_tests.chaos.verdicts.latest import LatestOracle
 from integration_tests.chaos.verdicts.oracle import Effect, Oracle
 from integration_tests.chaos.verdicts.reader import Broken, Reader
@@ -47,7 +47,7 @@ class Round:
         number: int,
         attempts: int,
     ) -> None:
-        self.subject = SUBJECTS[(number - 1) % len(SUBJECTS)]
+        self.subject = subject_of(number)
         self.tally = Tally(rounds=1)
         self.log: list[str] = []
         self._seed = f"{seed}/{number}"

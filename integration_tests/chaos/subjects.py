@@ -22,9 +22,11 @@ class Subject:
     partitioned: bool = False
     deletes: Literal["copy_on_write", "merge_on_read"] | None = None
     """How rows leave a table that is deduplicated; None if it is not."""
+    in_rest: bool = False
+    """Whether the table is in a REST catalog, which compares what a commit requires and nothing else."""
 
     def __str__(self) -> str:
-        words = [self.kind.name, *(["partitioned"] if self.partitioned else [])]
+        words = [self.kind.name, *(["rest"] if self.in_rest else []), *(["partitioned"] if self.partitioned else [])]
         words += ["dedup", self.deletes] if self.deletes else []
         return " ".join([*words, "overwrite" if self.overwrites else "append"])
 
@@ -105,5 +107,13 @@ SUBJECTS = (
     Subject(ICEBERG, overwrites=True, deletes="merge_on_read"),
     Subject(ICEBERG, overwrites=True, partitioned=True, deletes="copy_on_write"),
     Subject(ICEBERG, overwrites=False, partitioned=True, deletes="merge_on_read"),
+    Subject(ICEBERG, overwrites=False, in_rest=True),
+    Subject(ICEBERG, overwrites=True, in_rest=True),
+    Subject(ICEBERG, overwrites=False, deletes="merge_on_read", in_rest=True),
+    Subject(ICEBERG, overwrites=True, partitioned=True, deletes="copy_on_write", in_rest=True),
 )
-"""Whose turn it is: round 1 is about the first, round 2 about the second, and so on, over and over."""
+
+
+def subject_of(number: int) -> Subject:
+    """Return whose turn it is: round 1 is about the first, round 2 about the second, and so on, over and over."""
+    return SUBJECTS[(number - 1) % len(SUBJECTS)]

@@ -20,8 +20,13 @@ PLAYED = (
     "iceberg partitioned dedup merge_on_read append",
     "hive-parquet partitioned overwrite",
     "hive-jsonl overwrite",
+    "iceberg rest overwrite",
+    "iceberg rest dedup merge_on_read append",
 )
-"""Each kind of table, both modes, with partitions and without, and deduplicated; `make chaos` plays all subjects."""
+"""Each kind of table, both modes, with partitions and without, deduplicated, in a REST catalog.
+
+`make chaos` plays all subjects.
+"""
 
 
 @pytest.mark.slow

@@ -64,7 +64,8 @@ class RestLake(Lake):
         try:
             found = self._iceberg.load_table((database, table))
         except NoSuchTableError as error:
-            raise self.glue.exceptions.EntityNotFoundException({"Error": {}}, "GetTable") from error
+            said = {"Error": {"Code": "EntityNotFoundException", "Message": str(error)}}
+            raise self.glue.exceptions.EntityNotFoundException(said, "GetTable") from error
         columns = [
             {"Name": field.name, "Type": visit(field.field_type, _IcebergSchemaToGlueType())}
             for field in found.schema().fields

@@ -1,5 +1,6 @@
 """What AWS says when it does not do, or does not answer, what it was asked."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
@@ -45,10 +46,25 @@ _S3_OBJECT: Mapping[str, str] = {
 }
 
 
+_CATALOG: Mapping[re.Pattern[str], str] = {
+    re.compile(".*/namespaces"): "CreateDatabase",
+    re.compile(".*/tables"): "CreateTable",
+    re.compile(".*/tables/[^/]+"): "UpdateTable",
+}
+"""What a REST catalog's POST is to Glue, by its path."""
+
+
+def _is_of_catalog(request: Request) -> bool:
+    return request.path.startswith("/iceberg/")
+
+
 def operation(request: Request) -> str:
     """Return the operation of a request, by AWS's name of it."""
     if request.operation:
         return request.operation
+    if _is_of_catalog(request):
+        name = next((name for pattern, name in _CATALOG.items() if pattern.fullmatch(request.path)), "")
+        return name if request.method == "POST" else f"{request.method} of a catalog"
     if b"Action=AssumeRole" in request.body[:4096]:
         return "AssumeRole"
     query = parse_qs(urlsplit(request.path).query, keep_blank_values=True)
@@ -62,7 +78,7 @@ def operation(request: Request) -> str:
 
 @dataclass(frozen=True)
 class Refusal:
-    """An error as S3 says it and as Glue says it: statuses, codes and words are AWS's own."""
+    """An error as S3 says it and as Glue says it: statuses, codes and words are AWS's own. REST catalogs say S3's."""
 
     s3: tuple[int, str, str]
     glue: tuple[int, str, str]
@@ -72,6 +88,9 @@ class Refusal:
             status, code, message = self.glue
             return Answer(status, _JSON, f'{{"__type":"{code}","message":"{message}"}}'.encode())
         status, code, message = self.s3
+        if _is_of_catalog(request):
+            body = f'{{"error":{{"message":"{message}","type":"{code}","code":{status}}}}}'
+            return Answer(status, {"Content-Type": "application/json"}, body.encode())
         body = f'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{code}</Code><Message>{message}</Message></Error>'
         return Answer(status, _XML, body.encode())
 

@@ -40,6 +40,7 @@ ICEBERG = "destination_datalake.tables.iceberg.table:IcebergTable"
 PROMOTION = "destination_datalake.tables.iceberg.promotion:Promotion"
 WRITE_MODES = "destination_datalake.tables.iceberg.write_modes"
 GLUE_COMMIT = "pyiceberg.catalog.glue:GlueCatalog.commit_table"
+REST_COMMIT = "pyiceberg.catalog.rest:RestCatalog.commit_table"
 HIVE = "destination_datalake.tables.hive.table:HiveTable"
 UPDATE = "destination_datalake.tables.glue.glue_table:GlueTable.update"
 MOVES = "destination_datalake.tables.hive.moves:Moves"
@@ -106,13 +107,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     Kinds of one `table_type` differ in what is in their files, and not in how these are committed; all of them share
     what the stages of a sync do.
     """
-    everything = metafunc.config.getoption("--all-kill-points")
+    everything, in_rest = map(metafunc.config.getoption, ("--all-kill-points", "--rest-catalog"))
     by_type: dict[object, list[TableKind]] = {}
     for kind in TABLE_KINDS:
         by_type.setdefault(kind.options["table_type"], []).append(kind)
     points = {test.__name__: where for test, where in KILLED_AT.items()}[metafunc.function.__name__]
     params = [
-        pytest.param(kind, point, id=f"{kind.name}-{point}")
+        pytest.param(kind, _in_rest(point) if in_rest else point, id=f"{kind.name}-{point}")
         for table_type, kinds in by_type.items()
         for turn, kind in enumerate(kinds)
         for number, point in enumerate(points[table_type])
@@ -120,6 +121,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         or (TABLE_KINDS[number % len(TABLE_KINDS)] is kind if point in EVERYWHERE else number % len(kinds) == turn)
     ]
     metafunc.parametrize(("table_kind", "point"), params)
+
+
+def _in_rest(point: KillPoint) -> KillPoint:
+    return replace(point, function=REST_COMMIT) if point.function == GLUE_COMMIT else point
 
 
 @pytest.mark.share(5)
