@@ -60,8 +60,8 @@ test-clients: jdk setup $(ARCHIVE) ## sync with PyAirbyte and source-faker, whic
 test-catalogs: jdk setup $(ARCHIVE) ## sync into REST catalogs, and ask Iceberg's own, which it downloads, what the tests' says
 	$(PYTHON) -m integration_tests.catalogs.reference.jars
 	$(PYTEST) integration_tests/catalogs --iceberg-catalog .catalogs -n $(WORKERS) $(ARGS)
-	$(PYTEST) integration_tests/conformance/airbyte integration_tests/conformance/dedup integration_tests/conformance/tables \
-		--rest-catalog -k iceberg -n $(WORKERS) $(ARGS)
+	$(PYTEST) $(addprefix integration_tests/conformance/,airbyte dedup failures records tables) \
+		--rest-catalog --all-kill-points -k iceberg -n $(WORKERS) $(ARGS)
 
 chaos: jdk setup $(ARCHIVE) ## kill, refuse and overtake syncs at random (SECONDS=600 SEED=1, ARGS="--round 17")
 	$(PYTHON) -m integration_tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)

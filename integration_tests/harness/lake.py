@@ -150,6 +150,19 @@ class Lake:
             properties=dict(properties),
         )
 
+    def put_foreign_table(self, name: str) -> None:
+        """Put a table into the catalog, in a new database, that no kind of ours can write: a view."""
+        self.glue.create_database(DatabaseInput={"Name": self.database})
+        self.glue.create_table(
+            DatabaseName=self.database,
+            TableInput={
+                "Name": name,
+                "TableType": "VIRTUAL_VIEW",
+                "StorageDescriptor": {"Columns": [{"Name": "id", "Type": "int"}], "Location": "s3://elsewhere/view/"},
+                "Parameters": {"table_type": "VIEW", "theirs": "yes"},
+            },
+        )
+
     def data_files(self, database: str, table: str) -> dict[str, int]:
         """Return the sizes in bytes, by key, of the objects that hold the rows a reader sees now."""
         entry = self.glue_table(database, table)

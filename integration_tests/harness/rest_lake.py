@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from pyiceberg.catalog.glue import _IcebergSchemaToGlueType
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.schema import visit
+from pyiceberg.schema import Schema, visit
+from pyiceberg.types import LongType, NestedField
 
 from integration_tests.catalogs.behaviour import Behaviour, OAuth
 from integration_tests.catalogs.server import CatalogServer
@@ -77,6 +78,12 @@ class RestLake(Lake):
             "StorageDescriptor": {"Columns": columns, "Location": found.location()},
         }
         return cast("TableTypeDef", entry)
+
+    def put_foreign_table(self, name: str) -> None:
+        """Put a table into the catalog, in a new database, that lies where ours may not lie."""
+        self._iceberg.create_namespace(self.database)
+        location = f"s3://{self.bucket}/elsewhere/{name}"
+        self._iceberg.create_table((self.database, name), Schema(NestedField(1, "id", LongType())), location)
 
     def rejects(self) -> list[dict[str, Any]]:
         """Return every reject, which has no table here, from its object, in the order of its records."""

@@ -38,24 +38,9 @@ def order(id: int) -> bytes:
     return record("orders", {"id": id})
 
 
-def put_a_foreign_table(warehouse: Warehouse, name: str) -> None:
-    """Put a table into the catalog that no kind of ours can write: a view."""
-    glue, database = warehouse.lake.glue, warehouse.lake.database
-    glue.create_database(DatabaseInput={"Name": database})
-    glue.create_table(
-        DatabaseName=database,
-        TableInput={
-            "Name": name,
-            "TableType": "VIRTUAL_VIEW",
-            "StorageDescriptor": {"Columns": [{"Name": "id", "Type": "int"}], "Location": "s3://elsewhere/view/"},
-            "Parameters": {"table_type": "VIEW", "theirs": "yes"},
-        },
-    )
-
-
 def test_one_stream_s_failure_does_not_lose_another_s_data_and_states(warehouse: Warehouse) -> None:
     """The table of `users` is not ours to write; `orders` lands as if nothing were wrong."""
-    put_a_foreign_table(warehouse, "users")
+    warehouse.lake.put_foreign_table("users")
     foreign = warehouse.lake.glue_table(warehouse.lake.database, "users")
 
     run = warehouse.attempt(
@@ -86,7 +71,7 @@ def test_a_global_state_is_not_acknowledged_while_a_stream_fails(warehouse: Ware
 
     The next sync sends it again, and would find it there twice.
     """
-    put_a_foreign_table(warehouse, "users")
+    warehouse.lake.put_foreign_table("users")
 
     run = warehouse.attempt([ORDERS, USERS], [order(1), record("users", {"id": 1}), global_state(1), *BOTH_COMPLETE])
 
@@ -101,7 +86,7 @@ def test_a_global_state_is_not_acknowledged_while_a_stream_fails(warehouse: Ware
 
 def test_every_failed_stream_is_named(warehouse: Warehouse) -> None:
     """One TRACE ERROR each."""
-    put_a_foreign_table(warehouse, "orders")
+    warehouse.lake.put_foreign_table("orders")
 
     run = warehouse.attempt([ORDERS, USERS], [order(1), record("users", {"id": 1}), COMPLETE])
 
