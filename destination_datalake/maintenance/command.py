@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.errors import explain
 from destination_datalake.aws.secrets import mask_secrets, register_secrets
+from destination_datalake.config.catalog import NO_LIMITS
 from destination_datalake.config.options import Config, aws_access
 from destination_datalake.config.parsing import read_object
 from destination_datalake.config.tables import Retention
@@ -84,7 +85,8 @@ def _maintain(asked: argparse.Namespace, termination: Termination) -> int:
         _note("Note: maintenance.mode is glue, so Glue's optimizers do the same about daily.")
     if config.catalog.limits.assigns_locations:
         raise ConfigError("The tables are in a table bucket, where Amazon S3 Tables maintains them. Nothing was done.")
-    catalog = catalog_of(config, aws_access(config))
+    # To expire its snapshots is what helps a table whose metadata is too long.
+    catalog = catalog_of(config, aws_access(config), NO_LIMITS)
     finder = TableFinder(config, catalog)
     tables = finder.tables(asked.stream)
     for note in finder.notes:

@@ -12,15 +12,16 @@ from destination_datalake.tables.rest.catalog import RestTableCatalog
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.config.catalog import CatalogLimits
     from destination_datalake.config.options import Config
     from destination_datalake.tables.catalog import TableCatalog
 
 
-def catalog_of(config: Config, access: AwsAccess) -> TableCatalog:
-    """Return the catalog. Asks nothing of it."""
+def catalog_of(config: Config, access: AwsAccess, limits: CatalogLimits | None = None) -> TableCatalog:
+    """Return the catalog. Asks nothing of it. A table that is about to break its limits, or these, is not loaded."""
     governance = Governance(Policy.of(config), access)
     match config.catalog:
         case GlueCatalogOptions():
             return GlueTableCatalog(access, governance)
         case options:
-            return RestTableCatalog(options, access, governance)
+            return RestTableCatalog(options, access, governance, limits or options.limits)

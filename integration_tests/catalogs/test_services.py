@@ -8,9 +8,12 @@ from urllib.parse import quote
 import pytest
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.config.catalog import CatalogLimits, RestCatalogOptions
+from destination_datalake.config.catalog import NO_LIMITS, CatalogLimits, RestCatalogOptions
 from destination_datalake.errors import ConfigError
-from destination_datalake.tables.rest.client import CertainRestCatalog
+from destination_datalake.lake_formation.governance import Governance
+from destination_datalake.lake_formation.policy import Policy
+from destination_datalake.tables.rest.catalog import RestTableCatalog
+from destination_datalake.tables.table import TableName
 from integration_tests.aws.server import ACCOUNT_ID, REGION, AwsServer
 from integration_tests.catalogs.behaviour import Behaviour, SigV4, glue, s3_tables
 from integration_tests.catalogs.conftest import Client, Serve
@@ -129,9 +132,14 @@ def test_a_table_without_room_for_another_commit_is_told_when_it_is_loaded(serve
     access = AwsAccess(REGION, endpoint_url=plain_lake.endpoint_url)
     written = len(server.metadata(*table.name()).model_dump_json())
 
-    CertainRestCatalog(options, access, CatalogLimits(metadata_bytes=written * 2)).load_table(table.name())
+    def found(limits: CatalogLimits) -> bool:
+        governance = Governance(Policy(f"arn:aws:s3:::{plain_lake.bucket}"), access)
+        return RestTableCatalog(options, access, governance, limits).find(TableName(*table.name())) is not None
+
+    assert found(CatalogLimits(metadata_bytes=written * 2))
     with pytest.raises(ConfigError, match="Have snapshots expire"):
-        CertainRestCatalog(options, access, CatalogLimits(metadata_bytes=written)).load_table(table.name())
+        found(CatalogLimits(metadata_bytes=written))
+    assert found(NO_LIMITS)  # As `maintain` has it, which is the remedy.
 
 
 def test_maintenance_of_a_table_bucket_is_the_service_s(platform: Platform, lake: ServiceLake) -> None:

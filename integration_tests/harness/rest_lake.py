@@ -65,7 +65,7 @@ class RestLake(Lake):
         try:
             found = self._iceberg.load_table((database, table))
         except NoSuchTableError as error:
-            said = {"Error": {"Code": "EntityNotFoundException", "Message": str(error)}}
+            said: Any = {"Error": {"Code": "EntityNotFoundException", "Message": str(error)}}
             raise self.glue.exceptions.EntityNotFoundException(said, "GetTable") from error
         columns = [
             {"Name": field.name, "Type": visit(field.field_type, _IcebergSchemaToGlueType())}

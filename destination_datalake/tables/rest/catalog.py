@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
 from destination_datalake.aws.access import catalog_id
-from destination_datalake.config.catalog import GlueRestCatalogOptions, RestCatalogOptions, S3TablesCatalogOptions
+from destination_datalake.config.catalog import (
+    NO_LIMITS,
+    CatalogLimits,
+    GlueRestCatalogOptions,
+    RestCatalogOptions,
+    S3TablesCatalogOptions,
+)
 from destination_datalake.tables.catalog import ListedDatabase, ListedTable
 
 if TYPE_CHECKING:
@@ -31,9 +37,12 @@ class RestTableCatalog:
 
     compares_metadata = False
 
-    def __init__(self, options: RestOptions, access: AwsAccess, governance: Governance) -> None:
+    def __init__(
+        self, options: RestOptions, access: AwsAccess, governance: Governance, limits: CatalogLimits = NO_LIMITS
+    ) -> None:
         self.governance = governance
         self._options = options
+        self._limits = limits
         self._access = access
         self._existing: set[str] = set()
         self._lock = threading.Lock()
@@ -78,7 +87,7 @@ class RestTableCatalog:
         with self._lock:
             if self._client is None:
                 options = rest_options(self._options, self._access)
-                self._client = CertainRestCatalog(options, self._access, self._options.limits)
+                self._client = CertainRestCatalog(options, self._access, self._limits)
             return self._client
 
 
