@@ -35,7 +35,7 @@ def test_tables_are_in_glue_unless_something_else_is_said() -> None:
     [
         (
             {"catalog": {"type": "hive"}},
-            "catalog is not valid. It must be an object whose type is",
+            "catalog is not valid. It must be an object whose type is glue, rest, glue_rest or s3_tables.",
         ),
         ({"catalog": {"type": "rest"}}, "catalog.uri is missing. It must be the address of the catalog"),
         ({"catalog": {**REST, "uri": "https://me:secret@lake"}}, "catalog.uri is not valid."),
@@ -64,7 +64,7 @@ def test_tables_are_in_glue_unless_something_else_is_said() -> None:
         ({"catalog": FEDERATED, "maintenance": {"mode": "connector"}}, "which Amazon S3 Tables keeps. Leave it out."),
         (
             {"catalog": S3_TABLES, "encryption": {"encryption_type": "SSE-S3"}},
-            "encryption is not for tables in a",
+            "encryption is not for tables in a table bucket, which Amazon S3 Tables keeps.",
         ),
         (
             {"catalog": {**FEDERATED, "vended_credentials": True}, "spark": {"master": "yarn"}},
