@@ -48,6 +48,7 @@ from destination_datalake.config.tables import (
     Parquet,
     PartitioningUnits,
     PathLayout,
+    RawArchiveOptions,
     RejectOptions,
     SchemaConflicts,
     StreamOptions,
@@ -354,6 +355,14 @@ class Config(Options):
             "is stopped. Nothing is lost below the limit: rejects are kept under _errors/."
         ),
     ] = Field(default_factory=RejectOptions)
+    raw_archive: Annotated[
+        RawArchiveOptions,
+        Expects("an object with enabled, retention_days and superseded"),
+        Form(
+            "Whether records are also kept as the source sent them, so that tables can be made again from them. The "
+            "files are under _raw/, beside those of the tables."
+        ),
+    ] = Field(default_factory=RawArchiveOptions)
     lake_formation: Annotated[
         LakeFormationOptions,
         Expects("an object with mode, registration_role_arn, tags, table_tags and grants"),

@@ -84,6 +84,33 @@ class RejectOptions(Options):
     ] = None
 
 
+class RawArchiveOptions(Options):
+    """Whether records are also kept as they were received, for how long, and what a refresh leaves of them."""
+
+    enabled: Annotated[
+        bool,
+        Form("Keep every record byte for byte as received, in compressed files under _raw/, before it is committed."),
+    ] = False
+    retention_days: Annotated[
+        int,
+        Field(ge=1, le=36500),
+        Expects("a whole number of days from 1 to 36500"),
+        Form(
+            "How long the bucket's lifecycle rule for _raw/ keeps the files. The connector deletes none by age; the "
+            "connection check compares the rule with this.",
+            title="Days of the Archive",
+        ),
+    ] = 30
+    superseded: Annotated[
+        Literal["keep", "delete"],
+        Form(
+            "What becomes of the records that a refresh has replaced. keep: they stay as long as others. delete: the "
+            "command maintain deletes their files.",
+            title="Replaced Records",
+        ),
+    ] = "keep"
+
+
 PartitioningUnits = Literal[
     "NO PARTITIONING",
     "DATE",

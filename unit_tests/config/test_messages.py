@@ -81,6 +81,15 @@ from unit_tests.config.examples import KEYS, ROLE, options, refusal
             "rejects.max_ratio 5 is not valid. It must be a number from 0 to 1, such as 0.05 for five in a hundred.",
         ),
         ({"rejects": {"max_count": 0.5}}, "rejects.max_count 0.5 is not valid. It must be a whole number of records"),
+        ({"raw_archive": True}, "raw_archive true is not valid. It must be an object with enabled, retention_days and"),
+        (
+            {"raw_archive": {"retention_days": 0}},
+            "raw_archive.retention_days 0 is not valid. It must be a whole number of days from 1 to 36500.",
+        ),
+        (
+            {"raw_archive": {"superseded": "drop"}},
+            'raw_archive.superseded "drop" is not valid. It must be keep or delete.',
+        ),
         (
             {"spark": {"master": "mesos://x"}},
             "spark.master is not valid. It must be spark://host:7077, k8s://… or yarn (local[*] is",
