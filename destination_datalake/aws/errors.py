@@ -337,6 +337,7 @@ _S3_ACTIONS: Mapping[str, str] = {
     "AbortMultipartUpload": "s3:AbortMultipartUpload",
     "ListMultipartUploads": "s3:ListBucketMultipartUploads",
     "ListParts": "s3:ListMultipartUploadParts",
+    "GetBucketLifecycleConfiguration": "s3:GetLifecycleConfiguration",
 }
 # Lake Formation: Lake Formation permissions reference (docs, lf-permissions-reference). A table's location needs
 # DATA_LOCATION_ACCESS besides, which Lake Formation's text then names.

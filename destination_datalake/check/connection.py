@@ -16,11 +16,13 @@ from destination_datalake.aws.access import role_of_session
 from destination_datalake.check import governance
 from destination_datalake.check.catalog import try_database, try_optimizers, try_table
 from destination_datalake.check.existing_tables import try_existing_tables
+from destination_datalake.check.lifecycle import try_lifecycle
 from destination_datalake.check.rest_catalog import try_rest_catalog
 from destination_datalake.check.step import Findings, Remedies, Step, Trial, run_steps
 from destination_datalake.check.storage import (
     KMS_KEY,
     stages_records,
+    try_archive_folder,
     try_kms_key,
     try_region,
     try_rejects_folder,
@@ -28,7 +30,7 @@ from destination_datalake.check.storage import (
     try_tables_folder,
 )
 from destination_datalake.config.options import Config, aws_access
-from destination_datalake.iam_policy.rules import GOVERNED, GRANTED, IN_GLUE, OPTIMIZED, TAGGED
+from destination_datalake.iam_policy.rules import ARCHIVED, GOVERNED, GRANTED, IN_GLUE, OPTIMIZED, TAGGED
 from destination_datalake.spark.backend import SparkFailed
 from destination_datalake.spark.classic.failure import JavaUnusable, find_java
 
@@ -110,12 +112,29 @@ STEPS: Sequence[Step] = (
     ),
     Step("rejects_folder", "Folder of rejects", f"{_OBJECTS}, in `_errors/`", try_rejects_folder, needs=["region"]),
     Step(
+        "archive_folder",
+        "Folder of the archive",
+        f"{_OBJECTS}, in `_raw/`; only if `raw_archive.enabled` is set",
+        try_archive_folder,
+        needs=["region"],
+        applies=ARCHIVED.holds,
+    ),
+    Step(
+        "archive_lifecycle",
+        "Lifecycle rule of the archive",
+        "warns if the bucket's lifecycle rules keep `_raw/` shorter or longer than `raw_archive.retention_days`; only "
+        "if `raw_archive.enabled` is set",
+        try_lifecycle,
+        needs=["region"],
+        applies=ARCHIVED.holds,
+    ),
+    Step(
         KMS_KEY,
         "Encryption and its key",
         "says what S3 could not do with the KMS key, and whether it used the configured encryption",
         try_kms_key,
         needs=["region"],
-        after=["tables_folder", "staging_folder", "rejects_folder"],
+        after=["tables_folder", "staging_folder", "rejects_folder", "archive_folder"],
     ),
     Step(
         "database",

@@ -22,6 +22,8 @@ _logger = logging.getLogger(__name__)
 KMS_KEY = "kms_key"
 """The id of the step that reports what KMS refuses, whichever folder met it first."""
 
+ARCHIVE_FOLDER = "_raw"
+
 _CONTENT = b"Written by a connection check of destination-datalake; safe to delete.\n"
 _NAME = "_check-"
 _OURS = re.compile(rf"(.*/)?{_NAME}[0-9a-f]{{32}}")
@@ -61,6 +63,11 @@ def try_tables_folder(trial: Trial, findings: Findings) -> None:
 def try_rejects_folder(trial: Trial, findings: Findings) -> None:
     """Try the folder of the rejects."""
     _try_own_folder(trial, findings, trial.config.uri(REJECTS_FOLDER))
+
+
+def try_archive_folder(trial: Trial, findings: Findings) -> None:
+    """Try the folder of the archive."""
+    _try_own_folder(trial, findings, trial.config.uri(ARCHIVE_FOLDER))
 
 
 def try_staging_folder(trial: Trial, findings: Findings) -> None:

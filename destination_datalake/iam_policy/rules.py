@@ -218,6 +218,7 @@ LENT = When(
     "`catalog.type` glue_rest with `vended_credentials`",
     lambda config: isinstance(config.catalog, GlueRestCatalogOptions) and config.catalog.vended_credentials,
 )
+ARCHIVED = When("`raw_archive.enabled`", lambda config: config.raw_archive.enabled)
 ENCRYPTED = When("`encryption` SSE-KMS", lambda config: config.encryption.encryption_type == "SSE-KMS")
 PARTITIONED = When("partitioned Hive tables, unless `catalog_partitions` is projection", registers_partitions)
 GOVERNED = When("`lake_formation.mode` hybrid or managed", lambda config: config.lake_formation.mode != "none")
@@ -282,17 +283,22 @@ CAPABILITIES: Sequence[Capability] = (
     Capability(
         "Objects",
         (
-            Permission("s3:PutObject", Need.BOTH, "data files, metadata of Iceberg tables, rejects, staged segments"),
+            Permission(
+                "s3:PutObject",
+                Need.BOTH,
+                "data files, metadata of Iceberg tables, rejects, the archive, staged segments",
+            ),
             Permission(
                 "s3:GetObject",
                 Need.BOTH,
-                "metadata of Iceberg tables; files that are rewritten or copied; staged segments",
+                "metadata of Iceberg tables; files that are rewritten or copied; staged segments; the archive, which "
+                "`replay` and `maintain` read",
             ),
             Permission(
                 "s3:DeleteObject",
                 Need.BOTH,
                 "the object of `check`, staged segments, old metadata, folders that a Hive table has left, files of "
-                "failed batches",
+                "failed batches; of the archive what a refresh has replaced, with `raw_archive.superseded` delete",
             ),
             Permission("s3:AbortMultipartUpload", Need.BOTH, "uploads of failed batches"),
         ),
@@ -300,9 +306,28 @@ CAPABILITIES: Sequence[Capability] = (
     ),
     Capability(
         "Folders",
-        (Permission("s3:ListBucket", Need.BOTH, "the files of a Hive table; what killed syncs have staged"),),
+        (
+            Permission(
+                "s3:ListBucket",
+                Need.BOTH,
+                "the files of a Hive table; what killed syncs have staged; the archive, for `replay` and `maintain`",
+            ),
+        ),
         _buckets,
         _listed_prefixes,
+    ),
+    Capability(
+        "Lifecycle",
+        # https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetBucketLifecycleConfiguration.html
+        (
+            Permission(
+                "s3:GetLifecycleConfiguration",
+                Need.OPTIONAL,
+                "warnings of `check` about rules that keep the archive shorter or longer than `retention_days`",
+                ARCHIVED,
+            ),
+        ),
+        lambda scope: [scope.s3(scope.warehouse.bucket)],
     ),
     Capability(
         "Key",

@@ -53,6 +53,7 @@ class Site:
             credentials=member.credentials,
             glue_region=GLUE_REGION,
             encryption={"encryption_type": "SSE-KMS", "kms_key_arn": key},
+            raw_archive={"enabled": True},
             lake_formation={
                 "mode": "managed",
                 "tags": {tag: ["sales", "new"]},
@@ -192,7 +193,7 @@ FAILING: Mapping[str, str] = {
 
 DELETING = ("s3:DeleteObject", "s3:AbortMultipartUpload", "glue:DeleteTable")
 
-LOGGED = ("glue:GetTables", "lakeformation:GetDataLakeSettings")
+LOGGED = ("s3:GetLifecycleConfiguration", "glue:GetTables", "lakeformation:GetDataLakeSettings")
 """The actions without which a check only warns."""
 
 NOT_TRIED = ("lakeformation:CreateLFTag", "lakeformation:UpdateLFTag", "lakeformation:BatchGrantPermissions")

@@ -79,9 +79,10 @@ class Mode:
 
 
 def encrypted(site: Site) -> Options:
-    """Return the options for Hive tables, encrypted with a key of the account's."""
+    """Return the options for Hive tables and an archive, encrypted with a key of the account's."""
     key = site.account.client("kms").create_key()["KeyMetadata"]["Arn"]
-    return {**KINDS["hive-parquet"], "encryption": {"encryption_type": "SSE-KMS", "kms_key_arn": key}}
+    sse = {"encryption_type": "SSE-KMS", "kms_key_arn": key}
+    return {**KINDS["hive-parquet"], "encryption": sse, "raw_archive": {"enabled": True}}
 
 
 def hybrid(site: Site) -> Options:
@@ -151,7 +152,7 @@ def prepare_managed(site: Site, config: Config, scope: Scope) -> None:
 
 MODES: Mapping[str, Mode] = {
     "iceberg": Mode(lambda _site: KINDS["iceberg"]),
-    "hive, parquet, a key of KMS": Mode(encrypted, remote_executors=True),
+    "hive, parquet, a key of KMS, an archive": Mode(encrypted, remote_executors=True),
     "hive, json lines, partitions": Mode(
         lambda _site: {**KINDS["hive-jsonl"], "partitioning": "DATE", "partition_source": "extracted_at"},
         unneeded=dict.fromkeys(

@@ -66,6 +66,7 @@ def test_a_working_configuration_logs_each_step_and_leaves_only_the_database(
         "encryption": encryption,
         "bucket_prefix": bucket_prefix,
         "spark": {"master": master},
+        "raw_archive": {"enabled": True},
         "lake_formation": {"mode": mode, "tags": {"domain": ["sales"]} if mode != "none" else {}},
     }
     make_administrator(cloud)

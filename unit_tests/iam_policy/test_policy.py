@@ -79,6 +79,15 @@ def test_without_governance_and_keys_a_policy_is_about_s3_and_glue_alone() -> No
     }
 
 
+def test_a_policy_with_an_archive_allows_to_read_the_bucket_s_lifecycle_rules_too() -> None:
+    archived = policy(config(raw_archive={"enabled": True}))
+
+    assert archived.pop("Lifecycle") == Statement(
+        "Lifecycle", ("s3:GetLifecycleConfiguration",), ("arn:aws:s3:::lake",), {}
+    )
+    assert archived == policy(config())
+
+
 def test_a_policy_is_about_s3_alone_where_tables_are_not_in_glue() -> None:
     in_rest = config(table_type="ICEBERG", catalog={"type": "rest", "uri": "https://polaris.example.com"})
 
