@@ -18,8 +18,8 @@ _WITHOUT_ARNS = "lakeformation:"
 https://docs.aws.amazon.com/service-authorization/latest/reference/list_awslakeformation.html
 """
 
-_TEMPORARY = re.compile(r"lake/(_staging|_errors)/|athena-results/lake/")
-_DAYS = {"lake/_staging/": 14, "lake/_errors/": 90, "athena-results/lake/": 30}
+_TEMPORARY = re.compile(r"lake/(_staging|_errors|_raw)/|athena-results/lake/")
+_DAYS = {"lake/_staging/": 14, "lake/_errors/": 90, "lake/_raw/": 30, "athena-results/lake/": 30}
 
 
 def nothing_is_public(found: Resolved) -> Iterator[str]:
@@ -54,7 +54,7 @@ def only_tls(found: Resolved) -> Iterator[str]:
 
 
 def data_never_expires(found: Resolved) -> Iterator[str]:
-    """Lifecycle rules reach temporary objects only, each kind after its days."""
+    """Lifecycle rules reach what is kept for a time only, each kind after its days."""
     for name, bucket in found.of_type("AWS::S3::Bucket").items():
         rules = bucket["LifecycleConfiguration"]["Rules"]
         aborts = [each.pop("AbortIncompleteMultipartUpload", None) for each in map(dict, rules)]
@@ -64,7 +64,7 @@ def data_never_expires(found: Resolved) -> Iterator[str]:
         for prefix, each in expiring.items():
             if _TEMPORARY.fullmatch(prefix) is None or {*each} != {"Id", "Status", "Prefix", "ExpirationInDays"}:
                 yield f"{name} expires objects under {prefix!r}"
-        if {prefix: each["ExpirationInDays"] for prefix, each in expiring.items()} != _DAYS:
+        if {prefix: int(each["ExpirationInDays"]) for prefix, each in expiring.items()} != _DAYS:
             yield f"{name} expires objects after other days"
 
 

@@ -59,6 +59,7 @@ EVERYTHING = {
         ("data_never_expires", "Prefix: !Sub ${BucketPrefix}/_staging/", "Prefix: !Sub ${BucketPrefix}/"),
         ("data_never_expires", "            Prefix: !Sub ${BucketPrefix}/_errors/\n", ""),
         ("data_never_expires", "ExpirationInDays: 90", "ExpirationInDays: 9"),
+        ("data_never_expires", "Prefix: !Sub ${BucketPrefix}/_raw/", "Prefix: !Sub ${BucketPrefix}/"),
         ("data_never_expires", "DaysAfterInitiation: 7", "DaysAfterInitiation: 70"),
         ("keys_rotate_and_encrypt", "EnableKeyRotation: true", "EnableKeyRotation: false"),
         ("keys_rotate_and_encrypt", "BucketKeyEnabled: true", "BucketKeyEnabled: false"),
@@ -82,6 +83,14 @@ def test_a_rule_sees_a_mistake_that_cfn_lint_accepts(rule: str, original: str, m
     found = Resolved(Template.parse(text(PATH).replace(original, mistaken, 1)), EVERYTHING)
 
     assert [*broken(found)] != []
+
+
+def test_the_archive_is_kept_for_the_days_of_its_parameter() -> None:
+    found = Resolved(TEMPLATE, {"RawArchiveDays": "90"})
+
+    (bucket,) = found.of_type("AWS::S3::Bucket").values()
+    days = {each["Id"]: each.get("ExpirationInDays") for each in bucket["LifecycleConfiguration"]["Rules"]}
+    assert (days["archive"], days["rejects"]) == ("90", 90)
 
 
 def test_a_resource_that_is_not_retained_is_seen() -> None:
@@ -221,6 +230,7 @@ def test_no_database_is_made_in_a_folder_in_which_rules_delete(path: str, name: 
         ("TrustedPrincipalArn", "*"),
         ("ExternalId", "x"),
         ("LakeFormationMode", "MANAGED"),
+        ("RawArchiveDays", "0"),
     ],
 )
 def test_a_value_that_the_connector_or_aws_would_refuse_is_refused(parameter: str, value: str) -> None:

@@ -71,7 +71,7 @@ def _lifecycle_rule(rule: Properties) -> Any:
             "Filter": {"Prefix": rest.pop("Prefix", "")},
         }
         if days := rest.pop("ExpirationInDays", None):
-            applied["Expiration"] = {"Days": days}
+            applied["Expiration"] = {"Days": int(days)}
         if abort := rest.pop("AbortIncompleteMultipartUpload", None):
             applied["AbortIncompleteMultipartUpload"] = abort
     return applied
