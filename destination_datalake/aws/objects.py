@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -63,15 +62,41 @@ def body_errors() -> tuple[type[Exception], ...]:
     return HTTPClientError, IncompleteReadError, HTTPError, ConnectionError
 
 
-def put(s3: S3Client, uri: str, content: bytes | bytearray) -> None:
+def put(
+    s3: S3Client,
+    uri: str,
+    content: bytes | bytearray,
+    metadata: Mapping[str, str] | None = None,
+    *,
+    if_none_match: bool = False,
+    if_match: str | None = None,
+) -> None:
     """Put a small object, in one exchange with S3.
+
+    With `if_none_match`, only if there is none yet; with `if_match`, only in place of the object that has this ETag.
+    Otherwise raises a ClientError of which `is_changed` is true.
 
     Of bytes, botocore makes a file, and for files it asks S3 first whether to send them (HTTP: 100-continue), which
     takes as long as sending.
     """
     address = S3Address.parse(uri)
     body = content if isinstance(content, bytearray) else bytearray(content)
-    s3.put_object(Bucket=address.bucket, Key=address.key, Body=body)  # type: ignore[arg-type]  # The stubs know none.
+    conditions: dict[str, Any] = {"IfNoneMatch": "*"} if if_none_match else {}
+    if if_match is not None:
+        conditions["IfMatch"] = if_match
+    s3.put_object(
+        Bucket=address.bucket,
+        Key=address.key,
+        Body=body,  # type: ignore[arg-type]  # The stubs know no bytearray.
+        Metadata=metadata or {},
+        **conditions,
+    )
+
+
+def is_changed(error: Exception) -> bool:
+    """Whether S3 has refused a conditional request, because the object is there, another one, or being written."""
+    answer = getattr(error, "response", {})
+    return answer.get("ResponseMetadata", {}).get("HTTPStatusCode") in (409, 412)
 
 
 def delete(s3: S3Client, uri: str) -> None:
@@ -118,6 +143,7 @@ class HeldObject:
     bucket: str
     key: str
     path: str
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
     def publish(self, s3: S3Client) -> None:
         """Make the object visible. Idempotent."""
@@ -126,7 +152,7 @@ class HeldObject:
         except FileNotFoundError:
             s3.head_object(Bucket=self.bucket, Key=self.key)  # It is published already.
             return
-        put(s3, str(S3Address(self.bucket, self.key)), content)
+        put(s3, str(S3Address(self.bucket, self.key)), content, self.metadata)
         Path(self.path).unlink()
 
     def abort(self, s3: S3Client) -> None:  # noqa: ARG002
@@ -195,13 +221,22 @@ def undone_on_failure(*steps: Callable[[], None]) -> Iterator[None]:
 class Upload:
     """A write-only file object that becomes one object in S3 on `close`; after `abort` nothing remains of it."""
 
-    def __init__(self, s3: S3Client, uri: str, *, deferred: bool, held_in: str | None = None) -> None:
+    def __init__(
+        self,
+        s3: S3Client,
+        uri: str,
+        *,
+        deferred: bool,
+        held_in: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
         """Send nothing yet. With `deferred`, `close` leaves a `pending_upload` instead of a visible object.
 
         A small one is then held in this folder, which need not exist, if there is one.
         """
-        self._s3 = s3
+        self.s3 = s3
         self.uri = uri
+        self._metadata = metadata or {}
         self._bucket, self._key = S3Address.parse(uri)
         self._deferred = deferred
         self._held_in = held_in if deferred else None
@@ -264,7 +299,7 @@ class Upload:
             self._wait_for_part()
         if self._upload_id is None and not self._deferred:
             try:
-                put(self._s3, self.uri, self._take())
+                put(self.s3, self.uri, self._take(), self._metadata)
             except Exception as error:
                 self._may_exist = not _is_refusal(error)
                 raise
@@ -280,7 +315,7 @@ class Upload:
         if self._deferred:
             self.pending_upload = finished
         else:
-            finished.publish(self._s3)
+            finished.publish(self.s3)
 
     def abort(self) -> None:
         """Discard what is buffered, and abort the multipart upload if one was begun.
@@ -291,9 +326,9 @@ class Upload:
         self._take()
         self._sender.shutdown()
         if self._may_exist:
-            delete(self._s3, self.uri)
+            delete(self.s3, self.uri)
         if self._upload_id is not None:
-            PendingUpload(self._bucket, self._key, self._upload_id, ()).abort(self._s3)
+            PendingUpload(self._bucket, self._key, self._upload_id, ()).abort(self.s3)
 
     def _fill(self, data: memoryview) -> None:
         begin, self._filled = self._filled, self._filled + len(data)
@@ -321,7 +356,7 @@ class Upload:
                 path.unlink()
             return None
         self._take()
-        return HeldObject(self._bucket, self._key, str(path))
+        return HeldObject(self._bucket, self._key, str(path), self._metadata)
 
     def _wait_for_part(self) -> None:
         """Wait for the part in flight, if there is one; raises what it failed with."""
@@ -331,9 +366,9 @@ class Upload:
 
     def _send(self, part: bytearray) -> None:
         if self._upload_id is None:
-            created = self._s3.create_multipart_upload(Bucket=self._bucket, Key=self._key)
+            created = self.s3.create_multipart_upload(Bucket=self._bucket, Key=self._key, Metadata=self._metadata)
             self._upload_id = created["UploadId"]
-        answer = self._s3.upload_part(
+        answer = self.s3.upload_part(
             Bucket=self._bucket,
             Key=self._key,
             UploadId=self._upload_id,
@@ -351,22 +386,63 @@ def _is_refusal(error: Exception) -> bool:
 
 
 class GzipUpload:
-    """A write-only file object that compresses with gzip into an upload."""
+    """A write-only file object that compresses with gzip into an upload.
+
+    Not gzip.GzipFile: the finalizer of one whose upload was aborted would write the rest.
+    """
 
     def __init__(self, upload: Upload) -> None:
         self._upload = upload
-        # Not gzip.GzipFile: the finalizer of one whose upload was aborted would write the rest.
-        self._compressor = zlib.compressobj(level=1, wbits=31)
+        self._compressor: Any = None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Compress bytes. Raises as `Upload.write` does."""
+        if self._compressor is None:
+            self._compressor = _gzip().compressobj(1, wbits=_GZIP_WBITS)
         self._upload.write(self._compressor.compress(data))
 
     def finish(self) -> None:
-        """Write the rest; the upload stays open."""
-        self._upload.write(self._compressor.flush())
+        """End the member: what is written after it begins another one (RFC 1952, 2.2). The upload stays open."""
+        if self._compressor is not None:
+            self._upload.write(self._compressor.flush())
+            self._compressor = None
 
     def close(self) -> None:
         """Write the rest and close the upload."""
         self.finish()
         self._upload.close()
+
+
+_GZIP_WBITS = 31
+
+
+def _gzip() -> Any:
+    """Return the library that compresses: ISA-L takes a quarter of zlib's time. An executor may not have it."""
+    try:
+        from isal import isal_zlib
+    except ImportError:
+        import zlib
+
+        return zlib
+    return isal_zlib
+
+
+def gunzipped(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield each member of a gzip file, whole, of which `pieces` are the bytes. Raises EOFError if it ends early."""
+    library = _gzip()
+    member: list[bytes] = []
+    inflate = library.decompressobj(wbits=_GZIP_WBITS)
+    is_open = False
+    for each in pieces:
+        piece = each
+        while piece:
+            is_open = True
+            member.append(inflate.decompress(piece))
+            if not inflate.eof:
+                break
+            yield b"".join(member)
+            piece, member = inflate.unused_data, []
+            inflate = library.decompressobj(wbits=_GZIP_WBITS)
+            is_open = False
+    if is_open:
+        raise EOFError("the file ends within a member")

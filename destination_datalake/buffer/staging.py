@@ -58,7 +58,8 @@ class Segment:
 
     def staged(self, location: LocalFile | StagedObject) -> StagedSegment:
         """Return the segment as it is found at a location."""
-        return StagedSegment(location, self.bytes, self.first_record, self.frame, 0 < self.flat < self.records)
+        mixed = 0 < self.flat < self.records
+        return StagedSegment(location, self.bytes, self.first_record, self.frame, mixed, self.records)
 
 
 class Staging(Protocol):

@@ -61,17 +61,19 @@ class OrderedIds:
     between tell attempts and syncs apart.
     """
 
-    def __init__(self, ingest_order: IngestOrder) -> None:
-        self._octets = _octets(*ingest_order)
+    def __init__(self, first: bytes) -> None:
+        """`first` is the id of a line 0: 16 octets, see `first_id`."""
+        self.first = first
 
     def of(self, lines: LineNumbers) -> pa.StringArray:
         """Return the ids of the rows whose lines have these numbers in the unit."""
-        return _ids(self._octets, numbers_of(lines))
+        return _ids(self.first, numbers_of(lines))
 
 
-def _octets(milliseconds: int, twelve_bits: int) -> bytes:
-    """Return a UUID of version 7 whose last 32 bits are 0, and those before them random."""
-    octets = bytearray(milliseconds.to_bytes(6, "big") + twelve_bits.to_bytes(2, "big") + os.urandom(4) + bytes(4))
+def first_id(ingest_order: IngestOrder) -> bytes:
+    """Return a UUID of version 7 for a unit: its last 32 bits are 0, and those before them random."""
+    milliseconds, part = ingest_order
+    octets = bytearray(milliseconds.to_bytes(6, "big") + part.to_bytes(2, "big") + os.urandom(4) + bytes(4))
     octets[6] = (octets[6] & 0x0F) | 0x70
     octets[8] = (octets[8] & 0x3F) | 0x80
     return bytes(octets)
@@ -108,10 +110,9 @@ class FileSchema:
 class BlockTables:
     """Makes tables of decoded blocks. A column that a value does not fit is wider from that block on."""
 
-    def __init__(self, plan: FilePlan, ingest_order: IngestOrder) -> None:
-        """Rows have ids in the order of arrival, that of their unit first."""
+    def __init__(self, plan: FilePlan, ids: OrderedIds) -> None:
         self._plan = plan
-        self._ids = OrderedIds(ingest_order)
+        self._ids = ids
         self.schema = _file_schema(plan.columns, plan)
 
     def table(self, decoded: Decoded) -> tuple[pa.Array[Any], pa.Table]:

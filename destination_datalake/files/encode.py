@@ -14,8 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from destination_datalake.archive.objects import ArchivedObject, ArchiveLocation
+from destination_datalake.archive.writer import ArchiveNotWritten, ArchiveWriter
 from destination_datalake.aws.access import Environment
 from destination_datalake.aws.objects import undone_on_failure
+from destination_datalake.files.block_tables import OrderedIds, first_id
 from destination_datalake.files.jobs import Failed, Problem, attempt
 from destination_datalake.files.plan import (
     Encoded,
@@ -39,6 +42,8 @@ from destination_datalake.rejects.writer import RejectsNotWritten, RejectWriter
 from destination_datalake.schema.types import Field, Float32, Float64
 
 if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.files.plan import FilePlan
     from destination_datalake.protocol.frames import Frame
@@ -164,16 +169,20 @@ def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
     attempt = f"{unit.name}-{secrets.token_hex(4)}"
     writer = RollingFileWriter if _is_plain(unit.plan) else PartitionedFileWriter
     of_table = s3 if unit.plan.lent is None else unit.plan.lent.client("s3")
-    files = writer(attempt, unit.plan, of_table, ingest_order=unit.ingest_order)
+    ids = OrderedIds(first_id(unit.ingest_order))
+    files = writer(attempt, unit.plan, of_table, ids=ids)
     keys = KeptKeys.of(unit.plan)
     now = time.time_ns() // 1_000_000
     formatter = RejectFormatter(unit.rejects, unit.stream, unit.plan.columns, unit.name, now)
     rejects = RejectWriter(formatter, unit.rejects, attempt, s3)
+    archive = None if unit.archive is None else _archive_of(unit, unit.archive, attempt, ids, s3)
     undeclared: tuple[str, ...] | None = None
-    with undone_on_failure(files.abort, rejects.abort):
+    with undone_on_failure(files.abort, rejects.abort, *(() if archive is None else (archive.abort,))):
         for segment, content in zip(unit.segments, contents(unit.segments, access), strict=True):
             frame = segment.frame
             for block in blocks(content, unit.plan.columns):
+                if archive is not None:
+                    archive.write(block if frame is None else frame.restored(block))
                 if undeclared is None:
                     first = block if frame is None else _first_received(block, frame)
                     undeclared = undeclared_fields(first, unit.plan.columns)
@@ -181,9 +190,23 @@ def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
                     if keys is not None:
                         decoded = keys.refuse(decoded)
                     rejects.write(decoded, files.write(decoded))
+        archived = None if archive is None else archive.close()
         rejected = rejects.close()
         written = files.close()
-    return Encoded(unit.stream, tuple(written), rejects.counts(), tuple(rejected), undeclared or ())
+    return Encoded(unit.stream, tuple(written), rejects.counts(), tuple(rejected), undeclared or (), archived)
+
+
+def _archive_of(
+    unit: EncodeUnit, location: ArchiveLocation, attempt: str, ids: OrderedIds, s3: S3Client
+) -> ArchiveWriter:
+    archived = ArchivedObject(
+        location.name(attempt),
+        lines=sum(segment.records for segment in unit.segments),
+        bytes=sum(segment.bytes for segment in unit.segments),
+        first_record=unit.segments[0].first_record,
+        first_id=ids.first.hex(),
+    )
+    return ArchiveWriter(location, archived, s3, unit.plan.held_in)
 
 
 def _first_received(block: memoryview, frame: Frame) -> bytes:
@@ -200,6 +223,8 @@ def _problem(unit: EncodeUnit, access: AwsAccess, error: Exception) -> Problem:
     headline = f"Stream {unit.stream} could not be written"
     if isinstance(error, RejectsNotWritten):
         return Problem(headline, "write rejects to", error.uri, access)
+    if isinstance(error, ArchiveNotWritten):
+        return Problem(headline, "archive records in", error.uri, access)
     return Problem(headline, "write data files under", unit.plan.folder, unit.plan.lent or access)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from destination_datalake.archive.objects import ArchiveFile, ArchiveLocation
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.objects import Pending, PendingUpload
 from destination_datalake.errors import ConnectorError
@@ -231,7 +232,7 @@ class StagedBatch:
 
     `name` is the prefix of the names of all objects written for it. `expected_yield` is how many bytes a file is
     expected to get, in each partition, of each byte that a task encodes. `arrived` are the milliseconds of its units'
-    `IngestOrder`.
+    `IngestOrder`. Lines are archived if there is an `archive`.
     """
 
     stream: StreamId
@@ -241,6 +242,7 @@ class StagedBatch:
     rejects: RejectLocation
     expected_yield: float | None = None
     arrived: int = 0
+    archive: ArchiveLocation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +258,7 @@ class EncodeUnit:
     plan: FilePlan
     rejects: RejectLocation
     ingest_order: IngestOrder = FIRST
+    archive: ArchiveLocation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +274,7 @@ class Encoded:
     """The result of a unit: every record of its segments is in one of `files` or, refused, among the rejects.
 
     `rejects` are durable, and visible once they are published; `counts` counts them. `undeclared` has the paths of
-    fields that occur in the unit's first records and not in the stream's schema.
+    fields that occur in the unit's first records and not in the stream's schema. `archived` has the unit's lines.
     """
 
     stream: StreamId
@@ -279,6 +282,12 @@ class Encoded:
     counts: RejectCounts
     rejects: tuple[RejectFile, ...]
     undeclared: tuple[str, ...] = ()
+    archived: ArchiveFile | None = None
+
+    def pending(self) -> list[Pending | None]:
+        """Return the uploads of files and archived lines that are to be published."""
+        of_files = [file.pending_upload for file in self.files]
+        return of_files if self.archived is None else [*of_files, self.archived.pending_upload]
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,4 +347,5 @@ def _unit(batch: StagedBatch, part: int, segments: Sequence[StagedSegment]) -> E
         expected = sum(segment.bytes for segment in segments) * batch.expected_yield
         plan = replace(plan, target_bytes=even_file_bytes(expected, plan.target_bytes))
     ingest_order = IngestOrder(batch.arrived, part)
-    return EncodeUnit(batch.stream, f"{batch.name}-{part:04d}", tuple(segments), plan, batch.rejects, ingest_order)
+    name = f"{batch.name}-{part:04d}"
+    return EncodeUnit(batch.stream, name, tuple(segments), plan, batch.rejects, ingest_order, batch.archive)

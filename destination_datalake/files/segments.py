@@ -41,7 +41,7 @@ class StagedObject:
 
 @dataclass(frozen=True, slots=True)
 class StagedSegment:
-    """A segment that executors can read: where it is, its size in bytes, and the number of its first record.
+    """A segment that executors can read: where it is, its size in bytes, the number of its first record, and how many.
 
     Its lines are flat if there is a `frame`; if it is `mixed`, some of them.
     """
@@ -51,6 +51,7 @@ class StagedSegment:
     first_record: int = 0
     frame: Frame | None = None
     mixed: bool = False
+    records: int = 0
 
 
 class SegmentGone(ConnectorError):

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from destination_datalake.aws.objects import delete_uncommitted
-from destination_datalake.files.block_tables import BlockTables, FileSchema, Rows, WaitingRows
+from destination_datalake.files.block_tables import BlockTables, FileSchema, OrderedIds, Rows, WaitingRows, first_id
 from destination_datalake.files.open_file import FileOpener, OpenFile, Uploads, extension, opener
-from destination_datalake.files.plan import FIRST, DataFile, FilePlan, IngestOrder
+from destination_datalake.files.plan import FIRST, DataFile, FilePlan
 from destination_datalake.files.sorting import Spill, in_order
 from destination_datalake.partitioning.grouping import by_partition
 from destination_datalake.partitioning.spec import PartitionValue
@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 class RollingFileWriter:
     """Writes the files of one unit: a new one when the last has its target size, or when a column is widened."""
 
-    def __init__(self, name: str, plan: FilePlan, s3: S3Client, ingest_order: IngestOrder = FIRST) -> None:
+    def __init__(self, name: str, plan: FilePlan, s3: S3Client, ids: OrderedIds | None = None) -> None:
+        """Write nothing yet. `ids` are those of the rows; without any, their order does not matter."""
         self._name = name
         self._plan = plan
         self._s3 = s3
-        self._tables = BlockTables(plan, ingest_order)
+        self._tables = BlockTables(plan, ids or OrderedIds(first_id(FIRST)))
         self._opener: FileOpener | None = None
         self._open: OpenFile | None = None
         self._finished: list[DataFile] = []
@@ -219,14 +220,14 @@ class PartitionedFileWriter:
         plan: FilePlan,
         s3: S3Client,
         waiting_bytes: int = WAITING_BYTES,
-        ingest_order: IngestOrder = FIRST,
+        ids: OrderedIds | None = None,
     ) -> None:
         """Write nothing yet. `waiting_bytes` is the memory for rows that wait."""
         self._plan = plan
         self._fields = plan.partitioning.fields if plan.partitioning is not None else ()
         self._waiting_bytes = waiting_bytes
         self._most_open = min(MAX_OPEN_FILES, plan.partitioning.max_open if plan.partitioning is not None else 1)
-        self._tables = BlockTables(plan, ingest_order)
+        self._tables = BlockTables(plan, ids or OrderedIds(first_id(FIRST)))
         self._waiting = WaitingRows(self._tables.schema)
         self._files = PartitionFiles(name, plan, s3, run_bytes=waiting_bytes)
         self._spill = Spill()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
@@ -169,6 +169,11 @@ def parse_catalog(catalog: object) -> tuple[Stream, ...]:
         raise ConfigError("The configured catalog has no streams. Select at least one stream to sync.")
     _refuse_duplicates(streams)
     return streams
+
+
+def configured(streams: Sequence[Stream], catalog: Mapping[str, Any]) -> Iterator[tuple[Stream, Mapping[str, Any]]]:
+    """Yield each stream of a catalog with its entry there. `streams` are what `parse_catalog` has returned for it."""
+    yield from zip(streams, catalog["streams"], strict=True)
 
 
 def _is_discovered(catalog: object) -> bool:

@@ -20,6 +20,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
+from destination_datalake.archive.ledger import ArchiveLedger
+from destination_datalake.archive.objects import ARCHIVE_FOLDER
 from destination_datalake.buffer.backlog import Backlog, staged_bytes
 from destination_datalake.buffer.batching import EXPECTED_YIELDS, Batch, BatchPolicy, FixedBatches, LearnedBatches
 from destination_datalake.buffer.buffer import SEGMENT_BYTES, Buffer
@@ -31,7 +33,7 @@ from destination_datalake.errors import ConfigError, ConnectorError, Failure, Fa
 from destination_datalake.iam_policy.rules import HAS_REJECTS_TABLE
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.maintenance.after_sync import maintain_after_sync
-from destination_datalake.protocol.catalog import Stream, StreamId, parse_catalog
+from destination_datalake.protocol.catalog import Stream, StreamId, configured, parse_catalog
 from destination_datalake.protocol.messages import InputUnreadable, MalformedLine, chunks
 from destination_datalake.rejects.ledger import REJECTS_FOLDER, RejectLedger, RejectLimit
 from destination_datalake.sync.in_flight import InFlight, Releasing
@@ -113,6 +115,9 @@ def run_sync(
     if HAS_REJECTS_TABLE.holds(config):  # It is a table of JSON lines, which Glue alone has.
         glue = GlueTableCatalog(access, table_catalog.governance)
         rejects_table = RejectsTable(config.lakeformation_database_name, root, access, glue)
+    archive = None
+    if config.raw_archive.enabled:
+        archive = ArchiveLedger(config.uri(ARCHIVE_FOLDER), sync_name, configured(streams, catalog), access)
     limit = RejectLimit(config.rejects.max_ratio, config.rejects.max_count)
     rejects = RejectLedger(root, sync_name, day, limit, rejects_table, access)
     batch_bytes, buffer_bytes = config.batch_size_mb * MiB, config.buffer_size_mb * MiB
@@ -126,7 +131,7 @@ def run_sync(
             buffer = Buffer(directory, min(SEGMENT_BYTES, batch_bytes), buffer_bytes, time.monotonic, staging)
             policy = batch_policy(config, buffer_bytes if staging.uses_files else staged_bytes(buffer_bytes))
             backlog = Backlog(buffer, policy, float(config.flush_interval_seconds))
-            stream_tables = StreamTables(factories, access, permissions.location_arn)
+            stream_tables = StreamTables(factories, access, permissions.location_arn, archive)
             encoding = Encoding(engine, staging, access, sync_name)
             new_landing = partial(Landing, stream_tables, encoding, rejects)
             conductor = Conductor(streams, backlog, new_landing, out, termination)

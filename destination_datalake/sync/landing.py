@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
-from destination_datalake.aws.objects import HeldObject
+from destination_datalake.aws.objects import HeldObject, Pending
 from destination_datalake.errors import Failure
 from destination_datalake.files.plan import (
     DataFile,
@@ -42,6 +42,8 @@ from destination_datalake.sync.thread_pool import ThreadPool
 from destination_datalake.tables.table import Committed, Reencode, Table
 
 if TYPE_CHECKING:
+    from destination_datalake.archive.ledger import ArchiveLedger
+    from destination_datalake.archive.objects import ArchiveFile
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.buffer.batching import Batch
     from destination_datalake.buffer.staging import Staging
@@ -90,12 +92,14 @@ class Executors(Protocol):
 class StreamTables:
     """How the tables of a sync's streams are opened.
 
-    `location` is the ARN that Lake Formation's refusals are mended on: see `naming_grants`.
+    `location` is the ARN that Lake Formation's refusals are mended on: see `naming_grants`. The records are archived if
+    there is an `archive`.
     """
 
     factories: Mapping[StreamId, Callable[[], Table]]
     access: AwsAccess
     location: str | None = None
+    archive: ArchiveLedger | None = None
 
     def naming_grants(self, table: Table) -> AbstractContextManager[None]:
         """Name the missing grants in what the body raises."""
@@ -106,6 +110,8 @@ class StreamTables:
         table = self.factories[stream]()
         with self.naming_grants(table):
             table.prepare()
+        if self.archive is not None:
+            self.archive.begin(stream, *table.name)
         return table
 
 
@@ -127,32 +133,35 @@ class Encoding:
         self._started = int(clock() * 1000)
         self._slots: int | None = None
 
-    def stage(self, batch: Batch, table: Table, rejects: RejectLedger) -> StagedBatch:
+    def stage(
+        self, batch: Batch, table: Table, rejects: RejectLedger, archive: ArchiveLedger | None = None
+    ) -> StagedBatch:
         """Return the batch with what executors need to know of it. Waits until its segments are uploaded."""
         name = f"{self._file_prefix}-{batch.number:06d}"
         segments = tuple(map(self._staging.stage, batch.segments))  # Before the plan: uploads may take a while.
         plan, location = table.plan(), rejects.location(*table.name)
         plan = replace(plan, held_in=self._staging.shared_folder())
         arrived = self._started + batch.number
-        return StagedBatch(batch.stream, name, segments, plan, location, batch.expected_yield, arrived)
+        archived = None if archive is None else archive.location(batch.stream)
+        return StagedBatch(batch.stream, name, segments, plan, location, batch.expected_yield, arrived, archived)
 
     def encode(self, staged: Sequence[StagedBatch], tasks: int) -> Mapping[StreamId, list[UnitResult]]:
         """Encode batches of different streams in one Spark job of about so many tasks; return what each has become."""
         results = self.executors.encode(split_into_tasks(staged, tasks, self._access))
-        self._require_shared(file for result in results if isinstance(result, Encoded) for file in result.files)
+        encoded = (result for result in results if isinstance(result, Encoded))
+        self._require_shared(pending for each in encoded for pending in each.pending())
         by_stream: dict[StreamId, list[UnitResult]] = {batch.stream: [] for batch in staged}
         for result in results:
             by_stream[result.stream].append(result)
         return by_stream
 
-    def _require_shared(self, files: Iterable[DataFile]) -> None:
+    def _require_shared(self, uploads: Iterable[Pending | None]) -> None:
         """Raise ValueError for an object that is held elsewhere than in the shared folder.
 
         A server of Spark Connect could otherwise name any file of this machine, to be published and deleted.
         """
         folder = self._staging.shared_folder()
-        for file in files:
-            held = file.pending_upload
+        for held in uploads:
             if isinstance(held, HeldObject) and os.path.split(held.path)[0] != folder:
                 raise ValueError("Spark's answer names a file that no task has written")
 
@@ -190,6 +199,7 @@ class Landing:
         self.encoding = encoding
         self._executors = encoding.executors
         self._naming_grants = tables.naming_grants
+        self._archive = tables.archive
         self._rejects = rejects
         self._settle = settle
         self._can_acknowledge = can_acknowledge
@@ -257,9 +267,11 @@ class Landing:
             with self._stages.active("merging"):
                 table.merge()
             table.publish(self._executors.rewrite)
+        if self._archive is not None:
+            self._archive.end(stream)
 
     def _staged(self, batch: Batch) -> StagedBatch:
-        return self.encoding.stage(batch, self._tables[batch.stream].result(), self._rejects)
+        return self.encoding.stage(batch, self._tables[batch.stream].result(), self._rejects, self._archive)
 
     def _encoded(self, staged: Sequence[StagedBatch], tasks: int | None) -> Mapping[StreamId, list[UnitResult]]:
         tasks = tasks or self._executors.parallelism()  # While Spark is starting nothing is being encoded.
@@ -299,7 +311,7 @@ class Landing:
     def _commit_encoded(self, table: Table, encoded: _EncodedBatch) -> BatchOutcome:
         batch = encoded.batch
         if not self._can_acknowledge(batch):
-            self._discard(table, encoded.files, encoded.rejects)
+            self._discard(table, encoded)
             return BatchSkipped(batch)
         self._warn_of_undeclared(encoded)
         reason = ""
@@ -308,30 +320,40 @@ class Landing:
                 _logger.info("Table %s: batch %d is encoded again, as %s.", table.name, batch.number, reason)
                 encoded = _EncodedBatch(batch, self._encoded([self._staged(batch)], batch.tasks)[batch.stream])
             if (malformed := encoded.malformed) is not None:
-                self._discard(table, encoded.files, encoded.rejects)
+                self._discard(table, encoded)
                 return BatchMalformed(batch, malformed.record, malformed.length, malformed.reason)
-            if (failure := encoded.failure or self._publish_rejects(encoded)) is not None:
-                self._discard(table, encoded.files, encoded.rejects)
+            if (failure := encoded.failure or self._publish_beside(encoded)) is not None:
+                self._discard(table, encoded)
                 return BatchFailed(batch, failure)
             if not attempt and (exceeded := self._rejects.add(batch.stream, encoded.counts)) is not None:
-                self._discard(table, encoded.files, ())  # The rejects stay: they are the evidence.
+                self._discard(table, encoded, with_rejects=False)  # They are the evidence.
                 return BatchFailed(batch, Failure(exceeded, "the limit of rejects is exceeded", "config_error"))
             with self._naming_grants(table):
                 answer = table.commit(encoded.files, self._executors.rewrite)
             match answer:
                 case Committed():
+                    if self._archive is not None:
+                        self._archive.add(batch.stream, batch.number, encoded.archived)
                     size = sum(file.size for file in encoded.files)
                     return BatchCommitted(batch, len(encoded.files), size, encoded.counts, encoded.partitions)
                 case Reencode(reason=reason):
                     self._rejects.delete_uncommitted(encoded.rejects)
+                    self._delete_archived(encoded)
         return BatchFailed(batch, _too_many_encodings(table, batch, reason))
 
-    def _publish_rejects(self, encoded: _EncodedBatch) -> Failure | None:
-        """Make the rejects visible before the records are committed: a value is never lost without one."""
+    def _publish_beside(self, encoded: _EncodedBatch) -> Failure | None:
+        """Make the rejects and the archived lines visible before the records are committed.
+
+        So a value is never lost without a reject, and the archive has every row.
+        """
+        doing = "write the rejects of"
         try:
             self._rejects.publish(encoded.rejects)
+            doing = "archive the records of"
+            if self._archive is not None:
+                self._archive.publish(encoded.archived)
         except Exception as error:
-            return failure_of(error, encoded.batch.stream, "write the rejects of")
+            return failure_of(error, encoded.batch.stream, doing)
         return None
 
     def _warn_of_undeclared(self, encoded: _EncodedBatch) -> None:
@@ -341,11 +363,17 @@ class Landing:
             self._with_undeclared.add(stream)
             _logger.warning("%s", undeclared_warning(stream, encoded.undeclared))
 
-    def _discard(self, table: Table, files: Sequence[DataFile], rejects: Sequence[RejectFile]) -> None:
+    def _delete_archived(self, encoded: _EncodedBatch) -> None:
+        if self._archive is not None:
+            self._archive.delete_uncommitted(encoded.archived)
+
+    def _discard(self, table: Table, encoded: _EncodedBatch, *, with_rejects: bool = True) -> None:
         try:
             with ExitStack() as steps:
-                steps.callback(self._rejects.delete_uncommitted, rejects)
-                steps.callback(table.discard, files)
+                if with_rejects:
+                    steps.callback(self._rejects.delete_uncommitted, encoded.rejects)
+                steps.callback(self._delete_archived, encoded)
+                steps.callback(table.discard, encoded.files)
         except Exception:
             _logger.warning("Files of a failed batch of table %s could not be removed.", table.name, exc_info=True)
 
@@ -386,6 +414,7 @@ class _EncodedBatch:
         self.batch = batch
         self.files: list[DataFile] = [file for result in encoded for file in result.files]
         self.rejects: list[RejectFile] = [file for result in encoded for file in result.rejects]
+        self.archived: list[ArchiveFile] = [each.archived for each in encoded if each.archived is not None]
         self.partitions = sum(len({file.partition for file in each.files}) for each in encoded) / max(1, len(encoded))
         self.counts = RejectCounts.total(result.counts for result in encoded)
         self.undeclared = {path for result in encoded for path in result.undeclared}

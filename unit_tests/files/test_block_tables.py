@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from destination_datalake.files.block_tables import OrderedIds, metadata_columns
+from destination_datalake.files.block_tables import OrderedIds, first_id, metadata_columns
 from destination_datalake.files.plan import FIRST, FilePlan
 from destination_datalake.records.decoded import CHANGES_TYPE, Decoded
 from destination_datalake.schema.arrow import arrow_type
@@ -19,7 +19,7 @@ CHANGED = [[{"field": "a", "change": "NULLED", "reason": "SOURCE_SERIALIZATION_E
 
 
 def raw_ids(rows: int) -> pa.StringArray:
-    return OrderedIds(FIRST).of(range(rows))
+    return OrderedIds(first_id(FIRST)).of(range(rows))
 
 
 @pytest.mark.parametrize("rows", [0, 1, 100_000])

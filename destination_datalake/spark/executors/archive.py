@@ -35,6 +35,7 @@ DISTRIBUTIONS = (
     "anyascii",
     "boto3",
     "botocore",
+    "isal",
     "jmespath",
     "mmh3",
     "msgspec",

@@ -19,5 +19,5 @@ def test_local_executors_read_the_segment_s_own_file(tmp_path: Path) -> None:
     staged = staging.stage(segment)
     staging.release([segment])
 
-    assert staged == StagedSegment(LocalFile(str(path)), 4)
+    assert staged == StagedSegment(LocalFile(str(path)), 4, records=2)
     assert path.read_bytes() == b"a\nb\n"

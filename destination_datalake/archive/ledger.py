@@ -1,0 +1,124 @@
+"""The archive of one sync: what is published before each commit, and the index of what was committed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from destination_datalake.archive.objects import (
+    ArchivedBatch,
+    ArchivedEnd,
+    ArchivedSync,
+    ArchiveFile,
+    ArchiveLocation,
+    table_folder,
+)
+from destination_datalake.aws.objects import delete_uncommitted, is_changed, publish_all, put
+
+if TYPE_CHECKING:
+    from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.protocol.catalog import Stream, StreamId
+
+_logger = logging.getLogger(__name__)
+
+_IDS = ("generation_id", "minimum_generation_id", "sync_id")
+
+
+class ArchiveLedger:
+    """Publishes and indexes the archived lines of a sync. Thread-safe: streams share nothing here.
+
+    `root` is the S3 URI of the archive, without a slash at its end; `streams` has each stream with its entry in the
+    configured catalog.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        sync: str,
+        streams: Iterable[tuple[Stream, Mapping[str, Any]]],
+        access: AwsAccess,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._root = root
+        self._sync = sync
+        self._streams = {stream.id: (stream, configured) for stream, configured in streams}
+        self._access = access
+        self._clock = clock
+        self._day = datetime.fromtimestamp(clock(), UTC).date().isoformat()
+        self._locations: dict[StreamId, ArchiveLocation] = {}
+
+    def begin(self, stream_id: StreamId, database: str, table: str) -> None:
+        """Note that the sync has prepared the stream's table. Must be called first. Raises what S3's client raises."""
+        stream, configured = self._streams[stream_id]
+        catalog = _catalog_of(configured)
+        sync = ArchivedSync(
+            sync=self._sync,
+            started=int(self._clock() * 1000),
+            stream=stream.id.name,
+            namespace=stream.id.namespace,
+            catalog=hashlib.sha256(catalog).hexdigest(),
+            mode=str(configured.get("destination_sync_mode", "append")),
+            key=stream.primary_key,
+            cursor=stream.cursor_field,
+            generation=stream.generation,
+            minimum_generation=stream.minimum_generation,
+            sync_id=stream.sync_id,
+        )
+        location = ArchiveLocation(table_folder(self._root, database, table), self._day, sync)
+        s3 = self._access.client("s3")
+        try:
+            put(s3, f"{location.folder}/catalog/{sync.catalog}.json", catalog, if_none_match=True)
+        except s3.exceptions.ClientError as error:
+            if not is_changed(error):
+                raise
+        self._put(location, "begin", sync)
+        self._locations[stream_id] = location
+
+    def location(self, stream: StreamId) -> ArchiveLocation:
+        """Return where the stream's lines are archived."""
+        return self._locations[stream]
+
+    def publish(self, files: Sequence[ArchiveFile]) -> None:
+        """Make the lines of a batch visible, before the batch is committed. Raises what S3's client raises."""
+        publish_all([file.pending_upload for file in files], self._access.client("s3"))
+
+    def add(self, stream: StreamId, batch: int, files: Sequence[ArchiveFile]) -> None:
+        """Index a batch that was just committed, before its states are released.
+
+        That it could not be is no failure: `replay` finds out from the table whether it was.
+        """
+        if files:
+            objects = tuple(file.archived for file in files)
+            self._try_to_put(stream, f"{batch:06d}", ArchivedBatch(batch, int(self._clock() * 1000), objects))
+
+    def end(self, stream: StreamId) -> None:
+        """Note that the sync has published the stream's table."""
+        self._try_to_put(stream, "end", ArchivedEnd(int(self._clock() * 1000)))
+
+    def delete_uncommitted(self, files: Sequence[ArchiveFile]) -> None:
+        """Delete the lines of a batch that is not committed, published or not."""
+        delete_uncommitted(files, self._access.client("s3"))
+
+    def _put(self, location: ArchiveLocation, name: str, entry: msgspec.Struct) -> None:
+        put(self._access.client("s3"), f"{location.index}/{name}.json", msgspec.json.encode(entry))
+
+    def _try_to_put(self, stream: StreamId, name: str, entry: msgspec.Struct) -> None:
+        location = self._locations[stream]
+        try:
+            self._put(location, name, entry)
+        except Exception:
+            uri = f"{location.index}/{name}.json"
+            _logger.warning("The archive's index has no entry %s, as S3 has refused it.", uri, exc_info=True)
+
+
+def _catalog_of(configured: Mapping[str, Any]) -> bytes:
+    """Return the configuration of a stream: the same bytes in each of its syncs, as long as it is the same."""
+    kept = {name: value for name, value in configured.items() if name not in _IDS}
+    return json.dumps(kept, sort_keys=True, indent=1).encode()

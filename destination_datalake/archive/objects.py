@@ -1,0 +1,126 @@
+"""What the archive of a table consists of, and where it is.
+
+    _raw/{database}.{table}/dt=2026-11-25/{sync}-{batch}-{part}-{attempt}.jsonl.gz   the lines of a unit
+                           /catalog/{sha256}.json                                    how a stream was configured
+                           /index/{start}-{sync}/begin.json                          a sync has prepared the table
+                                                /{batch}.json                        it has committed a batch
+                                                /end.json                            it has published the table
+        /schema/{database}/{table}.json                                              the table's present columns
+
+The lines are published before their batch is committed, and the index entry is written after it: the archive holds
+every acknowledged row. Lines without an entry may be of a batch that was not committed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from destination_datalake.aws.objects import Pending
+
+ARCHIVE_FOLDER = "_raw"
+
+_METADATA_BYTES = 1500
+"""Most bytes of a value among an object's metadata, of which S3 takes 2 KB together. The catalog has it whole."""
+
+
+class ArchivedSync(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A sync of a stream, as its first index entry describes it.
+
+    `sync` is a name that no other sync has. `started` is when it had prepared the table, in milliseconds since
+    1970-01-01 UTC. `catalog` is the SHA-256 hash of the stream's configuration without the three ids of the sync.
+    """
+
+    sync: str
+    started: int
+    stream: str
+    catalog: str
+    mode: str
+    namespace: str | None = None
+    key: tuple[str, ...] = ()
+    cursor: tuple[str, ...] = ()
+    generation: int | None = None
+    minimum_generation: int | None = None
+    sync_id: int | None = None
+
+    def metadata(self) -> dict[str, str]:
+        """Return what objects of the sync have as metadata: texts in ASCII, as S3 asks for."""
+        members = {name: value for name, value in msgspec.to_builtins(self).items() if value is not None}
+        return {name.replace("_", "-"): _ascii(value)[:_METADATA_BYTES] for name, value in members.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedObject:
+    """The lines of one unit, in order. `name` is its key below the table's folder in the archive.
+
+    `bytes` are those of the lines before compression. `first_record` is the number (from 0) of the first in the
+    stream's input. `first_id` is the id of line 0: see `OrderedIds`; 32 hexadecimal digits.
+    """
+
+    name: str
+    lines: int
+    bytes: int
+    first_record: int
+    first_id: str
+
+
+class ArchivedBatch(msgspec.Struct, frozen=True):
+    """The index entry of a batch that was committed, `committed` in milliseconds since 1970-01-01 UTC."""
+
+    batch: int
+    committed: int
+    objects: tuple[ArchivedObject, ...]
+
+
+class ArchivedEnd(msgspec.Struct, frozen=True):
+    """The index entry of a sync that has published the table."""
+
+    published: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveLocation:
+    """Where the lines of one sync of a table are archived. `folder` is the table's, an S3 URI without a slash at its
+    end; `day` that on which the sync began, YYYY-MM-DD in UTC.
+    """
+
+    folder: str
+    day: str
+    sync: ArchivedSync
+
+    @property
+    def index(self) -> str:
+        """The S3 URI of the folder of the sync's index entries."""
+        return f"{self.folder}/index/{self.sync.started:013d}-{self.sync.sync}"
+
+    def name(self, attempt: str) -> str:
+        """Return the name of the object that an attempt at a unit writes."""
+        return f"dt={self.day}/{attempt}.jsonl.gz"
+
+    def metadata(self, archived: ArchivedObject) -> Mapping[str, str]:
+        """Return the metadata of an object: whose it is, and what the index says of it."""
+        own = {name.replace("_", "-"): str(value) for name, value in msgspec.to_builtins(archived).items()}
+        del own["name"]
+        return {**self.sync.metadata(), **own}
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveFile:
+    """An object that a task has written. Nobody sees it before its upload is published."""
+
+    uri: str
+    archived: ArchivedObject
+    pending_upload: Pending
+
+
+def _ascii(value: object) -> str:
+    """Return a value as text: one that is no text of printable ASCII, in JSON."""
+    return value if isinstance(value, str) and value.isascii() and value.isprintable() else json.dumps(value)
+
+
+def table_folder(root: str, database: str, table: str) -> str:
+    """Return the S3 URI of a table's folder in the archive, of which `root` is the URI."""
+    return f"{root}/{database}.{table}"

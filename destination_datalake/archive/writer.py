@@ -1,0 +1,67 @@
+"""Writes the lines of one unit to the archive, on the executor, beside their encoding."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from destination_datalake.archive.objects import ArchivedObject, ArchiveFile, ArchiveLocation
+from destination_datalake.aws.objects import GzipUpload, Upload
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+MEMBER_BYTES = 16 * 1024 * 1024
+"""Bytes of lines in a member of a gzip file. Each begins with a line, so that a reader can split the file there."""
+
+
+class ArchiveNotWritten(Exception):
+    """An object of the archive could not be written; `__cause__` is the reason."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(uri)
+        self.uri = uri
+
+
+class ArchiveWriter:
+    """Writes an object of gzipped lines, which is published or deleted with the unit's batch."""
+
+    def __init__(
+        self, location: ArchiveLocation, archived: ArchivedObject, s3: S3Client, held_in: str | None = None
+    ) -> None:
+        """Write nothing yet. `archived` says what the unit's lines are; a small object is held in this folder."""
+        self._archived = archived
+        self._upload = Upload(
+            s3,
+            f"{location.folder}/{archived.name}",
+            deferred=True,
+            held_in=held_in,
+            metadata=location.metadata(archived),
+        )
+        self._gzip = GzipUpload(self._upload)
+        self._member = 0
+
+    def write(self, lines: bytes | memoryview) -> None:
+        """Append whole lines as they were received. Raises ArchiveNotWritten."""
+        try:
+            if self._member >= MEMBER_BYTES:
+                self._gzip.finish()
+                self._member = 0
+            self._gzip.write(lines)
+        except Exception as error:
+            raise ArchiveNotWritten(self._upload.uri) from error
+        self._member += len(lines)
+
+    def close(self) -> ArchiveFile:
+        """Upload the rest; return the object, which is durable and not visible. Raises ArchiveNotWritten."""
+        try:
+            self._gzip.close()
+        except Exception as error:
+            raise ArchiveNotWritten(self._upload.uri) from error
+        assert self._upload.pending_upload is not None
+        return ArchiveFile(self._upload.uri, self._archived, self._upload.pending_upload)
+
+    def abort(self) -> None:
+        """Delete what was written, also after `close`."""
+        self._upload.abort()
+        if self._upload.pending_upload is not None:
+            self._upload.pending_upload.abort(self._upload.s3)
