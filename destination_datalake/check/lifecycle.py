@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from destination_datalake.archive.objects import ARCHIVE_FOLDER
 from destination_datalake.aws.address import S3Address
 from destination_datalake.check.step import Findings, Trial
-from destination_datalake.check.storage import ARCHIVE_FOLDER
 from destination_datalake.errors import quoted
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from destination_datalake.archive.objects import ARCHIVE_FOLDER
 from destination_datalake.aws.address import S3Address, known_regions
 from destination_datalake.check.step import LEFTOVER_AGE, Findings, Trial
 from destination_datalake.config.options import Config
@@ -21,8 +22,6 @@ _logger = logging.getLogger(__name__)
 
 KMS_KEY = "kms_key"
 """The id of the step that reports what KMS refuses, whichever folder met it first."""
-
-ARCHIVE_FOLDER = "_raw"
 
 _CONTENT = b"Written by a connection check of destination-datalake; safe to delete.\n"
 _NAME = "_check-"
