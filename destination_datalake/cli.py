@@ -32,6 +32,7 @@ _COMMANDS = {
     "write": "write the messages on standard input to the lake",
     "iam-policy": "print the IAM policy and the Lake Formation permissions that a configuration needs",
     "maintain": "compact a configuration's Iceberg tables, expire snapshots, remove orphan files",
+    "replay": "make a stream's table again from the archive of its records",
 }
 
 
@@ -49,13 +50,17 @@ def run() -> int:
         _parser().print_help(sys.stderr)
         return 1
     command, *options = arguments
-    if command in ("iam-policy", "maintain"):
+    if command in ("iam-policy", "maintain", "replay"):
         # No commands of the platform's: they write plain text.
         sys.excepthook = _print_masked
         if command == "iam-policy":
             from destination_datalake.iam_policy.command import run_iam_policy
 
             return run_iam_policy(options)
+        if command == "replay":
+            from destination_datalake.replay.command import run_replay
+
+            return run_replay(options)
         from destination_datalake.maintenance.command import run_maintain
 
         return run_maintain(options)

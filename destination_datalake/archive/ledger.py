@@ -20,6 +20,7 @@ from destination_datalake.archive.objects import (
     ArchiveLocation,
     table_folder,
 )
+from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.objects import delete_uncommitted, is_changed, publish_all, put
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from destination_datalake.protocol.catalog import Stream, StreamId
 
 _logger = logging.getLogger(__name__)
+
+_REWRITTEN_AFTER_SECONDS = 12 * 3600
+"""Lifecycle rules count in days."""
 
 _IDS = ("generation_id", "minimum_generation_id", "sync_id")
 
@@ -54,8 +58,11 @@ class ArchiveLedger:
         self._day = datetime.fromtimestamp(clock(), UTC).date().isoformat()
         self._locations: dict[StreamId, ArchiveLocation] = {}
 
-    def begin(self, stream_id: StreamId, database: str, table: str) -> None:
-        """Note that the sync has prepared the stream's table. Must be called first. Raises what S3's client raises."""
+    def begin(self, stream_id: StreamId, database: str, table: str, *, created: bool) -> None:
+        """Note that the sync has prepared the stream's table, and perhaps `created` it. Must be called first.
+
+        Raises what S3's client raises.
+        """
         stream, configured = self._streams[stream_id]
         catalog = _catalog_of(configured)
         sync = ArchivedSync(
@@ -70,14 +77,10 @@ class ArchiveLedger:
             generation=stream.generation,
             minimum_generation=stream.minimum_generation,
             sync_id=stream.sync_id,
+            created=created,
         )
         location = ArchiveLocation(table_folder(self._root, database, table), self._day, sync)
-        s3 = self._access.client("s3")
-        try:
-            put(s3, f"{location.folder}/catalog/{sync.catalog}.json", catalog, if_none_match=True)
-        except s3.exceptions.ClientError as error:
-            if not is_changed(error):
-                raise
+        self._keep_catalog(f"{location.folder}/catalog/{sync.catalog}.json", catalog)
         self._put(location, "begin", sync)
         self._locations[stream_id] = location
 
@@ -106,6 +109,21 @@ class ArchiveLedger:
         """Delete the lines of a batch that is not committed, published or not."""
         delete_uncommitted(files, self._access.client("s3"))
 
+    def _keep_catalog(self, uri: str, catalog: bytes) -> None:
+        """Write a configuration that is not there; write an old one again, or the rule that ends the lines of former
+        syncs would end it before the lines of this one.
+        """
+        s3 = self._access.client("s3")
+        try:
+            put(s3, uri, catalog, if_none_match=True)
+        except s3.exceptions.ClientError as error:
+            if not is_changed(error):
+                raise
+            address = S3Address.parse(uri)
+            written = s3.head_object(Bucket=address.bucket, Key=address.key)["LastModified"]
+            if self._clock() - written.timestamp() > _REWRITTEN_AFTER_SECONDS:
+                put(s3, uri, catalog)
+
     def _put(self, location: ArchiveLocation, name: str, entry: msgspec.Struct) -> None:
         put(self._access.client("s3"), f"{location.index}/{name}.json", msgspec.json.encode(entry))
 
@@ -119,6 +137,9 @@ class ArchiveLedger:
 
 
 def _catalog_of(configured: Mapping[str, Any]) -> bytes:
-    """Return the configuration of a stream: the same bytes in each of its syncs, as long as it is the same."""
+    """Return the configuration of a stream: the same bytes in each of its syncs, as long as it is the same.
+
+    The order of fields stays, as it is that of columns.
+    """
     kept = {name: value for name, value in configured.items() if name not in _IDS}
-    return json.dumps(kept, sort_keys=True, indent=1).encode()
+    return json.dumps(kept, indent=1).encode()

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 import msgspec
 
@@ -32,6 +33,7 @@ class ArchivedSync(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `sync` is a name that no other sync has. `started` is when it had prepared the table, in milliseconds since
     1970-01-01 UTC. `catalog` is the SHA-256 hash of the stream's configuration without the three ids of the sync.
+    `created`: it has created the table.
     """
 
     sync: str
@@ -45,11 +47,21 @@ class ArchivedSync(msgspec.Struct, frozen=True, omit_defaults=True):
     generation: int | None = None
     minimum_generation: int | None = None
     sync_id: int | None = None
+    created: bool = False
 
     def metadata(self) -> dict[str, str]:
         """Return what objects of the sync have as metadata: texts in ASCII, as S3 asks for."""
-        members = {name: value for name, value in msgspec.to_builtins(self).items() if value is not None}
+        members = {name: value for name, value in msgspec.to_builtins(self).items() if name != "created"}
         return {name.replace("_", "-"): _ascii(value)[:_METADATA_BYTES] for name, value in members.items()}
+
+    @classmethod
+    def of_metadata(cls, metadata: Mapping[str, str]) -> Self:
+        """Return the sync that an object's metadata describe; `key` and `cursor` are not read."""
+        numbers = {
+            name: int(metadata[name.replace("_", "-")]) for name in _NUMBERS if name.replace("_", "-") in metadata
+        }
+        texts = {name: _text(metadata[name]) for name in _TEXTS if name in metadata}
+        return msgspec.convert({**numbers, **texts}, cls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +130,16 @@ class ArchiveFile:
 
 def _ascii(value: object) -> str:
     """Return a value as text: one that is no text of printable ASCII, in JSON."""
-    return value if isinstance(value, str) and value.isascii() and value.isprintable() else json.dumps(value)
+    plain = isinstance(value, str) and value.isascii() and value.isprintable() and value == value.strip() != ""
+    return str(value) if plain and not str(value).startswith('"') else json.dumps(value)
+
+
+def _text(value: str) -> str:
+    return str(json.loads(value)) if value.startswith('"') else value
+
+
+_NUMBERS = ("started", "generation", "minimum_generation", "sync_id")
+_TEXTS = ("sync", "stream", "catalog", "mode", "namespace")
 
 
 def table_folder(root: str, database: str, table: str) -> str:

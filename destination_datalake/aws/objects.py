@@ -70,8 +70,8 @@ def put(
     *,
     if_none_match: bool = False,
     if_match: str | None = None,
-) -> None:
-    """Put a small object, in one exchange with S3.
+) -> str:
+    """Put a small object, in one exchange with S3; return its ETag.
 
     With `if_none_match`, only if there is none yet; with `if_match`, only in place of the object that has this ETag.
     Otherwise raises a ClientError of which `is_changed` is true.
@@ -84,13 +84,14 @@ def put(
     conditions: dict[str, Any] = {"IfNoneMatch": "*"} if if_none_match else {}
     if if_match is not None:
         conditions["IfMatch"] = if_match
-    s3.put_object(
+    answer = s3.put_object(
         Bucket=address.bucket,
         Key=address.key,
         Body=body,  # type: ignore[arg-type]  # The stubs know no bytearray.
         Metadata=metadata or {},
         **conditions,
     )
+    return answer["ETag"]
 
 
 def is_changed(error: Exception) -> bool:
@@ -427,21 +428,21 @@ def _gzip() -> Any:
     return isal_zlib
 
 
-def gunzipped(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def gunzipped(pieces: Iterable[bytes]) -> Iterator[bytearray]:
     """Yield each member of a gzip file, whole, of which `pieces` are the bytes. Raises EOFError if it ends early."""
     library = _gzip()
-    member: list[bytes] = []
+    member = bytearray()
     inflate = library.decompressobj(wbits=_GZIP_WBITS)
     is_open = False
     for each in pieces:
         piece = each
         while piece:
             is_open = True
-            member.append(inflate.decompress(piece))
+            member += inflate.decompress(piece)
             if not inflate.eof:
                 break
-            yield b"".join(member)
-            piece, member = inflate.unused_data, []
+            yield member
+            piece, member = inflate.unused_data, bytearray()
             inflate = library.decompressobj(wbits=_GZIP_WBITS)
             is_open = False
     if is_open:

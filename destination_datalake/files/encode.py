@@ -6,7 +6,7 @@ import secrets
 import socket
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -29,7 +29,7 @@ from destination_datalake.files.plan import (
     NotEncoded,
     UnitResult,
 )
-from destination_datalake.files.segments import LocalFile, contents
+from destination_datalake.files.segments import ArchivedLines, LocalFile, StagedSegment, contents
 from destination_datalake.files.unit_files import PartitionedFileWriter, RollingFileWriter
 from destination_datalake.protocol.messages import MalformedLine
 from destination_datalake.records.decoded import TRUNCATED, Decoded, RejectedLine, RowLines, numbers_of
@@ -43,6 +43,7 @@ from destination_datalake.schema.types import Field, Float32, Float64
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+    from pyroaring import BitMap
 
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.files.plan import FilePlan
@@ -169,7 +170,8 @@ def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
     attempt = f"{unit.name}-{secrets.token_hex(4)}"
     writer = RollingFileWriter if _is_plain(unit.plan) else PartitionedFileWriter
     of_table = s3 if unit.plan.lent is None else unit.plan.lent.client("s3")
-    ids = OrderedIds(first_id(unit.ingest_order))
+    replayed = Replayed.of(unit)
+    ids = OrderedIds(first_id(unit.ingest_order) if replayed is None else replayed.first_id)
     files = writer(attempt, unit.plan, of_table, ids=ids)
     keys = KeptKeys.of(unit.plan)
     now = time.time_ns() // 1_000_000
@@ -178,22 +180,25 @@ def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
     archive = None if unit.archive is None else _archive_of(unit, unit.archive, attempt, ids, s3)
     undeclared: tuple[str, ...] | None = None
     with undone_on_failure(files.abort, rejects.abort, *(() if archive is None else (archive.abort,))):
-        for segment, content in zip(unit.segments, contents(unit.segments, access), strict=True):
-            frame = segment.frame
-            for block in blocks(content, unit.plan.columns):
+        for content in contents(unit.segments, access):
+            frame = content.frame
+            for block in blocks(content.lines, unit.plan.columns):
                 if archive is not None:
                     archive.write(block if frame is None else frame.restored(block))
                 if undeclared is None:
                     first = block if frame is None else _first_received(block, frame)
                     undeclared = undeclared_fields(first, unit.plan.columns)
-                for decoded in decoder.decode(block, frame, mixed=segment.mixed):
+                for each in decoder.decode(block, frame, mixed=content.mixed):
+                    decoded = each if replayed is None else replayed.kept(each)
                     if keys is not None:
                         decoded = keys.refuse(decoded)
                     rejects.write(decoded, files.write(decoded))
         archived = None if archive is None else archive.close()
         rejected = rejects.close()
         written = files.close()
-    return Encoded(unit.stream, tuple(written), rejects.counts(), tuple(rejected), undeclared or (), archived)
+    left_out = 0 if replayed is None else replayed.left_out
+    counts = rejects.counts()
+    return Encoded(unit.stream, tuple(written), counts, tuple(rejected), undeclared or (), archived, left_out)
 
 
 def _archive_of(
@@ -207,6 +212,34 @@ def _archive_of(
         first_id=ids.first.hex(),
     )
     return ArchiveWriter(location, archived, s3, unit.plan.held_in)
+
+
+@dataclass(slots=True)
+class Replayed:
+    """The one archived object of a unit: its rows have the ids that they had. `left_out` counts those that it lacks."""
+
+    first_id: bytes
+    only: BitMap | None
+    left_out: int = 0
+
+    @classmethod
+    def of(cls, unit: EncodeUnit) -> Self | None:
+        """Return what a unit replays; None if it encodes what a sync has received."""
+        match unit.segments:
+            case (StagedSegment(location=ArchivedLines(first_id=first_id, only=only)),):
+                return cls(first_id, only)
+        return None
+
+    def kept(self, decoded: Decoded) -> Decoded:
+        """Return the records of the lines that are to be replayed."""
+        if self.only is None:
+            return decoded
+        numbers = numbers_of(decoded.line_numbers)
+        wanted = np.fromiter((int(number) in self.only for number in numbers), np.bool_, len(numbers))
+        if wanted.all():
+            return decoded
+        self.left_out += int(np.count_nonzero(~wanted))
+        return _with_rows(decoded, wanted)
 
 
 def _first_received(block: memoryview, frame: Frame) -> bytes:

@@ -14,7 +14,7 @@ from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.objects import Pending, PendingUpload
 from destination_datalake.errors import ConnectorError
 from destination_datalake.files.jobs import Failed
-from destination_datalake.files.segments import StagedSegment
+from destination_datalake.files.segments import ArchivedLines, StagedSegment
 from destination_datalake.partitioning.spec import Partitioning, PartitionValue, SortOrder
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.ledger import RejectCounts, RejectFile, RejectLocation
@@ -275,6 +275,7 @@ class Encoded:
 
     `rejects` are durable, and visible once they are published; `counts` counts them. `undeclared` has the paths of
     fields that occur in the unit's first records and not in the stream's schema. `archived` has the unit's lines.
+    `left_out` are the records that a replay makes no rows of.
     """
 
     stream: StreamId
@@ -283,6 +284,7 @@ class Encoded:
     rejects: tuple[RejectFile, ...]
     undeclared: tuple[str, ...] = ()
     archived: ArchiveFile | None = None
+    left_out: int = 0
 
     def pending(self) -> list[Pending | None]:
         """Return the uploads of files and archived lines that are to be published."""
@@ -326,9 +328,17 @@ def split_into_tasks(batches: Sequence[StagedBatch], parallelism: int, access: A
             number = max(0, -(-(2 * start + segment.bytes) // (2 * share)) - 1)
             parts.setdefault(number, []).append(segment)
             start += segment.bytes
-        for part, (number, segments) in enumerate(parts.items()):
+        units = [(number, unit) for number, segments in parts.items() for unit in _units(segments)]
+        for part, (number, segments) in enumerate(units):
             tasks.setdefault(number, []).append(_unit(batch, part, segments))
     return [EncodeTask(tuple(units), access) for units in tasks.values()]
+
+
+def _units(segments: Sequence[StagedSegment]) -> Sequence[Sequence[StagedSegment]]:
+    """Return the segments of a task by unit: an archived one has ids of its own, and so is a unit of its own."""
+    if isinstance(segments[0].location, ArchivedLines):
+        return [[segment] for segment in segments]
+    return [segments]
 
 
 def even_file_bytes(expected: float, target: int) -> int:

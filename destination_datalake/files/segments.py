@@ -1,4 +1,4 @@
-"""Segments as executors find them: on this machine's disk, where they are mapped into memory, or staged in S3."""
+"""Segments as executors find them: on this machine's disk, mapped into memory, or in S3, staged or archived."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
-from destination_datalake.aws.objects import body_errors, get
+import numpy as np
+
+from destination_datalake.aws.objects import body_errors, get, gunzipped
 from destination_datalake.errors import ConnectorError, Failure
 
 if TYPE_CHECKING:
+    from pyroaring import BitMap
+
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.protocol.frames import Frame
 
@@ -40,13 +44,27 @@ class StagedObject:
 
 
 @dataclass(frozen=True, slots=True)
+class ArchivedLines:
+    """An object of the archive, of `size` bytes, which is encoded again.
+
+    `first_id` is the id that its line 0 had: 16 octets. Of `only` these lines, by their numbers, rows are made.
+    """
+
+    uri: str
+    etag: str
+    size: int
+    first_id: bytes
+    only: BitMap | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StagedSegment:
     """A segment that executors can read: where it is, its size in bytes, the number of its first record, and how many.
 
     Its lines are flat if there is a `frame`; if it is `mixed`, some of them.
     """
 
-    location: LocalFile | StagedObject
+    location: LocalFile | StagedObject | ArchivedLines
     bytes: int
     first_record: int = 0
     frame: Frame | None = None
@@ -66,6 +84,17 @@ class SegmentGone(ConnectorError):
         super().__init__(Failure(message, f"{uri} is gone or was replaced", "transient_error"))
 
 
+class ArchiveGone(ConnectorError):
+    """An object of the archive is not in S3 any more, or is another one."""
+
+    def __init__(self, uri: str) -> None:
+        message = (
+            f"{uri} was deleted or replaced while it was read: a lifecycle rule of the bucket, or somebody, did so. "
+            "Run the replay again: it goes on with what is there then."
+        )
+        super().__init__(Failure(message, f"{uri} is gone or was replaced", "transient_error"))
+
+
 class SegmentUnreadable(ConnectorError):
     """The content of a staged segment did not arrive completely in any attempt."""
 
@@ -77,18 +106,29 @@ class SegmentUnreadable(ConnectorError):
         super().__init__(Failure(message, reason, "transient_error"))
 
 
-def contents(segments: Sequence[StagedSegment], access: AwsAccess) -> Iterator[mmap.mmap | bytes]:
+@dataclass(frozen=True, slots=True)
+class Content:
+    """Whole lines of a segment. They are flat if there is a `frame`; if they are `mixed`, some of them."""
+
+    lines: mmap.mmap | bytes | bytearray
+    frame: Frame | None
+    mixed: bool
+
+
+def contents(segments: Sequence[StagedSegment], access: AwsAccess) -> Iterator[Content]:
     """Yield the content of each segment, in order. At most two downloaded segments are in memory at a time.
 
-    Raises SegmentGone, SegmentUnreadable, and what botocore and the disk raise.
+    Raises SegmentGone, ArchiveGone, SegmentUnreadable, and what botocore and the disk raise.
     """
     with _ReadAhead(segments, access) as downloads:
         for number, segment in enumerate(segments):
             match segment.location:
                 case LocalFile(path):
-                    yield _mapped(path)
+                    yield Content(_mapped(path), segment.frame, segment.mixed)
                 case StagedObject():
-                    yield downloads.take(number)
+                    yield Content(downloads.take(number), segment.frame, segment.mixed)
+                case ArchivedLines():
+                    yield from _archived(segment.location, access)
                 case _:
                     assert_never(segment.location)
 
@@ -109,6 +149,47 @@ def _downloaded(source: StagedObject, size: int, access: AwsAccess) -> bytes:
     if len(content) != size:
         raise SegmentGone(source.uri)
     return content
+
+
+_PIECE_BYTES = 8 * 1024 * 1024
+"""What is requested at once of an archived object."""
+
+
+def _archived(source: ArchivedLines, access: AwsAccess) -> Iterator[Content]:
+    """Yield the members of an archived object, flattened as lines are when they are received: that saves parsing.
+
+    Raises as `_downloaded`.
+    """
+    from botocore.exceptions import ClientError
+
+    from destination_datalake.protocol.frames import Frame, line_bounds
+
+    s3 = access.client("s3")
+    starts = range(0, source.size, _PIECE_BYTES)
+    ranges = ((start, min(start + _PIECE_BYTES, source.size)) for start in starts)
+    frame: Frame | None = None
+    try:
+        for member in gunzipped(get(s3, source.uri, *each, etag=source.etag) for each in ranges):
+            if not member:
+                continue
+            octets = np.frombuffer(member, np.uint8)
+            line_starts, ends = line_bounds(octets)
+            frame = frame or Frame.of(bytes(member[: ends[0]]))
+            if frame is None:
+                yield Content(member, None, mixed=False)
+                continue
+            fits = frame.fits(octets, line_starts, ends)
+            frame.flatten(octets, line_starts[fits], ends[fits])
+            yield Content(member, frame if fits.any() else None, mixed=not fits.all())
+            if not fits.all():
+                frame = None  # The next member's first line may tell a better one.
+    except ClientError as error:
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        if status in (404, 412) and error.response["Error"]["Code"] != "NoSuchBucket":
+            raise ArchiveGone(source.uri) from error
+        raise
+    except body_errors() as error:
+        raise SegmentUnreadable(source.uri, f"{type(error).__name__}: {error}") from error
 
 
 def _mapped(path: str) -> mmap.mmap:

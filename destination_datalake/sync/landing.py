@@ -111,7 +111,7 @@ class StreamTables:
         with self.naming_grants(table):
             table.prepare()
         if self.archive is not None:
-            self.archive.begin(stream, *table.name)
+            self.archive.begin(stream, *table.name, created=table.created)
         return table
 
 
@@ -422,7 +422,8 @@ class _EncodedBatch:
         self.malformed = min(malformed, key=attrgetter("record"), default=None)
         self.failure = next((result.failure for result in results if isinstance(result, NotEncoded)), None)
         rows = sum(file.rows for file in self.files)
-        if self.failure is None and self.malformed is None and rows + self.counts.refused != batch.records:
+        left_out = sum(result.left_out for result in encoded)
+        if self.failure is None and self.malformed is None and rows + self.counts.refused + left_out != batch.records:
             self.failure = Failure(
                 f"Stream {batch.stream}: {batch.records} records were received, {rows} encoded and "
                 f"{self.counts.refused} rejected.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from destination_datalake.tables.migration import refuse_second_table
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.reconcile import ColumnLimits
+from destination_datalake.tables.table import TableName
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -20,7 +22,18 @@ if TYPE_CHECKING:
     from destination_datalake.protocol.catalog import Stream
     from destination_datalake.tables.catalog import TableCatalog
     from destination_datalake.tables.context import Jobs
-    from destination_datalake.tables.table import Table, TableName
+    from destination_datalake.tables.rebuild import Rebuild
+    from destination_datalake.tables.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What a table is that is made from the archive of table `of`: with `in_place`, its files lie in that one's folder,
+    which then takes them over.
+    """
+
+    of: TableName
+    in_place: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +45,7 @@ class TableFactory:
     access: AwsAccess
     catalog: TableCatalog
     jobs: Jobs
+    replay: Replay | None = None
 
     def open(self, stream: Stream, name: TableName) -> Table:
         """Return the stream's table, which still has to be prepared.
@@ -40,9 +54,12 @@ class TableFactory:
         an inherited table behind.
         """
         config, access = self.config, self.access
-        refuse_second_table(stream.id, name, config, self.catalog)
+        replay = self.replay
+        if replay is None:
+            refuse_second_table(stream.id, name, config, self.catalog)
         naming = TableNaming.of(config).naming
-        layout = TableLayout(stream, config, TableLocation.of(config, stream.id, name, naming))
+        at = replay.of if replay is not None and replay.in_place else name
+        layout = TableLayout(stream, config, TableLocation.of(config, stream.id, at, naming))
         columns = layout.columns(naming)
         own = {column.name: column.type for column in columns}
         ColumnLimits.of(config, stream.id).require(stream.id, name, {}, own)
@@ -57,7 +74,8 @@ class TableFactory:
             generation=stream.generation,
             sync_id=stream.sync_id,
         )
-        owner, context = TableOwner(stream.id, naming), TableContext(self.sync, access, self.catalog, self.jobs)
+        owner = TableOwner(stream.id, naming, None if replay is None else str(replay.of))
+        context = TableContext(self.sync, access, self.catalog, self.jobs)
         # Each kind is imported only if it is asked for: PyIceberg takes a second.
         if config.table_type == "ICEBERG":
             from destination_datalake.tables.iceberg.table import IcebergTable
@@ -66,3 +84,21 @@ class TableFactory:
         from destination_datalake.tables.hive.table import HiveTable
 
         return HiveTable(name, layout, plan, owner, context)
+
+
+def rebuild_of(config: Config, name: TableName, catalog: TableCatalog, open_table: Callable[[], Table]) -> Rebuild:
+    """Return what a table of the options' kind can do. `open_table` opens it as for a sync that appends."""
+    # Each kind is imported only if it is asked for: PyIceberg takes a second.
+    if config.table_type == "ICEBERG":
+        from destination_datalake.tables.iceberg.rebuild import IcebergRebuild
+
+        return IcebergRebuild(name, catalog)
+    from destination_datalake.tables.hive.rebuild import HiveRebuild
+    from destination_datalake.tables.hive.table import HiveTable
+
+    def open_hive_table() -> HiveTable:
+        table = open_table()
+        assert isinstance(table, HiveTable)
+        return table
+
+    return HiveRebuild(name, open_hive_table, catalog.access_of(name))

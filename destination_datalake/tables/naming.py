@@ -27,6 +27,13 @@ _NAMINGS: Mapping[tuple[str, bool], Naming] = {
 """The naming of each `naming.style` and `naming.split_numbers`."""
 
 
+REPLAY_SUFFIX = "__replay"
+"""Ends the name of a table that is made from the archive of another one."""
+
+REBUILD_SUFFIX = "__rebuild"
+"""Ends the name of one that then takes the place of the other."""
+
+
 @dataclass(frozen=True, slots=True)
 class TableNaming:
     """The options that choose the names of databases and tables."""
@@ -92,6 +99,8 @@ class TableNaming:
         """Return the connector's own table or folder that has the name; None if it is free for a stream."""
         if name == (self.database, REJECTS_TABLE):
             return "the table of rejects"
+        if name.table.endswith((REPLAY_SUFFIX, REBUILD_SUFFIX)):
+            return "a name that the command `replay` gives to tables"
         table, suffix, rest = name.table.rpartition(GENERATIONS_SUFFIX)
         if table and suffix and not rest:
             return f"the folder in which table {TableName(name.database, table)} keeps its generations"

@@ -19,7 +19,7 @@ from destination_datalake.schema.names import MAX_BYTES, METADATA_NAMES, STYLES,
 from destination_datalake.schema.types import Field
 from destination_datalake.tables.location import TableKind, is_inside
 from destination_datalake.tables.naming import TableNaming
-from destination_datalake.tables.table import TableName
+from destination_datalake.tables.table import TableName, table_conflict
 
 if TYPE_CHECKING:
     from mypy_boto3_glue.type_defs import TableTypeDef
@@ -32,18 +32,26 @@ _NAMESPACE = "airbyte.stream-namespace"
 _NAME = "airbyte.stream-name"
 _NAMING = "airbyte.naming"
 
+REPLAY_OF = "airbyte.replay-of"
+"""The parameter of a table that a replay has made: the name of the one whose archive it is made from."""
+
 
 @dataclass(frozen=True, slots=True)
 class TableOwner:
-    """The stream that a table was created for, and the naming that its columns were named by."""
+    """The stream that a table was created for, and the naming that its columns were named by.
+
+    `replay_of` is the name of the table that this one was made from the archive of; None for tables of syncs.
+    """
 
     stream: StreamId
     naming: Naming
+    replay_of: str | None = None
 
     def parameters(self) -> dict[str, str]:
         """Return the table parameters that record the owner."""
         namespace = {_NAMESPACE: self.stream.namespace} if self.stream.namespace else {}
-        return {**namespace, _NAME: self.stream.name, _NAMING: self.naming.style}
+        replay = {REPLAY_OF: self.replay_of} if self.replay_of else {}
+        return {**namespace, _NAME: self.stream.name, _NAMING: self.naming.style, **replay}
 
     @classmethod
     def of(cls, parameters: Mapping[str, str]) -> Self | None:
@@ -51,7 +59,7 @@ class TableOwner:
         name, naming = parameters.get(_NAME), STYLES.get(parameters.get(_NAMING, ""))
         if name is None or naming is None:
             return None
-        return cls(StreamId(parameters.get(_NAMESPACE) or None, name), naming)
+        return cls(StreamId(parameters.get(_NAMESPACE) or None, name), naming, parameters.get(REPLAY_OF))
 
     def name_columns(
         self,
@@ -63,10 +71,15 @@ class TableOwner:
         """Return the stream's columns under their names in an existing table with the given parameters.
 
         `existing` has the sources of the table's columns by name, None for names that no column gets. Warns if the
-        table was created for another stream, and of fields whose names collide.
+        table was created for another stream, and of fields whose names collide. Raises TableConflict for a table that
+        a replay has made, unless this is one of the same table, and for any other table if this is a replay.
         """
         recorded = TableOwner.of(parameters)
-        if recorded is not None and recorded.stream != self.stream:
+        if parameters.get(REPLAY_OF) != self.replay_of:
+            made = f"`replay` made it from the archive of table {parameters[REPLAY_OF]}"
+            problem = made if REPLAY_OF in parameters else "a replay did not make it, and must not write to it"
+            raise table_conflict(self.stream, table, f"{problem}. Drop it if nobody needs it")
+        if recorded is not None and recorded.stream != self.stream and self.replay_of is None:
             _logger.warning(
                 "Table %s was created for stream %s and now receives stream %s as well, so it holds rows of both. If "
                 "they do not belong together, set table_prefix, database_strategy or naming so that each has its own.",
@@ -107,10 +120,10 @@ class OwnedTable:
 
     @classmethod
     def of(cls, database: str, glue_table: TableTypeDef) -> Self | None:
-        """Read a Glue table; None if it records no owner."""
+        """Read a Glue table; None if it records no owner, or if a replay made it."""
         parameters = glue_table.get("Parameters", {})
         owner = TableOwner.of(parameters)
-        if owner is None:
+        if owner is None or owner.replay_of is not None:
             return None
         columns = glue_table.get("StorageDescriptor", {}).get("Columns", [])
         sources = tuple((column["Name"], column.get("Comment") or column["Name"]) for column in columns)

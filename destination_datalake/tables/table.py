@@ -71,6 +71,8 @@ class Table(Protocol):
     """
 
     name: TableName
+    created: bool
+    """Whether `prepare` has created it."""
 
     def prepare(self) -> None:
         """Create the table or reconcile the existing one with the stream; take over unfinished work of earlier syncs.

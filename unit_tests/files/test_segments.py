@@ -43,7 +43,7 @@ def stage(cloud: Cloud, content: bytes, name: str = "1.jsonl") -> StagedSegment:
 
 
 def read(cloud: Cloud, *segments: StagedSegment) -> list[bytes]:
-    return [bytes(content) for content in contents(segments, cloud.access)]
+    return [bytes(content.lines) for content in contents(segments, cloud.access)]
 
 
 class Ends(io.BytesIO):

@@ -30,6 +30,16 @@ _PENDING_TYPES = "airbyte.unpublished-types"
 _OTHER_FOLDERS = "airbyte.other-locations"
 _LAST_COMMIT = "airbyte.last-commit"
 
+OF_CONTENT = (
+    LOWEST_GENERATION_PROPERTY,
+    _PENDING_LOCATION,
+    _PENDING_GENERATION,
+    _PENDING_TYPES,
+    _OTHER_FOLDERS,
+    _LAST_COMMIT,
+)
+"""The parameters that say something of a table's rows and folders."""
+
 
 @dataclass(frozen=True, slots=True)
 class PendingOverwrite:
@@ -137,6 +147,12 @@ def generation_parameter(generation: int | None) -> dict[str, str]:
 def save_commit(table_input: TableInput, commit: str) -> None:
     """Record a commit by its unique id, so that every commit is a change that compare-and-set notices."""
     table_input["Parameters"][_LAST_COMMIT] = commit
+
+
+def last_commit(table_input: TableInput) -> str:
+    """Return the id of the commit that was made last; empty if there was none."""
+    commit: str = table_input["Parameters"].get(_LAST_COMMIT, "")
+    return commit
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,12 +66,11 @@ class Folders:
 
         Hive, Spark, Trino and Athena ignore names that begin with `_` or `.`; empty objects are not files.
         """
-        found = ((each["Key"][len(_prefix(folder).key) :], each) for each in self._objects(folder))
-        return {
-            name: each["ETag"]
-            for name, each in found
-            if each["Size"] and not any(part[:1] in ("_", ".") for part in name.split("/"))
-        }
+        return {name: each["ETag"] for name, each in self._visible(folder)}
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Return the sizes in bytes of the same files, by their URIs."""
+        return {f"{folder}/{name}": each["Size"] for name, each in self._visible(folder)}
 
     def is_empty(self, folder: str) -> bool:
         """Whether a folder has no object at all."""
@@ -100,6 +99,13 @@ class Folders:
             raise ValueError(f"{folder} is not a folder that this connector has created")
         bucket = S3Address.parse(folder).bucket
         self.delete([str(S3Address(bucket, each["Key"])) for each in self._objects(folder)])
+
+    def _visible(self, folder: str) -> Iterator[tuple[str, Any]]:
+        start = len(_prefix(folder).key)
+        for each in self._objects(folder):
+            name = each["Key"][start:]
+            if each["Size"] and not any(part[:1] in ("_", ".") for part in name.split("/")):
+                yield name, each
 
     def _objects(self, folder: str) -> Iterator[Any]:
         prefix = _prefix(folder)

@@ -32,6 +32,7 @@ from destination_datalake.tables.glue.glue_table import (
     GlueTable,
     TableInput,
     TableVersion,
+    add_missing_columns,
     change_columns,
     column_sources,
     column_type_names,
@@ -41,7 +42,18 @@ from destination_datalake.tables.glue.glue_table import (
     table_location,
 )
 from destination_datalake.tables.hive.compatibility import WIDENED_IN_PLACE, incompatibility
-from destination_datalake.tables.hive.content import Content, folders_in_use, generation_parameter, save_commit
+from destination_datalake.tables.hive.content import (
+    Content,
+    FolderState,
+    folders_in_use,
+    generation_parameter,
+    list_folder,
+    lowest_generation,
+    other_folders,
+    publish_content,
+    save_commit,
+    save_lowest_generation,
+)
 from destination_datalake.tables.hive.folders import Folders, PlannedFolders
 from destination_datalake.tables.hive.moves import Cleanup, Moves
 from destination_datalake.tables.hive.partition_index import Behind, PartitionIndex, mark_behind, mark_up_to_date
@@ -49,7 +61,7 @@ from destination_datalake.tables.hive.scheme import PartitionScheme, scheme_of, 
 from destination_datalake.tables.hive.write_modes import Append, Overwrite, WriteMode
 from destination_datalake.tables.migration import column_naming, inherited_types
 from destination_datalake.tables.reconcile import ColumnLimits, reconcile
-from destination_datalake.tables.table import Committed, Reencode, Rewrite, TableName, table_conflict
+from destination_datalake.tables.table import Committed, Reencode, Rewrite, TableBusy, TableName, table_conflict
 
 if TYPE_CHECKING:
     from destination_datalake.tables.layout import TableLayout
@@ -73,6 +85,7 @@ class HiveTable:
         self, name: TableName, layout: TableLayout, plan: FilePlan, owner: TableOwner, context: TableContext
     ) -> None:
         self.name = name
+        self.created = False
         self._stream = layout.stream
         self._columns = plan.columns
         self._schema_conflicts = layout.config.schema_conflicts
@@ -92,9 +105,9 @@ class HiveTable:
     def prepare(self) -> None:
         """Create the table, or add columns to it; begin to append or overwrite."""
         try:
-            version, created = self._glue_table.read_version(), False
+            version, self.created = self._glue_table.read_version(), False
         except self._access.client("glue").exceptions.EntityNotFoundException:
-            version, created = self._create(), True
+            version, self.created = self._create(), True
         self._catalog.govern(self.name.database)
         table_input = version.table_input
         if problem := incompatibility(table_input, self._plan):
@@ -111,7 +124,7 @@ class HiveTable:
         wanted = wanted_scheme(replace(self._layout, known=known_columns(table_input)), self._columns)
         self._scheme = scheme_of(self._stream.id, self.name, table_input, wanted, self._columns)
         location, generation = table_location(table_input), self._stream.generation
-        self._location.accept(self._stream.id, self.name, "Hive", location, created=created)
+        self._location.accept(self._stream.id, self.name, "Hive", location, created=self.created)
         self._folders = Folders(self._location.content_root(location), self._access)
         self._index = PartitionIndex(self._glue_table, self._access, self._folders, self._stream.id, self._scheme)
         self._cleanup = Cleanup(self._glue_table, self._folders, table_input, self._index)
@@ -175,6 +188,34 @@ class HiveTable:
                 self._cleanup.delete(dead)
                 self._glue_table.update(self._release)
         self._published = True
+
+    def take_over(self, made: TableName, seen: str) -> None:
+        """Make the content of another table that of this one, whose location is `seen`. Raises Fenced, and TableBusy.
+
+        The folders of the other one lie beside this one's.
+        """
+        other = GlueTable(made, self._access).read()
+
+        def change(table_input: TableInput) -> None:
+            self._mode.require(table_input)
+            if table_location(table_input) == table_location(other):
+                return  # An answer was lost: this is done.
+            if table_location(table_input) != seen:
+                raise TableBusy(f"The location of table {self.name} was changed. Run the replay again.")
+            add_missing_columns(table_input, other)
+            publish_content(table_input, Content.published(other), self.name)
+            mark_behind(table_input, replaced=True)
+            for folder in {*folders_in_use(other), *other_folders(other)} - folders_in_use(table_input):
+                list_folder(table_input, folder, FolderState.DEAD)
+            save_lowest_generation(table_input, lowest_generation(other))
+            save_commit(table_input, self._new_commit())
+            self._index.project_anew(table_input)
+            self._current = table_input
+
+        with self._successor_told():
+            self._glue_table.update(change)
+            self._bring_up_to_date()
+            self._glue_table.update(self._release)
 
     def discard(self, files: Sequence[DataFile]) -> None:
         """Abort the uploads."""

@@ -100,6 +100,7 @@ class IcebergTable:
         self, name: TableName, layout: TableLayout, plan: FilePlan, owner: TableOwner, context: TableContext
     ) -> None:
         self.name = name
+        self.created = False
         self._stream = layout.stream
         self._columns = plan.columns
         self._schema_conflicts = layout.config.schema_conflicts
@@ -120,13 +121,13 @@ class IcebergTable:
     def prepare(self) -> None:
         """Create the table or reconcile its schema; settle the pending overwrites that earlier syncs left."""
         try:
-            table, created = self._operations.load(), False
+            table, self.created = self._operations.load(), False
         except (NoSuchIcebergTableError, NoSuchPropertyException) as error:
             problem = no_iceberg_table(self._catalog.find(self.name) or {}, self._stream)
             raise TableConflict(cannot_write(self._stream.id, self.name, problem)) from error
         except NoSuchTableError:
-            table, created = self._create(), True
-        self._location.accept(self._stream.id, self.name, "Iceberg", table.location(), created=created)
+            table, self.created = self._create(), True
+        self._location.accept(self._stream.id, self.name, "Iceberg", table.location(), created=self.created)
         self._catalog.govern(self.name.database)
         table, columns = self._begin(table)
         if not self._is_ours(table):
@@ -310,7 +311,14 @@ class IcebergTable:
             return ungoverned
         names = self._deduplication(reconciled.columns)
         definition = Definition.named(names, transaction.table_metadata.schema()) if names is not None else None
-        mode = write_mode(self.name, self._stream, self._sync, table.metadata, definition)
+        mode = write_mode(
+            self.name,
+            self._stream,
+            self._sync,
+            table.metadata,
+            definition,
+            exclusive=self._owner.replay_of is not None,
+        )
         if mode.to_merge is not None and mode.to_merge.target == MAIN_BRANCH:
             require_no_equality_deletes(self._stream.id, self.name, table)
         if inherited and not isinstance(mode, Overwrite):

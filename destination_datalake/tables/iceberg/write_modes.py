@@ -134,10 +134,11 @@ _SYNC = "airbyte.sync-id"
 class WriteMode(ABC):
     """How one sync writes. Writes to one branch."""
 
-    def __init__(self, table: TableName, stream: Stream, branch: str) -> None:
+    def __init__(self, table: TableName, stream: Stream, branch: str, token: FencingToken | None) -> None:
         self._table = table
         self._stream = stream
         self._branch = branch
+        self._token = token
 
     @abstractmethod
     def begin(self, table: Table, transaction: Transaction) -> None:
@@ -202,7 +203,11 @@ class WriteMode(ABC):
         if lowest is not None:
             set_lowest_generation(lowest, transaction)
         self._adopt(branches, table, transaction)
-        set_property(TOKEN_PROPERTY, None, transaction)
+        self._take_token(transaction)
+
+    def _take_token(self, transaction: Transaction) -> None:
+        """Take the fencing token or, as a sync that needs none, take it from a writer that does."""
+        set_property(TOKEN_PROPERTY, str(self._token) if self._token is not None else None, transaction)
 
     def _adopt(self, branches: Sequence[str], table: Table, transaction: Transaction) -> None:
         for branch in branches:
@@ -225,11 +230,12 @@ class WriteMode(ABC):
 class Append(WriteMode):
     """Writes to main: readers see each commit at once. Any number of syncs may append at the same time.
 
-    Rows that wait for their deduplication are older than those of this sync, and merged first.
+    Rows that wait for their deduplication are older than those of this sync, and merged first. With a token, no other
+    may append.
     """
 
-    def __init__(self, table: TableName, stream: Stream) -> None:
-        super().__init__(table, stream, MAIN_BRANCH)
+    def __init__(self, table: TableName, stream: Stream, token: FencingToken | None = None) -> None:
+        super().__init__(table, stream, MAIN_BRANCH, token)
         self._leftover_merge: MergeScope | None = None
 
     def begin(self, table: Table, transaction: Transaction) -> None:
@@ -238,7 +244,7 @@ class Append(WriteMode):
         if self._leftover_merge is None:
             self._take_over(table, transaction)
         else:
-            set_property(TOKEN_PROPERTY, None, transaction)
+            self._take_token(transaction)
 
     @property
     def leftover_merge(self) -> MergeScope | None:
@@ -246,7 +252,9 @@ class Append(WriteMode):
         return self._leftover_merge
 
     def require(self, metadata: TableMetadata) -> None:
-        """Do nothing: no sync can take main over."""
+        """Raise Fenced if this sync had a token, and another has it: without one, no sync can take main over."""
+        if self._token is not None:
+            self._token.require(metadata.properties, self._table)
 
     def append_files(
         self, files: Iterable[IcebergFile], table: Table, transaction: Transaction, origin: Mapping[str, str]
@@ -263,10 +271,15 @@ class Append(WriteMode):
 
 
 class AppendDedup(WriteMode):
-    """Writes to the branch of rows that are not deduplicated yet. Any number of syncs may do so at the same time."""
+    """Writes to the branch of rows that are not deduplicated yet.
 
-    def __init__(self, table: TableName, stream: Stream, definition: Definition) -> None:
-        super().__init__(table, stream, PENDING_BRANCH)
+    Any number of syncs may do so at the same time, unless they have a token.
+    """
+
+    def __init__(
+        self, table: TableName, stream: Stream, definition: Definition, token: FencingToken | None = None
+    ) -> None:
+        super().__init__(table, stream, PENDING_BRANCH, token)
         self._definition = definition
 
     def begin(self, table: Table, transaction: Transaction) -> None:
@@ -274,7 +287,7 @@ class AppendDedup(WriteMode):
 
         Raises TableConflict as `require`, and if rows are pending that do not have the key: in all of them it is null.
         """
-        self.require(table.metadata)
+        self._require_key(table.metadata)
         pending = pending_scope(table.metadata)
         if pending is not None and not self._definition.has_columns(_schema_of_pending(table.metadata)):
             raise self._conflict(pending.definition, "its pending rows came with", table.metadata)
@@ -284,7 +297,12 @@ class AppendDedup(WriteMode):
         self._take_over(table, transaction)
 
     def require(self, metadata: TableMetadata) -> None:
-        """Raise TableConflict if the content is unique by another key."""
+        """Raise TableConflict if the content is unique by another key, or Fenced as an `Append`."""
+        if self._token is not None:
+            self._token.require(metadata.properties, self._table)
+        self._require_key(metadata)
+
+    def _require_key(self, metadata: TableMetadata) -> None:
         unique = Definition.of(UNIQUE_BY, metadata)
         if unique is not None and unique.key != self._definition.key:
             raise self._conflict(unique, "its rows are unique by", metadata)
@@ -337,13 +355,13 @@ class Overwrite(WriteMode):
 
     def __init__(self, table: TableName, stream: Stream, token: FencingToken, definition: Definition | None) -> None:
         generation = stream.overwrite_generation
-        super().__init__(table, stream, f"{GENERATION_PREFIX}{generation if generation is not None else 'none'}")
-        self._token = token
+        branch = f"{GENERATION_PREFIX}{generation if generation is not None else 'none'}"
+        super().__init__(table, stream, branch, token)
         self._definition = definition
 
     def begin(self, table: Table, transaction: Transaction) -> None:
         """Take the fencing token; continue the branch of the same generation, or create it; remove all others."""
-        set_property(TOKEN_PROPERTY, str(self._token), transaction)
+        self._take_token(transaction)
         obsolete = generation_branches(table.metadata)
         if self.is_pending(table.metadata):
             obsolete.remove(self._branch)
@@ -364,6 +382,7 @@ class Overwrite(WriteMode):
 
     def require(self, metadata: TableMetadata) -> None:
         """Raise Fenced if another sync has taken the token over, or removed the branch."""
+        assert self._token is not None
         self._token.require(metadata.properties, self._table)
         if self._branch not in metadata.refs:
             raise Fenced(self._table)
@@ -416,18 +435,26 @@ class Overwrite(WriteMode):
 
 
 def write_mode(
-    table: TableName, stream: Stream, sync: str, metadata: TableMetadata, definition: Definition | None
+    table: TableName,
+    stream: Stream,
+    sync: str,
+    metadata: TableMetadata,
+    definition: Definition | None,
+    *,
+    exclusive: bool,
 ) -> WriteMode:
     """Return how the stream writes to a table. `sync` identifies this sync uniquely.
 
-    `definition` is by what its rows are deduplicated; None if they are not. Raises TableConflict if its generation may
+    `definition` is by what its rows are deduplicated; None if they are not. With `exclusive`, no other may write at the
+    same time. Raises TableConflict if its generation may
     not write to the table.
     """
     properties = metadata.properties
-    overwrite = Overwrite(table, stream, FencingToken.after(properties, sync), definition)
+    token = FencingToken.after(properties, sync)
+    overwrite = Overwrite(table, stream, token, definition)
     lowest, pending = lowest_generation(metadata), overwrite.is_pending(metadata)
     if Overwrites.of(properties).overwritten_by(stream, table, lowest, pending=pending):
         return overwrite
     if definition is not None:
-        return AppendDedup(table, stream, definition)
-    return Append(table, stream)
+        return AppendDedup(table, stream, definition, token if exclusive else None)
+    return Append(table, stream, token if exclusive else None)

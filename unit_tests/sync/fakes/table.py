@@ -23,6 +23,7 @@ class FakeTable:
     on_merge: Callable[[], None] = lambda: None
     is_due: bool = False
     rows: int = 0
+    created: bool = False
     published: bool = False
     committed: list[str] = field(default_factory=list)
     discarded: list[str] = field(default_factory=list)

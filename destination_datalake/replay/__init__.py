@@ -1,0 +1,1 @@
+"""The command `replay`: a table is made again from its archive, by living through its syncs once more."""

@@ -1,0 +1,169 @@
+"""`destination-datalake replay`: make a stream's table again from its archive."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from destination_datalake.archive.history import History, read_history
+from destination_datalake.archive.objects import ARCHIVE_FOLDER, table_folder
+from destination_datalake.aws.errors import explain
+from destination_datalake.aws.secrets import mask_secrets, register_secrets
+from destination_datalake.config.options import Config, aws_access
+from destination_datalake.config.parsing import read_object
+from destination_datalake.errors import ConfigError, ConnectorError
+from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.replay.replayer import Replayer, Source
+from destination_datalake.tables.catalogs import catalog_of
+from destination_datalake.tables.naming import REBUILD_SUFFIX, REPLAY_SUFFIX, TableNaming
+from destination_datalake.tables.table import TableName
+from destination_datalake.termination import Termination
+
+if TYPE_CHECKING:
+    from destination_datalake.spark.engine import Engine
+
+_DESCRIPTION = """\
+Make a stream's table again from the archive of its records (option raw_archive). Every sync is lived through once more,
+in order, with its own catalog, mode, generation and key: rows, columns and ids come out as they did. No state is read
+or written. It can be interrupted and run again, and goes on where it was."""
+
+_EPILOG = """\
+Without --replace the rows go to another table, which may be queried, compared, and dropped at any time. With --replace
+readers see the old content until the new one takes its place, in one step.
+
+  destination-datalake replay --config config.json --stream shop.orders --dry-run
+  destination-datalake replay --config config.json --stream shop.orders
+  destination-datalake replay --config config.json --stream shop.orders --replace
+
+The exit code is 0, 1 if the configuration is not valid or the replay failed, 2 for a wrong command line, and 143 after
+SIGTERM."""
+
+EXIT_TERMINATED = 143
+
+_TABLE = re.compile(r"[a-z0-9_]{1,255}")
+
+
+def run_replay(arguments: Sequence[str]) -> int:
+    """Run the command with these arguments (without its name); return the exit code: 0, 1 or 143.
+
+    Raises SystemExit with code 2 for a wrong command line, and with 0 for `--help`.
+    """
+    asked = _parser().parse_args(arguments)
+    termination = Termination()
+    try:
+        return _replay(asked, termination)
+    except ConnectorError as error:
+        note(error.failure.advice)
+    except Exception as error:
+        failure = explain(error, doing="replay", resource=f"the archive of stream {asked.stream}")
+        if failure is None:
+            raise
+        note(failure.advice)
+    finally:
+        termination.close()
+    return 1
+
+
+def _replay(asked: argparse.Namespace, termination: Termination) -> int:
+    config = Config.parse(read_object(asked.config, "configuration"))
+    register_secrets(*config.secrets())
+    for option in config.unknown_options():
+        note(f"Note: {option}")
+    if asked.replace and config.catalog.limits.assigns_locations:
+        raise ConfigError(
+            "--replace is not for tables in a table bucket: their files must lie where Amazon S3 Tables puts them. "
+            "Replay into another table, and read that one."
+        )
+    access = aws_access(config)
+    name, history = _archive_of(asked.stream, config)
+    suffix = REBUILD_SUFFIX if asked.replace else REPLAY_SUFFIX
+    made = TableName(name.database, asked.into or f"{name.table}{suffix}")
+    if made == name or not _TABLE.fullmatch(made.table):
+        raise ConfigError(f"--into {asked.into}: it must be another table's name, of a to z, 0 to 9 and _.")
+    folder = table_folder(config.uri(ARCHIVE_FOLDER), *name)
+    with ExitStack() as stack:
+        source = Source(config, access, catalog_of(config, access), name, folder)
+        replayer = Replayer(source, made, _engine_on_demand(config, stack), write, lambda: termination.requested)
+        if asked.dry_run:
+            replayer.describe(history)
+            return 0
+        started = time.monotonic()
+        finished = replayer.run(history, uuid.uuid4().hex[:12], replace=asked.replace, incomplete=asked.incomplete)
+        write(f"{replayer.summary} in {time.monotonic() - started:.1f} s.")
+    return 0 if finished else EXIT_TERMINATED
+
+
+def _archive_of(stream: str, config: Config) -> tuple[TableName, History]:
+    """Return a stream's table and its archive: any dot may end its namespace. Raises ConfigError if it has none."""
+    access, naming, parts = aws_access(config), TableNaming.of(config), stream.split(".")
+    for number in range(len(parts)):
+        found = StreamId(".".join(parts[:number]) or None, ".".join(parts[number:]))
+        name = naming.table_of(found)
+        history = read_history(table_folder(config.uri(ARCHIVE_FOLDER), *name), access)
+        if any(StreamId(each.sync.namespace, each.sync.stream) == found for each in history.syncs):
+            return name, history
+    raise ConfigError(
+        f"--stream {stream}: there is no archive of it under {config.uri(ARCHIVE_FOLDER)}/. Name it as namespace.name, "
+        "or as name if it has no namespace. Syncs archive what they receive if raw_archive.enabled is true."
+    )
+
+
+def _engine_on_demand(config: Config, stack: ExitStack) -> Callable[[], Engine]:
+    """Return what starts the configured Spark when it is called first; it stops with the stack."""
+    engines: list[Engine] = []
+
+    def engine() -> Engine:
+        from destination_datalake.spark.engine import start_engine
+
+        if not engines:
+            engines.append(start_engine(config))
+            stack.callback(engines[0].stop)
+        return engines[0]
+
+    return engine
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="destination-datalake replay",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--config", required=True, metavar="FILE", help="the configuration, as for check and write")
+    parser.add_argument(
+        "--stream", required=True, metavar="NAME", help="the stream as namespace.name, or as name if it has none"
+    )
+    target = parser.add_mutually_exclusive_group()
+    target.add_argument(
+        "--into",
+        metavar="TABLE",
+        help="the table to make, in the database of the stream's table; the default is its name and __replay",
+    )
+    target.add_argument("--replace", action="store_true", help="put the rows in the place of the table's content")
+    parser.add_argument(
+        "--accept-incomplete",
+        dest="incomplete",
+        action="store_true",
+        help="with --replace: also if the table has rows that the archive has not",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="change nothing; print what would be replayed")
+    return parser
+
+
+def write(line: str) -> None:
+    """Write a line in UTF-8, whatever the locale, at once."""
+    sys.stdout.buffer.write(f"{mask_secrets(line)}\n".encode())
+    sys.stdout.buffer.flush()
+
+
+def note(line: str) -> None:
+    """Write a line to stderr."""
+    sys.stderr.buffer.write(f"{mask_secrets(line)}\n".encode())
+    sys.stderr.buffer.flush()

@@ -1,0 +1,230 @@
+"""What is replayed of an archive, in which order. Pure: it decides by what was found, and reads nothing.
+
+The syncs of a table are lived through as they were: each prepares the table with its own catalog, commits its batches
+and publishes, in the order in which they did so, also where they overlapped. What the last refresh has replaced is left
+out but for the columns that it gave the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+
+from destination_datalake.archive.history import History, StoredLines, StoredSync
+from destination_datalake.files.find import unit_of
+from destination_datalake.protocol.catalog import Stream, parse_catalog
+from destination_datalake.tables.rebuild import TableState
+
+
+class Kind(IntEnum):
+    """What a step does, in the order of steps at the same time."""
+
+    BEGIN = 0
+    BATCH = 1
+    END = 2
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Step:
+    """A sync prepares the table, commits a batch (its number), or publishes. `at` is when it did so, in ms."""
+
+    at: int
+    sync: str
+    kind: Kind
+    batch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedLines:
+    """Lines of a batch; `only` those with these numbers have rows, None: all."""
+
+    lines: StoredLines
+    only: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedSync:
+    """A sync that is lived through again."""
+
+    name: str
+    stream: Stream
+    started: int
+    batches: Mapping[int, tuple[ReplayedLines, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The steps of a replay, in their order.
+
+    `columns` are streams of former syncs as append modes without ids: to prepare the table for them gives it their
+    columns. `notes` say, in sentences, what is left out and what is not known.
+    """
+
+    steps: Sequence[Step]
+    syncs: Mapping[str, ReplayedSync]
+    columns: Sequence[Stream]
+    notes: Sequence[str]
+    is_complete: bool
+    """Whether the archive has the table's rows from the first one on, or from a refresh on."""
+
+    @property
+    def records(self) -> int:
+        """The number of archived records."""
+        return sum(each.lines.archived.lines for each in self.lines())
+
+    @property
+    def bytes(self) -> int:
+        """The size of the archived records, in bytes before compression."""
+        return sum(each.lines.archived.bytes for each in self.lines())
+
+    def lines(self) -> Iterator[ReplayedLines]:
+        """Yield the lines of all steps."""
+        for step in self.steps:
+            if step.kind is Kind.BATCH:
+                yield from self.syncs[step.sync].batches[step.batch]
+
+
+def doubtful_units(history: History) -> frozenset[str]:
+    """Return the units of lines without an index entry: whether they were committed, the table's rows must tell."""
+    return frozenset(unit_of(each.archived.first_id) for each in _unindexed(history))
+
+
+def plan_of(history: History, state: TableState | None, found: Mapping[str, Sequence[int]]) -> Plan:
+    """Return what is replayed. `state` is that of the table, None if there is none; `found` are rows of doubtful units.
+
+    Raises ConfigError for a catalog that cannot be parsed.
+    """
+    notes: list[str] = []
+    syncs = [_Sync.of(each, state, found, notes) for each in history.syncs]
+    for sync in syncs:
+        sync.published = sync.published or _published_unnoticed(sync, syncs, state)
+    refresh, since = _last_refresh(syncs)
+    kept = {sync.name: _since(sync, since) if sync not in refresh else sync for sync in syncs}
+    kept = {name: sync for name, sync in kept.items() if sync in refresh or sync.happened_after(since)}
+    gone = [name for name in history.gone if any(sync in name for sync in kept)]
+    if gone:
+        notes.append(
+            f"{len(gone)} objects that the index names are not in S3 any more, such as {gone[0]}: a lifecycle rule, or "
+            "somebody, has deleted them."
+        )
+    is_complete = bool(syncs) and not gone and (bool(refresh) or history.syncs[0].sync.created)
+    steps = sorted(step for sync in kept.values() for step in sync.steps())
+    return Plan(
+        steps,
+        {name: ReplayedSync(name, sync.stream, sync.started, sync.batches) for name, sync in kept.items()},
+        _columns(sync for sync in syncs if sync.name not in kept),
+        notes,
+        is_complete,
+    )
+
+
+@dataclass(slots=True)
+class _Sync:
+    name: str
+    stream: Stream
+    started: int
+    published: int | None
+    times: dict[int, int] = field(default_factory=dict)
+    batches: dict[int, tuple[ReplayedLines, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, stored: StoredSync, state: TableState | None, found: Mapping[str, Sequence[int]], notes: list[str]
+    ) -> _Sync:
+        [stream] = parse_catalog({"streams": [stored.configured]})
+        sync = cls(stored.sync.sync, stream, stored.sync.started, stored.published)
+        for number, (committed, indexed) in stored.batches.items():
+            sync.times[number] = committed
+            sync.batches[number] = tuple(map(ReplayedLines, indexed))
+        for number, unindexed in stored.unindexed.items():
+            for lines in unindexed:
+                rows = found.get(unit_of(lines.archived.first_id), ())
+                if not rows:
+                    notes.append(
+                        f"{lines.uri} is left out: its batch was not committed, as the index does not have it and the "
+                        "table none of its rows. The next sync has sent its records again."
+                    )
+                    continue
+                only = None if state is not None and state.commits_whole else tuple(rows)
+                sync.times.setdefault(number, max(sync.started, lines.modified))
+                sync.batches[number] = (*sync.batches.get(number, ()), ReplayedLines(lines, only))
+        return sync
+
+    @property
+    def last(self) -> int:
+        """When it did the last thing that is known of it."""
+        return max(self.started, *self.times.values(), self.published or 0)
+
+    def happened_after(self, since: int) -> bool:
+        return self.last > since
+
+    def steps(self) -> Iterator[Step]:
+        yield Step(self.started, self.name, Kind.BEGIN)
+        for number, at in self.times.items():
+            yield Step(max(at, self.started), self.name, Kind.BATCH, number)
+        if self.published is not None:
+            yield Step(max(self.published, self.last), self.name, Kind.END)
+
+
+def _published_unnoticed(sync: _Sync, syncs: Collection[_Sync], state: TableState | None) -> int | None:
+    """Return when a sync has published its table whose index does not say so, as it was killed then; None if not."""
+    if state is None:
+        return None
+    generation = sync.stream.overwrite_generation
+    if sync.stream.overwrites_table:
+        is_published = generation is not None and state.lowest_generation == generation
+        others = (each for each in syncs if each is not sync and each.published is not None)
+        if not is_published or any(each.stream.overwrite_generation == generation for each in others):
+            return None
+        return sync.last
+    return sync.last if sync.stream.dedup and not state.has_pending else None
+
+
+def _last_refresh(syncs: Sequence[_Sync]) -> tuple[list[_Sync], int]:
+    """Return the syncs of the last refresh that was published, and when it was first; none and 0 without any."""
+    refreshes = [each for each in syncs if each.stream.overwrites_table and each.published is not None]
+    if not refreshes:
+        return [], 0
+    last = max(refreshes, key=lambda each: each.published or 0)
+    generation = last.stream.overwrite_generation
+    if generation is None:
+        return [last], last.published or 0
+    same = [each for each in syncs if each.stream.overwrite_generation == generation and each.started <= last.started]
+    return same, min(each.published for each in same if each.published is not None)
+
+
+def _since(sync: _Sync, since: int) -> _Sync:
+    """Return a sync without the batches whose rows a refresh has replaced."""
+    times = {number: at for number, at in sync.times.items() if at > since}
+    batches = {number: lines for number, lines in sync.batches.items() if number in times}
+    return replace(sync, times=times, batches=batches)
+
+
+def _columns(syncs: Iterable[_Sync]) -> Sequence[Stream]:
+    """Return the streams of syncs, those of the same schema once, as they are only to give the table their columns."""
+    streams: list[Stream] = []
+    for sync in syncs:
+        stream = as_append(sync.stream)
+        if stream not in streams:
+            streams.append(stream)
+    return streams
+
+
+def as_append(stream: Stream, *, dedup: bool = False) -> Stream:
+    """Return a stream as one whose syncs append, without ids."""
+    return replace(
+        stream,
+        overwrite=False,
+        generation=None,
+        minimum_generation=None,
+        sync_id=None,
+        dedup=dedup,
+        primary_key=stream.primary_key if dedup else (),
+    )
+
+
+def _unindexed(history: History) -> Iterator[StoredLines]:
+    for sync in history.syncs:
+        for lines in sync.unindexed.values():
+            yield from lines

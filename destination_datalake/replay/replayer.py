@@ -1,0 +1,326 @@
+"""The replay of one table: what is there, what is done of it, and the steps that are left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from destination_datalake.archive.history import History, read_history
+from destination_datalake.buffer.disk import buffer_directory, raise_limit
+from destination_datalake.errors import ConfigError, ConnectorError, Failure
+from destination_datalake.files.find import find, find_tasks, total, unit_of
+from destination_datalake.files.jobs import done as results_of
+from destination_datalake.rejects.ledger import REJECTS_FOLDER, RejectLedger, RejectLimit
+from destination_datalake.replay.living import Life, NoRejects, World, groups, lines_of, without
+from destination_datalake.replay.plan import Kind, Plan, ReplayedSync, Step, as_append, doubtful_units, plan_of
+from destination_datalake.replay.progress import Done, Progress
+from destination_datalake.sync.conductor import staging_for
+from destination_datalake.tables.context import Jobs
+from destination_datalake.tables.factory import Replay, TableFactory, rebuild_of
+from destination_datalake.tables.ownership import REPLAY_OF
+from destination_datalake.tables.rebuild import Rebuild, TableState
+from destination_datalake.tables.table import TableName
+
+if TYPE_CHECKING:
+    from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.config.options import Config
+    from destination_datalake.protocol.catalog import Stream
+    from destination_datalake.spark.engine import Engine
+    from destination_datalake.tables.catalog import TableCatalog
+    from destination_datalake.tables.table import Table
+
+_STALE_SECONDS = 24 * 3600
+"""After so long a replacement is begun anew: maintenance takes files that no table has for orphans some days later."""
+
+_TAKEN_OVER_IN = 10
+"""How often syncs may commit while the rest of the archive is replayed, before the replacement is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The table whose archive is replayed; `folder` is the S3 URI of the archive."""
+
+    config: Config
+    access: AwsAccess
+    catalog: TableCatalog
+    name: TableName
+    folder: str
+
+
+class Replayer:
+    """Replays an archive into the table `made`. `say` writes a line for the user; `is_stopped` asks it to end soon."""
+
+    def __init__(
+        self,
+        source: Source,
+        made: TableName,
+        engine: Callable[[], Engine],
+        say: Callable[[str], None],
+        is_stopped: Callable[[], bool],
+    ) -> None:
+        self._source = source
+        self._made = made
+        self._engine = engine
+        self._say = say
+        self._is_stopped = is_stopped
+        self._lives: dict[str, Life] = {}
+        self._started_lives = 0
+        self._records = self._rejected = self._bytes = 0
+
+    @property
+    def summary(self) -> str:
+        """What was replayed, without a period."""
+        return f"Replayed {self._records:,} records, {self._rejected:,} of them refused, {self._bytes / 1e6:,.1f} MB"
+
+    def describe(self, history: History) -> Plan:
+        """Say what an archive has and what is replayed of it; return the plan."""
+        plan, _ = self._plan(history, self._rebuild().state(self._source.name))
+        batches = sum(step.kind is Kind.BATCH for step in plan.steps)
+        since = _time(min((each.sync.started for each in history.syncs), default=0))
+        complete = "complete" if plan.is_complete else f"not complete: it has what came since {since}"
+        self._say(f"The archive of table {self._source.name} has {len(history.syncs)} syncs, and is {complete}.")
+        for text in plan.notes:
+            self._say(f"Note: {text}")
+        self._say(
+            f"{len(plan.syncs)} syncs, {batches} batches and {plan.records:,} records ({plan.bytes / 1e6:,.1f} MB) are "
+            f"replayed into {self._made}."
+        )
+        return plan
+
+    def run(self, history: History, run: str, *, replace: bool, incomplete: bool) -> bool:
+        """Replay; with `replace`, put the result in the place of the table's content.
+
+        False if it was stopped before. Raises ConnectorError, and what the AWS libraries raise.
+        """
+        plan = self.describe(history)
+        if replace and self._rebuild().state(self._source.name) is None:
+            raise ConfigError(f"There is no table {self._source.name} to replace. Replay into another table.")
+        if replace and not plan.is_complete and not incomplete:
+            raise ConfigError(
+                "Nothing was replaced: the archive does not have the table's rows from the first one on, and they "
+                "would be gone. Replay into another table, or repeat the command with --accept-incomplete."
+            )
+        raise_limit()
+        config = self._source.config
+        with ExitStack() as stack:
+            directory = stack.enter_context(buffer_directory())
+            engine = self._engine()
+            staging = stack.enter_context(
+                staging_for(engine, directory, config.uri("_staging"), run, self._source.access)
+            )
+            stack.callback(self._close_lives)
+            jobs = Jobs(engine, staging.scratch)
+            ledger = NoRejects if replace else RejectLedger
+            day = datetime.now(UTC).date().isoformat()
+            rejects = ledger(config.uri(REJECTS_FOLDER), run, day, RejectLimit(), None, self._source.access)
+            world = World(engine, staging, self._source.access, run, rejects, self._opener(jobs, in_place=replace))
+            rebuild = self._rebuild(jobs, plan)
+            progress = Progress(f"{self._source.folder}/replay/{self._made.table}.json", self._source.access)
+            done = self._begin(progress, rebuild, run, replace=replace)
+            if not replace:
+                self._give_columns(plan, world)
+            if not self._live(plan, world, rebuild, progress, done):
+                return False
+            if replace:
+                return self._take_over(world, rebuild, progress, done, incomplete=incomplete)
+            done.state = "complete"
+            progress.save(done)
+            return True
+
+    # What is there
+
+    def _plan(self, history: History, state: TableState | None) -> tuple[Plan, TableState | None]:
+        found = self._found(state, doubtful_units(history), self._source.name)
+        return plan_of(history, state, found), state
+
+    def _found(self, state: TableState | None, units: frozenset[str], name: TableName) -> Mapping[str, Sequence[int]]:
+        """Return the rows of these units that a table has."""
+        if state is None or not state.sources or not units:
+            return {}
+        engine = self._engine()
+        tasks = find_tasks(state.sources, units, engine.parallelism(), self._source.catalog.access_of(name))
+        return total(results_of(engine.run(find, tasks)))
+
+    def _rebuild(self, jobs: Jobs | None = None, plan: Plan | None = None) -> Rebuild:
+        def open_table() -> Table:
+            assert jobs is not None
+            assert plan is not None
+            source, latest = self._source, list(plan.syncs.values())[-1]
+            factory = TableFactory(source.config, f"{latest.name}-replay", source.access, source.catalog, jobs)
+            return factory.open(as_append(latest.stream), source.name)
+
+        return rebuild_of(self._source.config, self._source.name, self._source.catalog, open_table)
+
+    def _opener(self, jobs: Jobs, *, in_place: bool) -> Callable[[Stream, str], Table]:
+        config = self._source.config
+        if in_place:
+            # Delete files belong to sequence numbers of the table that they were written for.
+            config = config.model_copy(update={"dedup": config.dedup.model_copy(update={"deletes": "copy_on_write"})})
+        replay = Replay(self._source.name, in_place)
+
+        def open_table(stream: Stream, sync: str) -> Table:
+            source = self._source
+            return TableFactory(config, sync, source.access, source.catalog, jobs, replay).open(stream, self._made)
+
+        return open_table
+
+    # Beginning
+
+    def _begin(self, progress: Progress, rebuild: Rebuild, run: str, *, replace: bool) -> Done:
+        """Return what is done already; make the table empty if that is nothing."""
+        now = time.time()
+        done = progress.claim(run, now)
+        exists = rebuild.state(self._made) is not None
+        if not replace:
+            if exists and done.started == now:
+                raise ConfigError(
+                    f"Table {self._made} exists, and no replay has made it that could go on. Drop it, or choose "
+                    "another table with --into."
+                )
+            if not exists:
+                done.started, done.syncs = now, {}
+            return done
+        if exists and done.state == "replaying" and done.started != now and now - done.started < _STALE_SECONDS:
+            return done
+        if exists:
+            rebuild.drop(self._made)
+        done.started, done.syncs, done.state = now, {}, "replaying"
+        progress.save(done)
+        rebuild.clone(self._made, {REPLAY_OF: str(self._source.name)})
+        return done
+
+    def _give_columns(self, plan: Plan, world: World) -> None:
+        for stream in plan.columns:
+            try:
+                self._life(stream, world).close()
+            except ConnectorError as error:
+                self._say(f"Note: columns of a former sync are missing: {error.failure.message}")
+
+    # Living
+
+    def _live(self, plan: Plan, world: World, rebuild: Rebuild, progress: Progress, done: Done) -> bool:
+        """Take the steps that are left; return False if it was stopped."""
+        self._forget_unfinished(plan, done)
+        left = [step for step in plan.steps if not done.has(step)]
+        present: Mapping[str, Sequence[int]] | None = None if done.syncs and not self._lives else {}
+        for group in groups(left, plan.syncs):
+            if self._is_stopped():
+                return False
+            sync = plan.syncs[group[0].sync]
+            if sync.name not in self._lives:
+                self._lives[sync.name] = self._life(sync.stream, world)
+                progress.require(done.run)
+            if present is None:
+                # Now that the table is this replay's, and another one that had it commits no more.
+                present = self._present(left, plan, rebuild)
+            if group[0].kind is Kind.BATCH:
+                self._land(sync, group, plan, present)
+            elif group[0].kind is Kind.END:
+                life = self._lives.pop(sync.name)
+                life.publish()
+                life.close()
+            done.add(group)
+            progress.save(done)
+        return True
+
+    def _land(
+        self, sync: ReplayedSync, group: Sequence[Step], plan: Plan, present: Mapping[str, Sequence[int]]
+    ) -> None:
+        lines = lines_of(group, plan.syncs)
+        wanted = [
+            left for each in lines if (left := without(each, present.get(unit_of(each.lines.archived.first_id), ())))
+        ]
+        if wanted:
+            self._rejected += self._lives[sync.name].land(wanted).refused
+        records = sum(each.lines.archived.lines for each in lines)
+        self._records += records
+        self._bytes += sum(each.lines.archived.bytes for each in lines)
+        self._say(f"Sync {sync.name} of {_time(sync.started)}: {records:,} records of {len(group)} batches.")
+
+    def _forget_unfinished(self, plan: Plan, done: Done) -> None:
+        """Forget what was done of overwrites that cannot be continued, as nothing identifies them."""
+        for name, sync in plan.syncs.items():
+            known = done.syncs.get(name)
+            unidentified = sync.stream.overwrites_table and sync.stream.overwrite_generation is None
+            if known is not None and unidentified and not known.ended and name not in self._lives:
+                del done.syncs[name]
+
+    def _present(self, left: Sequence[Step], plan: Plan, rebuild: Rebuild) -> Mapping[str, Sequence[int]]:
+        """Return the rows of steps that are left that the table has: a replay was killed before it could say so."""
+        state = rebuild.state(self._made)
+        units = frozenset(unit_of(each.lines.archived.first_id) for each in lines_of(left, plan.syncs))
+        found = self._found(state, units, self._made)
+        if state is None or not state.commits_whole:
+            return found
+        archived = (each.lines.archived for each in lines_of(left, plan.syncs))
+        return {unit: range(each.lines) for each in archived if (unit := unit_of(each.first_id)) in found}
+
+    def _life(self, stream: Stream, world: World) -> Life:
+        self._started_lives += 1
+        return Life(world, stream, self._started_lives)
+
+    def _close_lives(self) -> None:
+        for life in self._lives.values():
+            life.close()
+
+    # Replacing
+
+    def _take_over(self, world: World, rebuild: Rebuild, progress: Progress, done: Done, *, incomplete: bool) -> bool:
+        """Replay what has come meanwhile, and put the made table's content in the place of the table's."""
+        rebuild.begin()
+        for _ in range(_TAKEN_OVER_IN):
+            state = rebuild.state(self._source.name)
+            if state is None:
+                raise ConfigError(f"Table {self._source.name} does not exist any more. Replay into another table.")
+            plan, _ = self._plan(read_history(self._source.folder, self._source.access), state)
+            if any(not done.has(step) for step in plan.steps):
+                if not self._live(plan, world, rebuild, progress, done):
+                    return False
+                continue
+            self._settle(plan, world, rebuild)
+            self._require_all_rows(state, rebuild.state(self._made), incomplete=incomplete)
+            done.state = "taking over"
+            progress.save(done)
+            if rebuild.take_over(self._made, state):
+                done.state, done.syncs = "complete", {}
+                progress.save(done)
+                return True
+            done.state = "replaying"
+        message = (
+            f"Table {self._source.name} was not replaced: syncs have committed to it each time before that could be. "
+            "Nothing was changed. Run the replay again, it goes on where it was."
+        )
+        raise ConnectorError(Failure(message, "the table changes all the time", "transient_error"))
+
+    def _settle(self, plan: Plan, world: World, rebuild: Rebuild) -> None:
+        """Merge rows that wait for their deduplication."""
+        state = rebuild.state(self._made)
+        deduplicated = [sync.stream for sync in plan.syncs.values() if sync.stream.dedup]
+        if state is not None and state.has_pending and deduplicated:
+            with _closing(self._life(as_append(deduplicated[-1], dedup=True), world)) as life:
+                life.publish()
+
+    def _require_all_rows(self, state: TableState, made: TableState | None, *, incomplete: bool) -> None:
+        if incomplete or made is None or made.rows is None or state.rows is None or made.rows >= state.rows:
+            return
+        raise ConfigError(
+            f"Nothing was replaced: table {self._source.name} has {state.rows:,} rows, and the archive makes "
+            f"{made.rows:,} of them. Other writers, or syncs without an archive, have added the others. Replay into "
+            "another table to compare them, or repeat the command with --accept-incomplete."
+        )
+
+
+@contextmanager
+def _closing(life: Life) -> Iterator[Life]:
+    try:
+        yield life
+    finally:
+        life.close()
+
+
+def _time(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,110 @@
+"""Hive tables whose content a replay makes again.
+
+The made table has folders of its own beside those of the other one. Once that is fenced for all syncs, its location
+becomes the made table's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from destination_datalake.files.plan import SourceFile
+from destination_datalake.partitioning.projection import LOCATION
+from destination_datalake.tables.fencing import OVERWRITES_PROPERTY, TOKEN_PROPERTY
+from destination_datalake.tables.glue.glue_table import GlueTable, TableInput, table_location
+from destination_datalake.tables.hive.content import (
+    OF_CONTENT,
+    FolderState,
+    folders_in_use,
+    last_commit,
+    list_folder,
+    lowest_generation,
+    other_folders,
+)
+from destination_datalake.tables.hive.folders import Folders
+from destination_datalake.tables.rebuild import TableState
+from destination_datalake.tables.table import TableName
+
+if TYPE_CHECKING:
+    from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.tables.hive.table import HiveTable
+
+
+class HiveRebuild:
+    """One table. `open_table` opens it as for a sync that appends."""
+
+    def __init__(self, name: TableName, open_table: Callable[[], HiveTable], access: AwsAccess) -> None:
+        self._name = name
+        self._open_table = open_table
+        self._access = access
+        self._table: HiveTable | None = None
+
+    def state(self, name: TableName) -> TableState | None:
+        """Return a table's state; None if there is no such table."""
+        found = self._find(name)
+        if found is None:
+            return None
+        folders = Folders("", self._access)
+        sizes = {uri: size for folder in folders_in_use(found) for uri, size in folders.sizes(folder).items()}
+        return TableState(
+            tuple(SourceFile(uri, size, 0) for uri, size in sizes.items()),
+            f"{table_location(found)} {last_commit(found)}",
+            lowest_generation(found),
+            has_pending=False,
+            rows=None,
+            commits_whole=False,
+        )
+
+    def clone(self, made: TableName, marks: dict[str, str]) -> None:
+        """Create a table with columns, partition keys and parameters of this one, and a new folder."""
+        table_input = GlueTable(self._name, self._access).read()
+        location = table_location(table_input)
+        folder = Folders(location, self._access).for_table_at(location, None)
+        parameters = {name: value for name, value in table_input["Parameters"].items() if name not in _OF_ROWS}
+        template = parameters.get(LOCATION, "")
+        if template.startswith(f"{location}/"):
+            parameters[LOCATION] = f"{folder}{template.removeprefix(location)}"
+        storage = {**table_input["StorageDescriptor"], "Location": f"{folder}/"}
+        clone = {**table_input, "Name": made.table, "Parameters": {**parameters, **marks}, "StorageDescriptor": storage}
+        self._access.client("glue").create_table(DatabaseName=made.database, TableInput=clone)  # type: ignore[arg-type]
+
+    def begin(self) -> None:
+        """Take the fencing token: a running sync stops at its next step."""
+        if self._table is None:
+            self._table = self._open_table()
+            self._table.prepare()
+
+    def take_over(self, made: TableName, seen: TableState) -> bool:
+        """Make the made table's folder this one's location, and drop that table. Raises Fenced."""
+        assert self._table is not None
+        present = self.state(self._name)
+        if present is None or present.version != seen.version:
+            return False
+        self._table.take_over(made, seen.version.partition(" ")[0])
+        self._access.client("glue").delete_table(DatabaseName=made.database, Name=made.table)
+        return True
+
+    def drop(self, made: TableName) -> None:
+        """Drop the table; its folders are deleted by the next sync of this one."""
+        found = self._find(made)
+        if found is None:
+            return
+        left = {*folders_in_use(found), *other_folders(found)}
+
+        def list_left(table_input: TableInput) -> None:
+            for folder in left - folders_in_use(table_input):
+                list_folder(table_input, folder, FolderState.DEAD)
+
+        GlueTable(self._name, self._access).update(list_left)
+        self._access.client("glue").delete_table(DatabaseName=made.database, Name=made.table)
+
+    def _find(self, name: TableName) -> TableInput | None:
+        try:
+            return GlueTable(name, self._access).read()
+        except self._access.client("glue").exceptions.EntityNotFoundException:
+            return None
+
+
+_OF_ROWS = frozenset((TOKEN_PROPERTY, OVERWRITES_PROPERTY, *OF_CONTENT))
+"""The parameters that say something of a table's rows, folders or writers."""

@@ -1,0 +1,165 @@
+"""Iceberg tables whose content a replay makes again.
+
+The made table is a clone with the same field ids and partition specs, so that its files are at home in the other one.
+Nobody is kept from writing meanwhile: the commit that takes the files over requires the table as it was seen.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+
+from destination_datalake.tables.catalog import TableCatalog
+from destination_datalake.tables.fencing import OVERWRITES_PROPERTY, TOKEN_PROPERTY
+from destination_datalake.tables.iceberg.branches import (
+    NEW,
+    PENDING_BRANCH,
+    generation_branches,
+    remove_branches,
+    rows_on,
+    still_unique,
+)
+from destination_datalake.tables.iceberg.commit import TableOperations, set_property
+from destination_datalake.tables.iceberg.dedup.definition import PENDING_BY, UNIQUE_BY
+from destination_datalake.tables.iceberg.fence import FENCE_PROPERTY
+from destination_datalake.tables.iceberg.snapshots.branch_files import BranchFiles
+from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
+from destination_datalake.tables.iceberg.write_modes import (
+    lowest_generation,
+    says_lowest_generation,
+    set_lowest_generation,
+)
+from destination_datalake.tables.rebuild import TableState
+from destination_datalake.tables.table import LOWEST_GENERATION_PROPERTY, TableBusy, TableName
+
+_OF_ROWS = frozenset(
+    (
+        TOKEN_PROPERTY,
+        OVERWRITES_PROPERTY,
+        UNIQUE_BY,
+        PENDING_BY,
+        LOWEST_GENERATION_PROPERTY,
+        FENCE_PROPERTY,
+    )
+)
+"""The properties that say something of a table's rows or writers."""
+
+_ROWS = "total-records"
+
+
+class IcebergRebuild:
+    """One table."""
+
+    def __init__(self, name: TableName, catalog: TableCatalog) -> None:
+        self._name = name
+        self._catalog = catalog
+
+    def state(self, name: TableName) -> TableState | None:
+        """Return a table's state; None if there is no such table."""
+        try:
+            return TableOperations(name, self._catalog).with_latest(_state)
+        except NoSuchTableError:
+            return None
+
+    def clone(self, made: TableName, marks: dict[str, str]) -> None:
+        """Register a table with the metadata of this one, but for its snapshots."""
+        table = TableOperations(self._name, self._catalog).load()
+        own = {name: value for name, value in table.metadata.properties.items() if name not in _OF_ROWS}
+        metadata = table.metadata.model_copy(update={**_without_snapshots(), "properties": {**own, **marks}})
+        location = f"{metadata.location.rstrip('/')}/metadata/00000-{uuid.uuid4()}.metadata.json"
+        with table.io.new_output(location).create() as output:
+            output.write(metadata.model_dump_json().encode())
+        self._catalog.pyiceberg().register_table(made, location)
+
+    def begin(self) -> None:
+        """Do nothing: the commit notices other writers."""
+
+    def take_over(self, made: TableName, seen: TableState) -> bool:
+        """Replace the content of main by that of the made table, pending rows included, and drop that table."""
+        other = TableOperations(made, self._catalog).load()
+        operations = TableOperations(self._name, self._catalog)
+
+        def build(table: Table, transaction: Transaction) -> bool:
+            if _version(table.metadata) != seen.version:
+                return False
+            _require_same_columns(self._name, other.schema(), table.schema())
+            set_lowest_generation(lowest_generation(other.metadata), transaction)
+            added = [file.entry for file in BranchFiles(metrics=None).of(other, MAIN_BRANCH)]
+            properties = says_lowest_generation(transaction.table_metadata) | still_unique(MAIN_BRANCH, other.metadata)
+            change = Change(added, _live_files(table))
+            if change.added or change.removed:
+                change_branch(change, MAIN_BRANCH, table, transaction, {**properties, **NEW})
+            remove_branches([PENDING_BRANCH], transaction)
+            set_property(PENDING_BY, None, transaction)
+            set_property(UNIQUE_BY, other.properties.get(UNIQUE_BY), transaction)
+            return True
+
+        _, taken = operations.commit(build)
+        if taken:
+            self.drop(made)
+        return taken
+
+    def drop(self, made: TableName) -> None:
+        """Drop the table from the catalog. Its files stay: those that no table has are orphans of this one's folder."""
+        with suppress(NoSuchTableError):
+            self._catalog.pyiceberg().drop_table(made)
+
+
+def _state(table: Table) -> TableState:
+    metadata, files = table.metadata, BranchFiles()
+    branches = (MAIN_BRANCH, PENDING_BRANCH, *generation_branches(metadata))
+    live = {file.path: file for branch in branches for file in files.of(table, branch)}
+    head = table.current_snapshot()
+    rows = head.summary.get(_ROWS) if head is not None and head.summary is not None else "0" if head is None else None
+    return TableState(
+        tuple(file.source(metadata) for file in live.values()),
+        _version(metadata),
+        lowest_generation(metadata),
+        rows_on(PENDING_BRANCH, metadata) is not None,
+        int(rows) if rows is not None else None,
+        commits_whole=True,
+    )
+
+
+def _version(metadata: TableMetadata) -> str:
+    heads = (metadata.snapshot_by_name(branch) for branch in (MAIN_BRANCH, PENDING_BRANCH))
+    return " ".join(str(head.snapshot_id) if head is not None else "none" for head in heads)
+
+
+def _live_files(table: Table) -> list[IcebergFile]:
+    """Return the content's data files and their delete files, each once."""
+    found: dict[str, IcebergFile] = {}
+    for file in BranchFiles(metrics=None).of(table, MAIN_BRANCH):
+        for each in (file.entry, *file.deletes):
+            found[each.file_path] = each
+    return [*found.values()]
+
+
+def _require_same_columns(name: TableName, made: Schema, present: Schema) -> None:
+    """Raise TableBusy unless the table has every column of the made one, under the same field id."""
+    ids = {id_: field.name for id_, field in index_by_id(present).items()}
+    if any(ids.get(id_) != field.name for id_, field in index_by_id(made).items()):
+        raise TableBusy(f"The columns of table {name} have been changed while it was replayed. Run the replay again.")
+
+
+def _without_snapshots() -> Mapping[str, Any]:
+    return {
+        "table_uuid": uuid.uuid4(),
+        "last_sequence_number": 0,
+        "current_snapshot_id": None,
+        "snapshots": [],
+        "snapshot_log": [],
+        "metadata_log": [],
+        "refs": {},
+        "statistics": [],
+        "partition_statistics": [],
+    }

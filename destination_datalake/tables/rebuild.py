@@ -1,0 +1,54 @@
+"""What a replay asks of the table whose archive it replays: what it has, and how to put other content in its place.
+
+The content is made in another table, the *made* one, whose files lie in the first one's folder. The first one then
+takes them over, in one step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from destination_datalake.files.plan import SourceFile
+    from destination_datalake.tables.table import TableName
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """A table as it was found.
+
+    `sources` are all files with rows that this connector may have written, those of unfinished syncs too. `version`
+    changes with each commit of rows that readers see, or will. `lowest_generation` is that of the table's rows, None if
+    it is not known. `has_pending`: rows wait for their deduplication. `rows` is the number of rows that readers see,
+    None if it is not known. If `commits_whole`, a batch was committed as a whole or not at all.
+    """
+
+    sources: tuple[SourceFile, ...]
+    version: str
+    lowest_generation: int | None
+    has_pending: bool
+    rows: int | None
+    commits_whole: bool
+
+
+class Rebuild(Protocol):
+    """One table. Methods may raise TableConflict, TableBusy, CommitStateUnknown, or what the AWS libraries raise."""
+
+    def state(self, name: TableName) -> TableState | None:
+        """Return a table's state; None if there is no such table."""
+
+    def clone(self, made: TableName, marks: dict[str, str]) -> None:
+        """Create the made table: as this one, without rows, and with these parameters besides."""
+
+    def begin(self) -> None:
+        """Keep other syncs from writing to this table, if it is of a kind that has one writer at a time."""
+
+    def take_over(self, made: TableName, seen: TableState) -> bool:
+        """Put the made table's content in the place of this one's, in one step, and drop that table.
+
+        False, and nothing is changed, if this table is not as it was seen any more.
+        """
+
+    def drop(self, made: TableName) -> None:
+        """Drop the made table. What only it has is deleted by later syncs, or as orphans."""

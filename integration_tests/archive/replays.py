@@ -1,0 +1,68 @@
+"""The command `replay`, and two tables compared as an engine compares them."""
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from integration_tests.harness.lake import Lake
+from integration_tests.harness.runs.kill_points import KillPoint
+from integration_tests.harness.runs.warm import WarmLaunch
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What a run of the command left to see."""
+
+    exit_code: int
+    lines: list[str]
+    stderr: str
+
+
+@dataclass(frozen=True)
+class Replays:
+    """Runs the command, each time in a folder of its own below `folder`."""
+
+    launch: WarmLaunch
+    folder: Path
+
+    def run(self, config: Mapping[str, object], *arguments: str, killed_at: KillPoint | None = None) -> Replayed:
+        """Run it to its end, or to the point at which it is killed."""
+        workdir = Path(tempfile.mkdtemp(dir=self.folder))
+        path, tmp = workdir / "config.json", workdir / "tmp"
+        tmp.mkdir()
+        path.write_text(json.dumps(config))
+        launch = self.launch if killed_at is None else self.launch.killed_at(killed_at)
+        environment = {**os.environ, "TMPDIR": str(tmp)}
+        command = ["replay", "--config", str(path), *arguments]
+        with (workdir / "stderr").open("wb") as stderr, launch(command, environment, stderr) as process:
+            process.stdin.close()
+            lines = process.stdout.read().decode().splitlines()
+            code = process.wait(180)
+        return Replayed(code, lines, (workdir / "stderr").read_text())
+
+
+def difference(lake: Lake, table: str, other: str, database: str | None = None) -> list[Any]:
+    """Return the rows that one table has and the other has not, with their number, by DuckDB's EXCEPT ALL.
+
+    All columns are compared, by name. A column that only one table has is a difference if it has values.
+    """
+    one, two = (lake.read(database or lake.database, name) for name in (table, other))
+    names = sorted({*one.column_names, *two.column_names})
+    with duckdb.connect() as engine:
+        engine.execute("SET TimeZone = 'UTC'")
+        engine.register("one", one)
+        engine.register("two", two)
+        selected = [
+            ", ".join(f'"{name}"' if name in each.column_names else f'NULL AS "{name}"' for name in names)
+            for each in (one, two)
+        ]
+        return engine.sql(
+            f"SELECT 'missing', * FROM (SELECT {selected[0]} FROM one EXCEPT ALL SELECT {selected[1]} FROM two) "
+            f"UNION ALL SELECT 'more', * FROM (SELECT {selected[1]} FROM two EXCEPT ALL SELECT {selected[0]} FROM one)"
+        ).fetchall()
