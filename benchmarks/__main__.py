@@ -29,16 +29,19 @@ from benchmarks.report import Result, figures_table, targets, targets_table
 from benchmarks.simulation.__main__ import print_simulation
 from benchmarks.simulation.costs import NotMeasured
 from benchmarks.systems import (
+    ARCHIVED,
     FILLING,
     HIVE,
     OURS,
     PARTITIONED,
+    REPLAY,
     WITHOUT_ARCHIVE,
     Ancestor,
     BenchmarkError,
     Command,
     Connector,
     Limit,
+    Replay,
     System,
     build_archive,
 )
@@ -46,6 +49,9 @@ from benchmarks.workload import FLAT, FLAWED, OPEN, QUOTED, WIDE, WIDE_SHARE, Wo
 
 SIZES = (1_000_000, 5_000_000)
 QUICK_SIZE = 100_000
+ARCHIVED_RECORDS = 1_000_000
+"""The least that is archived and replayed: with fewer, Spark's start is what is compared."""
+
 RESULTS = Path(__file__).with_name("results")
 
 NO_ARCHIVE = Connector("ours, no archive", env=WITHOUT_ARCHIVE)
@@ -75,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for case in _cases(options.records, spark_merge=options.spark_merge)
         if any(part in case.label for part in options.only)
     ]
-    if any(isinstance(case.system, Connector | Merging) for case in chosen):
+    if any(isinstance(case.system, Connector | Merging | Replay) for case in chosen):
         build_archive()
     try:
         if options.profile:
@@ -130,6 +136,11 @@ def _cases(sizes: Sequence[int], *, spark_merge: bool) -> Iterator[Case]:
     for size in sorted(set(sizes)):
         yield Case(Limit(), Workload(FLAT, size))
         yield Case(OURS, Workload(FLAT, size))
+    of_archive = max(largest, ARCHIVED_RECORDS)
+    if of_archive not in sizes:
+        yield Case(OURS, Workload(FLAT, of_archive))
+    yield Case(ARCHIVED, Workload(FLAT, of_archive))
+    yield Case(REPLAY, Workload(FLAT, of_archive))
     yield Case(HIVE, Workload(FLAT, largest))
     yield Case(JSON_LINES, Workload(FLAT, largest))
     yield Case(OURS, Workload(OPEN, largest))

@@ -74,7 +74,8 @@ class Cloud:
         """Sizes of all data files by their keys, in bytes."""
         pages = self.client("s3").get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
         entries = [entry for page in pages for entry in page.get("Contents", ())]
-        return {e["Key"]: e["Size"] for e in entries if e["Key"].endswith((".parquet", ".jsonl", ".jsonl.gz"))}
+        found = {e["Key"]: e["Size"] for e in entries if e["Key"].endswith((".parquet", ".jsonl", ".jsonl.gz"))}
+        return {key: size for key, size in found.items() if "/_raw/" not in key}
 
     def _data_files(self, location: str) -> list[str]:
         prefix = location.removeprefix(f"s3://{BUCKET}/").rstrip("/") + "/"

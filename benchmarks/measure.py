@@ -32,7 +32,7 @@ class Cost:
     load: float  # processes that wanted a core in the minute before: above zero, the machine was not ours alone
     cloud_cpu_seconds: float = 0.0  # of the moto server, which is not among the processes above
     file_bytes: tuple[int, ...] = ()  # sizes of the data files that were written
-    growth: Mapping[str, float] = field(default_factory=dict)  # what was more after many commits, as a ratio
+    growth: Mapping[str, float] = field(default_factory=dict)  # ratios: a run's end to its begin, or to another run
     worker_peak_bytes: int = 0  # the largest proportional set size of one process that is neither the first nor a JVM
 
 

@@ -16,7 +16,7 @@ from benchmarks.dedup.systems import APPEND, COPY_ON_WRITE, DUCKDB, MERGE_ON_REA
 from benchmarks.dedup.workload import Upserts
 from benchmarks.maintenance.systems import COMPACTION, PYARROW
 from benchmarks.measure import Cost
-from benchmarks.systems import FILLING, PARTITIONED
+from benchmarks.systems import ARCHIVED, FILLING, PARTITIONED, REPLAY
 from benchmarks.workload import FLAWED, QUOTED, WIDE_SHARE, Workload
 
 GIB = 1 << 30
@@ -152,6 +152,14 @@ def targets(results: Iterable[Result]) -> Iterator[Target]:
     yield _target(
         "5,000,000 flat records, 2 executors: share of the local speed", ratio(on_cluster, largest, speed), ">=", 0.8
     )
+    for records in sorted({records for system, _, records in found if system in (ARCHIVED.name, REPLAY.name)}):
+        archived, plain = only(ARCHIVED.name, "flat", records), only(ours, "flat", records)
+        yield _target(f"{records:,} archived: share of the speed without", ratio(archived, plain, speed), ">=", 0.9)
+        value = ratio(archived, plain, lambda result: result.cpu_seconds)
+        yield _target(f"{records:,} archived: times the CPU seconds without", value, "<=", 1.2)
+        replay = only(REPLAY.name, "flat", records)
+        value = None if replay is None else 1 / replay.growth("seconds")
+        yield _target(f"{records:,} replayed: share of the speed of the sync that wrote them", value, ">=", 0.9)
     for each in PARTITIONED:
         for records in {records for _, shape, records in found if shape == each.shape.name}:
             plain, partitioned = (only(system.name, each.shape.name, records) for system in each.systems)

@@ -60,18 +60,47 @@ class Connector:
 
     def run(self, workload: Workload, folder: Path) -> Cost:
         """Write the workload; every row must be readable and every state must have come back."""
-        catalog = saved(folder / "catalog.json", workload.catalog())
         with cloud() as lake:
-            streams = [{"stream": name, **self.of_streams} for name in workload.stream_names if self.of_streams]
-            options = saved(folder / "config.json", config(lake, {**self.options, "streams": streams}))
-            command = [*self.command, "write", "--config", options, "--catalog", catalog]
-            cost = measured(command, workload.messages(), folder, self.env)
-            cost = replace(cost, cloud_cpu_seconds=lake.cpu_seconds(), file_bytes=lake.file_sizes())
-            _require(_count_states(folder / "stdout") == workload.states, f"{self.name}: not every state came back")
-            for position, table in enumerate(workload.stream_names):
-                rows, sent = lake.rows(table), workload.records_of(position)
-                _require(rows == sent, f"{self.name}: table {table} has {rows} rows, {sent} were sent")
-            return cost
+            return self.write(workload, lake, folder)
+
+    def write(self, workload: Workload, lake: Cloud, folder: Path) -> Cost:
+        """As `run`, into this lake; leaves the configuration in `config.json` of the folder."""
+        catalog = saved(folder / "catalog.json", workload.catalog())
+        streams = [{"stream": name, **self.of_streams} for name in workload.stream_names if self.of_streams]
+        options = saved(folder / "config.json", config(lake, {**self.options, "streams": streams}))
+        command = [*self.command, "write", "--config", options, "--catalog", catalog]
+        cost = measured(command, workload.messages(), folder, self.env)
+        cost = replace(cost, cloud_cpu_seconds=lake.cpu_seconds(), file_bytes=lake.file_sizes())
+        _require(_count_states(folder / "stdout") == workload.states, f"{self.name}: not every state came back")
+        for position, table in enumerate(workload.stream_names):
+            rows, sent = lake.rows(table), workload.records_of(position)
+            _require(rows == sent, f"{self.name}: table {table} has {rows} rows, {sent} were sent")
+        return cost
+
+
+@dataclass(frozen=True)
+class Replay:
+    """`destination-datalake replay` of what `sync` has archived, into another table, Spark's start included.
+
+    Its `growth` has what it took as a ratio of what the sync took that wrote the archive, just before.
+    """
+
+    sync: Connector
+    name: str = "ours, replay"
+
+    def run(self, workload: Workload, folder: Path) -> Cost:
+        """Archive the workload and replay it; every row must be readable."""
+        [table] = workload.stream_names
+        with cloud() as lake:
+            written = self.sync.write(workload, lake, folder)
+            before = lake.cpu_seconds()
+            command = [*CONNECTOR, "replay", "--config", str(folder / "config.json"), "--stream", table]
+            cost = measured(command, None, folder, self.sync.env)
+            cloud_cpu = lake.cpu_seconds() - before
+            rows = lake.rows(f"{table}__replay")
+        _require(rows == workload.records, f"{self.name}: {rows} rows, {workload.records} were archived")
+        growth = {each: getattr(cost, each) / getattr(written, each) for each in ("seconds", "cpu_seconds")}
+        return replace(cost, cloud_cpu_seconds=cloud_cpu, growth=growth)
 
 
 @dataclass(frozen=True)
@@ -137,6 +166,8 @@ class Ancestor:
 
 OURS = Connector("ours")
 HIVE = Connector("ours, Hive Parquet", {"table_type": "HIVE"})
+ARCHIVED = Connector("ours, archived", {"raw_archive": {"enabled": True}})
+REPLAY = Replay(ARCHIVED)
 
 
 @dataclass(frozen=True)
